@@ -400,7 +400,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		Keys: r.keys.SetIDs, URL: strings.TrimSuffix(g.OwnURL, "/"),
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
-		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
+		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.former,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
 		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive,
 	})

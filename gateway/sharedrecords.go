@@ -31,10 +31,10 @@ const (
 func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomic.Pointer[registry.Registry]) (err error) {
 	first := func() bool {
 		g := tends.Load()
-		return g != nil && g.Tends()
+		return g != nil && g.Maintains()
 	}
 	start := func(c store.Config, purpose, file string) (*store.Store, error) {
-		c.Conn, c.Log, c.Tends, c.File = r.conn, r.log, first, filepath.Join(cfg.DataDir, file)
+		c.Conn, c.Log, c.Maintains, c.File = r.conn, r.log, first, filepath.Join(cfg.DataDir, file)
 		if cfg.ClusterListen != "" {
 			c.Servers = func() int { return len(r.nats.Routes()) }
 		}

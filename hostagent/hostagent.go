@@ -234,7 +234,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
-		Former:   run.former(),
+		Previous: run.former(),
 		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
 		Quiet:    func() bool { return !made.Load().Linked() },
 		Trouble:  a.trouble,

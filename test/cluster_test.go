@@ -251,14 +251,14 @@ func TestClusterNodesComeAndGo(t *testing.T) {
 	}
 	seen := c.first.await(t, "offline")
 	c.Relay.Close()
-	wantReady(t, c.first.URL, "degraded: the store of the registry")
+	wantReady(t, c.first.URL, "degraded: the registry store")
 	c.first.stop()
 
 	alone := startRelayProcess(t, c.config) // there is nobody to ask
 	if info := alone.await(t, "offline"); info.Reason != seen.Reason || info.LastSeen == nil || !info.LastSeen.Equal(*seen.LastSeen) {
 		t.Errorf("a relay that starts alone says %+v; before: %+v", info, seen)
 	}
-	wantReady(t, alone.URL, "degraded: the store of the registry")
+	wantReady(t, alone.URL, "degraded: the registry store")
 
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()

@@ -16,37 +16,34 @@ import (
 	"ahprelay/broker"
 )
 
-// Which accounts of tenants a relay has open: those that it serves. That is where it
-// keeps a lease, where somebody here uses the account or has just shown a token, and, at an
-// embedded server, where somebody is connected to it. Of NATS servers that are somebody
-// else's nobody knows who is there; so of each tenant to which relays gave credentials
-// that have not expired, as the store says (hostState.Users), one relay has the account
-// open beside those that serve it: for host-agents whose relay has ended.
+// A relay keeps the NATS accounts of the tenants that it serves open: it keeps a lease
+// of the tenant, the account is in use or a token was just presented here, or, on an
+// embedded server, a connection uses the account. External NATS servers do not report
+// connections. There, for each tenant with unexpired credentials (hostState.Users),
+// one extra relay keeps the account open for host-agents whose relay has ended.
 const (
-	// tidyEvery is how often accounts are looked for that are of no use.
+	// tidyEvery is the interval between searches for unused accounts.
 	tidyEvery = time.Minute
 
-	// accountIdle is for how long nobody must have used an account until it is closed.
+	// accountIdle is the time without use after which an account is closed.
 	accountIdle = 2 * time.Minute
 
-	// admitTimeout is how long credentials wait until the store and NATS know of
-	// them.
+	// admitTimeout bounds the wait until the store and NATS know new credentials.
 	admitTimeout = 4 * time.Second
 
-	// catchUpEvery is how often it is looked whether what is written has come back.
+	// catchUpEvery is the polling interval for a write to come back.
 	catchUpEvery = 5 * time.Millisecond
 
-	// reasonRevoked is why a host is offline of which the credentials were
-	// revoked.
+	// reasonRevoked is the published reason for a host whose credentials were revoked.
 	reasonRevoked = "access of the host-agent was revoked"
 )
 
-// A tenant is what a relay knows of one.
+// A tenant is a relay's knowledge of a tenant.
 type tenant struct {
 	name    string
 	hosts   map[string]*knownHost
-	shown   time.Time            // when a host-agent last showed a token here
-	refused map[string]time.Time // users that NATS is to refuse; never changed in place
+	shown   time.Time            // when a host-agent last presented a token here
+	refused map[string]time.Time // users that NATS must refuse; never changed in place
 }
 
 func (r *Registry) tenantLocked(name string) *tenant {
@@ -58,19 +55,19 @@ func (r *Registry) tenantLocked(name string) *tenant {
 	return t
 }
 
-// Admit makes a host known and notes a NATS user, given by its public nkey, who
-// may act for it until the given time because of an enrolment. Call it before a
-// host-agent gets the credentials of that user: its tenant's account is open
-// then. An error says that they could not be used.
+// Admit creates a host if needed, and records a NATS user, given by its public nkey,
+// with the enrolment that permits it until the given time. Call it before a host-agent
+// gets that user's credentials: the tenant's account is then open. An error means that
+// the credentials would not work.
 //
-// When the enrolment is revoked, at any relay, the user is cut off, and so is
-// the lease of a host that has no other. While the store is away, hosts that are
-// known are admitted all the same, so that they go on, and other relays hear of
-// that later; the error wraps ErrStoreAway for others.
+// When any relay revokes the enrolment, the user is disconnected. The lease ends too
+// if the host has no other user. While the store is away, known hosts are still
+// admitted, and other relays learn of that later; for unknown hosts the error wraps
+// ErrStoreAway.
 func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, until time.Time) error {
 	fail := func(err error) error {
 		if err != nil {
-			return fmt.Errorf("admit a host-agent of %s/%s: %w", e.Tenant, e.Host, err)
+			return fmt.Errorf("admit a host-agent to %s/%s: %w", e.Tenant, e.Host, err)
 		}
 		return nil
 	}
@@ -99,8 +96,8 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	return fail(r.cfg.Tenants.Await(ctx, e.Tenant))
 }
 
-// AllWritten reports whether the store has all users of a host that this relay knows of, so that
-// other relays hear of them before they hear of anything that is written later.
+// AllWritten reports whether the store has all known users of a host. Other relays
+// then learn of them before any later write.
 func (r *Registry) AllWritten(tenant, host string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -108,7 +105,7 @@ func (r *Registry) AllWritten(tenant, host string) bool {
 	return k == nil || len(k.unwritten) == 0
 }
 
-// admitHere notes users of a host that is known, to be written later.
+// admitHere records users of a known host, to be written later.
 func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,8 +121,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	return nil
 }
 
-// tokensLocked notes which tokens and origins the users of a host have, and whom NATS is to
-// refuse of them.
+// tokensLocked indexes the revocation keys of a host's users, and updates the users
+// that NATS must refuse.
 func (r *Registry) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
 		delete(r.tokens[token], k.Key)
@@ -154,8 +151,7 @@ func (r *Registry) tokensLocked(k *knownHost) {
 	}
 }
 
-// openTenant opens the account of a tenant, if it is not, with the users that it is
-// to refuse.
+// openTenant opens a tenant's account if needed, with the users to refuse.
 func (r *Registry) openTenant(name string) {
 	r.mu.RLock()
 	var refused map[string]time.Time
@@ -164,11 +160,11 @@ func (r *Registry) openTenant(name string) {
 	}
 	r.mu.RUnlock()
 	if err := r.cfg.Tenants.Open(name, refused); err != nil {
-		r.cfg.Log.Error("account of a tenant", "tenant", name, "error", err)
+		r.cfg.Log.Error("tenant account not opened", "tenant", name, "error", err)
 	}
 }
 
-// demand is how accounts are opened that somebody needs.
+// demand opens accounts on demand.
 func (r *Registry) demand() broker.Demand {
 	return broker.Demand{
 		Open: func(name string) error {
@@ -200,17 +196,17 @@ func (r *Registry) tenantNames() []string {
 	return slices.Collect(maps.Keys(r.tenants))
 }
 
-// An accountIndex tells which tenant's a NATS account is. To derive the account from the tenant costs
-// some 50 µs, so it is done when it is asked for.
+// An accountIndex finds the tenant of a NATS account. Deriving an account takes some
+// 50 µs, so the index grows on demand.
 type accountIndex struct {
 	of func(tenant string) (account string, err error) // set once
 
 	mu      sync.Mutex
 	tenants map[string]string // by account
-	known   map[string]bool   // tenants that are in it
+	known   map[string]bool   // tenants in the index
 }
 
-// tenant returns whose an account is, "" if it is nobody's of those that names returns.
+// tenant returns the tenant of an account, or "" if none of names has it.
 func (x *accountIndex) tenant(account string, names func() []string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,13 +225,13 @@ func (x *accountIndex) tenant(account string, names func() []string) string {
 	return x.tenants[account]
 }
 
-// AwaitTenant returns when host-agents of a tenant are answered here, or ctx ends.
+// AwaitTenant returns when this relay answers a tenant's host-agents, or ctx ends.
 func (r *Registry) AwaitTenant(ctx context.Context, name string) error {
 	return r.cfg.Tenants.Await(ctx, name)
 }
 
-// usedLocked reports whether this relay is to have the account of a tenant open, whether or not
-// somebody uses it just now.
+// usedLocked reports whether a tenant's account must stay open even without
+// connections.
 func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
 	if !t.shown.IsZero() && now.Sub(t.shown) <= accountIdle {
 		return true
@@ -249,38 +245,38 @@ func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
 	return false
 }
 
-// standsByLocked reports whether this is the relay that has the account of a tenant open in any
-// case. All relays that know of the same others agree on that.
+// standsByLocked reports whether this relay keeps a tenant's account open in any case.
+// Relays that know the same relays agree on the choice.
 func (r *Registry) standsByLocked(name string) bool {
 	if !r.cfg.Tenants.External() {
 		return false
 	}
 	own := standbyRank(r.cfg.Instance, name)
 	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.thereLocked(formerAfter) && standbyRank(instance, name) > own {
+		if instance != r.cfg.Instance && p.presentLocked(absentAfter) && standbyRank(instance, name) > own {
 			return false
 		}
 	}
 	return true
 }
 
-// standbyRank is the place of a relay among those that could stand by for a tenant.
+// standbyRank ranks a relay among the candidates for a tenant.
 func standbyRank(relay, tenant string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, tenant+"."+relay)
-	x := h.Sum64() // whose upper bits say little of the last letters
+	x := h.Sum64() // its upper bits depend little on the last letters
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
 }
 
-// relaysThere names the other relays that are there. They change seldom.
-func (r *Registry) relaysThere() string {
+// relaysPresent lists the other relays that are present. The list changes rarely.
+func (r *Registry) relaysPresent() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var there []string
 	for instance, p := range r.peers {
-		if p.thereLocked(formerAfter) {
+		if p.presentLocked(absentAfter) {
 			there = append(there, instance)
 		}
 	}
@@ -288,8 +284,8 @@ func (r *Registry) relaysThere() string {
 	return strings.Join(there, " ")
 }
 
-// seeToRevoked has what was revoked end, until ctx ends.
-func (r *Registry) seeToRevoked(ctx context.Context) {
+// enforceRevocations applies new revocations, until ctx ends.
+func (r *Registry) enforceRevocations(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -302,7 +298,7 @@ func (r *Registry) seeToRevoked(ctx context.Context) {
 			known := r.catchUp(limit, home)
 			cancel()
 			if !known && ctx.Err() == nil {
-				r.cfg.Log.Warn("what was revoked counts before it is known what was renewed: the store does not tell", "region", home.name)
+				r.cfg.Log.Warn("revocation enforced before renewed credentials are known: registry store unreachable", "region", home.name)
 			}
 		}
 		if ctx.Err() != nil {
@@ -312,8 +308,7 @@ func (r *Registry) seeToRevoked(ctx context.Context) {
 	}
 }
 
-// homesOf returns the regions that decide of hosts with users, known by name, whose token
-// was revoked.
+// homesOf returns the home regions of hosts with users affected by revocations.
 func (r *Registry) homesOf(news []auth.Revocation) (homes []*view) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -327,9 +322,10 @@ func (r *Registry) homesOf(news []auth.Revocation) (homes []*view) {
 	return homes
 }
 
-// catchUp returns when this relay knows what the store of a region had when it was called, or
-// false when it cannot, or ctx ends. A token that was renewed is revoked after the store of its host knows of the user
-// with its successor, but relays tell each other faster than a store does.
+// catchUp returns true when this relay has read everything that a region's store had
+// at the call, and false on failure or when ctx ends. A renewed token is revoked only
+// after the store has the successor's user, but revocations travel between relays
+// faster than the store's changes.
 func (r *Registry) catchUp(ctx context.Context, v *view) bool {
 	rev, err := r.newest(ctx, v)
 	if err != nil {
@@ -352,8 +348,8 @@ func (r *Registry) catchUp(ctx context.Context, v *view) bool {
 	}
 }
 
-// newest returns a revision of the store of a region that is as high as any there was when it
-// was called: into this region's it writes something, another is asked.
+// newest returns a revision of a region's store at least as high as any at the call.
+// It writes to this region's store, and queries another region's.
 func (r *Registry) newest(ctx context.Context, v *view) (uint64, error) {
 	if v != &r.view {
 		return v.store.last(ctx)
@@ -364,13 +360,13 @@ func (r *Registry) newest(ctx context.Context, v *view) (uint64, error) {
 	return r.putSession(ctx, false)
 }
 
-// endRevoked has NATS refuse the users whose enrolment was just revoked, and ends the
-// leases of hosts that have no other users.
+// endRevoked makes NATS refuse the users of revoked enrolments, and ends the leases of
+// hosts without other users.
 func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 	tenants := map[string]bool{}
 	holders := map[string]string{}
 	r.mu.Lock()
-	for _, key := range r.hitLocked(news) {
+	for _, key := range r.affectedLocked(news) {
 		k := r.hosts[key]
 		r.tokensLocked(k)
 		tenants[k.tenant()] = true
@@ -382,7 +378,7 @@ func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 	r.mu.Unlock()
 	open := r.cfg.Tenants.Names()
 	for name := range tenants {
-		// One that an embedded server does not know hears of it when somebody comes.
+		// An embedded server loads other accounts when a connection needs them.
 		if r.cfg.Tenants.External() || slices.Contains(open, name) {
 			r.openTenant(name)
 		}
@@ -394,8 +390,8 @@ func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 	}
 }
 
-// hitLocked returns the hosts that revocations may be about.
-func (r *Registry) hitLocked(news []auth.Revocation) (keys []string) {
+// affectedLocked returns the hosts that revocations may affect.
+func (r *Registry) affectedLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
 		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && r.hosts[key] != nil {
 			keys = append(keys, key)
@@ -407,7 +403,7 @@ func (r *Registry) hitLocked(news []auth.Revocation) (keys []string) {
 	return keys
 }
 
-// tidyTenants closes the accounts that are of no use any more, and opens those that are.
+// tidyTenants closes unused accounts and opens used ones.
 func (r *Registry) tidyTenants(now time.Time) {
 	r.mu.Lock()
 	used := map[string]bool{}
@@ -427,7 +423,7 @@ func (r *Registry) tidyTenants(now time.Time) {
 			r.closed = append(r.closed, name)
 		}
 	}
-	for _, name := range closed { // one may have come as it was closed
+	for _, name := range closed { // a connection may have come during the close
 		used[name] = used[name] || r.cfg.Tenants.Stray(name)
 	}
 	for name, used := range used {
@@ -437,8 +433,8 @@ func (r *Registry) tidyTenants(now time.Time) {
 	}
 }
 
-// dropForgotten closes the accounts of tenants that have no host any more, when nobody is
-// connected there: whose host-agent is may make its host known again.
+// dropForgotten closes the accounts of tenants without hosts when no connection uses
+// them. A connected host-agent may still restore its host.
 func (r *Registry) dropForgotten() {
 	r.mu.Lock()
 	names := r.forgotten
@@ -460,9 +456,9 @@ func (r *Registry) dropForgotten() {
 	}
 }
 
-// refused returns the users of a host whose enrolment is revoked, with the time
-// up to which NATS is to refuse their credentials: all of one nkey. Of users
-// that are not known by name it is as if they had any of the host's tokens.
+// refused returns a host's users with a revoked enrolment, and until when NATS must
+// refuse their credentials, by nkey. Users that are not known individually count as
+// having any of the host's tokens.
 func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time.Time {
 	refused := map[string]time.Time{}
 	var last time.Time
@@ -479,7 +475,7 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 	return refused
 }
 
-// revokedAt returns when the enrolment of a user was revoked.
+// revokedAt returns when a user's enrolment was revoked.
 func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, bool) {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	at, ok := revoked.since(user.Issued, auth.Enrolment{ID: user.Token, Tenant: tenant, Host: host}.Keys()...)
@@ -489,7 +485,7 @@ func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, b
 	return at, ok
 }
 
-// mergeRefused returns the users of both.
+// mergeRefused returns the union, with the later times.
 func mergeRefused(a, b map[string]time.Time) map[string]time.Time {
 	all := maps.Clone(a)
 	if all == nil {

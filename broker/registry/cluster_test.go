@@ -77,7 +77,7 @@ func TestGoneRelays(t *testing.T) {
 			run(t, held)
 			conn.Close() // before it could say anything
 			crashed.Close()
-			registryWith(t, s, registry.Config{Instance: "two", Cluster: test.cluster, Former: test.former})
+			registryWith(t, s, registry.Config{Instance: "two", Cluster: test.cluster, Previous: test.former})
 			if test.want == "[]" {
 				select {
 				case relays := <-gone:

@@ -95,7 +95,7 @@ func (a *agentLogin) told(t *testing.T, r *Registry) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.takeHost(&r.view, s, rev, 0, false)
+	r.applyHost(&r.view, s, rev, 0, false)
 }
 
 func isOpen(r *Registry, tenant string) bool { return slices.Contains(r.cfg.Tenants.Names(), tenant) }

@@ -1,49 +1,48 @@
-// Package registry knows the hosts: who serves them, who may, and what is revoked.
+// Package registry knows all hosts: the host-agent that serves each, its presence, its
+// enrolments, and revocations.
 //
 // # Leases
 //
-// The lease says which host-agent instance serves a host, and ends by itself if
-// it is not renewed. A host-agent asks for it ([LeaseHolder]) where it is connected to
-// NATS, and the relay that answers keeps it ([Registry]): while the host-agent goes on
-// asking, nothing else happens, and nobody else is told.
+// A lease names the host-agent instance that serves a host. It expires unless it is
+// renewed. A host-agent requests it through its NATS connection ([LeaseHolder]), and
+// the relay that answers keeps it ([Registry]). Renewals are answered from memory:
+// they cause no write and no message to other relays.
 //
 // # Store
 //
-// What changes is in a JetStream bucket, see store.go: who holds a host, and by which
-// relay, whether the AHP host is there, versions, enrolments, revocations. In a relay
-// that is alone its own NATS server has it; several servers have up to three copies,
-// which are made when they come to know each other, and it can be written while most of
-// them are there. Every relay watches the bucket and reads from memory.
+// Changes go into a JetStream bucket (store.go): lease holders and keepers, presence,
+// versions, enrolments, revocations. A single relay has the bucket on its own NATS
+// server. A cluster has up to three copies, and can write while a majority of them is
+// available. Every relay watches the bucket and reads from memory.
 //
-//   - Who changes something names the revision that it has seen. So of two instances
-//     that want a host one gets it, and of two relays that think differently of a host
-//     one is right. No relay compares its clock with another's.
-//   - A lease has a number, one more than the lease before: of two instances the one
-//     with the higher one is the later. No relay goes back to a lower one, also with a
-//     store that is new and that another began with what it knew long ago: it writes what
-//     it knows. Links say the number, too, see package link.
-//   - A relay is there while its session, a key of its own, is written again and again.
-//     Others count their own writes that have come back since, not time: after two more
-//     than fit into the time of a lease the leases that it kept have run out. Whoever
-//     cannot write, or was stopped, misses nobody.
+//   - A write names the revision that it replaces. If two instances want a host, exactly
+//     one gets it. No relay compares its clock with another relay's.
+//   - Each lease has a number, one more than the previous lease: the instance with the
+//     higher number is the later one. No relay accepts a lower number, even from a new
+//     store filled with old knowledge: it writes the number that it knows. Links carry
+//     the number too, see package link.
+//   - A relay is present while its session, a key of its own, is rewritten regularly.
+//     The other relays measure its silence in their own completed writes, not in time:
+//     after two more writes than fit into a lease, the leases that it kept have expired.
+//     A relay that cannot write, or was paused, therefore never misses another relay.
 //
 // # While the store is away
 //
-// Nothing runs out, and nobody takes anything over. A host-agent that has its host
-// keeps it, at any relay that it asks: that says so from memory, and writes later who
-// keeps the lease. What an instance without a host asks for is refused until the store
-// is back ([ErrStoreAway]), and so are enrolments of hosts that nobody knew. A revocation
-// is told to all relays at once, counts, and is in the file of the relay that was asked;
-// it is written into the store when that is back.
+// No lease expires and no host changes hands. A host-agent with a lease keeps it,
+// through any relay: the relay confirms it from memory, and writes the new keeper
+// later. A request by an instance without a lease is refused until the store is back
+// ([ErrStoreAway]), and so is the enrolment of an unknown host. A revocation is sent
+// to all relays at once, takes effect, and is in the file of the relay that made it.
+// It enters the store later.
 //
-// Each relay keeps what it knows in a file too. With that it starts when the store is
-// away, and a store that is new begins with it: the first one, that of a relay which
-// was alone and is one of several now, and one of which all copies were lost.
+// Each relay also keeps its knowledge in a file. The relay starts from that file while
+// the store is away, and fills a new store from it: the first store, the store of a
+// single relay that joins a cluster, and a store that has lost all copies.
 //
 // # Silence
 //
-// That a relay is not heard is no proof that it is gone: host-agents keep its links for
-// the resume window. Proof is that its successor runs, with the same locked data
-// directory, or that nobody listens any more where it did (neighbours.go). Then
-// host-agents are told, and close the connections of its clients.
+// Silence does not prove that a relay has crashed: host-agents keep its links for the
+// resume window. There are two proofs: its successor runs with the same locked data
+// directory, or its former address refuses connections (neighbours.go). Host-agents
+// are then notified, and close the connections of its clients.
 package registry

@@ -16,16 +16,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// follow keeps a view what the store of its region has, until ctx ends.
+// follow keeps a view up to date with its region's store, until ctx ends.
 func (r *Registry) follow(ctx context.Context, v *view) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := r.followOnce(ctx, v)
 		if ctx.Err() != nil {
 			return
 		}
-		r.away(v, err)
+		r.setStoreError(v, err)
 		if failures == 1 && v == &r.view {
-			r.cfg.Log.Warn("store of the registry", "error", err)
+			r.cfg.Log.Warn("registry store unreachable", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -34,21 +34,21 @@ func (r *Registry) follow(ctx context.Context, v *view) {
 	}
 }
 
-// followOnce takes what the store has, and each change, until that ends.
+// followOnce reads the store and watches it until the watch fails.
 func (r *Registry) followOnce(ctx context.Context, v *view) error {
 	id, err := v.store.open(ctx)
 	if err != nil {
-		return fmt.Errorf("store of the registry: %w", err)
+		return fmt.Errorf("registry store: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	epoch := r.newEpoch(v, id) // before the watch begins, so that it brings all that is not of this epoch
+	epoch := r.newEpoch(v, id) // before the watch begins: entries that it does not bring keep an older epoch
 	if v == &r.view {
 		wakeUp(r.opened)
 	}
 	watch, err := v.store.watch(ctx)
 	if err != nil {
-		return fmt.Errorf("store of the registry: %w", err)
+		return fmt.Errorf("registry store: %w", err)
 	}
 	defer watch.Stop()
 	began := time.Now()
@@ -59,12 +59,12 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stale.C:
-			if r.deaf(v, began) {
-				return errors.New("store of the registry: what is written is not heard of")
+			if r.watchStalled(v, began) {
+				return errors.New("registry store: the watch has stalled")
 			}
 		case entry, open := <-watch.Updates():
 			if !open {
-				return errors.New("store of the registry: the watch has ended")
+				return errors.New("registry store: the watch has ended")
 			}
 			if entry == nil {
 				r.synced(v, epoch, id)
@@ -75,9 +75,8 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 	}
 }
 
-// newEpoch begins to take what a bucket has from the start. Revisions that are known say
-// nothing then: it may be another bucket, or have lost its last changes, as NATS servers
-// do that lose their power.
+// newEpoch begins a complete read of a bucket. Known revisions become invalid: the
+// bucket may be new, or have lost its last changes in a power failure.
 func (r *Registry) newEpoch(v *view, id string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +94,7 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 		k.rev = 0
 		if v.newStore && own {
 			k.unwritten = k.Users.current(time.Now())
-			r.dirty[key] = true // until it is known that the bucket has all of it
+			r.dirty[key] = true // until the bucket is known to have them all
 		}
 	}
 	for _, p := range r.peers {
@@ -106,10 +105,11 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 	return v.epoch
 }
 
-// deaf reports whether this relay has written, long ago, what the watch, which began then, has not
-// brought, and whether that has brought nothing else for so long: else it is only behind,
-// and to begin anew would put it back further. Of another region nothing is written.
-func (r *Registry) deaf(v *view, began time.Time) bool {
+// watchStalled reports whether the watch has stopped delivering: this relay wrote long
+// ago, and neither that write nor anything else has come back since. A watch that
+// still delivers is only behind, and a restart would set it back further. This relay
+// writes nothing to another region, so only that region's silence counts.
+func (r *Registry) watchStalled(v *view, began time.Time) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	heard := later(v.heard, began)
@@ -119,12 +119,12 @@ func (r *Registry) deaf(v *view, began time.Time) bool {
 	return r.wrote.Sub(later(r.beaten, heard)) > 5*r.beatEvery
 }
 
-// applyEntry takes one entry of the store.
+// applyEntry applies one entry of the store.
 func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint64) {
-	defer r.note(v, entry.Revision())
+	defer r.noteProgress(v, entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
 	key, now := entry.Key(), time.Now()
-	bad := func(err error) { r.cfg.Log.Warn("store of the registry", "key", key, "error", err) }
+	bad := func(err error) { r.cfg.Log.Warn("registry entry invalid", "key", key, "error", err) }
 	switch {
 	case strings.HasPrefix(key, hostKeys):
 		s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
@@ -134,14 +134,14 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 				err = s.check()
 			}
 			if err == nil && hostKeys+s.Key != key {
-				err = errors.New("is of another host")
+				err = errors.New("key and host differ")
 			}
 			if err != nil {
 				bad(err)
 				return
 			}
 		}
-		r.takeHost(v, s, entry.Revision(), epoch, gone)
+		r.applyHost(v, s, entry.Revision(), epoch, gone)
 	case strings.HasPrefix(key, relayKeys):
 		var s session
 		rev := entry.Revision()
@@ -153,9 +153,9 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 		}
 		instance := strings.TrimPrefix(key, relayKeys)
 		if instance != r.cfg.Instance {
-			now = earlier(now, entry.Created()) // a new watch brings what is old
+			now = earlier(now, entry.Created()) // a new watch repeats old sessions
 		}
-		r.hearSession(v, instance, s, rev, epoch, now)
+		r.applySession(v, instance, s, rev, epoch, now)
 	case strings.HasPrefix(key, revokedKeys) && gone:
 		if v == &r.view {
 			r.cfg.Revocations.removed(key)
@@ -166,27 +166,27 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 			bad(err)
 			return
 		}
-		if v != &r.view { // it is to be in this region's store too
-			r.cfg.Revocations.hear([]auth.Revocation{rev})
+		if v != &r.view { // copied into this region's store too
+			r.cfg.Revocations.receive([]auth.Revocation{rev})
 			return
 		}
 		r.cfg.Revocations.stored(rev, entry.Revision())
 	}
 }
 
-// note notes how far the watch has come.
-func (r *Registry) note(v *view, rev uint64) {
+// noteProgress records how far the watch has come.
+func (r *Registry) noteProgress(v *view, rev uint64) {
 	r.mu.Lock()
 	v.seen, v.heard = rev, time.Now()
 	if v != &r.view {
-		r.hearLocked(v)
+		r.markHeardLocked(v)
 	}
 	r.mu.Unlock()
 }
 
-// takeHost takes a host as the store of a region has it, from the watch or, of epoch 0,
-// because this relay has just written or read it.
-func (r *Registry) takeHost(v *view, s hostState, rev, epoch uint64, gone bool) {
+// applyHost applies a host's state from a region's store: from the watch, or, with
+// epoch 0, after this relay has read or written it.
+func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
 	if epoch == 0 {
 		epoch = v.epoch
@@ -214,7 +214,7 @@ func (r *Registry) takeHost(v *view, s hostState, rev, epoch uint64, gone bool) 
 		r.addLocked(k)
 	}
 	r.putLocked(k, s, rev)
-	// While all is read that there is, it is not known yet who else is there: see turn.
+	// During the first read the other relays are not known yet: see turn.
 	wanted := v.taken == v.epoch && r.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
 	if wanted {
@@ -222,13 +222,13 @@ func (r *Registry) takeHost(v *view, s hostState, rev, epoch uint64, gone bool) 
 	}
 }
 
-// addLocked makes a host known.
+// addLocked adds a host.
 func (r *Registry) addLocked(k *knownHost) {
 	r.hosts[k.Key] = k
 	r.tenantLocked(k.tenant()).hosts[k.Key] = k
 }
 
-// putLocked replaces what is known of a host by what the store has.
+// putLocked replaces a host's state by the store's.
 func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)
@@ -245,7 +245,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
-	if k.own != nil && !overtaken && k.own.number() < k.Lease.number() { // see outnumber
+	if k.own != nil && !overtaken && k.own.number() < k.Lease.number() { // see raiseFence
 		own := *k.own
 		own.Fence = k.Lease.number()
 		k.own = &own
@@ -256,24 +256,24 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 			r.cutLocked(k.Key, k.own.Instance)
 		}
 		r.dropLocked(k)
-	case k.own != nil && (k.Lease == nil || !k.own.says(k.Lease)):
+	case k.own != nil && (k.Lease == nil || !k.own.sameForRelays(k.Lease)):
 		k.dirty = true
 	}
 	if k.dirty || len(k.unwritten) > 0 {
 		r.dirty[k.Key] = true
 		wakeUp(r.write)
 	}
-	r.entrustedLocked(k)
+	r.adoptLocked(k)
 	if users {
 		r.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
-	if home := r.homeOf(k); home.taken == home.epoch { // else all of it is written when it is there
+	if home := r.homeOf(k); home.taken == home.epoch { // otherwise the file is written after the complete read
 		r.file.changed(true)
 	}
 }
 
-// keptByLocked notes who keeps a lease.
+// keptByLocked updates the keeper's set of leases.
 func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	switch {
 	case !l.runs():
@@ -284,7 +284,7 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	}
 }
 
-// dropLocked has this relay keep a lease no more.
+// dropLocked stops keeping a lease.
 func (r *Registry) dropLocked(k *knownHost) {
 	k.own, k.dirty = nil, false
 	if k.kept != nil {
@@ -294,7 +294,7 @@ func (r *Registry) dropLocked(k *knownHost) {
 	delete(r.dirty, k.Key)
 }
 
-// forgetLocked forgets a host that the store has no more.
+// forgetLocked removes a host that the store no longer has.
 func (r *Registry) forgetLocked(k *knownHost) {
 	if r.hosts[k.Key] != k {
 		return
@@ -317,9 +317,8 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	r.file.changed(true)
 }
 
-// synced is called when all that the store had has been taken. What it does not have is
-// forgotten, or written if the bucket is one that this relay has not seen before, or if
-// the host-agent is heard here.
+// synced completes a read of the store. A host without an entry is forgotten. It is
+// written again if the bucket is new to this relay, or if this relay keeps its lease.
 func (r *Registry) synced(v *view, epoch uint64, id string) {
 	own := v == &r.view
 	if own {
@@ -357,27 +356,27 @@ func (r *Registry) synced(v *view, epoch uint64, id string) {
 		close(r.ready)
 	}
 	if len(missing) > 0 {
-		r.cfg.Log.Info("hosts are written into the store of the registry, which did not have them", "hosts", len(missing))
+		r.cfg.Log.Info("hosts missing in the registry store are written again", "hosts", len(missing))
 	}
-	r.away(v, nil)
+	r.setStoreError(v, nil)
 }
 
-// away notes whether the store of a region can be used.
-func (r *Registry) away(v *view, err error) {
+// setStoreError records whether a region's store is usable.
+func (r *Registry) setStoreError(v *view, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case v != &r.view: // it is told when nothing was heard for a while
+	case v != &r.view: // missRegions reports other regions
 	case err != nil && v.storeErr == nil:
-		r.cfg.Log.Warn("the store of the registry is away: hosts that are there go on, others wait", "error", err)
+		r.cfg.Log.Warn("registry store unreachable: connected hosts continue, others wait", "error", err)
 	case err == nil && v.storeErr != nil && v.isSynced:
-		r.cfg.Log.Info("the store of the registry is there")
+		r.cfg.Log.Info("registry store reachable")
 	}
 	v.storeErr = err
 }
 
-// beats writes this relay's session again and again, and sees to the store, until
-// ctx ends.
+// beats writes this relay's session periodically and maintains the store, until ctx
+// ends.
 func (r *Registry) beats(ctx context.Context) {
 	tick := time.NewTicker(r.beatEvery)
 	defer tick.Stop()
@@ -387,10 +386,10 @@ func (r *Registry) beats(ctx context.Context) {
 			if r.writeSession(ctx, false) {
 				written = time.Now()
 			}
-			r.sayRegion()
+			r.announceRegion()
 			if now := time.Now(); now.Sub(tended) > tendEvery {
 				tended = now
-				r.tend(ctx)
+				r.maintain(ctx)
 			}
 		}
 		if time.Since(written) > reviveAfter*r.beatEvery {
@@ -406,27 +405,27 @@ func (r *Registry) beats(ctx context.Context) {
 	}
 }
 
-// revive has the store of this relay's own server begin anew.
+// revive restarts the store of this relay's own server.
 func (r *Registry) revive() {
 	if r.cfg.Revive == nil {
 		return
 	}
 	if err := r.cfg.Revive(); err != nil {
-		r.cfg.Log.Warn("the store of the registry cannot begin anew", "error", err)
+		r.cfg.Log.Warn("registry store not restarted", "error", err)
 	}
 }
 
-// reviveAfter is for how many beats the store cannot have been written when a server of
-// this relay's own is told to begin anew.
+// reviveAfter is the number of beats without a successful write after which this
+// relay's own server is told to restart its store.
 const reviveAfter = 5
 
-// putSession says that this relay is there, or that it ends, and returns the revision of
-// that.
+// putSession writes this relay's session, with Bye at its end, and returns the
+// revision.
 func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
 	r.mu.RLock()
 	s := session{
 		Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(),
-		URL: r.cfg.URL, Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye,
+		URL: r.cfg.URL, Keys: r.cfg.Keys(), Previous: r.previousLocked(time.Now()), Bye: bye,
 	}
 	r.mu.RUnlock()
 	if n := r.cfg.Neighbours; n != nil {
@@ -436,7 +435,7 @@ func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
 	return r.store.put(ctx, relayKeys+r.cfg.Instance, s)
 }
 
-// writeSession is putSession again and again. It reports whether the store has that.
+// writeSession writes the session, records the result, and reports success.
 func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 	_, err := r.putSession(ctx, bye)
 	if ctx.Err() != nil || bye {
@@ -447,13 +446,13 @@ func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 		r.wrote = time.Now()
 		r.mu.Unlock()
 	}
-	r.away(&r.view, err)
+	r.setStoreError(&r.view, err)
 	return err == nil
 }
 
-// tend sees to the store: one relay for all.
-func (r *Registry) tend(ctx context.Context) {
-	if r.cfg.Cluster { // the store goes on without this relay's copy, if that has stopped
+// tend maintains the store; one relay does most of it for all.
+func (r *Registry) maintain(ctx context.Context) {
+	if r.cfg.Cluster { // the store runs on without this relay's copy, if that has stopped
 		r.revive()
 	}
 	status, err := r.store.status(ctx)
@@ -468,13 +467,13 @@ func (r *Registry) tend(ctx context.Context) {
 	r.replaceCopies(ctx, status)
 	r.forgetUnseen(ctx, time.Now())
 	if err := r.tidyStore(ctx); err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("store of the registry: what is over is not removed yet", "error", err)
+		r.cfg.Log.Warn("registry store not cleaned up", "error", err)
 	}
 }
 
-// replaceCopies gives up servers whose copy of the store has been away for long, while
-// most are there: those of relays that were replaced by others without their
-// directory. The store is copied to others then.
+// replaceCopies removes servers whose copy of the store has been offline for long,
+// while a majority is available: their relays were replaced without their data
+// directory. The store is then copied to other servers.
 func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 	missing := map[string]int{}
 	for _, node := range status.away {
@@ -482,24 +481,25 @@ func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 		if missing[node] < giveUpAfter || r.cfg.Neighbours == nil || len(r.cfg.Neighbours.Routes())+1 < broker.MaxCopies {
 			continue
 		}
-		r.cfg.Log.Warn("a server of the cluster is given up: its copy of the store is made elsewhere", "server", node)
+		r.cfg.Log.Warn("server removed from the cluster: its copy of the store moves", "server", node)
 		if err := r.cfg.Neighbours.GiveUp(ctx, node); err != nil {
-			r.cfg.Log.Warn("a server of the cluster cannot be given up", "server", node, "error", err)
+			r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
 		}
 		delete(missing, node)
 	}
 	r.missing = missing
 }
 
-// Tends reports whether this relay is the one that does for the stores of all what one is to do.
-func (r *Registry) Tends() bool { return r.first() }
+// Maintains reports whether this relay performs the maintenance of stores for all
+// relays.
+func (r *Registry) Maintains() bool { return r.first() }
 
-// first reports whether this relay is the one that does what one of its region is to do.
+// first reports whether this relay performs the maintenance for its region.
 func (r *Registry) first() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for instance, p := range r.peers {
-		if p.home == nil && p.thereLocked(r.patience) && instance < r.cfg.Instance {
+		if p.home == nil && p.presentLocked(r.patience) && instance < r.cfg.Instance {
 			return false
 		}
 	}

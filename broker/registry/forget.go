@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// ErrHostThere reports a host that cannot be forgotten, because it is served.
-var ErrHostThere = errors.New("its host-agent is there; stop it first")
+// ErrHostServed reports that a host cannot be forgotten, because a host-agent serves
+// it.
+var ErrHostServed = errors.New("its host-agent is connected; stop it first")
 
-// ErrUnknownHost reports a host that nobody knows.
+// ErrUnknownHost reports a host that was never enrolled.
 var ErrUnknownHost = errors.New("no such host")
 
-// forgetAtOnce is how many hosts are forgotten in a turn.
+// forgetAtOnce bounds the hosts that one pass forgets.
 const forgetAtOnce = 1000
 
-// Forget has all relays forget a host that nobody serves. Credentials that its
-// host-agent has got stay good: revoke them first, or it is known again when it comes
-// back.
+// Forget removes a host without a host-agent from all relays. The credentials of its
+// host-agent stay valid: revoke them first, or the host returns with its host-agent.
 func (r *Registry) Forget(ctx context.Context, tenant, host string) error {
 	err := r.forget(ctx, hostKey(tenant, host), time.Time{})
 	if err != nil {
@@ -27,16 +27,16 @@ func (r *Registry) Forget(ctx context.Context, tenant, host string) error {
 	return nil
 }
 
-// forget removes a host from the store, unless it is there, or was seen after the
-// given time, if one is given.
+// forget removes a host from the store, unless it is served, or was seen after
+// unseenSince, if that is set.
 func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time) error {
 	for range maxConflicts {
-		k, alive := r.look(key)
+		k, alive := r.known(key)
 		switch {
 		case k.rev == 0:
 			return ErrUnknownHost
 		case alive:
-			return ErrHostThere
+			return ErrHostServed
 		case !unseenSince.IsZero() && k.seen().After(unseenSince):
 			return nil
 		}
@@ -56,15 +56,15 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others change it all the time", ErrStoreAway)
+	return fmt.Errorf("%w: too many concurrent changes", ErrStoreAway)
 }
 
-// seen is when anything was last heard of a host.
+// seen returns when the host was last heard.
 func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 
-// forgetUnseen forgets hosts that nobody has seen for as long as is configured. One
-// relay does that for all. A host whose lease has not run out was seen until its relay
-// fell silent, which is noted when the lease is said to have run out (tidyStore).
+// forgetUnseen forgets hosts that have not been seen for the configured time. One
+// relay does this for all. A host whose lease runs was last seen when its relay fell
+// silent; tidyStore records that when it ends the lease.
 func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 	if r.cfg.ForgetAfter == 0 {
 		return
@@ -79,31 +79,31 @@ func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 	}
 	r.mu.RUnlock()
 	for _, key := range old {
-		if err := r.forget(ctx, key, since); err != nil && !errors.Is(err, ErrHostThere) && !errors.Is(err, ErrUnknownHost) {
-			r.cfg.Log.Warn("a host that nobody has seen for long cannot be forgotten", "host", key, "error", err)
+		if err := r.forget(ctx, key, since); err != nil && !errors.Is(err, ErrHostServed) && !errors.Is(err, ErrUnknownHost) {
+			r.cfg.Log.Warn("unseen host not forgotten", "host", key, "error", err)
 			return
 		}
-		r.cfg.Log.Info("host forgotten: nobody has seen it for long", "host", key, "after", r.cfg.ForgetAfter)
+		r.cfg.Log.Info("unseen host forgotten", "host", key, "after", r.cfg.ForgetAfter)
 	}
 }
 
-// Stats are what a registry counts.
+// Stats are the counters of a registry.
 type Stats struct {
 	Hosts   int    // known
-	Kept    int    // whose leases this relay keeps
-	Heard   int    // of those, whose host-agents' connections end at this relay
+	Kept    int    // leases that this relay keeps
+	Heard   int    // of those, host-agents whose connection ends at this relay
 	Tenants int    // known
-	Relays  int    // that are there, this one included
+	Relays  int    // present, including this relay
 	Writes  uint64 // of hosts, into the store
-	Refused uint64 // requests that were told to come again
-	Dropped uint64 // requests that were not read because their host sends too many
+	Refused uint64 // requests answered with "busy"
+	Dropped uint64 // requests dropped unread, beyond their host's rate
 	Waiting int    // changes that the store does not have yet
-	Store   bool   // it can be used
-	Copies  int    // of the store that there are to be; 0: not known
-	Current int    // of those that are there
+	Store   bool   // it is usable
+	Copies  int    // required copies of the store; 0: unknown
+	Current int    // copies online
 }
 
-// Stats returns what is counted.
+// Stats returns the counters.
 func (r *Registry) Stats() Stats {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -118,12 +118,12 @@ func (r *Registry) Stats() Stats {
 		}
 	}
 	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.thereLocked(r.patience) {
+		if instance != r.cfg.Instance && p.presentLocked(r.patience) {
 			s.Relays++
 		}
 	}
 	return s
 }
 
-// thereLocked reports whether a relay is there.
-func (p *peer) thereLocked(patience int) bool { return p.rev != 0 && !p.Bye && p.missed <= patience }
+// presentLocked reports whether a relay is present.
+func (p *peer) presentLocked(patience int) bool { return p.rev != 0 && !p.Bye && p.missed <= patience }

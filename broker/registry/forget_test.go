@@ -23,7 +23,7 @@ func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.takeHost(&r.view, s, rev, 0, false)
+		r.applyHost(&r.view, s, rev, 0, false)
 	}
 	r.mu.Lock()
 	r.peers["lost"].missed = r.patience + 1 // a moment ago it was there, and so was its host

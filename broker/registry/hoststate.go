@@ -10,38 +10,38 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A hostState is what the store has of one host. Times in it are for people:
-// no relay compares them with its clock.
+// A hostState is a host's entry in the store. Its times are for people: no relay
+// compares them with its clock.
 type hostState struct {
 	Key      string    `json:"host"` // "<tenant>.<name>"
 	Enrolled time.Time `json:"enrolled"`
 	LastSeen time.Time `json:"lastSeen,omitzero"` // when its host-agent was last heard, as of the last change
-	Lease    *lease    `json:"lease,omitempty"`   // the last one, which may have ended; nil: nobody ever held the host. Never changed in place
-	Users    natsUsers `json:"users,omitempty"`   // that its host-agents were given
+	Lease    *lease    `json:"lease,omitempty"`   // the last lease, which may have ended; nil: none yet; never changed in place
+	Users    natsUsers `json:"users,omitempty"`   // issued to its host-agents
 }
 
-// A knownHost is a host at one relay.
+// A knownHost is a host as a relay knows it.
 type knownHost struct {
-	hostState        // as the store has it, as far as is known
-	rev       uint64 // of that in the store; 0: it has none
-	epoch     uint64 // of the watch that last saw it
-	home      *view  // of the region whose store has it; nil: this relay's
+	hostState        // the store's last known entry
+	rev       uint64 // of that entry; 0: the store has none
+	epoch     uint64 // of the watch that last delivered it
+	home      *view  // the view of its home region; nil: this relay's region
 
-	// What this relay says beyond the store. Own replaces Lease, while the store
-	// does not have it, and while this relay keeps the lease.
+	// This relay's own knowledge. Own replaces Lease until the store has it, and while
+	// this relay keeps the lease.
 	own       *lease
 	kept      *keptLease // in Registry.kept; nil: this relay does not keep the lease
-	renewed   time.Time  // when the lease that is kept was, or its holder was heard
+	renewed   time.Time  // last renewal of the kept lease, or sign of life of its holder
 	renewals  uint64     // of that lease
-	dirty     bool       // own is to be written
-	unwritten natsUsers  // of Users: those that the store does not have
+	dirty     bool       // own has to be written
+	unwritten natsUsers  // those of Users that the store lacks
 
-	indexed []auth.RevocationKey // under which Registry.tokens has the host
+	indexed []auth.RevocationKey // the keys under which Registry.tokens lists the host
 
-	last Host // what subscribers were told, without times that only progress
+	last Host // as last reported to subscribers, without times that only progress
 }
 
-// hostKey is the key of a host.
+// hostKey returns the key of a host.
 func hostKey(tenant, host string) string { return tenant + "." + host }
 
 func tenantOfKey(key string) string {
@@ -49,10 +49,10 @@ func tenantOfKey(key string) string {
 	return tenant
 }
 
-// tenant returns whose host it is.
+// tenant returns the host's tenant.
 func (s *hostState) tenant() string { return tenantOfKey(s.Key) }
 
-// check reports a state that no relay would write.
+// check rejects a state that no relay would write.
 func (s *hostState) check() error {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
@@ -67,7 +67,7 @@ func (s *hostState) check() error {
 	return nil
 }
 
-// lease returns the lease as this relay knows it.
+// lease returns the current lease as this relay knows it.
 func (k *knownHost) lease() *lease {
 	if k.own != nil {
 		return k.own
@@ -75,18 +75,17 @@ func (k *knownHost) lease() *lease {
 	return k.Lease
 }
 
-// outdates reports whether this relay knows of a later lease than the store has: one
-// that was begun anew with what some relay knew long ago, or that has lost its last
-// changes with the power of its servers. Who was given the host since is not forgotten
-// for that. A host that was forgotten and enrolled again in one and the same store begins
-// to count again.
+// outdates reports whether this relay knows a later lease than the store. The store
+// may have been filled with old knowledge, or have lost its last changes in a power
+// failure; the later lease stays valid. A host that was forgotten and enrolled again
+// in the same store starts to count anew.
 func (k *knownHost) outdates(stored *hostState, newStore bool) bool {
 	again := !newStore && stored.Enrolled.After(k.Enrolled)
 	return !again && stored.Lease.number() < k.lease().number()
 }
 
-// overtaken reports whether what this relay says of the host's lease is out of date,
-// now that the store has another: somebody else has come in between.
+// overtaken reports whether the store's lease supersedes this relay's: another writer
+// came first.
 func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	own, was := k.own, k.Lease
 	switch {
@@ -97,14 +96,14 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	case stored.Released, stored.Seq > own.Seq:
 		return true
 	case stored.Lost && k.kept != nil:
-		return false // for the relay that said so: its holder is heard here
+		return false // this relay hears the holder, unlike the relay that reported the loss
 	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
-		return false // something else has changed
+		return false // a different field has changed
 	}
 	return stored.Keeper != relay
 }
 
-// earlier returns the earlier of two times, of which zero ones do not count.
+// earlier returns the earlier of two times, ignoring zero times.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -112,7 +111,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// downSince returns since when a host is offline that nobody holds.
+// downSince returns when a host without a lease went offline.
 func (k *knownHost) downSince() time.Time {
 	switch l := k.lease(); {
 	case l == nil:
@@ -123,9 +122,9 @@ func (k *knownHost) downSince() time.Time {
 	return k.LastSeen
 }
 
-// describe says what is known of a host, for a relay of the given version. Alive
-// says that its lease is held, and seen when its host-agent was heard, if that is
-// known to be later than LastSeen.
+// describe returns a host's description for a relay of the given version. Alive
+// reports whether its lease is in force. Seen is when its host-agent was last heard,
+// if later than LastSeen.
 func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")
 	h := Host{

@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// Settings of writing.
+// Bounds of writing.
 const (
-	maxConflicts = 8                     // a change is tried so often while others change the same
-	conflictWait = 20 * time.Millisecond // on average, before it is tried again
-	flushers     = 32                    // hosts that are written at a time
-	flushLater   = time.Second           // what could not be written is tried again
-	clientsEvery = 5 * time.Second       // how old the number of clients may be that other relays know
+	maxConflicts = 8                     // attempts at a change that meets conflicts
+	conflictWait = 20 * time.Millisecond // mean delay before the next attempt
+	flushers     = 32                    // hosts written concurrently
+	flushLater   = time.Second           // delay before failed writes are repeated
+	clientsEvery = 5 * time.Second       // maximum age of the number of clients that other relays know
 )
 
-// update changes what the store has of a host, and then what this relay knows. Change
-// gets what is known and returns what is to be, nil for no change; it is called
-// again if somebody else has changed the host meanwhile. The error wraps
-// ErrStoreAway if it is not known whether the change was made.
+// update changes a host in the store, and then in memory. Change receives the known
+// state and returns the new one, or nil for no change; after a conflict it is called
+// again. The error wraps ErrStoreAway if the outcome is unknown.
 func (r *Registry) update(ctx context.Context, key string, change func(k *knownHost, alive bool) *hostState) error {
 	for range maxConflicts {
-		k, alive := r.look(key)
+		k, alive := r.known(key)
 		next := change(&k, alive)
 		if next == nil {
 			return nil
@@ -35,7 +34,7 @@ func (r *Registry) update(ctx context.Context, key string, change func(k *knownH
 			r.mu.Lock()
 			r.writes++
 			r.mu.Unlock()
-			r.takeHost(home, *next, rev, 0, false)
+			r.applyHost(home, *next, rev, 0, false)
 			return nil
 		}
 		if !errors.Is(err, errConflict) {
@@ -45,11 +44,11 @@ func (r *Registry) update(ctx context.Context, key string, change func(k *knownH
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others change %s all the time", ErrStoreAway, key)
+	return fmt.Errorf("%w: too many concurrent changes to %s", ErrStoreAway, key)
 }
 
-// look returns a copy of what is known of a host.
-func (r *Registry) look(key string) (k knownHost, alive bool) {
+// known returns a copy of a host's state.
+func (r *Registry) known(key string) (k knownHost, alive bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if known := r.hosts[key]; known != nil {
@@ -58,7 +57,7 @@ func (r *Registry) look(key string) (k knownHost, alive bool) {
 	return knownHost{hostState: hostState{Key: key}}, false
 }
 
-// refresh takes what the store has of a host now.
+// refresh reads a host from the store.
 func (r *Registry) refresh(ctx context.Context, key string) error {
 	select {
 	case <-ctx.Done():
@@ -66,14 +65,14 @@ func (r *Registry) refresh(ctx context.Context, key string) error {
 	case <-time.After(rand.N(2 * conflictWait)):
 	}
 	s := hostState{Key: key}
-	k, _ := r.look(key)
+	k, _ := r.known(key)
 	home := r.homeOf(&k)
 	rev, err := home.store.read(ctx, hostKeys+key, &s)
 	switch {
 	case err != nil:
 		return err
 	case rev != 0:
-		r.takeHost(home, s, rev, 0, false)
+		r.applyHost(home, s, rev, 0, false)
 		return nil
 	}
 	r.mu.Lock()
@@ -84,13 +83,12 @@ func (r *Registry) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// hold carries out a request of a host-agent that is connected where the relay
-// keeper is.
+// hold executes the request of a host-agent that is connected to the relay keeper.
 func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := r.renew(key, req, keeper); done {
 		return answer
 	}
-	r.heardHere(key) // who wants the host of another instance sees by that whether it is there
+	r.heardHere(key) // the revision in the answer shows a rival whether the holder is alive
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()
@@ -126,8 +124,8 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 	return answer
 }
 
-// renew answers an instance that has its host already, from memory: the store need
-// not be there. Done says that it has.
+// renew answers the current holder of a host from memory, so it works while the store
+// is away. Done reports that it has answered.
 func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer leaseAnswer, done bool) {
 	if req.Op != opHold || keeper != r.cfg.Instance {
 		return answer, false
@@ -140,18 +138,18 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 	}
 	was, now := k.lease(), time.Now()
 	next, answer := decide(was, k.downSince(), k.renewals, req, now.UTC())
-	if next == nil && req.Seq < was.Seq { // later ones came before it, maybe at another relay, which keeps the lease then
+	if next == nil && req.Seq < was.Seq { // a later request came first, perhaps at another relay, which then keeps the lease
 		answer.Fence = was.number()
 		return answer, true
 	}
-	if next == nil { // a repeated one
+	if next == nil { // a repeated request
 		same := *was
 		next = &same
 	}
 	next.Keeper, next.Fence = keeper, was.number()
 	answer.Fence = next.Fence
 	k.own = next
-	if !next.says(was) {
+	if !next.sameForRelays(was) {
 		k.dirty = true
 	}
 	if k.dirty || next.Presence.Clients != was.Presence.Clients {
@@ -167,18 +165,18 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 	return answer, true
 }
 
-// says reports whether two leases say the same to other relays, except for what may
-// be a little old there.
-func (l *lease) says(o *lease) bool {
+// sameForRelays reports whether two leases are equal for other relays, which may know
+// an older number of clients and older silence.
+func (l *lease) sameForRelays(o *lease) bool {
 	a, b := l.Presence, o.Presence
 	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0
 	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.number() == o.number() && l.Silent.Equal(o.Silent)
 }
 
-// entrustedLocked has this relay keep a lease of which the store says that it does: it
-// was granted here, or by another relay for this one. Whether the word of that came
-// back does not matter: nobody else ends the lease.
-func (r *Registry) entrustedLocked(k *knownHost) {
+// adoptLocked starts to keep a lease that the store assigns to this relay: this relay
+// or another one has granted it. It makes no difference whether the host-agent got the
+// answer, because only this relay ends the lease.
+func (r *Registry) adoptLocked(k *knownHost) {
 	l := k.Lease
 	if k.own != nil || !l.runs() || l.Keeper != r.cfg.Instance {
 		return
@@ -188,7 +186,7 @@ func (r *Registry) entrustedLocked(k *knownHost) {
 	r.keptLocked(k, time.Now())
 }
 
-// releaseHere notes that an instance gives its host up, while the store is away.
+// releaseHere records, while the store is away, that an instance releases its host.
 func (r *Registry) releaseHere(key string, req leaseRequest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,8 +206,8 @@ func (r *Registry) releaseHere(key string, req leaseRequest) bool {
 	return true
 }
 
-// flush writes what this relay says beyond the store, until ctx ends: changes at
-// once, the number of clients now and then.
+// flush writes this relay's changes into the store until ctx ends: most at once, the
+// numbers of clients periodically.
 func (r *Registry) flush(ctx context.Context) {
 	soft := time.NewTicker(clientsEvery)
 	defer soft.Stop()
@@ -231,16 +229,16 @@ func (r *Registry) flush(ctx context.Context) {
 	}
 }
 
-// flushAll writes everything that there is to write.
+// flushAll writes all pending changes.
 func (r *Registry) flushAll(ctx context.Context) { _ = r.flushOnce(ctx, true) }
 
-// errReading reports a store of which it is not known yet what it has.
+// errReading reports a store whose first read is not complete.
 var errReading = errors.New("the store is being read")
 
-// flushOnce writes what is to be written, with all what can wait.
+// flushOnce writes the urgent changes, or with all set every change.
 func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	r.mu.RLock()
-	err := r.whyNot()
+	err := r.writeError()
 	r.mu.RUnlock()
 	if err != nil {
 		return err
@@ -253,7 +251,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 		if k == nil || !all && !k.dirty && k.rev != 0 && len(k.unwritten) == 0 {
 			continue
 		}
-		if err := r.homeOf(k).whyNot(); err != nil {
+		if err := r.homeOf(k).writeError(); err != nil {
 			failed = err
 			continue
 		}
@@ -285,16 +283,16 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	return failed
 }
 
-// flushHost writes what this relay says of one host, unless somebody else has
-// changed who holds it since.
+// flushHost writes this relay's state of one host, unless another writer has changed
+// the holder meanwhile.
 func (r *Registry) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
 	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		s := k.hostState
 		wrote = k.own
 		switch {
-		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.says(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
-			return nil // all is there
+		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.sameForRelays(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
+			return nil // the store has everything
 		case k.own != nil:
 			own := *k.own
 			s.Lease = &own

@@ -34,7 +34,7 @@ func newKeeper(t *testing.T) *Registry {
 }
 
 // online is what a host-agent says.
-var online = fit(Presence{State: Online})
+var online = withDefaults(Presence{State: Online})
 
 // leased is what the store has of a host.
 func leased(instance, keeper string, seq, number uint64) hostState {
@@ -51,7 +51,7 @@ func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
 func TestKeepsWhatTheStoreSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		if h, _ := r.Lookup("t", "h"); h.State != Online {
 			t.Fatalf("the host is %+v", h)
 		}
@@ -67,7 +67,7 @@ func TestKeepsWhatTheStoreSays(t *testing.T) {
 // not keep the lease.
 func TestLateRequest(t *testing.T) {
 	r := newKeeper(t)
-	r.takeHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
+	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
 	if !done || answer.Result != leaseHeld || len(r.kept) > 0 {
 		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.kept))
@@ -97,10 +97,10 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newKeeper(t)
-			r.takeHost(&r.view, leased("agent", "me", 1, 3), 7, 1, false)
+			r.applyHost(&r.view, leased("agent", "me", 1, 3), 7, 1, false)
 			r.asks("agent", 10)
 			r.newEpoch(&r.view, "new store")
-			r.takeHost(&r.view, test.stored, 9, 2, false)
+			r.applyHost(&r.view, test.stored, 9, 2, false)
 			h, _ := r.Lookup("t", "h")
 			if h.AgentInstance != test.holder || h.State != Online {
 				t.Errorf("the host is %+v; want %s", h, test.holder)
@@ -149,7 +149,7 @@ func TestNeverAnOlderHolder(t *testing.T) {
 				s.Enrolled = start.Add(time.Duration(life) * time.Hour)
 				s.Lease.Lost = rapid.Bool().Draw(rt, "lost")
 				s.Lease.Released = rapid.Bool().Draw(rt, "released")
-				r.takeHost(&r.view, s, rev, epoch, false)
+				r.applyHost(&r.view, s, rev, epoch, false)
 				newest[life] = max(newest[life], number)
 			}
 			h, _ := r.Lookup("t", "h")
@@ -176,7 +176,7 @@ func TestNewWatch(t *testing.T) {
 	epoch := r.newEpoch(&r.view, "store")
 	written := leased("agent", "me", 1, 1)
 	written.Key = "t.new"
-	r.takeHost(&r.view, written, 8, 0, false) // while the watch brings what there was before
+	r.applyHost(&r.view, written, 8, 0, false) // while the watch brings what there was before
 	r.synced(&r.view, epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
 		t.Error("a host is known that the store does not have any more")
@@ -190,12 +190,12 @@ func TestNewWatch(t *testing.T) {
 	epoch = r.newEpoch(&r.view, "store")
 	older := leased("agent", "other", 1, 1)
 	older.Key = "t.new"
-	r.takeHost(&r.view, older, 3, epoch, false)
+	r.applyHost(&r.view, older, 3, epoch, false)
 	if k := r.hosts["t.new"]; k.rev != 3 {
 		t.Errorf("revision %d is known; the store has 3", k.rev)
 	}
 	r.synced(&r.view, epoch, "store")
-	r.takeHost(&r.view, written, 4, 0, false)
+	r.applyHost(&r.view, written, 4, 0, false)
 	r.synced(&r.view, r.newEpoch(&r.view, "store"), "store")
 	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.dirty["t.new"] {
 		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.dirty)
@@ -221,13 +221,13 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		}
 	}
 	eventually("two knows the host", func() bool { _, ok := two.Lookup("t", "h"); return ok })
-	before, _ := two.look("t.h")
+	before, _ := two.known("t.h")
 	fence := before.lease().number()
 	if answer, done := two.renew("t.h", req, "two"); !done || answer.Result != leaseHeld {
 		t.Fatalf("the same request at another relay: %+v, %v", answer, done)
 	}
 	eventually("one knows that two keeps the lease", func() bool {
-		k, alive := one.look("t.h")
+		k, alive := one.known("t.h")
 		return alive && k.kept == nil && k.Lease.Keeper == "two" && k.lease().number() == fence
 	})
 	rival := leaseRequest{Op: opHold, Instance: "rival", Seq: 1, Presence: Presence{State: Online}}
@@ -238,7 +238,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		t.Fatalf("take over: %+v", answer)
 	}
 	eventually("two has dropped the lease", func() bool {
-		k, _ := two.look("t.h")
+		k, _ := two.known("t.h")
 		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
 	})
 	if answer := two.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
@@ -251,11 +251,11 @@ func TestLeaseIsTakenOver(t *testing.T) {
 func TestTakesTheNumberOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		if answer, _ := r.asks("agent", 2); answer.Fence != 1 {
 			t.Fatalf("the host-agent is told %+v; want number 1", answer)
 		}
-		r.takeHost(&r.view, leased("agent", "me", 1, 4), 8, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 4), 8, 1, false)
 		if h, _ := r.Lookup("t", "h"); h.State != Online || h.Fence != 4 {
 			t.Errorf("the host is %+v; want it online with number 4", h)
 		}

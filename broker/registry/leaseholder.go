@@ -26,63 +26,62 @@ import (
 const (
 	defaultRenew = 5 * time.Second
 
-	// leaseTimeout bounds the wait for one answer.
+	// leaseTimeout bounds the wait for an answer.
 	leaseTimeout = 3 * time.Second
 
-	// takenAgain is how long a holder waits that was told that it is none any
-	// more, until it asks again: time for relays to hear each other.
+	// takenAgain is the delay before a holder that lost its lease asks again: relays
+	// need time to synchronize.
 	takenAgain = 1500 * time.Millisecond
 
-	// maxAfter bounds how long a relay can have a holder wait, and maxEvery how long it
-	// can have one not ask.
+	// maxAfter bounds the delay that a relay can demand, and maxEvery the renewal
+	// interval.
 	maxAfter = 10 * time.Second
 	maxEvery = 5 * time.Minute
 
-	// rivalEvery is how often a holder is looked at that may be dead.
+	// rivalEvery is the interval of requests that wait for a rival's lease to expire.
 	rivalEvery = 500 * time.Millisecond
 )
 
-// Reasons of a [LeaseHolder] to give up.
+// Reasons for a [LeaseHolder] to stop.
 var (
 	// ErrHostTaken reports that another host-agent serves the host.
 	ErrHostTaken = errors.New("host is served by another host-agent")
-	// ErrLeaseRefused reports that relays do not understand the request.
+	// ErrLeaseRefused reports that relays reject the request.
 	ErrLeaseRefused = errors.New("lease request refused")
 )
 
-// LeaseConfig says which host a [LeaseHolder] is to hold.
+// A LeaseConfig describes a [LeaseHolder].
 type LeaseConfig struct {
 	Conn     *broker.Conn  // required; the host-agent's
 	Tenant   string        // required
 	Host     string        // required
-	Instance string        // required; the name of this run of the host-agent
-	Presence Presence      // required; what to say at first
-	TakeOver bool          // take the host from another instance, which then gives up
-	Renew    time.Duration // default 5 s, a third of DefaultLeaseTTL
+	Instance string        // required; the host-agent's run
+	Presence Presence      // required; the initial presence
+	TakeOver bool          // take the host from another instance, which then stops
+	Renew    time.Duration // default: a third of DefaultLeaseTTL
 
-	// Former are instances that are known to have ended without releasing the
-	// host: Acquire does that in their name, in place of waiting for their lease.
-	Former []string
+	// Previous are instances that have ended without releasing the host. Acquire
+	// releases it in their name, so it need not wait for the end of their lease.
+	Previous []string
 
-	// Gone is told which relay instances have crashed within the last minute,
-	// after each answer that says so. Their links are no use any more. May be
-	// nil.
+	// Gone receives the relay instances that have crashed within the last minute,
+	// after each answer that lists any. Links to them are useless. May be nil.
 	Gone func(relays []string)
 
-	// Quiet reports that nobody waits for what answers say: no relay has a link to
-	// this instance, so none that has crashed needs to be told of. Then it asks as seldom
-	// as relays let it. It must not block. Default: it is never quiet.
+	// Quiet reports that no relay has a link to this instance, so news of crashed
+	// relays can wait. The holder then renews at the longest interval that relays
+	// allow. It must not block. Default: never quiet.
 	Quiet func() bool
 
-	// Trouble is told why a request failed that will be repeated, which rival
-	// the holder waits for, and, with ErrIncompatible, whom to upgrade. May be
+	// Trouble receives the error of each request that will be repeated, the rival that
+	// Acquire waits for, and, with ErrIncompatible, the program to upgrade. May be
 	// nil.
 	Trouble func(error)
 }
 
-// A LeaseHolder makes a host-agent instance the one that serves a host, and
-// tells relays how the host is. First call Acquire, then Run, and Release in
-// the end; Update, Fence and Recheck may be called at any time, by any goroutine.
+// A LeaseHolder acquires and renews the lease of a host, and reports the host's
+// presence to relays. Call Acquire, then Run, then Release. Update, Fence and Recheck
+// are safe for concurrent use at any time.
 type LeaseHolder struct {
 	cfg     LeaseConfig
 	subject string
@@ -91,18 +90,18 @@ type LeaseHolder struct {
 	// Owned by the caller of Acquire, Run and Release.
 	seq     uint64
 	reason  string        // of Release; default: the host-agent stopped
-	upgrade string        // last told
-	keeper  string        // relay that is asked; "": any
-	after   time.Duration // a relay has said to wait that long; 0: none has
-	every   time.Duration // the relay that was asked last hears this instance anyway: ask again after that; 0: it does not
+	upgrade string        // the last one reported
+	keeper  string        // the relay to ask; "": any
+	after   time.Duration // delay that a relay demanded; 0: none
+	every   time.Duration // renewal interval that a relay allowed; 0: none
 
-	fence atomic.Uint64 // of the lease, as it was last told; 0: it was not
+	fence atomic.Uint64 // number of the last lease; 0: unknown
 
 	mu       sync.Mutex
 	presence Presence
 }
 
-// NewLeaseHolder returns a holder that holds nothing yet.
+// NewLeaseHolder returns a holder without a lease.
 func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	if cfg.Conn == nil {
 		return nil, errors.New("lease: no Conn given")
@@ -112,7 +111,7 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
 	}
-	presence := fit(cfg.Presence)
+	presence := withDefaults(cfg.Presence)
 	if err := presence.check(); err != nil {
 		return nil, fmt.Errorf("lease: Presence: %w", err)
 	}
@@ -125,8 +124,8 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	}, nil
 }
 
-// fit completes a presence and cuts what is too long.
-func fit(p Presence) Presence {
+// withDefaults adds defaults to a presence and truncates long texts.
+func withDefaults(p Presence) Presence {
 	if p.Wire == [2]int{} {
 		p.Wire = [2]int{link.WireMin, link.WireMax}
 	}
@@ -153,14 +152,14 @@ func printable(r rune) rune {
 	return r
 }
 
-// Acquire returns when this instance holds the host. While no relay answers it
-// goes on asking. If another instance holds the host, it waits to see whether
-// that one is alive: a crashed one's lease ends by itself, and a live one's is
-// renewed, which is ErrHostTaken, with who and since when. One renewal may have
-// been made before, and this relay have heard of it late: it takes two.
+// Acquire returns when this instance holds the host. It repeats the request while no
+// relay answers. If another instance holds the host, Acquire waits: the lease of a
+// crashed instance expires, and a live instance renews its lease, which ends Acquire
+// with ErrHostTaken. It takes two renewals, because the relay may have learnt late of
+// the first.
 func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	var rival leaseAnswer
-	former := slices.Clone(h.cfg.Former)
+	previous := slices.Clone(h.cfg.Previous)
 	h.keeper = h.cfg.Conn.Relay()
 	for failures, renewals := 0, 0; ; {
 		answer, err := h.ask(ctx, opHold, h.cfg.TakeOver)
@@ -168,22 +167,22 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 		switch {
 		case err != nil:
 			failures++
-			wait = h.again(failures)
+			wait = h.retryDelay(failures)
 			h.trouble(err)
 		case answer.Result == leaseHeld:
 			return nil
 		case answer.Result != leaseTaken:
 			return h.refusal(answer)
-		case slices.Contains(former, answer.Holder):
+		case slices.Contains(previous, answer.Holder):
 			wait = 0
-			if err := h.releaseFormer(ctx, answer.Holder); err != nil {
+			if err := h.releasePrevious(ctx, answer.Holder); err != nil {
 				wait = rivalEvery
 				h.trouble(err)
 			}
-			former = slices.DeleteFunc(former, func(f string) bool { return f == answer.Holder && wait == 0 })
+			previous = slices.DeleteFunc(previous, func(f string) bool { return f == answer.Holder && wait == 0 })
 		case rival.Holder == "":
 			rival = answer
-			h.trouble(fmt.Errorf("%w; waiting to see whether that one is alive", h.taken(answer)))
+			h.trouble(fmt.Errorf("%w; waiting to see whether it is alive", h.taken(answer)))
 		case answer.Revision > rival.Revision:
 			rival = answer
 			if renewals++; renewals == 2 {
@@ -196,14 +195,13 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	}
 }
 
-// Run keeps the host until ctx ends, which is no error, or until another
-// instance has taken it, which is ErrHostTaken. It asks twice then: relays that
-// have not seen each other for a while may need a moment to agree on who has
-// it. Failures to reach a relay are no reason to give up: the lease may be lost
-// meanwhile, and is asked for again as soon as one answers.
+// Run renews the lease until ctx ends, which is no error, or until another instance
+// has taken the host, which is ErrHostTaken. Run asks twice before it gives up,
+// because relays that were separated may need a moment to agree. Unreachable relays
+// are no reason to stop: a lease that expires meanwhile is requested again.
 func (h *LeaseHolder) Run(ctx context.Context) error {
 	wait := h.renewal()
-	var taken time.Time // when this was first said; zero: it was not
+	var taken time.Time // when an answer first named another holder; zero: none did
 	for failures := 0; ; {
 		login, err := h.pause(ctx, wait)
 		if err != nil {
@@ -211,7 +209,7 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		}
 		if login {
 			failures = 0
-			h.keeper = h.cfg.Conn.Relay() // the nearest one from now on
+			h.keeper = h.cfg.Conn.Relay() // the nearest relay from now on
 		}
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
@@ -228,32 +226,32 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 			return h.refusal(answer)
 		case ctx.Err() == nil:
 			failures++
-			wait = h.again(failures)
+			wait = h.retryDelay(failures)
 			h.trouble(err)
 		}
 	}
 }
 
-// Update changes what relays are told, at once if Run runs. Texts that are too
-// long are cut; the state must be Online or Offline.
+// Update changes the reported presence, at once while Run runs. Long texts are
+// truncated. The state must be Online or Offline.
 func (h *LeaseHolder) Update(p Presence) {
 	h.mu.Lock()
-	h.presence = fit(p)
+	h.presence = withDefaults(p)
 	h.mu.Unlock()
 	wakeUp(h.wake)
 }
 
-// Fence returns the number of the lease that this instance was last told it has, 0 if
-// relays did not say. Of two instances the one with the higher number is the newer.
+// Fence returns the number of this instance's last lease, or 0 if relays sent none. Of
+// two instances, the one with the higher number is newer.
 func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
 
-// Recheck has Run ask at once whether this instance still has the host. It may be
-// called by any goroutine.
+// Recheck makes Run verify at once that this instance holds the host. It is safe for
+// concurrent use.
 func (h *LeaseHolder) Recheck() { wakeUp(h.wake) }
 
-// Release gives the host up, so that it is listed as offline at once and
-// another instance can hold it. It tries until ctx ends; the lease ends by
-// itself otherwise. Run must have returned.
+// Release releases the host, so it is listed as offline at once and another instance
+// can acquire it. It repeats the request until ctx ends; otherwise the lease expires.
+// Run must have returned.
 func (h *LeaseHolder) Release(ctx context.Context) error {
 	var before error
 	for failures := 0; ; {
@@ -265,7 +263,7 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 			return nil
 		}
 		if before != nil && ctx.Err() != nil {
-			err = before // says more than that the time is over
+			err = before // more useful than the context's error
 		}
 		before = err
 		failures++
@@ -275,13 +273,13 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
-// crashSeq is the number of a request in the name of an instance that can make
-// none itself any more: it counts as later than all that the instance made.
+// crashSeq numbers a request on behalf of an ended instance. It is higher than any
+// number that the instance used.
 const crashSeq = math.MaxUint64 / 2
 
-// ReleaseCrashed is for whoever knows that an instance has ended without
-// releasing its host: it does that in the instance's name, and says why. Conn is
-// any connection with the rights of that host. It tries until ctx ends.
+// ReleaseCrashed releases a host on behalf of an instance that has ended without doing
+// so. The reason is for people. Conn is any connection with the host's permissions. It
+// repeats the request until ctx ends.
 func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	cfg.Presence = Presence{State: Offline}
 	h, err := NewLeaseHolder(cfg)
@@ -292,11 +290,11 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	return h.Release(ctx)
 }
 
-// ReasonCrashed is what clients hear of a host whose host-agent has crashed.
+// ReasonCrashed is the published reason for a host whose host-agent has crashed.
 const ReasonCrashed = "host-agent crashed"
 
-// releaseFormer releases the host in the name of an instance that has ended.
-func (h *LeaseHolder) releaseFormer(ctx context.Context, instance string) error {
+// releasePrevious releases the host on behalf of an ended instance.
+func (h *LeaseHolder) releasePrevious(ctx context.Context, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	cfg := h.cfg
@@ -304,15 +302,15 @@ func (h *LeaseHolder) releaseFormer(ctx context.Context, instance string) error 
 	return ReleaseCrashed(ctx, cfg, ReasonCrashed)
 }
 
-// again returns how long to wait after so many failures: as long as a relay has said,
-// if it has.
-func (h *LeaseHolder) again(failures int) time.Duration {
+// retryDelay returns the delay after the given number of failures, at least as long as
+// a relay demanded.
+func (h *LeaseHolder) retryDelay(failures int) time.Duration {
 	wait := max(broker.RetryDelay(failures), h.after)
 	h.after = 0
 	return wait
 }
 
-// renewal returns when to renew, not in step with others.
+// renewal returns the delay until the next renewal, with jitter.
 func (h *LeaseHolder) renewal() time.Duration {
 	every := h.cfg.Renew
 	if h.cfg.Quiet != nil && h.cfg.Quiet() {
@@ -321,8 +319,8 @@ func (h *LeaseHolder) renewal() time.Duration {
 	return every - rand.N(every/10+1)
 }
 
-// pause waits, until Update or the next login at the longest; login says that
-// it was the latter. The error says that ctx ended.
+// pause waits for d, Update, Recheck or the next login, and reports a login. The error
+// reports that ctx ended.
 func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -337,8 +335,7 @@ func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, e
 	return false, nil
 }
 
-// ask sends one request. An error means that there was no answer, or that the
-// relay could not tell.
+// ask sends one request. The error reports that no relay answered or could decide.
 func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (leaseAnswer, error) {
 	h.seq++
 	h.mu.Lock()
@@ -357,12 +354,12 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
 	}
 	reply, err := h.cfg.Conn.Request(asking, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // it has gone, or does not serve the tenant yet
+	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // that relay has ended, or does not serve the tenant yet
 		reply, err = h.cfg.Conn.Request(asking, h.subject, body)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			h.keeper = "" // any other may know
+			h.keeper = "" // try any other relay
 		}
 		return leaseAnswer{}, err
 	}
@@ -381,7 +378,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		if ahp.CheckName("relay", answer.Relay) == nil {
 			h.keeper = answer.Relay
 		}
-		if home := h.cfg.Conn.Relay(); home != "" && h.every == 0 { // another had to help out
+		if home := h.cfg.Conn.Relay(); home != "" && h.every == 0 { // another relay had to help
 			h.keeper = home
 		}
 	}
@@ -392,8 +389,8 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	return answer, nil
 }
 
-// noteUpgrade tells once that relays list the host as incompatible: each answer
-// says so.
+// noteUpgrade reports once that relays list the host as incompatible; each answer
+// repeats it.
 func (h *LeaseHolder) noteUpgrade(text string) {
 	if text == "" || text == h.upgrade {
 		return
@@ -403,7 +400,7 @@ func (h *LeaseHolder) noteUpgrade(text string) {
 }
 
 func (h *LeaseHolder) trouble(err error) {
-	away := errors.Is(err, nats.ErrReconnectBufExceeded) // there is no connection: the broker.Conn's own events tell
+	away := errors.Is(err, nats.ErrReconnectBufExceeded) // not connected: the broker.Conn reports that itself
 	if h.cfg.Trouble != nil && !away {
 		h.cfg.Trouble(err)
 	}

@@ -19,35 +19,35 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Settings of a leaseServer.
+// Bounds of a leaseServer.
 const (
-	// leaseQueue is the group of relays that share the requests of host-agents which do not
-	// know where they are connected. NATS gives each to any of them.
+	// leaseQueue is the queue group in which relays share the requests of host-agents
+	// that do not know their nearest relay. NATS gives each request to one relay.
 	leaseQueue = "relays"
 
-	leaseBacklog = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
-	leaseFlush   = time.Second // for the NATS server to stop sending requests
+	leaseBacklog = 1024        // requests that wait, from other relays and from each tenant; more are dropped and repeated by their senders
+	leaseFlush   = time.Second // bound for the NATS server to stop sending requests
 
-	// leaseWrites is how many requests may wait for the store at a time. Renewals do
-	// not; who asks for more is told to come again in a while.
+	// leaseWrites bounds the requests that wait for the store. Renewals do not wait.
+	// Beyond the bound, the answer is to ask again later.
 	leaseWrites = 256
-	comeAgain   = 2 * time.Second
+	busyDelay   = 2 * time.Second
 
-	// leaseRate is how many requests of one host are read in a second, and leaseBurst how
-	// many at once: far more than its host-agents send. More are dropped unread, and come
-	// again: each costs the relay more than it costs the sender.
+	// leaseRate and leaseBurst bound the requests that are read for one host: far more
+	// than its host-agents send. Others are dropped unread and repeated, because a
+	// request costs the relay more than its sender.
 	leaseRate  = 50
 	leaseBurst = 256
 
-	// leasePaces is how many hosts' rates a connection remembers.
-	leasePaces = 16384
+	// maxLimiters bounds the hosts whose rate limiter a connection keeps.
+	maxLimiters = 16384
 
-	// leaseForward is how long another relay has to answer.
+	// leaseForward bounds the wait for another relay's answer.
 	leaseForward = time.Second
 )
 
-// A leaseServer answers the lease requests of host-agents: at once, if this relay keeps
-// the lease and it goes on; else when the store knows.
+// A leaseServer answers the lease requests of host-agents: at once if this relay keeps
+// the lease and it continues, otherwise after the store has decided.
 type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger
@@ -58,23 +58,23 @@ func newLeaseServer(r *Registry) *leaseServer {
 	return &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
 }
 
-// A leaseConn takes the requests that come through one connection.
+// A leaseConn receives the requests of one connection.
 type leaseConn struct {
 	server  *leaseServer
 	conn    *broker.Conn
-	tenant  string // whose host-agents ask; "": other relays do
+	tenant  string // of the host-agents; "": requests come from other relays
 	in      chan *nats.Msg
-	quiet   chan struct{} // closed when no more requests come
+	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
 
-	paces map[string]*rate.Limiter // of hosts; owned by work
+	limiters map[string]*rate.Limiter // rate limiters by host; owned by work
 }
 
-// A forwardedRequest is a host-agent's request, on its way to the relay that keeps
-// the lease which it is about.
+// A forwardedRequest is a host-agent's request, on its way to the relay that keeps the
+// lease.
 type forwardedRequest struct {
 	Key     string       `json:"host"`
-	From    string       `json:"from"` // the relay that was asked
+	From    string       `json:"from"` // the relay that received the request
 	Request leaseRequest `json:"request"`
 }
 
@@ -88,33 +88,33 @@ func (s *leaseServer) serveRelays(conn *broker.Conn) (stop func(), err error) {
 	return c.start(unsubscribe), nil
 }
 
-// serveTenant answers the host-agents of a tenant, until stop.
+// serveTenant answers a tenant's host-agents, until stop.
 func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func(), err error) {
 	c := s.newConn(tenant, conn)
-	any, err := conn.QueueSubscribe(leaseSubject(tenant, "*"), leaseQueue, c.in)
+	shared, err := conn.QueueSubscribe(leaseSubject(tenant, "*"), leaseQueue, c.in)
 	if err != nil {
 		return nil, err
 	}
-	one, err := conn.Subscribe(leaseSubjectOf(tenant, "*", s.registry.cfg.Instance), c.in)
+	own, err := conn.Subscribe(leaseSubjectOf(tenant, "*", s.registry.cfg.Instance), c.in)
 	if err != nil {
-		any()
+		shared()
 		return nil, err
 	}
-	return c.start(func() { any(); one() }), nil
+	return c.start(func() { shared(); own() }), nil
 }
 
 func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	return &leaseConn{
 		server: s, conn: conn, tenant: tenant,
-		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), paces: map[string]*rate.Limiter{},
+		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), limiters: map[string]*rate.Limiter{},
 	}
 }
 
-// start begins to answer. Stop answers what has come in, and then ends.
+// start begins to answer. Stop answers the requests that have arrived, and returns.
 func (c *leaseConn) start(unsubscribe func()) (stop func()) {
 	c.running.Go(c.work)
 	return func() {
-		// These fail if the connection is away, and then nothing comes in.
+		// These fail without a connection, and then no request arrives.
 		unsubscribe()
 		_ = c.conn.Flush(leaseFlush)
 		close(c.quiet)
@@ -140,28 +140,28 @@ func (c *leaseConn) work() {
 	}
 }
 
-// serve answers one message, or has a goroutine do that.
+// serve answers one message, or starts a goroutine that does.
 func (c *leaseConn) serve(msg *nats.Msg) {
 	if c.tenant == "" {
 		c.serveRelay(msg)
 		return
 	}
 	s := c.server
-	host := strings.SplitN(msg.Subject, ".", 5)[3] // the subscriptions have six tokens or more
-	if !c.isInPace(host) {
+	host := strings.SplitN(msg.Subject, ".", 5)[3] // the subscriptions have at least six tokens
+	if !c.withinRate(host) {
 		s.registry.mu.Lock()
 		s.registry.dropped++
 		s.registry.mu.Unlock()
 		return
 	}
 	if err := ahp.CheckName("host", host); err != nil {
-		s.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
+		s.log.Warn("lease request on an invalid subject", "subject", msg.Subject, "error", err)
 		return
 	}
-	// NATS lets a host-agent name any subject for the answer. The relay may
-	// publish for all hosts of the tenant, and must not do so on its behalf.
+	// NATS lets a host-agent choose any reply subject. The relay may publish to all
+	// hosts of the tenant, and must not do so on behalf of one host.
 	if !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") {
-		s.log.Warn("lease request with a reply subject of somebody else", "tenant", c.tenant, "host", host, "reply", msg.Reply)
+		s.log.Warn("lease request with a foreign reply subject", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
 	}
 	key := hostKey(c.tenant, host)
@@ -181,21 +181,21 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 	})
 }
 
-// isInPace counts a request of a host, and reports whether it is one that is read.
-func (c *leaseConn) isInPace(host string) bool {
-	pace := c.paces[host]
+// withinRate counts a host's request, and reports whether the host is within its rate.
+func (c *leaseConn) withinRate(host string) bool {
+	pace := c.limiters[host]
 	if pace == nil {
-		if len(c.paces) >= leasePaces {
-			clear(c.paces)
+		if len(c.limiters) >= maxLimiters {
+			clear(c.limiters)
 		}
 		pace = rate.NewLimiter(leaseRate, leaseBurst)
-		c.paces[host] = pace
+		c.limiters[host] = pace
 	}
 	return pace.Allow()
 }
 
-// inBackground has something done that may wait for the store, unless too much does already.
-// It is given up when whoever asked has given up.
+// inBackground runs do, which may wait for the store, unless too many requests wait
+// already. The context ends when the requester has given up.
 func (c *leaseConn) inBackground(do func(ctx context.Context), tooMany func()) {
 	select {
 	case c.server.writes <- struct{}{}:
@@ -211,40 +211,40 @@ func (c *leaseConn) inBackground(do func(ctx context.Context), tooMany func()) {
 	})
 }
 
-// busy has somebody come again, not together with others.
+// busy returns the answer to ask again later, with jitter.
 func (s *leaseServer) busy() leaseAnswer {
 	s.registry.mu.Lock()
 	s.registry.refused++
 	s.registry.mu.Unlock()
-	after := comeAgain/2 + rand.N(comeAgain)
+	after := busyDelay/2 + rand.N(busyDelay)
 	return leaseAnswer{Result: leaseRetry, Error: "relay is busy", After: after.Milliseconds()}
 }
 
 func (c *leaseConn) reply(msg *nats.Msg, key string, answer leaseAnswer) {
 	if answer.Error != "" {
-		c.server.log.Warn("lease request", "host", key, "result", string(answer.Result), "error", answer.Error)
+		c.server.log.Warn("lease request failed", "host", key, "result", string(answer.Result), "error", answer.Error)
 	}
 	body, err := json.Marshal(answer)
 	if err == nil {
 		err = c.conn.Publish(msg.Reply, body)
 	}
 	if err != nil {
-		c.server.log.Warn("lease answer", "subject", msg.Subject, "error", err)
+		c.server.log.Warn("lease answer not sent", "subject", msg.Subject, "error", err)
 	}
 }
 
-// readLease reads a request.
+// readLease parses a request.
 func readLease(body []byte) (req leaseRequest, err error) {
 	if len(body) > maxLeaseBody {
 		return req, fmt.Errorf("request of %d bytes; want at most %d", len(body), maxLeaseBody)
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
-		return req, errors.New("request is no JSON of the right form")
+		return req, errors.New("invalid JSON request")
 	}
 	return req, req.check()
 }
 
-// complete adds to an answer what every holder of a lease is told.
+// complete adds to an answer the fields that every holder gets.
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.goneRelays()
 	if answer.Result == leaseHeld {
@@ -257,21 +257,20 @@ func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest)
 	return answer
 }
 
-// decide carries a request out. About a host that another instance holds, the relay
-// is asked that keeps its lease: it knows whether that is renewed.
+// decide executes a request. If another instance holds the host, the relay that keeps
+// the lease decides, because it knows about renewals.
 func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
 	if keeper := s.registry.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
 		answer, err := s.forward(ctx, keeper, key, req)
 		if err == nil {
 			return answer
 		}
-		s.log.Info("the relay that keeps a lease does not answer", "host", key, "relay", keeper, "error", err)
+		s.log.Info("lease keeper does not answer", "host", key, "relay", keeper, "error", err)
 	}
 	return s.registry.hold(ctx, key, req, s.registry.cfg.Instance)
 }
 
-// keeper returns the other relay that keeps the lease of another instance, "" if
-// there is none.
+// keeper returns the other relay that keeps another instance's lease, or "".
 func (r *Registry) keeper(key, instance string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -287,7 +286,7 @@ func (r *Registry) keeper(key, instance string) string {
 	return l.Keeper
 }
 
-// forward has another relay decide, and keeps the lease if it is granted.
+// forward lets another relay decide, and keeps the lease if it is granted.
 func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
 	body, err := json.Marshal(forwardedRequest{key, s.registry.cfg.Instance, req})
 	if err != nil {
@@ -305,7 +304,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	if answer.Result != leaseHeld {
 		return answer, nil
 	}
-	// By what the store says it is this relay's now.
+	// The store now assigns the lease to this relay.
 	if err := s.registry.refresh(ctx, key); err != nil {
 		return answer, err
 	}
@@ -315,7 +314,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	return answer, nil
 }
 
-// serveRelay decides for another relay.
+// serveRelay decides on behalf of another relay.
 func (c *leaseConn) serveRelay(msg *nats.Msg) {
 	s := c.server
 	var f forwardedRequest
@@ -324,7 +323,7 @@ func (c *leaseConn) serveRelay(msg *nats.Msg) {
 		err = errors.Join((&hostState{Key: f.Key}).check(), ahp.CheckName("from", f.From), f.Request.check())
 	}
 	if err != nil {
-		s.log.Warn("lease request of another relay", "error", err)
+		s.log.Warn("lease request from another relay invalid", "error", err)
 		return
 	}
 	c.inBackground(func(ctx context.Context) {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// A host-agent whose connection ends at this relay itself need not ask for its lease again
-// and again: that it is there is told by whatever comes from it, a ping at least. So the
-// relay looks at its connection when the lease would run out, and not before, and the
-// host-agent is told to ask for it now and then only ([leaseAnswer.Every]): while nothing is
-// said, a host costs what a ping does.
+// A host-agent whose connection ends at this relay renews its lease rarely: everything
+// that it sends, at least a ping, proves that it is alive. The relay checks that
+// connection only when the lease would expire, and grants the long interval in its
+// answer ([leaseAnswer.Every]). An idle host thus costs only its pings.
 
-// renewLined is how often a host-agent asks whose connection is looked at.
+// renewLined is the renewal interval of a host-agent whose connection ends at this
+// relay.
 const renewLined = time.Minute
 
-// A Line is the connection of a host-agent that ends at this relay.
+// A Line is a host-agent's connection that ends at this relay.
 type Line struct {
 	Tenant, Host string
-	Instance     string           // of the host-agent, as it says itself
-	Heard        func() time.Time // when something last came from it; must not block
-	Cut          func()           // ends it; must not block
+	Instance     string           // of the host-agent, as it claims
+	Heard        func() time.Time // when a message last arrived; must not block
+	Cut          func()           // closes it; must not block
 }
 
-// Attend has the registry look at a connection, until it has ended. Several may be of one
-// instance, while one that it has given up is not known to have ended.
+// Attend adds a connection until ended is called. An instance may have several,
+// because the end of an abandoned connection is noticed late.
 func (r *Registry) Attend(l *Line) (ended func()) {
 	key := hostKey(l.Tenant, l.Host)
 	r.mu.Lock()
@@ -35,7 +35,7 @@ func (r *Registry) Attend(l *Line) (ended func()) {
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.heardHereLocked(r.hosts[key]) // this was the last of it
+		r.heardHereLocked(r.hosts[key]) // its last sign of life
 		delete(r.lines[key], l)
 		if len(r.lines[key]) == 0 {
 			delete(r.lines, key)
@@ -43,8 +43,8 @@ func (r *Registry) Attend(l *Line) (ended func()) {
 	}
 }
 
-// lineHeardLocked returns when the holder of a lease that is kept was last heard, by a
-// renewal or on its connection.
+// lineHeardLocked returns when the holder of a kept lease was last heard, by a renewal
+// or on its connection.
 func (r *Registry) lineHeardLocked(k *knownHost) time.Time {
 	heard := k.renewed
 	for l := range r.lines[k.Key] {
@@ -55,7 +55,8 @@ func (r *Registry) lineHeardLocked(k *knownHost) time.Time {
 	return heard
 }
 
-// heardHereLocked notes when the holder of a lease that this relay keeps was last heard. It may be nil.
+// heardHereLocked updates the renewal time of a lease that this relay keeps. K may be
+// nil.
 func (r *Registry) heardHereLocked(k *knownHost) {
 	if k == nil || k.kept == nil {
 		return
@@ -65,15 +66,16 @@ func (r *Registry) heardHereLocked(k *knownHost) {
 	}
 }
 
-// heardHere is heardHereLocked of a host, by its key.
+// heardHere calls heardHereLocked for a host key.
 func (r *Registry) heardHere(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heardHereLocked(r.hosts[key])
 }
 
-// renewEvery is how often an instance is to ask for its lease, in milliseconds; 0: as often as it
-// does by itself, because its lease is not kept here, or it is not heard here.
+// renewEvery returns the renewal interval for an instance in milliseconds. It returns
+// 0, for the instance's own interval, unless this relay keeps its lease and has its
+// connection.
 func (r *Registry) renewEvery(key, instance string) int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -83,7 +85,7 @@ func (r *Registry) renewEvery(key, instance string) int64 {
 	return renewLined.Milliseconds()
 }
 
-// hasLineLocked reports whether there is a connection of an instance.
+// hasLineLocked reports whether an instance has a connection here.
 func (r *Registry) hasLineLocked(key, instance string) bool {
 	for l := range r.lines[key] {
 		if l.Instance == instance {
@@ -93,7 +95,8 @@ func (r *Registry) hasLineLocked(key, instance string) bool {
 	return false
 }
 
-// cutLocked ends the connections of an instance that has the host no more, so that it asks why.
+// cutLocked closes the connections of an instance that has lost its host, so that it
+// asks why.
 func (r *Registry) cutLocked(key, instance string) {
 	for l := range r.lines[key] {
 		if l.Instance == instance {
@@ -108,8 +111,7 @@ type keptLease struct {
 	place int // in keptLeases
 }
 
-// keptLeases are a heap, by when leases were renewed: the first is the one that runs out
-// first.
+// keptLeases is a heap ordered by renewal time: the first lease expires first.
 type keptLeases []*keptLease
 
 // Len implements [heap.Interface].
@@ -140,7 +142,7 @@ func (h *keptLeases) Pop() any {
 	return kept
 }
 
-// keptLocked notes that this relay has heard the holder of a lease, which it keeps.
+// keptLocked records that the holder of a lease was heard, and keeps that lease.
 func (r *Registry) keptLocked(k *knownHost, at time.Time) {
 	k.renewed = at
 	k.renewals++
@@ -152,7 +154,7 @@ func (r *Registry) keptLocked(k *knownHost, at time.Time) {
 	heap.Fix(&r.kept, k.kept.place)
 }
 
-// sweep ends the leases that this relay keeps and of whose holders nothing was heard.
+// sweep ends the kept leases whose holders have been silent for too long.
 func (r *Registry) sweep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ func (r *Registry) attends(instance string, heard func() time.Time) (cuts *int, 
 func TestLineKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		last := time.Now()
 		cuts, _ := r.attends("agent", func() time.Time { return last })
 		rounds := 0
@@ -49,7 +49,7 @@ func TestLineKeepsLease(t *testing.T) {
 func TestLineOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		r.attends("another", time.Now)
 		_, ended := r.attends("agent", time.Now)
 		time.Sleep(DefaultLeaseTTL)
@@ -72,7 +72,7 @@ func TestLineOfAnother(t *testing.T) {
 func TestRivalSeesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		heard := time.Now()
 		r.attends("agent", func() time.Time { return heard })
 		ask := func(seq uint64) uint64 {
@@ -98,14 +98,14 @@ func TestRivalSeesLine(t *testing.T) {
 // that; one that has it at another relay is not.
 func TestOvertakenIsCut(t *testing.T) {
 	r := newKeeper(t)
-	r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 	cuts, _ := r.attends("agent", time.Now)
-	r.takeHost(&r.view, leased("agent", "other", 2, 1), 8, 1, false)
+	r.applyHost(&r.view, leased("agent", "other", 2, 1), 8, 1, false)
 	if *cuts != 0 {
 		t.Errorf("cut %d times though it has its host", *cuts)
 	}
-	r.takeHost(&r.view, leased("agent", "me", 3, 1), 9, 1, false)
-	r.takeHost(&r.view, leased("rival", "other", 1, 2), 10, 1, false)
+	r.applyHost(&r.view, leased("agent", "me", 3, 1), 9, 1, false)
+	r.applyHost(&r.view, leased("rival", "other", 1, 2), 10, 1, false)
 	if *cuts != 1 {
 		t.Errorf("cut %d times after another has taken its host", *cuts)
 	}
@@ -118,13 +118,13 @@ func TestHowOftenToAsk(t *testing.T) {
 	_, ended := r.attends("agent", time.Now)
 	for i, keeper := range []string{"", "other"} {
 		if keeper != "" {
-			r.takeHost(&r.view, leased("agent", keeper, 1, uint64(i)), uint64(5+i), 1, false)
+			r.applyHost(&r.view, leased("agent", keeper, 1, uint64(i)), uint64(5+i), 1, false)
 		}
 		if got := r.renewEvery("t.h", "agent"); got != 0 {
 			t.Errorf("asks every %d ms, kept by %q; want as often as it does by itself", got, keeper)
 		}
 	}
-	r.takeHost(&r.view, leased("agent", "me", 1, 2), 7, 1, false)
+	r.applyHost(&r.view, leased("agent", "me", 1, 2), 7, 1, false)
 	h := &LeaseHolder{cfg: LeaseConfig{Renew: defaultRenew}}
 	for _, test := range []struct {
 		instance string
@@ -158,7 +158,7 @@ func TestLeasesRunOut(t *testing.T) {
 				s.Key = fmt.Sprint("t.h", i)
 				at := time.Now()
 				heard[s.Key] = &at
-				r.takeHost(&r.view, s, uint64(7+i), 1, false)
+				r.applyHost(&r.view, s, uint64(7+i), 1, false)
 				r.Attend(&Line{Tenant: "t", Host: fmt.Sprint("h", i), Instance: s.Lease.Instance, Heard: func() time.Time { return *heard[s.Key] }, Cut: func() {}})
 			}
 			for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {

@@ -84,27 +84,27 @@ func TestBehindIsNotDeaf(t *testing.T) {
 		for i := range 10 {
 			time.Sleep(beatEvery)
 			r.wrote = time.Now()
-			r.note(&r.view, uint64(i))
-			if r.deaf(&r.view, began) {
+			r.noteProgress(&r.view, uint64(i))
+			if r.watchStalled(&r.view, began) {
 				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
 			}
 		}
 		time.Sleep(10 * beatEvery)
 		r.wrote = time.Now()
-		if !r.deaf(&r.view, began) {
+		if !r.watchStalled(&r.view, began) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
 		}
-		if r.deaf(&r.view, time.Now()) {
+		if r.watchStalled(&r.view, time.Now()) {
 			t.Error("a watch that has just begun is said to be over")
 		}
 		far := &view{name: "far", heard: time.Now()}
 		began = time.Now().Add(beatEvery)
 		time.Sleep(6 * beatEvery)
-		if r.deaf(far, began) {
+		if r.watchStalled(far, began) {
 			t.Error("a watch of another region that has begun 5 beats ago is said to be over")
 		}
 		time.Sleep(beatEvery)
-		if !r.deaf(far, began) {
+		if !r.watchStalled(far, began) {
 			t.Error("a watch of another region has never brought anything; want it begun anew")
 		}
 	})
@@ -127,7 +127,7 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	}
 	due := func() bool { return !r.file.due.IsZero() }
 	take := func(rev uint64) {
-		r.takeHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)
+		r.applyHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)
 	}
 	r.newEpoch(&r.view, "bucket")
 	for rev := range uint64(100) {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Neighbours are the servers of a cluster that this relay's server is connected to.
+// Neighbours are the servers of the cluster that are connected to this relay's server.
 type Neighbours interface {
 	Name() string              // of this relay's server
-	ClusterAddr() string       // where it listens for others
-	Routes() map[string]string // addresses of those that are connected, without ports, by name
+	ClusterAddr() string       // its cluster address
+	Routes() map[string]string // addresses without ports of the connected servers, by name
 
-	// GiveUp takes a server out of those that have the store.
+	// GiveUp removes a server from those that hold the store.
 	GiveUp(ctx context.Context, name string) error
 }
 
-// servers returns what counts the neighbours, nil if there can be none.
+// servers returns a function that counts the neighbours, or nil without a cluster.
 func (r *Registry) servers() func() int {
 	if r.cfg.Neighbours == nil {
 		return nil
@@ -26,14 +26,13 @@ func (r *Registry) servers() func() int {
 	return func() int { return len(r.cfg.Neighbours.Routes()) }
 }
 
-// probeTimeout is how long a server may take to refuse a connection. One that is cut
-// off or stopped does not.
+// probeTimeout bounds the wait for a refusal. A server that is cut off or paused does
+// not refuse.
 const probeTimeout = 2 * time.Second
 
-// missNeighbours looks for relays whose server was connected and is not, and asks
-// there whether anybody listens. Only an answer that nobody does is proof that a relay
-// has crashed: the silence of one that is cut off or stopped is over when it is back,
-// and its clients are still there.
+// missNeighbours probes the address of each relay whose server has lost its
+// connection. Only a refusal proves that the relay has crashed. A relay that is cut
+// off or paused is silent, and still has its clients when it returns.
 func (r *Registry) missNeighbours(now time.Time) {
 	if r.cfg.Neighbours == nil {
 		return
@@ -56,7 +55,7 @@ func (r *Registry) missNeighbours(now time.Time) {
 	}
 }
 
-// probe asks whether anybody listens where a relay did.
+// probe checks whether a relay's address refuses connections.
 func (r *Registry) probe(instance, address string) {
 	ctx, cancel := context.WithTimeout(r.life, probeTimeout)
 	defer cancel()
@@ -75,12 +74,12 @@ func (r *Registry) probe(instance, address string) {
 	}
 }
 
-// proved takes it that a relay is gone.
-func (r *Registry) proved(instance string) {
+// markCrashed records the proof that a relay has crashed.
+func (r *Registry) markCrashed(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.peers[instance]; p != nil {
 		delete(r.routed, p.Node)
-		r.loseLocked(instance, "nobody listens where it did", time.Now())
+		r.loseLocked(instance, "its address refuses connections", time.Now())
 	}
 }

@@ -12,67 +12,64 @@ import (
 	"ahprelay/broker/link"
 )
 
-// How relays learn which hosts there are. A host-agent asks any relay, with a
-// leaseRequest on
+// How relays learn about hosts. A host-agent sends a leaseRequest to any relay, on
 //
 //	ahp.v1.<tenant>.<host>.ctl.lease
 //
-// whose reply subject is one of its own inboxes, to hold its host. One instance
-// holds a host at a time. It asks again every third of the lease time, with
-// its presence of that moment, and at once when its presence changes, after
-// each login to NATS and when it stops (then to release). A relay that has its
-// connection says in its answer that once a minute is enough: see [Line]. While clients are
-// there it asks as often as ever, because answers tell which relays are gone. It makes no
-// difference which relay answers, and whether an answer got lost: requests are
-// numbered, and repeating one changes nothing.
+// with one of its own inboxes as reply subject. One instance holds a host at a time.
+// It renews every third of the lease time with its current presence, and at once when
+// its presence changes, after each NATS login, and when it stops (to release the
+// host). A relay that has its connection allows an interval of one minute: see [Line].
+// While clients are connected the interval stays short, because answers list crashed
+// relays. Any relay may answer, and answers may be lost: requests are numbered, and a
+// repeated request changes nothing.
 //
-// The relay that answers keeps the lease: as long as it is asked again, that is all
-// that happens. It says in its answer who it is, and is asked on
+// The relay that answers keeps the lease, and renewals change nothing else. Its answer
+// contains its name, and the host-agent asks it on
 //
 //	ahp.v1.<tenant>.<host>.ctl.lease.<relay>
 //
-// from then on, until a connection is made anew. What changes goes into the store,
-// as the hostState of the host. All times in it are those of relays, never of
-// host-agents.
+// until the next login. Changes go into the store, in the hostState of the host. All
+// its times are relays' times, never host-agents'.
 
 func leaseSubject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.lease" }
 
-// leaseSubjectOf is where one relay is asked.
+// leaseSubjectOf returns the subject for one relay.
 func leaseSubjectOf(tenant, host, relay string) string {
 	return leaseSubject(tenant, host) + "." + relay
 }
 
-// State says whether a host can be reached.
+// A State is the reachability of a host.
 type State string
 
 // The states of a host. A host-agent reports Online or Offline.
 const (
-	Online       State = "online"       // its host-agent is there, and so is the AHP host
-	Offline      State = "offline"      // the host-agent or the AHP host is not there
-	Incompatible State = "incompatible" // the host-agent has no wire version in common with this relay
+	Online       State = "online"       // host-agent and AHP host are present
+	Offline      State = "offline"      // the host-agent or the AHP host is absent
+	Incompatible State = "incompatible" // the host-agent and this relay share no wire version
 )
 
-// Limits of what a host-agent may report, in bytes.
+// Limits of a host-agent's report, in bytes.
 const (
 	maxReasonLen  = 256
 	maxVersionLen = 64
 	maxLeaseBody  = 4096
 )
 
-// A Presence is what a host-agent says about itself and its host.
+// A Presence is a host-agent's report about itself and its host.
 type Presence struct {
 	State        State  `json:"state"`                  // Online or Offline: is the AHP host up
 	Reason       string `json:"reason,omitempty"`       // for people: why it is offline
 	AgentVersion string `json:"agentVersion,omitempty"` // of the host-agent
 	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
-	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; for how many milliseconds it had not when that was first said
+	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
 	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
 	Wire         [2]int `json:"wire"`                   // lowest and highest wire version of the host-agent; default: this program's
 }
 
 func (p Presence) check() error {
 	if p.State != Online && p.State != Offline {
-		return fmt.Errorf("state is not %s or %s", Online, Offline)
+		return fmt.Errorf("state %.20q; want %s or %s", p.State, Online, Offline)
 	}
 	for _, f := range []struct {
 		name, value string
@@ -92,7 +89,7 @@ func (p Presence) check() error {
 	return nil
 }
 
-// checkText reports a text that is too long, in bytes, or would spoil a log.
+// checkText rejects a text that is too long, in bytes, or has control characters.
 func checkText(name, value string, limit int) error {
 	if len(value) > limit {
 		return fmt.Errorf("%s is %d bytes long; want at most %d", name, len(value), limit)
@@ -103,20 +100,20 @@ func checkText(name, value string, limit int) error {
 	return nil
 }
 
-// A leaseOp is what a host-agent asks for.
+// A leaseOp is the operation of a request.
 type leaseOp string
 
 const (
-	opHold    leaseOp = "hold"    // have or keep the host, and be listed as said
-	opRelease leaseOp = "release" // give the host up
+	opHold    leaseOp = "hold"    // acquire or keep the host, with the given presence
+	opRelease leaseOp = "release" // release the host
 )
 
 // A leaseRequest goes from a host-agent to any relay, on ctl.lease.
 type leaseRequest struct {
 	Op       leaseOp  `json:"op"`
 	Instance string   `json:"instance"`           // of the host-agent
-	Seq      uint64   `json:"seq"`                // higher in each request of an instance, repeated ones included
-	TakeOver bool     `json:"takeOver,omitempty"` // hold the host even if another instance does
+	Seq      uint64   `json:"seq"`                // rises with each request of an instance, repeated requests included
+	TakeOver bool     `json:"takeOver,omitempty"` // acquire the host even if another instance holds it
 	Reason   string   `json:"reason,omitempty"`   // of a release, for people; default: the host-agent stopped
 	Presence Presence `json:"presence"`
 }
@@ -131,76 +128,75 @@ func (r leaseRequest) check() error {
 	case opRelease:
 		return checkText("reason", r.Reason, maxReasonLen)
 	}
-	return errors.New("op is not hold or release")
+	return errors.New("op is neither hold nor release")
 }
 
-// A leaseResult is the first thing to look at in an answer.
+// A leaseResult is the outcome of a request.
 type leaseResult string
 
 const (
-	leaseHeld     leaseResult = "held"     // by the one who asked
-	leaseTaken    leaseResult = "taken"    // by another: see holder, since, revision
-	leaseReleased leaseResult = "released" // not held by the one who asked
-	leaseRefused  leaseResult = "refused"  // the request is wrong: see error
-	leaseRetry    leaseResult = "retry"    // the relay could not tell: see error
+	leaseHeld     leaseResult = "held"     // by the requester
+	leaseTaken    leaseResult = "taken"    // by another instance: see Holder, Since, Revision
+	leaseReleased leaseResult = "released" // not held by the requester
+	leaseRefused  leaseResult = "refused"  // the request is invalid: see Error
+	leaseRetry    leaseResult = "retry"    // the relay could not decide: see Error
 )
 
-// A leaseAnswer goes back.
+// A leaseAnswer is the answer to a leaseRequest.
 type leaseAnswer struct {
 	Result   leaseResult `json:"result"`
 	Error    string      `json:"error,omitempty"`
 	Holder   string      `json:"holder,omitempty"`   // taken: the instance that holds the host
-	Since    time.Time   `json:"since,omitzero"`     // taken: when it began to
-	Revision uint64      `json:"revision,omitempty"` // taken: differs after each renewal of the holder
+	Since    time.Time   `json:"since,omitzero"`     // taken: when its lease began
+	Revision uint64      `json:"revision,omitempty"` // taken: changes with each renewal of the holder
 	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
 	Fence    uint64      `json:"fence,omitempty"`    // held: the number of that lease, see lease
-	Relay    string      `json:"relay,omitempty"`    // held: who keeps the lease, and is to be asked from now on
+	Relay    string      `json:"relay,omitempty"`    // held: the relay that keeps the lease, to be asked from now on
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
-	Every    int64       `json:"every,omitempty"`    // held: the relay hears that instance anyway; milliseconds after which it is to ask again at the latest, while the connection lasts
-	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot come all the same, and who must be upgraded
+	Every    int64       `json:"every,omitempty"`    // held: allowed renewal interval in milliseconds while this connection lasts, because the relay hears the instance anyway
+	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot connect all the same, and which program must be upgraded
 }
 
-// A lease says which host-agent instance serves a host. It ends a lease time
-// after it was last renewed, or when the relay that keeps it is lost.
+// A lease names the host-agent instance that serves a host. It ends one lease time
+// after its last renewal, or when the relay that keeps it is lost.
 type lease struct {
 	Instance string    `json:"instance"`
 	Acquired time.Time `json:"acquired"`           // when the instance got it
 	Seq      uint64    `json:"seq"`                // of the request that wrote this
-	Keeper   string    `json:"keeper,omitempty"`   // the relay that is asked to renew it, and that says when it has run out
-	Fence    uint64    `json:"fence,omitempty"`    // its number among all leases that the host ever had; see number
-	Lost     bool      `json:"lost,omitempty"`     // it ran out
-	Released bool      `json:"released,omitempty"` // the instance gave it up
-	Since    time.Time `json:"since"`              // when Presence.State was first said
-	Silent   time.Time `json:"silent,omitzero"`    // since when the host does not answer; zero: it does
+	Keeper   string    `json:"keeper,omitempty"`   // the relay that renews it and reports its end
+	Fence    uint64    `json:"fence,omitempty"`    // its number among all leases of the host; see number
+	Lost     bool      `json:"lost,omitempty"`     // it expired
+	Released bool      `json:"released,omitempty"` // the instance released it
+	Since    time.Time `json:"since"`              // when Presence.State was first reported
+	Silent   time.Time `json:"silent,omitzero"`    // start of the host's silence; zero: it answers
 	Presence Presence  `json:"presence"`
 }
 
-// held reports whether l is a lease that an instance has.
+// held reports whether an instance holds l.
 func (l *lease) held() bool { return l != nil && !l.Released }
 
-// runs reports whether l is a lease that has not run out, as far as anybody said.
+// runs reports whether l is held and not known to have expired.
 func (l *lease) runs() bool { return l.held() && !l.Lost }
 
-// number returns the lease's number among all that the host ever had, which is higher
-// for each instance that gets it: by any store, because it is kept with the lease. 0:
-// there was none.
+// number returns the lease's number among all leases of the host. It rises with each
+// instance, across stores, because it is part of the lease. It is 0 without a lease.
 func (l *lease) number() uint64 {
 	if l == nil {
 		return 0
 	}
-	return max(l.Fence, 1) // relays that had no store did not count
+	return max(l.Fence, 1) // relays without a store did not count
 }
 
-// Reasons for being offline that no host-agent gives.
+// Reasons for being offline that relays give.
 const (
 	reasonNever   = "host-agent has never connected"
 	reasonStopped = "host-agent stopped"
 	reasonLost    = "host-agent unreachable"
 )
 
-// decide says what becomes of a lease: next is what to write, nil if nothing.
-// Current is nil if there is no lease, or if it has ended by itself. A host
-// that is offline then has been so since downSince; zero means that it is not.
+// decide computes the effect of a request on a lease. Next is the lease to write, or
+// nil. Current is nil if there is no lease or it has expired; the host has then been
+// offline since downSince, if that is not zero.
 func decide(current *lease, downSince time.Time, revision uint64, req leaseRequest, now time.Time) (next *lease, answer leaseAnswer) {
 	own := current != nil && current.Instance == req.Instance
 	switch {
@@ -210,7 +206,7 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 		return nil, leaseAnswer{
 			Result: leaseTaken, Holder: current.Instance, Since: current.Acquired, Revision: revision,
 		}
-	case own && req.Seq <= current.Seq && current.Released: // repeated, or overtaken by another
+	case own && req.Seq <= current.Seq && current.Released: // repeated, or late
 		return nil, leaseAnswer{Result: leaseReleased}
 	case own && req.Seq <= current.Seq:
 		return nil, leaseAnswer{Result: leaseHeld}
@@ -238,11 +234,11 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 	return next, answer
 }
 
-// maxSilent bounds how far back a host-agent may say that its host fell silent.
+// maxSilent bounds how long ago a host-agent may date its host's silence.
 const maxSilent = time.Hour
 
-// silentSince returns since when the host has not answered, and the zero time if
-// it does. A lease that has said so already knows when.
+// silentSince returns the start of the host's silence, or the zero time. The current
+// lease may know it already.
 func (p Presence) silentSince(current *lease, now time.Time) time.Time {
 	switch {
 	case p.State != Online || p.Silent == 0:

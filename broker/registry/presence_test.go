@@ -127,8 +127,8 @@ func TestPresenceCheck(t *testing.T) {
 			t.Errorf("check = %v; want an error with %q", err, want)
 		}
 		if p.State == Online && p.Silent == 0 {
-			if err := fit(p).check(); err != nil {
-				t.Errorf("check after fit = %v", err)
+			if err := withDefaults(p).check(); err != nil {
+				t.Errorf("check after withDefaults = %v", err)
 			}
 		}
 	}

@@ -12,50 +12,53 @@ import (
 	"ahprelay/ahp"
 )
 
-// A region is a cluster of NATS servers that gateways join to others. Each has a bucket
-// of its own, on its own servers, and decides of the hosts that are in it: those that
-// were enrolled there first. Relays watch the buckets of all regions, and write into
-// that of the host, wherever they are: so who holds a host is decided in one place,
-// and a change crosses to each relay of another region once.
+// A region is a cluster of NATS servers that gateways join to others. Each region has
+// a bucket on its own servers, and is the home of the hosts that were enrolled there
+// first. Relays watch all buckets, and write a host's changes into its home bucket. So
+// one place decides about a host's lease, and a change crosses to each relay of
+// another region once.
 //
-// While a region is not heard, what is known of its hosts stays as it is: it proves
-// nothing. Those of this region go on, and their leases run out, as ever; of two regions
-// that have both enrolled a host while they were apart, the first by name decides.
+// While a region is silent, its hosts stay listed as they were: silence proves
+// nothing. This region's own hosts continue, and their leases expire as usual. If two
+// regions have enrolled the same host while they were separated, the first by name
+// becomes its home.
 const (
-	// regionSubject is where one relay of each region says its name.
+	// regionSubject is where one relay of each region announces its name.
 	regionSubject = relayRoot + "region"
 
-	saidRoom   = 64 // names not yet looked at; more are dropped, and come again
-	maxRegions = 64
+	regionBacklog = 64 // names that wait; more are dropped and come again
+	maxRegions    = 64
 
-	// regionBeats is how many beats nothing is heard from a region until that is told.
+	// regionBeats is the number of silent beats after which a region is reported as
+	// silent.
 	regionBeats = 3
 )
 
-var errNotReached = errors.New("it was not reached yet")
+var errNotReached = errors.New("not reached yet")
 
-// A view is what is known of the store of one region. Registry.mu guards what changes.
+// A view is the known state of one region's store. Registry.mu guards the fields that
+// change.
 type view struct {
-	name  string // of the region; "": there is one only
+	name  string // of the region; "": there is only one
 	store *store // set before anything is followed
 
 	epoch    uint64 // of the watch
-	taken    uint64 // the last one that brought all that there was
-	seen     uint64 // revision of the last entry that it brought
-	storeID  string // of the bucket that was last taken whole
-	newStore bool   // another than that is being taken
-	isSynced bool   // one was, in this run
-	storeErr error  // why the store is away; nil: it is there
+	taken    uint64 // the last one that was read completely
+	seen     uint64 // revision of the last entry
+	storeID  string // of the bucket that was last read completely
+	newStore bool   // a different bucket is being read
+	isSynced bool   // a bucket was read completely in this run
+	storeErr error  // why the store is away; nil: it is usable
 
-	heard time.Time // when anything came from it
+	heard time.Time // when an entry last arrived
 
 	// Of another region:
-	news   bool      // something has, since the last beat
-	silent time.Time // since when nothing has, for long; zero: it has
+	news   bool      // an entry has arrived since the last beat
+	silent time.Time // start of a long silence; zero: it is heard
 }
 
-// whyNot returns why what is in the store cannot be changed now.
-func (v *view) whyNot() error {
+// whyNot returns why the store cannot be changed now.
+func (v *view) writeError() error {
 	switch {
 	case v.storeErr != nil:
 		return v.storeErr
@@ -65,21 +68,21 @@ func (v *view) whyNot() error {
 	return nil
 }
 
-// storeOf returns the way to the store of a region, of which only this relay's own is made
+// storeOf returns access to a region's store. Only this region's own store is created
 // here.
 func (r *Registry) storeOf(region string) (*store, error) {
 	name := bucket
 	if region != "" {
 		name += "-" + region
 	}
-	s, err := newStore(r.cfg.Conn, name, "what AHP relays know of hosts")
+	s, err := newStore(r.cfg.Conn, name, "AHP relays: hosts")
 	if err == nil {
 		s.region, s.found = region, region != r.cfg.Region
 	}
 	return s, err
 }
 
-// foreign returns v if it is that of another region, nil for this relay's own.
+// foreign returns v if it is another region's view, or nil for this relay's region.
 func (r *Registry) foreign(v *view) *view {
 	if v == &r.view {
 		return nil
@@ -87,7 +90,7 @@ func (r *Registry) foreign(v *view) *view {
 	return v
 }
 
-// homeOf returns the view of the region that decides of a host.
+// homeOf returns the view of a host's home region.
 func (r *Registry) homeOf(k *knownHost) *view {
 	if k.home != nil {
 		return k.home
@@ -95,7 +98,8 @@ func (r *Registry) homeOf(k *knownHost) *view {
 	return &r.view
 }
 
-// regionLocked returns the view of another region, nil if it is this one, or one too many.
+// regionLocked returns another region's view and whether it is new. It returns nil for
+// this region and beyond maxRegions.
 func (r *Registry) regionLocked(name string) (v *view, news bool) {
 	if name == r.cfg.Region || r.cfg.Region == "" || ahp.CheckName("region", name) != nil {
 		return nil, false
@@ -105,7 +109,7 @@ func (r *Registry) regionLocked(name string) (v *view, news bool) {
 	}
 	store, err := r.storeOf(name)
 	if err != nil {
-		r.cfg.Log.Error("store of another region", "region", name, "error", err)
+		r.cfg.Log.Error("store of region unusable", "region", name, "error", err)
 		return nil, false
 	}
 	v = &view{name: name, store: store, storeErr: errNotReached, heard: time.Now()}
@@ -113,7 +117,7 @@ func (r *Registry) regionLocked(name string) (v *view, news bool) {
 	return v, true
 }
 
-// keptRegionLocked returns the region of a host as the file has it.
+// keptRegionLocked returns the view of a region named in the state file.
 func (r *Registry) keptRegionLocked(name string) *view {
 	if name == "" {
 		return nil
@@ -122,7 +126,7 @@ func (r *Registry) keptRegionLocked(name string) *view {
 	return v
 }
 
-// followRegions follows all regions that this relay knows of, and hears of others.
+// followRegions follows all known regions, and listens for others.
 func (r *Registry) followRegions() error {
 	if r.cfg.Region == "" {
 		return nil
@@ -130,56 +134,56 @@ func (r *Registry) followRegions() error {
 	for _, v := range r.regions {
 		r.running.Go(func() { r.follow(r.life, v) })
 	}
-	deaf, err := r.cfg.Conn.Hear(regionSubject, saidRoom, r.hearRegion)
+	unsubscribe, err := r.cfg.Conn.Hear(regionSubject, regionBacklog, r.receiveRegion)
 	if err == nil {
-		r.stop = append(r.stop, deaf)
+		r.stop = append(r.stop, unsubscribe)
 	}
 	return err
 }
 
-// hearRegion takes the word of a relay of another region.
-func (r *Registry) hearRegion(name []byte) {
+// receiveRegion handles the announcement of another region.
+func (r *Registry) receiveRegion(name []byte) {
 	r.mu.Lock()
 	v, news := r.regionLocked(string(name))
 	r.mu.Unlock()
 	if news && r.life.Err() == nil {
-		r.cfg.Log.Info("another region is there", "region", v.name)
+		r.cfg.Log.Info("region found", "region", v.name)
 		r.running.Go(func() { r.follow(r.life, v) })
 	}
 }
 
-// sayRegion tells relays of other regions that this one is there.
-func (r *Registry) sayRegion() {
+// announceRegion announces this region to relays of other regions.
+func (r *Registry) announceRegion() {
 	if r.cfg.Region != "" && r.first() {
-		_ = r.cfg.Conn.Publish(regionSubject, []byte(r.cfg.Region)) // again soon
+		_ = r.cfg.Conn.Publish(regionSubject, []byte(r.cfg.Region)) // repeated soon
 	}
 }
 
-// hearLocked notes that something has come from a region.
-func (r *Registry) hearLocked(v *view) {
+// markHeardLocked records that a region was heard.
+func (r *Registry) markHeardLocked(v *view) {
 	v.news = true
 	if !v.silent.IsZero() {
 		v.silent = time.Time{}
-		r.cfg.Log.Info("another region is heard again", "region", v.name)
+		r.cfg.Log.Info("region heard again", "region", v.name)
 		r.regionChangedLocked(v)
 	}
 }
 
-// missRegions looks for regions from which nothing comes.
+// missRegions finds the regions that have fallen silent.
 func (r *Registry) missRegions(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range r.regions {
 		if v.silent.IsZero() && now.Sub(v.heard) > regionBeats*r.beatEvery {
 			v.silent = v.heard
-			r.cfg.Log.Warn("another region is not heard: its hosts are listed as they were", "region", v.name, "since", v.heard)
+			r.cfg.Log.Warn("region silent: its hosts stay listed as they were", "region", v.name, "since", v.heard)
 			r.regionChangedLocked(v)
 		}
 	}
 }
 
-// regionChangedLocked has subscribers told of all hosts of a region: whether it is heard has
-// changed.
+// regionChangedLocked marks all hosts of a region as changed, because the region fell
+// silent or returned.
 func (r *Registry) regionChangedLocked(v *view) {
 	for key, k := range r.hosts {
 		if k.home == v {
@@ -188,8 +192,7 @@ func (r *Registry) regionChangedLocked(v *view) {
 	}
 }
 
-// heardRegionsLocked returns the other regions from which something has come since it was
-// last called.
+// heardRegionsLocked returns the other regions that were heard since its last call.
 func (r *Registry) heardRegionsLocked() map[*view]bool {
 	heard := make(map[*view]bool, len(r.regions))
 	for _, v := range r.regions {
@@ -198,16 +201,17 @@ func (r *Registry) heardRegionsLocked() map[*view]bool {
 	return heard
 }
 
-// farLocked adds to a description in which region the host is at home, and that nothing
-// is heard of it. Of one whose host-agent a relay of this region hears, enough is.
-func (r *Registry) farLocked(k *knownHost, h *Host) {
+// describeRegionLocked adds to a description the host's home region and its silence. A
+// host whose host-agent is connected to a relay of this region is never shown as
+// unreachable.
+func (r *Registry) describeRegionLocked(k *knownHost, h *Host) {
 	v := r.homeOf(k)
 	h.Region = v.name
 	if v.silent.IsZero() || k.kept != nil {
 		return
 	}
 	if l := k.lease(); l.runs() {
-		if p := r.peers[l.Keeper]; p != nil && p.home == nil && p.thereLocked(r.patience) {
+		if p := r.peers[l.Keeper]; p != nil && p.home == nil && p.presentLocked(r.patience) {
 			return
 		}
 	}
@@ -217,7 +221,7 @@ func (r *Registry) farLocked(k *knownHost, h *Host) {
 	}
 }
 
-// silentRegionsLocked says which regions are not heard, "" if all are.
+// silentRegionsLocked describes the silent regions, or returns "".
 func (r *Registry) silentRegionsLocked() string {
 	var names []string
 	for name, v := range r.regions {
@@ -229,12 +233,12 @@ func (r *Registry) silentRegionsLocked() string {
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("nothing is heard from %s: hosts that are at home there are listed as they were", strings.Join(names, ", "))
+	return fmt.Sprintf("%s silent: hosts at home there stay listed as they were", strings.Join(names, ", "))
 }
 
-// decidesLocked reports whether a region is the one that decides of a host of which its
-// store has something. Of two that have it the first by name does, and the others forget
-// it: they had enrolled it too, while they could not know.
+// decidesLocked reports whether a region is the home of a host that its store lists.
+// If two regions list it, the first by name is its home, and the others remove it:
+// they enrolled it while they were separated.
 func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) bool {
 	k := r.hosts[s.Key]
 	if k == nil || r.homeOf(k) == v {
@@ -247,7 +251,7 @@ func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 			delete(r.surplus, s.Key)
 		}
 		return false
-	case !home.isSynced: // it is not known whether its store still has the host
+	case !home.isSynced: // its store may still have the host
 	case home.name < v.name:
 		if v == &r.view {
 			r.surplusLocked(s.Key, surplus{rev, s.Lease, s.LastSeen})
@@ -260,10 +264,11 @@ func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 	return true
 }
 
-// A surplus is what the store of this relay's region has of a host that another decides of.
+// A surplus is an entry of this region's store for a host whose home is another
+// region.
 type surplus struct {
 	rev  uint64
-	last *lease // that was given here; nil: none was
+	last *lease // the last lease granted here; nil: none
 	seen time.Time
 }
 
@@ -272,9 +277,9 @@ func (r *Registry) surplusLocked(key string, s surplus) {
 	wakeUp(r.write)
 }
 
-// removeSurplus has this region's store forget the hosts that others decide of, once those know
-// the numbers of the leases that were given here: who has forgotten a lease cannot say that it
-// ever was. One relay does it for all.
+// removeSurplus removes from this region's store the hosts of other regions, after
+// their home stores have taken over the lease numbers granted here: a removed entry
+// would lose its number. One relay does this for all.
 func (r *Registry) removeSurplus(ctx context.Context) error {
 	r.mu.RLock()
 	over := maps.Clone(r.surplus)
@@ -285,7 +290,7 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 	var failed error
 	for key, s := range over {
 		err := r.giveUp(ctx, key, s)
-		if err != nil && !errors.Is(err, errConflict) { // of a conflict the watch tells
+		if err != nil && !errors.Is(err, errConflict) { // after a conflict the watch brings the change
 			failed = err
 			continue
 		}
@@ -298,37 +303,38 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 	return failed
 }
 
-// giveUp has this region's store forget one host, unless it decides of that again.
+// giveUp removes one host from this region's store, unless this region is its home
+// again.
 func (r *Registry) giveUp(ctx context.Context, key string, s surplus) error {
 	if elsewhere, err := r.elsewhere(key); !elsewhere || err != nil {
 		return err
 	}
-	if err := r.outnumber(ctx, key, s); err != nil {
+	if err := r.raiseFence(ctx, key, s); err != nil {
 		return err
 	}
 	return r.store.remove(ctx, hostKeys+key, s.rev)
 }
 
-// elsewhere reports whether this region does not decide of a host; the error says why the one that
-// does cannot be asked now.
+// elsewhere reports whether another region is a host's home. The error reports why
+// that region's store is unusable now.
 func (r *Registry) elsewhere(key string) (bool, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	switch k := r.hosts[key]; {
-	case k == nil: // nobody knows it
+	case k == nil: // unknown
 		return true, nil
 	case k.home == nil:
 		return false, nil
 	case !k.home.silent.IsZero():
 		return true, errNotReached
 	default:
-		return true, k.home.whyNot()
+		return true, k.home.writeError()
 	}
 }
 
-// outnumber has the lease that a host has in the region that decides of it be a later one than
-// one that another region gave.
-func (r *Registry) outnumber(ctx context.Context, key string, other surplus) error {
+// raiseFence lifts the fence in a host's home store above a lease that another region
+// granted.
+func (r *Registry) raiseFence(ctx context.Context, key string, other surplus) error {
 	return r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
 			return nil
@@ -346,20 +352,19 @@ func (r *Registry) outnumber(ctx context.Context, key string, other surplus) err
 	})
 }
 
-// unsettled returns why it is not known yet whether another region has a host that this one
-// does not know.
-func (r *Registry) unsettled() error {
+// regionsPending returns why another region may still have a host that is unknown here.
+func (r *Registry) regionsPending() error {
 	if r.cfg.Region == "" {
 		return nil
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if time.Since(r.started) < regionBeats*r.beatEvery {
-		return fmt.Errorf("%w: other regions have yet to be heard", ErrStoreAway)
+		return fmt.Errorf("%w: no other region was heard yet", ErrStoreAway)
 	}
 	for _, v := range r.regions {
 		if !v.isSynced && v.silent.IsZero() {
-			return fmt.Errorf("%w: what region %s has is being read", ErrStoreAway, v.name)
+			return fmt.Errorf("%w: the store of region %s is being read", ErrStoreAway, v.name)
 		}
 	}
 	return nil

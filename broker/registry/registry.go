@@ -21,155 +21,152 @@ import (
 
 // Times of leases.
 const (
-	// DefaultLeaseTTL is how long a lease outlives its last renewal: the resume
-	// window.
+	// DefaultLeaseTTL is the lifetime of a lease after its last renewal. It is also
+	// the resume window of links.
 	DefaultLeaseTTL = 15 * time.Second
 
-	// sweepShare is the share of the lease time that leases are looked at in:
-	// 1 s at the most.
+	// sweepShare divides the lease time into the interval of sweeps, which is at most
+	// 1 s.
 	sweepShare = 5
 )
 
-// joinTimeout is how long Start waits for the store of a cluster, which may have
-// to wait for other relays.
+// joinTimeout bounds how long Start waits for the store of a cluster, which may need
+// other relays.
 const joinTimeout = 3 * time.Second
 
-// soloTimeout is the same where the store needs nobody else.
+// soloTimeout bounds how long Start waits for a store that needs no other relay.
 const soloTimeout = 15 * time.Second
 
-// Config says how to run a [Registry].
+// A Config describes a [Registry].
 type Config struct {
 	Conn     *broker.Conn    // required; a relay's, in the account of relays
 	Tenants  *broker.Tenants // required; the registry opens and closes their accounts
 	Instance string          // of this relay; default: random
 	Version  string          // of this relay, for messages about wire versions
 	LeaseTTL time.Duration   // the same at all relays; default DefaultLeaseTTL
-	File     string          // keeps what is known, for while the store is away and for another one; default: nothing is kept
+	File     string          // state for the next start, for a store that is away and for a new store; default: none
 	Log      *slog.Logger    // default: none
 
-	// Revocations are told to other relays, and hear of theirs.
-	// Default: some that are not kept.
+	// Revocations are shared with the other relays. Default: a set without a file.
 	Revocations *Revocations
 
-	// URL is the base URL at which clients reach this relay and no other. Default: none
-	// is known.
+	// URL is the base URL at which clients reach exactly this relay. Default: unknown.
 	URL string
 
-	// Keys returns which sets of keys this relay has. Default: that is not said.
+	// Keys returns the names of this relay's key sets. Default: not published.
 	Keys func() []string
 
-	// Cluster: this relay's NATS server is one of several that have the store
-	// together, and may have to wait for the others.
+	// Cluster reports that the store needs the NATS servers of other relays, and may
+	// have to wait for them.
 	Cluster bool
 
-	// Region is the cluster of NATS servers that this relay is at, where it is one of
-	// several that gateways join: it has a store of its own. Default: there is one.
+	// Region names this relay's cluster of NATS servers, if gateways join several.
+	// Each region has its own store. Default: a single region.
 	Region string
 
-	// Revive has the store begin anew that this relay's own server has, after it could
-	// not be written for a while; in a cluster only if that server's part of it has
-	// stopped, as is asked again and again. Default: nothing can.
+	// Revive restarts the store of this relay's own server, after writes have failed
+	// for a while. In a cluster it acts only if that server's part of the store has
+	// stopped, so it is called repeatedly. Default: none.
 	Revive func() error
 
-	// Neighbours tells of the other servers of a cluster, so that a relay that has
-	// crashed can be told from one that is silent. Default: they cannot.
+	// Neighbours are the other servers of the cluster. They distinguish a crashed
+	// relay from a silent one. Default: none.
 	Neighbours Neighbours
 
-	// ForgetAfter is how long a host may not be seen until it is forgotten. Default:
-	// for ever.
+	// ForgetAfter is the time after which an unseen host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
-	// Former are instances that ended without Close, and cannot be running any
-	// more: their successor has their data directory.
-	Former []string
+	// Previous are relay instances that ended without Close. They cannot be running,
+	// because this process holds their data directory.
+	Previous []string
 }
 
-// A Host is what a relay knows of a host.
+// A Host describes a host.
 type Host struct {
 	Tenant, Name  string
 	State         State
-	Since         time.Time // when it came into State
-	Silent        time.Time // online: since when the AHP host has not answered, though it is there; zero: it does
-	Reason        string    // for people: why it is not online
+	Since         time.Time // when it entered State
+	Silent        time.Time // online: start of the AHP host's silence; zero: it answers
+	Reason        string    // for people: why it is offline
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
-	Region        string    // that decides who serves it; empty: there is one only
-	AgentInstance string    // of the host-agent that serves it; empty: none does
-	URL           string    // base URL of the relay where the host-agent is connected, if that has said it
-	Fence         uint64    // number of the last lease: higher for each instance that has served the host; 0: none ever did
-	Released      string    // the instance that served it last, if that is known to have ended; it gave the host up
-	AgentVersion  string    // of the host-agent, or of the last one
+	Region        string    // home region; empty: there is only one region
+	AgentInstance string    // of the host-agent that serves it; empty: none
+	URL           string    // base URL of the relay where the host-agent is connected, if known
+	Fence         uint64    // number of the last lease; rises with each instance that serves the host; 0: no lease yet
+	Released      string    // the last instance, if it is known to have ended and to have released the host
+	AgentVersion  string    // of the current or last host-agent
 	HostVersion   string    // of the AHP host, if known
 	Clients       int       // connected to the AHP host, through all relays
 }
 
-// A Registry is a relay's view of all hosts, and its hand in it: it answers the
-// lease requests of the host-agents that are connected where it is. It has all that
-// the store has in memory, so that reading costs nothing and goes on while the store
-// is away. It is safe for concurrent use.
+// A Registry is a relay's view of all hosts. It answers the lease requests of
+// host-agents that are connected to this relay. It holds the store's contents in
+// memory, so reads are cheap and work while the store is away. It is safe for
+// concurrent use.
 type Registry struct {
 	// Set by Start, then read-only.
 	cfg       Config
 	started   time.Time
-	beatEvery time.Duration // of sessions
-	patience  int           // beats that are missed in the time of a lease
+	beatEvery time.Duration // interval of session writes
+	patience  int           // missed beats after which leases have expired
 	leases    *leaseServer
-	told      chan *nats.Msg // revocations of other relays
-	wake      chan struct{}  // for run: there are changes to tell; holds one
+	told      chan *nats.Msg // revocations from other relays
+	wake      chan struct{}  // for run: subscribers have to be notified; holds one
 	write     chan struct{}  // for flush: there is something to write; holds one
 	opened    chan struct{}  // for beats: the store was found; holds one
-	ready     chan struct{}  // closed when all was taken that the store had
-	revoke    chan struct{}  // for seeToRevoked: something was revoked; holds one
+	ready     chan struct{}  // closed after the first complete read of the store
+	revoke    chan struct{}  // for enforceRevocations: there are new revocations; holds one
 	file      *stateFile
-	life      context.Context // until Close
+	life      context.Context // ends at Close
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 	stop      []func()  // of the lease server; owned by Start and Close
 	keep      sync.Once // for Close
 
-	missing map[string]int // how often the copies of servers were found to be away in a row; owned by beats
+	missing map[string]int // consecutive checks that found a server's copy of the store offline; owned by beats
 
 	clock  relayClock        // owned by run
-	closed []string          // tenants whose account was closed the last time; like clock
+	closed []string          // tenants whose account the last tidy closed; like clock
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock
-	probed chan string       // instances that have proved to be gone
+	probed chan string       // relay instances whose address refuses connections
 
 	accounts    accountIndex
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
 	tenants     map[string]*tenant
-	forgotten   []string                               // tenants that have no host any more
-	tokens      map[auth.RevocationKey]map[string]bool // hosts by what a revocation of their users may be about
-	kept        keptLeases                             // that this relay keeps
-	lines       map[string]map[*Line]bool              // of host-agents, by the key of the host
-	dirty       map[string]bool                        // hosts of which something is to be written
-	changed     map[string]bool                        // hosts of which subscribers may have to be told
+	forgotten   []string                               // tenants whose last host was forgotten
+	tokens      map[auth.RevocationKey]map[string]bool // hosts by the revocation keys that affect their users
+	kept        keptLeases                             // leases that this relay keeps
+	lines       map[string]map[*Line]bool              // connections of host-agents, by host key
+	dirty       map[string]bool                        // hosts with changes for the store
+	changed     map[string]bool                        // hosts with possible changes for subscribers
 	subscribers []*subscriber
 	peers       map[string]*peer     // relays, by instance
-	gone        map[string]time.Time // relay instances that have crashed; since when this is known
-	beaten      time.Time            // when this relay's session was last heard of from the store
+	gone        map[string]time.Time // crashed relay instances, and when this was learnt
+	beaten      time.Time            // when this relay's session last came back from the store
 	wrote       time.Time            // when it was last written
-	view                             // of this region, or of all hosts if there is one only
-	regions     map[string]*view     // of others, by name
-	surplus     map[string]surplus   // by the key of the host
+	view                             // of this region, or of all hosts if there is only one region
+	regions     map[string]*view     // other regions, by name
+	surplus     map[string]surplus   // by host key
 	status      storeStatus
-	dropped     uint64 // requests that were not read because their host sends too many
-	refused     uint64 // requests that were refused or put off because there were too many
-	writes      uint64 // into the store
+	dropped     uint64 // requests dropped unread, beyond their host's rate
+	refused     uint64 // requests answered with "busy"
+	writes      uint64 // writes of hosts into the store
 }
 
-// A relayClock is what a relay does in time.
+// A relayClock holds the times of a relay's periodic work.
 type relayClock struct {
 	turned, tidied time.Time
-	others         string    // relays that were there when it was tidied, where NATS servers are somebody else's
-	listening      time.Time // since when nothing that was said can have been missed, as far as known
+	others         string    // the relays present at the last tidy, if the NATS servers are external
+	listening      time.Time // since when no message can have been missed, as far as is known
 }
 
-type subscriber struct{ tell func(Host) }
+type subscriber struct{ notify func(Host) }
 
-// Start reads what was kept, takes what the store has and starts to answer
-// host-agents. It returns when the view is as complete as it can be: where the store
-// waits for other relays, it goes on with what it has kept. Close ends it.
+// Start loads the state file, reads the store and starts to answer host-agents. It
+// returns when the view is as complete as possible: if the store waits for other
+// relays, Start continues with the state file. Close ends the registry.
 func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	switch {
 	case cfg.Conn == nil:
@@ -196,7 +193,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
-		told: make(chan *nats.Msg, toldRoom), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
+		told: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
 		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
@@ -224,14 +221,14 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
-	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
+	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
 	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.told)
 	if err != nil {
-		deaf()
+		cancel()
 		return err
 	}
-	r.stop = append(r.stop, unsubscribe, deaf)
-	r.cfg.Revocations.announce(r.tellRevoked)
+	r.stop = append(r.stop, unsubscribe, cancel)
+	r.cfg.Revocations.announce(r.publishRevoked)
 	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.beats(life) })
 	r.running.Go(func() { r.store.copies(r.first, r.servers()).Keep(life) })
@@ -241,10 +238,10 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if err := r.awaitStore(ctx); err != nil {
 		return err
 	}
-	r.tellChanges() // to nobody: what is known from the start is no change
+	r.notifySubscribers() // no subscriber exists yet: the initial state is no change
 	r.running.Go(func() { r.run(life) })
 	r.running.Go(func() { r.flush(life) })
-	r.running.Go(func() { r.seeToRevoked(life) })
+	r.running.Go(func() { r.enforceRevocations(life) })
 	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	stop, err := r.leases.serveRelays(r.cfg.Conn)
@@ -255,8 +252,8 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	return nil
 }
 
-// awaitStore returns when what the store has was taken, or when that takes long and
-// may be because of others.
+// awaitStore returns when the store has been read. In a cluster it gives up after
+// joinTimeout.
 func (r *Registry) awaitStore(ctx context.Context) error {
 	limit := soloTimeout
 	if r.cfg.Cluster {
@@ -277,11 +274,11 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 	if !r.cfg.Cluster {
 		return err
 	}
-	r.cfg.Log.Warn("the store of the registry is not there yet: starting with what this relay knew", "error", err)
+	r.cfg.Log.Warn("registry store unreachable: starting from the state file", "error", err)
 	return nil
 }
 
-// load takes what the run before this has kept.
+// load reads the state of the previous run.
 func (r *Registry) load() error {
 	kept, err := r.file.load()
 	if err != nil {
@@ -299,9 +296,8 @@ func (r *Registry) load() error {
 	return nil
 }
 
-// Close answers the requests that have come in, tells other relays that this
-// one ends, keeps what is known and returns when nothing of the registry runs
-// any more.
+// Close answers the pending requests, announces the end of this relay, saves the
+// state, and waits for all goroutines of the registry.
 func (r *Registry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -320,13 +316,13 @@ func (r *Registry) Close() {
 	r.keep.Do(func() { r.file.save(r.snapshot()) })
 }
 
-// Instance returns the name of this run of the relay.
+// Instance returns the name of this relay's run.
 func (r *Registry) Instance() string { return r.cfg.Instance }
 
-// Revocations returns what is revoked.
+// Revocations returns the set of revocations.
 func (r *Registry) Revocations() *Revocations { return r.cfg.Revocations }
 
-// Lookup returns what is known of a host, and false if it was never enrolled.
+// Lookup returns a host. It returns false if the host was never enrolled.
 func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -337,7 +333,7 @@ func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 	return r.describeLocked(k), true
 }
 
-// Hosts returns the hosts of a tenant, by name.
+// Hosts returns a tenant's hosts, sorted by name.
 func (r *Registry) Hosts(tenant string) []Host {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -366,39 +362,37 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	if alive {
 		h.URL = r.urlLocked(k)
 	}
-	r.farLocked(k, &h)
+	r.describeRegionLocked(k, &h)
 	return h
 }
 
-// urlLocked returns where clients reach the relay that keeps a host's lease.
+// urlLocked returns the base URL of the relay that keeps a host's lease.
 func (r *Registry) urlLocked(k *knownHost) string {
 	if k.kept != nil {
 		return r.cfg.URL
 	}
-	if p := r.peers[k.lease().Keeper]; p != nil && p.thereLocked(r.patience) {
+	if p := r.peers[k.lease().Keeper]; p != nil && p.presentLocked(r.patience) {
 		return p.URL
 	}
 	return ""
 }
 
-// aliveLocked reports whether a host's lease is held, by one who renews it as far as
-// this relay can know: it keeps the lease itself, or the relay that does is not
-// lost.
+// aliveLocked reports whether a host's lease is in force: this relay keeps it, or the
+// relay that keeps it is not lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
 	return l.runs() && (k.kept != nil || !r.lostLocked(k, l.Keeper))
 }
 
-// Subscribe has tell called with each host of which more than LastSeen has
-// changed, until cancel. The calls come one after another from one goroutine,
-// which waits for them: they must not block, and may use the registry. Of
-// changes that follow each other closely, the last is told. What is known
-// already is not told: call Lookup after Subscribe. A call that is under way
-// while cancel is called is not awaited.
-func (r *Registry) Subscribe(tell func(Host)) (cancel func()) {
+// Subscribe calls notify with each host that changes, until cancel; a change of
+// LastSeen alone does not count. One goroutine makes all calls in turn: they must not
+// block, and may use the registry. Close changes are merged into one call. The current
+// state is not reported: call Lookup after Subscribe. Cancel does not wait for a call
+// in progress.
+func (r *Registry) Subscribe(notify func(Host)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &subscriber{tell}
+	s := &subscriber{notify}
 	r.subscribers = append(slices.Clone(r.subscribers), s)
 	return func() {
 		r.mu.Lock()
@@ -407,9 +401,8 @@ func (r *Registry) Subscribe(tell func(Host)) (cancel func()) {
 	}
 }
 
-// Enrol makes a host known: call it when a host-agent gets credentials. It
-// does nothing for a host that is known already. The error wraps ErrStoreAway while
-// the store is away.
+// Enrol creates a host when a host-agent gets credentials. It does nothing for a known
+// host. The error wraps ErrStoreAway while the store is away.
 func (r *Registry) Enrol(tenant, host string) error {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return fmt.Errorf("enrol: %w", err)
@@ -423,7 +416,7 @@ func (r *Registry) Enrol(tenant, host string) error {
 	if known {
 		return nil
 	}
-	if err := r.unsettled(); err != nil {
+	if err := r.regionsPending(); err != nil {
 		return fmt.Errorf("enrol %s/%s: %w", tenant, host, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
@@ -440,39 +433,39 @@ func (r *Registry) Enrol(tenant, host string) error {
 	return nil
 }
 
-// storeAway returns why the store is away, nil if it is there.
+// storeAway returns why the store is away, or nil.
 func (r *Registry) storeAway() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.storeErr
 }
 
-// Degraded says what this relay lacks, "" if nothing.
+// Degraded describes missing redundancy or connections of this relay, or returns "".
 func (r *Registry) Degraded() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	switch {
 	case r.storeErr != nil:
-		return fmt.Sprintf("the store of the registry is away (%v): hosts that are there go on, new ones, enrolments and changes wait", r.storeErr)
+		return fmt.Sprintf("the registry store is unreachable (%v): connected hosts continue; new hosts, enrolments and changes wait", r.storeErr)
 	case len(r.status.away) > 0:
-		return fmt.Sprintf("the store of the registry has %d of %d copies: %v", r.status.current, r.status.copies, r.status.away)
+		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.status.current, r.status.copies, r.status.away)
 	}
 	return cmp.Or(r.otherKeysLocked(), r.silentRegionsLocked())
 }
 
-// otherKeysLocked says which relay has other sets of keys than this one, "" if none has:
-// of what one signs the other knows nothing.
+// otherKeysLocked names a relay whose key sets differ from this relay's, or returns
+// "". Such relays cannot verify each other's signatures.
 func (r *Registry) otherKeysLocked() string {
 	own := r.cfg.Keys()
 	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.thereLocked(formerAfter) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
-			return fmt.Sprintf("relay %s has the keys %v, and this one %v: copy the directory keys from the one where they were changed", instance, p.Keys, own)
+		if instance != r.cfg.Instance && p.presentLocked(absentAfter) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
+			return fmt.Sprintf("relay %s has the keys %v, and this relay %v: copy the directory keys from the relay where they were changed", instance, p.Keys, own)
 		}
 	}
 	return ""
 }
 
-// run sees to what is due and tells subscribers, until ctx ends.
+// run performs periodic work and notifies subscribers, until ctx ends.
 func (r *Registry) run(ctx context.Context) {
 	turn := time.NewTicker(min(time.Second, r.cfg.LeaseTTL/sweepShare))
 	defer turn.Stop()
@@ -481,22 +474,22 @@ func (r *Registry) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case msg := <-r.told:
-			r.hearRevoked(msg)
+			r.receiveRevoked(msg)
 		case instance := <-r.probed:
-			r.proved(instance)
+			r.markCrashed(instance)
 		case <-r.wake:
 		case <-turn.C:
 			r.turn(time.Now())
 		}
-		r.tellChanges()
+		r.notifySubscribers()
 		r.dropForgotten()
 	}
 }
 
-// turn does what is due.
+// turn performs the work that is due.
 func (r *Registry) turn(now time.Time) {
 	c := &r.clock
-	// After a pause of this process, or of its connection, silence says nothing.
+	// After a pause of this process or its connection, silence proves nothing.
 	paused := !c.turned.IsZero() && now.Sub(c.turned) > max(2*time.Second, r.cfg.LeaseTTL/4)
 	c.turned = now
 	if paused || r.storeAway() != nil || !r.cfg.Conn.Connected() {
@@ -509,7 +502,7 @@ func (r *Registry) turn(now time.Time) {
 	r.missRegions(now)
 	others := c.others
 	if r.cfg.Tenants.External() {
-		others = r.relaysThere()
+		others = r.relaysPresent()
 	}
 	if now.Sub(c.tidied) >= tidyEvery || others != c.others {
 		c.tidied, c.others = now, others
@@ -517,7 +510,7 @@ func (r *Registry) turn(now time.Time) {
 	}
 }
 
-// changedLocked notes that hosts have changed.
+// changedLocked marks hosts as changed.
 func (r *Registry) changedLocked(keys ...string) {
 	for _, key := range keys {
 		r.changed[key] = true
@@ -525,8 +518,8 @@ func (r *Registry) changedLocked(keys ...string) {
 	wakeUp(r.wake)
 }
 
-// tellChanges tells subscribers what has changed.
-func (r *Registry) tellChanges() {
+// notifySubscribers reports the changed hosts to subscribers.
+func (r *Registry) notifySubscribers() {
 	r.mu.Lock()
 	var news []Host
 	for key := range r.changed {
@@ -543,16 +536,16 @@ func (r *Registry) tellChanges() {
 		}
 	}
 	clear(r.changed)
-	told := r.subscribers
+	subscribers := r.subscribers
 	r.mu.Unlock()
 	for _, h := range news {
-		for _, s := range told {
-			s.tell(h)
+		for _, s := range subscribers {
+			s.notify(h)
 		}
 	}
 }
 
-// snapshot returns what is known, for the next run.
+// snapshot returns the state for the next run.
 func (r *Registry) snapshot() keptState {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -571,7 +564,7 @@ func (r *Registry) snapshot() keptState {
 	return kept
 }
 
-// wakeUp has a goroutine look for work, once.
+// wakeUp wakes the goroutine that waits on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

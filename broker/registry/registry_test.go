@@ -111,13 +111,13 @@ func TestSuccessor(t *testing.T) {
 	r := startRegistry(t, s, 10*natssite.Patience) // for which acquire does not wait
 	first, _ := holder(t, s, named("first"))
 	acquire(t, first)
-	next, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Former = "next", []string{"before", "first"} })
+	next, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Previous = "next", []string{"before", "first"} })
 	acquire(t, next)
 	if h, _ := r.Lookup("acme", "laptop"); h.State != registry.Online || h.AgentInstance != "next" {
 		t.Errorf("host = %+v; want it served by the successor", h)
 	}
 	run(t, next)
-	late, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Former = "late", []string{"first"} })
+	late, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Previous = "late", []string{"first"} })
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	if err := late.Acquire(ctx); !errors.Is(err, registry.ErrHostTaken) {
@@ -501,11 +501,11 @@ func TestBadLeaseRequests(t *testing.T) {
 	agent := s.AgentConfig(t, "acme", "laptop", 0)
 	conn := natssite.DialAgent(t, agent)
 	for body, want := range map[string]string{
-		``:                               "no JSON",
-		`[]`:                             "no JSON",
-		`{"op":1}`:                       "no JSON",
+		``:                               "invalid JSON",
+		`[]`:                             "invalid JSON",
+		`{"op":1}`:                       "invalid JSON",
 		`{}`:                             "instance",
-		`{"op":"x","instance":"a"}`:      "op is not",
+		`{"op":"x","instance":"a"}`:      "op is neither",
 		`{"op":"hold","instance":"a.b"}`: "instance",
 		`{"op":"hold","instance":"a","presence":{"state":"fine"}}`: "state",
 		`{"pad":"` + strings.Repeat("x", 5000) + `"}`:              "at most 4096",

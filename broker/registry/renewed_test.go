@@ -79,7 +79,7 @@ func TestCatchesUpWithHome(t *testing.T) {
 		t.Fatal("it goes on before it knows what the store of the host has")
 	case <-time.After(100 * time.Millisecond): // less than it waits at most
 	}
-	r.note(far, rev)
+	r.noteProgress(far, rev)
 	select {
 	case all := <-known:
 		if !all {
@@ -137,7 +137,7 @@ func TestRegionTellsItsNumber(t *testing.T) {
 			if _, err := there.write(t.Context(), hostKeys+key, test.there, 0); err != nil {
 				t.Fatal(err)
 			}
-			r.hearRegion([]byte("east"))
+			r.receiveRegion([]byte("east"))
 			natssite.Eventually(t, "this region's store has forgotten the host", func() bool {
 				rev, err := here.read(t.Context(), hostKeys+key, &struct{}{})
 				return rev == 0 && err == nil

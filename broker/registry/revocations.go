@@ -18,52 +18,51 @@ import (
 
 // Bounds of revocations.
 const (
-	// MaxRevocations is how many a relay takes; half of them are kept for Add.
-	// What other relays took counts too, but is not refused.
+	// MaxRevocations bounds the revocations that a relay accepts; half of them are
+	// reserved for Add. Revocations from other relays count, but are never refused.
 	MaxRevocations = 1 << 18
 
-	// toldRoom is how many may wait that other relays tell of. What is lost comes
-	// from the store.
-	toldRoom = 1024
+	// revocationBacklog bounds the revocations from other relays that wait. A lost one
+	// arrives through the store.
+	revocationBacklog = 1024
 
-	// pruneEvery is how often those are forgotten that revoke only what has
-	// expired.
+	// pruneEvery is the interval at which revocations of expired tokens are removed.
 	pruneEvery = time.Minute
 )
 
-// ErrTooManyRevocations reports that there are MaxRevocations already.
-var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked already; new keys end all tokens")
+// ErrTooManyRevocations reports that MaxRevocations is reached.
+var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked; new keys end all tokens")
 
-// Revocations are what is revoked, as one relay knows it. The set only grows,
-// but for what revokes nothing any more; so relays that have not seen each
-// other know both's together when they do. It is safe for concurrent use.
+// Revocations are the revocations that one relay knows. The set only grows, except
+// that revocations of expired tokens are removed. Separated relays therefore both have
+// the union after they meet. It is safe for concurrent use.
 //
-// Relays tell each other a revocation when it is made, and write it into the store,
-// where those find it that did not hear of it; while the store is away it waits for
-// that in the relay's file.
+// A relay sends a new revocation to all relays at once and writes it into the store,
+// for relays that missed the message. While the store is away, the revocation waits in
+// the relay's file.
 type Revocations struct {
-	file string // "": nothing is kept
+	file string // "": none
 	log  *slog.Logger
 	wake chan struct{} // for run: there is something to write; holds one
 
-	saving sync.Mutex // one writes at a time; taken before mu
+	saving sync.Mutex // serializes writes of the file; taken before mu
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
-	revs    map[string]uint64           // as which the store has them, by its keys
-	over    map[string]uint64           // of those: that revoke nothing any more
-	behind  map[auth.RevocationKey]bool // of which the store has less
-	news    []auth.Revocation           // not looked at by the registry
+	revs    map[string]uint64           // revisions in the store, by store key
+	over    map[string]uint64           // of those, revocations that have expired
+	behind  map[auth.RevocationKey]bool // newer here than in the store
+	news    []auth.Revocation           // not yet enforced by the registry
 	unsaved bool
 	told    []*revocationSubscriber
-	others  func(auth.Revocation) // tells other relays; may be nil
+	others  func(auth.Revocation) // sends to other relays; may be nil
 }
 
-type revocationSubscriber struct{ tell func() }
+type revocationSubscriber struct{ notify func() }
 
-// LoadRevocations returns what a file holds, and keeps it there; nothing if
-// there is none yet. The path "" keeps nothing. A file that cannot be read is
-// an error: what it revoked must not be good again.
+// LoadRevocations reads a file, which may be missing, and writes later changes to it.
+// The path "" keeps nothing. An unreadable file is an error: revoked tokens must not
+// become valid again.
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -86,7 +85,7 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 		err = errors.Join(err, rev.Check())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("revocations in %s cannot be read: %w; restore the file from another relay, or remove it, and all that it revoked is good again", path, err)
+		return nil, fmt.Errorf("read revocations in %s: %w; restore the file from another relay, or remove it, which makes all revoked tokens valid again", path, err)
 	}
 	for _, rev := range list {
 		r.mergeLocked(rev)
@@ -94,22 +93,21 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	return r, nil
 }
 
-// Add revokes: at this relay and those that it hears at once, and written
-// down when Add returns. An error says that it could not be, or, if it wraps
-// ErrTooManyRevocations, that nothing was done.
+// Add adds a revocation. It takes effect at this relay and all connected relays at
+// once, and is on disk when Add returns. An error means that it could not be written,
+// or, if it wraps ErrTooManyRevocations, that it was not added.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
 }
 
-// Spend revokes one token alone, and reports whether it was good before: of two
-// calls at one relay, only the first gets true. An error is as of Add.
+// Spend revokes a single token, and reports whether it was valid before: of two calls
+// at one relay, only the first returns true. Errors are as for Add.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
 	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }
 
-// add takes a revocation if that is wanted, given what there was of the kind,
-// and if there are not so many others.
+// add adds a revocation if the existing one permits, and if there is room.
 func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Revocation) bool) (news bool, err error) {
 	if err := rev.Check(); err != nil {
 		return false, err
@@ -134,11 +132,12 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 			others(one)
 		}
 	}
-	r.tell()
+	r.notify()
 	return true, r.save()
 }
 
-// mergeAllLocked takes a revocation, and that of what was derived, and returns those of them that were news.
+// mergeAllLocked adds a revocation and that of its derived grants, and returns the
+// changed ones.
 func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocation) {
 	if r.mergeLocked(rev) {
 		news = append(news, rev)
@@ -149,20 +148,20 @@ func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocatio
 	return news
 }
 
-// announce has other relays told of what is added here.
+// announce sets the function that sends new revocations to other relays.
 func (r *Revocations) announce(others func(auth.Revocation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.others = others
 }
 
-// hear takes what another relay knows.
-func (r *Revocations) hear(list []auth.Revocation) {
+// receive adds revocations of other relays.
+func (r *Revocations) receive(list []auth.Revocation) {
 	now, news := time.Now(), false
 	r.mu.Lock()
 	for _, rev := range list {
 		if err := rev.Check(); err != nil {
-			r.log.Warn("news of another relay", "error", err)
+			r.log.Warn("revocation from another relay invalid", "error", err)
 			continue
 		}
 		if !rev.Expired(now) && r.mergeLocked(rev) {
@@ -177,10 +176,10 @@ func (r *Revocations) hear(list []auth.Revocation) {
 	case r.wake <- struct{}{}:
 	default:
 	}
-	r.tell()
+	r.notify()
 }
 
-// mergeLocked takes a revocation, and reports whether it was news.
+// mergeLocked adds a revocation, and reports whether the set changed.
 func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 	rev.At, rev.Until = rev.At.UTC().Round(0), rev.Until.UTC().Round(0) // as after JSON
 	key := rev.Key()
@@ -197,7 +196,7 @@ func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 	return true
 }
 
-// takeNews returns what has come since it was last called.
+// takeNews returns the revocations added since the last call.
 func (r *Revocations) takeNews() []auth.Revocation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,9 +205,9 @@ func (r *Revocations) takeNews() []auth.Revocation {
 	return news
 }
 
-// stored takes what the store has, in its revision.
+// stored records a revocation's revision in the store.
 func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
-	r.hear([]auth.Revocation{rev})
+	r.receive([]auth.Revocation{rev})
 	key, stored := rev.Key(), revokedKey(rev)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +224,7 @@ func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
 	}
 }
 
-// removed takes that the store does not have a key any more.
+// removed records that the store no longer has a key.
 func (r *Revocations) removed(stored string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,16 +232,15 @@ func (r *Revocations) removed(stored string) {
 	delete(r.over, stored)
 }
 
-// toRemove returns keys of the store that revoke nothing any more, with their
-// revisions.
+// toRemove returns the store keys of expired revocations, with their revisions.
 func (r *Revocations) toRemove() map[string]uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return maps.Clone(r.over)
 }
 
-// toStore returns what the store does not have, and the revisions of what it has in
-// place of that.
+// toStore returns the revocations that the store lacks, and the revisions that they
+// replace.
 func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -253,8 +251,7 @@ func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	return list, revs
 }
 
-// watched says that the store is about to be looked through from the start, or that
-// this is done.
+// watched reports that a complete read of the store begins or is done.
 func (r *Revocations) watched(done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,7 +267,7 @@ func (r *Revocations) watched(done bool) {
 	}
 }
 
-// prune forgets what revokes nothing any more.
+// prune removes expired revocations.
 func (r *Revocations) prune(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,14 +283,14 @@ func (r *Revocations) prune(now time.Time) {
 	}
 }
 
-// Revoked reports whether a token is revoked that is about any of the keys
-// and was issued then: see [auth.Client.Keys], [auth.Enrolment.Keys].
+// Revoked reports whether a token with any of the keys, issued at that time, is
+// revoked: see [auth.Client.Keys], [auth.Enrolment.Keys].
 func (r *Revocations) Revoked(issued time.Time, keys ...auth.RevocationKey) bool {
 	_, revoked := r.since(issued, keys...)
 	return revoked
 }
 
-// since is Revoked, and says when that was decided.
+// since is Revoked with the time of the revocation.
 func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at time.Time, revoked bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -305,13 +302,13 @@ func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at ti
 	return at, revoked
 }
 
-// RevokedOrigin reports whether one of a grant's origins is revoked.
+// RevokedOrigin reports whether any of a grant's origins is revoked.
 func (r *Revocations) RevokedOrigin(tenant string, origins []auth.Origin) bool {
 	_, revoked := r.originSince(tenant, origins)
 	return revoked
 }
 
-// originSince is RevokedOrigin, and returns when that was decided.
+// originSince is RevokedOrigin with the time of the revocation.
 func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time.Time, revoked bool) {
 	if len(origins) == 0 {
 		return at, false
@@ -326,7 +323,7 @@ func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time
 	return at, revoked
 }
 
-// List returns what is revoked, the latest first.
+// List returns all revocations, latest first.
 func (r *Revocations) List() []auth.Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -335,10 +332,10 @@ func (r *Revocations) List() []auth.Revocation {
 	return list
 }
 
-// Subscribe has tell called after each change, until cancel. It must not
-// block, and calls may overlap.
-func (r *Revocations) Subscribe(tell func()) (cancel func()) {
-	s := &revocationSubscriber{tell}
+// Subscribe calls notify after each change, until cancel. It must not block, and calls
+// may overlap.
+func (r *Revocations) Subscribe(notify func()) (cancel func()) {
+	s := &revocationSubscriber{notify}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told = append(slices.Clone(r.told), s)
@@ -349,17 +346,16 @@ func (r *Revocations) Subscribe(tell func()) (cancel func()) {
 	}
 }
 
-func (r *Revocations) tell() {
+func (r *Revocations) notify() {
 	r.mu.RLock()
 	told := r.told
 	r.mu.RUnlock()
 	for _, s := range told {
-		s.tell()
+		s.notify()
 	}
 }
 
-// run writes down what other relays tell, and forgets what is over, until ctx
-// ends.
+// run saves revocations of other relays and prunes expired ones, until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
@@ -367,7 +363,7 @@ func (r *Revocations) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if err := r.save(); err != nil {
-				r.log.Error("revocations cannot be kept", "error", err)
+				r.log.Error("revocations not saved", "error", err)
 			}
 			return
 		case <-r.wake:
@@ -375,12 +371,12 @@ func (r *Revocations) run(ctx context.Context) {
 			r.prune(now)
 		}
 		if err := r.save(); err != nil {
-			r.log.Error("revocations cannot be kept", "error", err)
+			r.log.Error("revocations not saved", "error", err)
 		}
 	}
 }
 
-// save writes down what is not, so that it outlives a crash of the machine.
+// save writes unsaved changes to the file and syncs it.
 func (r *Revocations) save() error {
 	r.saving.Lock()
 	defer r.saving.Unlock()

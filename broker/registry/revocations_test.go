@@ -102,7 +102,7 @@ func TestRevokedOrigin(t *testing.T) {
 	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
 		t.Error("a token that was used up, and then revoked, leaves what was derived from it")
 	}
-	r.hear([]auth.Revocation{{Token: "spent", At: at.Add(time.Hour), Alone: true}})
+	r.receive([]auth.Revocation{{Token: "spent", At: at.Add(time.Hour), Alone: true}})
 	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
 		t.Error("a later revocation of the token alone has revived what was derived from it")
 	}
@@ -189,7 +189,7 @@ func TestRevocationsAreBounded(t *testing.T) {
 	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
-	r.hear([]auth.Revocation{{Token: "other relay's", At: now}})
+	r.receive([]auth.Revocation{{Token: "other relay's", At: now}})
 	if !r.Revoked(now, auth.RevocationKey{Token: "other relay's"}) {
 		t.Error("what another relay took is not taken over")
 	}
@@ -237,7 +237,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	if text := fmt.Sprint(r.List()); strings.Contains(text, "short") || len(r.List()) != 2 {
 		t.Errorf("left are %v", text)
 	}
-	r.hear([]auth.Revocation{{Token: "over", At: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)}})
+	r.receive([]auth.Revocation{{Token: "over", At: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)}})
 	r.prune(now.Add(2 * time.Hour))
 	if len(r.entries) != 1 || r.entries[auth.RevocationKey{Token: "unknown"}].Token == "" {
 		t.Errorf("in the end there are %v; want the one of which nobody knows when it ends", r.entries)
@@ -254,7 +254,7 @@ func TestRevocationsConverge(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			from, to := relays[one.Draw(t, "from")], relays[one.Draw(t, "to")]
 			if from != to {
-				to.hear(overWire(t, from.List()))
+				to.receive(overWire(t, from.List()))
 				continue
 			}
 			at := base.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "at")) * time.Millisecond)
@@ -278,7 +278,7 @@ func TestRevocationsConverge(t *testing.T) {
 		for range 2 {
 			for _, from := range relays {
 				for _, to := range relays {
-					to.hear(overWire(t, from.List()))
+					to.receive(overWire(t, from.List()))
 				}
 			}
 		}

@@ -10,42 +10,42 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// revokedSubject is where relays tell each other of a revocation at once, in their
-// own account: whether or not the store can be written.
+// revokedSubject is the subject on which relays send each other new revocations,
+// whether or not the store is available.
 const revokedSubject = relayRoot + "revoked"
 
-// Subjects of relays among themselves. Host-agents have no rights there.
+// Subjects of relays. Host-agents have no permissions there.
 //
 //	ahp.relays.v1.revoked                  auth.Revocation, for all
 //	ahp.relays.v1.to.<instance>.lease      a request about a lease that another relay keeps
 //	ahp.relays.v1.records.<key>            a record, see package store
-//	ahp.relays.v1.looking                  who looks, see package notify
+//	ahp.relays.v1.looking                  announcements of attended sessions, see package notify
 const relayRoot = "ahp.relays.v1."
 
 func relaySubject(instance, what string) string { return relayRoot + "to." + instance + "." + what }
 
-// tellRevoked tells all relays of a revocation.
-func (r *Registry) tellRevoked(rev auth.Revocation) {
+// publishRevoked sends a revocation to all relays.
+func (r *Registry) publishRevoked(rev auth.Revocation) {
 	body, err := json.Marshal(rev)
 	if err == nil {
 		err = r.cfg.Conn.Publish(revokedSubject, body)
 	}
-	if err != nil && r.cfg.Conn.Connected() { // else the Conn's own events tell
-		r.cfg.Log.Warn("message to other relays", "error", err)
+	if err != nil && r.cfg.Conn.Connected() { // otherwise the broker.Conn reports the error
+		r.cfg.Log.Warn("revocation not sent to other relays", "error", err)
 	}
 }
 
-// hearRevoked takes word of a revocation.
-func (r *Registry) hearRevoked(msg *nats.Msg) {
+// receiveRevoked handles a revocation from another relay.
+func (r *Registry) receiveRevoked(msg *nats.Msg) {
 	var rev auth.Revocation
 	if err := json.Unmarshal(msg.Data, &rev); err != nil {
-		r.cfg.Log.Warn("message of another relay", "subject", msg.Subject, "error", err)
+		r.cfg.Log.Warn("message from another relay invalid", "subject", msg.Subject, "error", err)
 		return
 	}
-	r.cfg.Revocations.hear([]auth.Revocation{rev})
+	r.cfg.Revocations.receive([]auth.Revocation{rev})
 }
 
-// writeRevocations writes into the store what it does not have.
+// writeRevocations writes the revocations that the store lacks.
 func (r *Registry) writeRevocations(ctx context.Context) error {
 	list, revs := r.cfg.Revocations.toStore()
 	for i, rev := range list {

@@ -8,50 +8,49 @@ import (
 
 // Times of sessions.
 const (
-	beatEvery = 2 * time.Second // each relay writes its session this often, more often if leases are short
+	beatEvery = 2 * time.Second // interval of session writes; shorter if leases are short
 
-	formerAfter = 2               // beats that a relay must have missed for its successor's word to count
-	goneFor     = time.Minute     // for this long host-agents are told of a crashed relay
-	maxGone     = 64              // crashed relays that they are told of
-	forgetAfter = 5 * time.Minute // the session of a relay that was not heard for so long is removed, in beats
+	absentAfter = 2               // beats that a relay must miss before its successor's claim counts
+	goneFor     = time.Minute     // host-agents are notified of a crashed relay for this long
+	maxGone     = 64              // crashed relays in one answer
+	forgetAfter = 5 * time.Minute // silence, counted in beats, after which a session is removed
 )
 
-// patience is how many beats a relay may miss until leases have run out that it alone
-// has kept. Those of one that was stopped, and is back within the time of a lease, have
-// not: it may have been stopped just before its next beat, and the one that misses it
-// may have counted one right after its last.
+// patience returns the beats that a relay may miss before the leases that it keeps
+// have expired. A relay that pauses for less than a lease must not lose them: it may
+// have paused just before a beat, and the observer may have counted a beat just after
+// the last one.
 func patience(lease, beat time.Duration) int { return int(lease/beat) + 2 }
 
-// A session says that a relay runs. It is in the store, and proves nothing by what
-// it says, but by being written again and again.
+// A session announces a running relay. Only the repeated writes prove that the relay
+// runs, not the contents.
 type session struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version,omitempty"`
 	Started  time.Time `json:"started"`          // for people
-	Node     string    `json:"node,omitempty"`   // name of its NATS server, if that is one of a cluster
-	Port     string    `json:"port,omitempty"`   // where that listens for others
-	URL      string    `json:"url,omitempty"`    // where clients reach it, and no other
-	Keys     []string  `json:"keys,omitempty"`   // sets of keys that it has
-	Former   []string  `json:"former,omitempty"` // instances that it has succeeded after a crash
-	Bye      bool      `json:"bye,omitempty"`    // it ends, in good order
+	Node     string    `json:"node,omitempty"`   // name of its NATS server in a cluster
+	Port     string    `json:"port,omitempty"`   // cluster port of that server
+	URL      string    `json:"url,omitempty"`    // base URL at which clients reach exactly this relay
+	Keys     []string  `json:"keys,omitempty"`   // names of its key sets
+	Previous []string  `json:"former,omitempty"` // crashed instances that it succeeded
+	Bye      bool      `json:"bye,omitempty"`    // it ends in good order
 }
 
-// A peer is another relay, as far as this one knows. Whether it is there is told
-// by the beats that this relay itself has got into the store since: so nobody is
-// missed while the store is away, while this process was stopped, or because
-// of what clocks say.
+// A peer is another relay. Its presence is measured in beats that this relay has
+// completed through the store since. A relay is therefore never missed because the
+// store was away, this process was paused, or clocks differ.
 type peer struct {
 	session
-	rev    uint64 // of its session in the store; 0: it is not there
-	epoch  uint64 // of the watch that last saw it
+	rev    uint64 // of its session in the store; 0: missing
+	epoch  uint64 // of the watch that last delivered it
 	missed int    // own beats since it was last heard
-	home   *view  // of the region whose store has its session; nil: this relay's
-	there  int    // like missed, only of beats in which that region was heard
+	home   *view  // the view of its region; nil: this relay's region
+	there  int    // like missed, but counts only beats in which that region was heard
 	heard  time.Time
-	keeps  map[string]bool // hosts whose lease it keeps, as the store says
+	keeps  map[string]bool // hosts whose lease it keeps, by the store
 }
 
-// peerLocked returns what is known of a relay.
+// peerLocked returns a relay's entry, which it creates if needed.
 func (r *Registry) peerLocked(instance string) *peer {
 	p := r.peers[instance]
 	if p == nil {
@@ -62,10 +61,9 @@ func (r *Registry) peerLocked(instance string) *peer {
 	return p
 }
 
-// lostLocked reports whether the relay that keeps a lease has been silent for the whole
-// time of one. Then those leases have run out that it alone has kept. That of a region
-// from which nothing is heard at all proves nothing, except about hosts of which this
-// region decides.
+// lostLocked reports whether the relay that keeps a lease has been silent for a whole
+// lease time, so that its leases have expired. Silence of a whole region proves
+// nothing, except for hosts of this region.
 func (r *Registry) lostLocked(k *knownHost, keeper string) bool {
 	p := r.peers[keeper]
 	switch {
@@ -77,12 +75,11 @@ func (r *Registry) lostLocked(k *knownHost, keeper string) bool {
 	return p.missed > r.patience
 }
 
-// silent reports whether a relay has been silent for so many beats, in any of the ways
-// in which that counts.
+// silent reports whether a relay has missed more than the given beats, by either
+// count.
 func (p *peer) silent(beats int) bool { return p.missed > beats || p.there > beats }
 
-// heardLocked returns when a relay was last heard, for people; zero if that is not
-// known.
+// heardLocked returns when a relay was last heard, for people, or the zero time.
 func (r *Registry) heardLocked(instance string) time.Time {
 	if p := r.peers[instance]; p != nil && p.rev != 0 {
 		return p.heard.UTC().Round(0)
@@ -96,14 +93,14 @@ func (r *Registry) lastHeard(instance string) time.Time {
 	return r.heardLocked(instance)
 }
 
-// hearSession takes a session as the store has it. One that is gone (rev 0) leaves
-// the time of a lease for the hosts that its relay kept to be taken by others.
-func (r *Registry) hearSession(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
+// applySession applies a session from a store. After a removed session (rev 0), the
+// leases of that relay still last for one lease time.
+func (r *Registry) applySession(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	r.mu.Lock()
 	p := r.peerLocked(instance)
 	was := p.silent(r.patience)
 	p.home = r.foreign(v)
-	news := rev > p.rev // else a new watch has brought again what is old
+	news := rev > p.rev // otherwise a new watch has repeated it
 	p.rev, p.epoch = rev, epoch
 	if news && s.Bye {
 		p.session = s
@@ -112,7 +109,7 @@ func (r *Registry) hearSession(v *view, instance string, s session, rev, epoch u
 		p.session, p.missed, p.there, p.heard = s, 0, 0, now
 		delete(r.gone, instance)
 		if met && instance != r.cfg.Instance {
-			r.cfg.Log.Info("another relay is there", "relay", instance, "version", s.Version)
+			r.cfg.Log.Info("relay found", "relay", instance, "version", s.Version)
 		}
 	}
 	if was && !p.silent(r.patience) {
@@ -124,15 +121,15 @@ func (r *Registry) hearSession(v *view, instance string, s session, rev, epoch u
 	}
 }
 
-// beat counts one beat of this relay that has come back from the store.
+// beat counts one session write that has come back from the store.
 func (r *Registry) beat(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Sub(r.beaten) < r.beatEvery/2 {
-		return // several that were held up count once
+		return // delayed beats that arrive together count once
 	}
 	r.beaten = now
-	former := r.formerLocked(now)
+	previous := r.previousLocked(now)
 	heard := r.heardRegionsLocked()
 	for instance, p := range r.peers {
 		if instance == r.cfg.Instance {
@@ -145,12 +142,12 @@ func (r *Registry) beat(now time.Time) {
 		if p.there == r.patience+1 {
 			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
-		if p.missed <= formerAfter {
-			former = append(former, p.Former...)
+		if p.missed <= absentAfter {
+			previous = append(previous, p.Previous...)
 		}
 		if p.missed == r.patience+1 {
 			if len(p.keeps) > 0 && p.home == nil {
-				r.cfg.Log.Warn("another relay is not heard any more: hosts that no other relay hears are listed as offline", "relay", instance, "hosts", len(p.keeps))
+				r.cfg.Log.Warn("relay silent: hosts at no other relay are listed as offline", "relay", instance, "hosts", len(p.keeps))
 			}
 			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
@@ -158,36 +155,36 @@ func (r *Registry) beat(now time.Time) {
 			delete(r.peers, instance)
 		}
 	}
-	for _, instance := range former {
-		// One that is heard is not gone: its data directory was copied.
+	for _, instance := range previous {
+		// A relay that is heard is not gone: its data directory was copied.
 		p := r.peers[instance]
-		heard := p != nil && p.rev != 0 && p.missed <= formerAfter
-		if !heard && now.Sub(r.started) > formerAfter*r.beatEvery && instance != r.cfg.Instance {
+		heard := p != nil && p.rev != 0 && p.missed <= absentAfter
+		if !heard && now.Sub(r.started) > absentAfter*r.beatEvery && instance != r.cfg.Instance {
 			r.loseLocked(instance, "its successor has started", now)
 		}
 	}
 	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
 }
 
-// loseLocked notes that a relay is gone for good.
+// loseLocked records that a relay has crashed.
 func (r *Registry) loseLocked(instance, why string, now time.Time) {
 	if _, known := r.gone[instance]; known {
 		return
 	}
 	r.gone[instance] = now
-	r.cfg.Log.Warn("a relay is gone: host-agents are told to close its connections", "relay", instance, "because", why)
+	r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "because", why)
 }
 
-// formerLocked returns the instances that this one has succeeded, while that
-// is news.
-func (r *Registry) formerLocked(now time.Time) []string {
+// previousLocked returns the instances that this relay succeeded, for the first
+// minute.
+func (r *Registry) previousLocked(now time.Time) []string {
 	if now.Sub(r.started) > goneFor {
 		return nil
 	}
-	return slices.Clone(r.cfg.Former)
+	return slices.Clone(r.cfg.Previous)
 }
 
-// goneRelays returns the relays that host-agents are to be told of.
+// goneRelays returns the crashed relays to report to host-agents.
 func (r *Registry) goneRelays() []string {
 	now := time.Now()
 	r.mu.RLock()
@@ -202,10 +199,10 @@ func (r *Registry) goneRelays() []string {
 	return names[:min(len(names), maxGone)]
 }
 
-// HasEnded reports whether a relay is known to have ended, and cannot come back.
+// HasEnded reports whether a relay has ended for good.
 func (r *Registry) HasEnded(instance string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	_, gone := r.gone[instance]
-	return gone || slices.Contains(r.cfg.Former, instance)
+	return gone || slices.Contains(r.cfg.Previous, instance)
 }

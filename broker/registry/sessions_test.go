@@ -10,7 +10,7 @@ import (
 // newSessions returns a registry of which only what it knows of relays is used.
 func newSessions(former ...string) *Registry {
 	r := &Registry{
-		cfg: Config{Instance: "me", Former: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
+		cfg: Config{Instance: "me", Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
 		beatEvery: beatEvery, patience: patience(DefaultLeaseTTL, beatEvery),
 		wake: make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
 		peers: map[string]*peer{}, gone: map[string]time.Time{}, lines: map[string]map[*Line]bool{},
@@ -29,12 +29,12 @@ func (r *Registry) lost(instance string) bool {
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
-	other := func() { rev++; r.hearSession(&r.view, "other", session{Started: now}, rev, 1, now) }
+	other := func() { rev++; r.applySession(&r.view, "other", session{Started: now}, rev, 1, now) }
 	beat := func(n int) {
 		for range n {
 			rev++
 			now = now.Add(beatEvery)
-			r.hearSession(&r.view, "me", session{}, rev, 1, now)
+			r.applySession(&r.view, "me", session{}, rev, 1, now)
 		}
 	}
 	other()
@@ -47,7 +47,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	other()
 	for range 5 { // a burst of beats that were held up
 		rev++
-		r.hearSession(&r.view, "me", session{}, rev, 1, now)
+		r.applySession(&r.view, "me", session{}, rev, 1, now)
 	}
 	beat(r.patience)
 	if r.lost("other") {
@@ -58,7 +58,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	if !r.lost("other") || !r.changed["t.h"] {
 		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.peers["other"].missed, r.lost("other"), r.changed)
 	}
-	r.hearSession(&r.view, "other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
+	r.applySession(&r.view, "other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
 	if !r.lost("other") {
 		t.Error("a relay is there because its last word was brought again")
 	}
@@ -79,7 +79,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	start, rev := time.Now(), uint64(0)
 	hear := func(instance string, at time.Duration) {
 		rev++
-		r.hearSession(&r.view, instance, session{Started: start}, rev, 1, start.Add(at))
+		r.applySession(&r.view, instance, session{Started: start}, rev, 1, start.Add(at))
 	}
 	const stopped = DefaultLeaseTTL - time.Second
 	hear("other", 0)
@@ -96,7 +96,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)
-	hear := func(instance string, s session) { rev++; r.hearSession(&r.view, instance, s, rev, 1, now) }
+	hear := func(instance string, s session) { rev++; r.applySession(&r.view, instance, s, rev, 1, now) }
 	turns := func(n int, each func()) {
 		for range n {
 			now = now.Add(beatEvery)
@@ -104,14 +104,14 @@ func TestSuccessorIsProof(t *testing.T) {
 			hear("me", session{})
 		}
 	}
-	claim := func() { hear("new", session{Former: []string{"old", "older", "me"}}) }
+	claim := func() { hear("new", session{Previous: []string{"old", "older", "me"}}) }
 	turns(5, func() { hear("old", session{}); claim() })
 	gone := r.goneRelays()
 	slices.Sort(gone)
 	if !slices.Equal(gone, []string{"mine", "older"}) {
 		t.Errorf("gone: %q; want mine and older", gone)
 	}
-	turns(formerAfter+2, claim)
+	turns(absentAfter+2, claim)
 	if gone := r.goneRelays(); len(gone) != 3 {
 		t.Errorf("gone: %v; want old too, and not me", gone)
 	}

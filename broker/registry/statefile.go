@@ -15,30 +15,30 @@ import (
 	"ahprelay/auth"
 )
 
-// How long changes wait to be written, so that many are written together.
+// Delays of writes, so that many changes are written together.
 const (
-	saveSoon = time.Second     // what must outlive a crash
-	saveLate = 5 * time.Second // what can be lost
+	saveSoon = time.Second     // for changes that must survive a crash
+	saveLate = 5 * time.Second // for changes that may be lost
 
-	// saveShare bounds the share of the time that is spent writing: what changes is
-	// in the store too.
+	// saveShare bounds the share of time spent on writing; the store has the changes
+	// too.
 	saveShare = 50
 )
 
-// keptVersion is the form of the file.
+// keptVersion is the file's format version.
 const keptVersion = 2
 
-// A keptState is what a relay keeps of what it knows: for the time that the store is
-// away, and for another store, which begins with it.
+// A keptState is a relay's saved knowledge, for a start while the store is away, and
+// to fill a new store.
 type keptState struct {
 	Version int         `json:"version"`
-	Store   string      `json:"store"` // the bucket that this came from
+	Store   string      `json:"store"` // the bucket of origin
 	Hosts   []hostState `json:"hosts"`
 
-	Regions map[string]string `json:"regions,omitempty"` // of hosts that others than this relay's own decide of, by their keys
+	Regions map[string]string `json:"regions,omitempty"` // home regions of hosts, by host key, if not this relay's
 }
 
-// homeOf notes which region decides of a host.
+// homeOf records a host's home region.
 func (s *keptState) homeOf(key, region string) {
 	if s.Regions == nil {
 		s.Regions = map[string]string{}
@@ -46,24 +46,24 @@ func (s *keptState) homeOf(key, region string) {
 	s.Regions[key] = region
 }
 
-// A stateFile keeps what a relay knows from one run to the next, replaced as a whole: of
-// hosts, a keptState. Relays that had no store wrote a JSON array of hosts.
+// A stateFile saves a relay's knowledge between runs and is replaced as a whole. It
+// contains a keptState. Relays without a store wrote a JSON array of hosts.
 type stateFile struct {
-	path string // "": nothing is kept
+	path string // "": none
 	log  *slog.Logger
 	wake chan struct{} // holds one
 
 	mu   sync.Mutex
-	due  time.Time     // when to write; zero: nothing has changed
-	took time.Duration // the last time
+	due  time.Time     // time of the next write; zero: nothing has changed
+	took time.Duration // duration of the last write
 }
 
 func newStateFile(path string, log *slog.Logger) *stateFile {
 	return &stateFile{path: path, log: log, wake: make(chan struct{}, 1)}
 }
 
-// load reads the file; nothing if there is none. One that cannot be understood
-// is put aside: hosts are known again when their host-agents connect.
+// load reads the file, which may be missing. A damaged file is renamed: hosts become
+// known again when their host-agents connect.
 func (f *stateFile) load() (keptState, error) {
 	kept, damaged, err := f.read()
 	if err == nil || !damaged {
@@ -73,11 +73,11 @@ func (f *stateFile) load() (keptState, error) {
 	if err := os.Rename(f.path, aside); err != nil {
 		return keptState{}, err
 	}
-	f.log.Error("what was known of hosts cannot be read, and was put aside", "file", aside, "error", err)
+	f.log.Error("state file damaged and renamed", "file", aside, "error", err)
 	return keptState{}, nil
 }
 
-// read reads the file, and says whether an error is one of what is in it.
+// read reads the file, and reports whether an error is damage to its contents.
 func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if f.path == "" {
 		return kept, false, nil
@@ -92,7 +92,7 @@ func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
 		err = json.Unmarshal(data, &kept.Hosts)
 	} else if err = json.Unmarshal(data, &kept); err == nil && kept.Version != keptVersion {
-		err = fmt.Errorf("is of version %d; want %d", kept.Version, keptVersion)
+		err = fmt.Errorf("version %d; want %d", kept.Version, keptVersion)
 	}
 	for i := range kept.Hosts {
 		if err == nil {
@@ -105,7 +105,7 @@ func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	return kept, false, nil
 }
 
-// changed says that there is something to write.
+// changed schedules a write.
 func (f *stateFile) changed(soon bool) {
 	wait := saveLate
 	if soon {
@@ -126,7 +126,7 @@ func (f *stateFile) changed(soon bool) {
 	}
 }
 
-// run writes what state returns when it is due, until ctx ends.
+// run writes the value that state returns when a write is due, until ctx ends.
 func (f *stateFile) run(ctx context.Context, state func() any) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -165,13 +165,12 @@ func (f *stateFile) save(kept any) {
 	f.took = time.Since(start)
 	f.mu.Unlock()
 	if err != nil {
-		f.log.Error("what is known cannot be kept for the next start", "file", f.path, "error", err)
+		f.log.Error("state file not written", "file", f.path, "error", err)
 		f.changed(false) // try again
 	}
 }
 
-// replaceJSON puts a value into a file in the place of what was there, so that
-// a crash leaves one of the two.
+// replaceJSON replaces a file atomically.
 func replaceJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "\t")
 	if err != nil {

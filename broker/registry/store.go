@@ -21,18 +21,18 @@ import (
 // The store is one JetStream bucket that all relays of a region share:
 //
 //	host.<tenant>.<name>     hostState
-//	relay.<instance>         session, written again and again by that relay
+//	relay.<instance>         session, rewritten periodically by that relay
 //	revoked.<SHA-256>        auth.Revocation
 //
-// Hosts and revocations are written when they change only. Each write names the
-// revision that it changes, so of two that change one thing the second is told.
+// Hosts and revocations are written only when they change. Each write names the
+// revision that it replaces, so the second of two concurrent writers gets a conflict.
 const (
 	bucket      = "ahp-registry"
 	hostKeys    = "host."
 	relayKeys   = "relay."
 	revokedKeys = "revoked."
 
-	// markerTTL is how long the store remembers that something was removed.
+	// markerTTL is the lifetime of a removal marker in the store.
 	markerTTL = time.Hour
 )
 
@@ -41,29 +41,29 @@ const (
 	writeTimeout = 2 * time.Second // for one write
 	openTimeout  = 2 * time.Second // for each step of finding the bucket
 	openRetry    = 500 * time.Millisecond
-	tendEvery    = 20 * time.Second // how often it is looked how the copies are
+	tendEvery    = 20 * time.Second // interval between checks of the copies
 )
 
-// giveUpAfter is how often, in a row, a copy must have been found to be away until its
-// server is given up: 10 minutes.
+// giveUpAfter is the number of consecutive checks that must find a copy offline before
+// its server is removed: 10 minutes.
 const giveUpAfter = 30
 
-// ErrStoreAway reports something that cannot be done while the store is away.
-var ErrStoreAway = errors.New("the store of the registry cannot be written now")
+// ErrStoreAway reports that the store cannot be written now.
+var ErrStoreAway = errors.New("the registry store is unreachable")
 
-// ErrNoStore reports NATS servers that cannot have the store.
+// ErrNoStore reports NATS servers without JetStream for relays.
 var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
 
-// errConflict reports that something in the store is not as the writer thought.
+// errConflict reports that an entry has a different revision than expected.
 var errConflict = errors.New("changed meanwhile")
 
-// A store is one relay's way to a bucket.
+// A store gives a relay access to one bucket.
 type store struct {
 	js     jetstream.JetStream
 	name   string // of the bucket
-	about  string // what is in it, for people
-	region string // that has it; "": any
-	found  bool   // others make it
+	about  string // description of the bucket, for people
+	region string // that holds the bucket; "": any
+	found  bool   // never create it; other relays do
 
 	mu sync.RWMutex
 	kv jetstream.KeyValue // nil: not found yet
@@ -77,8 +77,8 @@ func newStore(conn *broker.Conn, name, about string) (*store, error) {
 	return &store{js: js, name: name, about: about}, nil
 }
 
-// open finds the bucket, or makes it with as many copies as can be. It returns the
-// name of this bucket among all that there ever were.
+// open finds the bucket, or creates it with as many copies as possible. It returns an
+// id that is unique among all buckets of that name.
 func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 	return streamInfo(status).Created.UTC().Format(time.RFC3339Nano), nil
 }
 
-// watch begins to take all that the bucket has, and each change, until ctx ends.
+// watch delivers the bucket's contents and then each change, until ctx ends.
 func (s *store) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 	limit, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -150,14 +150,14 @@ func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
 	return &jetstream.StreamInfo{}
 }
 
-// A storeStatus says how the store is.
+// A storeStatus describes the copies of the store.
 type storeStatus struct {
-	copies  int      // that there are to be
-	current int      // that are there
-	away    []string // servers whose copy is not there
+	copies  int      // required
+	current int      // online
+	away    []string // servers whose copy is offline
 }
 
-// copies has the store have as many copies as can be.
+// copies keeps the number of copies as high as possible.
 func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	return &broker.Copies{
 		Count: func(ctx context.Context) (int, error) {
@@ -177,7 +177,7 @@ func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	}
 }
 
-// info asks about the stream that the bucket is.
+// info returns the state of the bucket's stream.
 func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -192,7 +192,7 @@ func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return streamInfo(status), nil
 }
 
-// status says how the store is.
+// status returns the state of the copies.
 func (s *store) status(ctx context.Context) (storeStatus, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -218,9 +218,9 @@ func (s *store) bucket() jetstream.KeyValue {
 	return s.kv
 }
 
-// write changes a key from the given revision, 0 for one that is not there, and
-// returns the new one. The error is errConflict if it has another, and wraps
-// ErrStoreAway if it cannot be known what happened.
+// write replaces the given revision of a key, where 0 means a missing key, and returns
+// the new revision. The error is errConflict if the key has a different revision, and
+// wraps ErrStoreAway if the outcome is unknown.
 func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -240,7 +240,7 @@ func (s *store) write(ctx context.Context, key string, value any, rev uint64) (u
 	return rev, storeError(err)
 }
 
-// put sets a key that nobody else writes, and returns its revision.
+// put sets a key that has no other writer, and returns its revision.
 func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -256,7 +256,7 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 	return rev, storeError(err)
 }
 
-// remove takes a key away that has the given revision.
+// remove deletes the given revision of a key.
 func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	kv := s.bucket()
 	if kv == nil {
@@ -267,7 +267,7 @@ func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	return storeError(kv.Purge(ctx, key, jetstream.LastRevision(rev), jetstream.PurgeTTL(markerTTL)))
 }
 
-// read returns a key and its revision; revision 0 says that it is not there.
+// read returns a key and its revision, which is 0 for a missing key.
 func (s *store) read(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -283,12 +283,12 @@ func (s *store) read(ctx context.Context, key string, value any) (uint64, error)
 		return 0, storeError(err)
 	}
 	if err := json.Unmarshal(entry.Value(), value); err != nil {
-		return 0, fmt.Errorf("%s in the store: %w", key, err)
+		return 0, fmt.Errorf("registry entry %s: %w", key, err)
 	}
 	return entry.Revision(), nil
 }
 
-// last returns the newest revision that there is.
+// last returns the bucket's newest revision.
 func (s *store) last(ctx context.Context) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -313,7 +313,7 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrStoreAway, err)
 }
 
-// revokedKey is the key of a revocation.
+// revokedKey returns the key of a revocation.
 func revokedKey(rev auth.Revocation) string {
 	k := rev.Key()
 	sum := sha256.Sum256([]byte(strings.Join([]string{k.Token, k.Tenant, k.Subject, k.Host}, "\x00")))

@@ -225,7 +225,7 @@ func TestStoreAway(t *testing.T) {
 	})
 	acquired := make(chan error, 1)
 	go func() { acquired <- other.Acquire(t.Context()) }()
-	for !strings.Contains(natssite.Next(t, "why a new instance has to wait", trouble).Error(), "store of the registry") {
+	for !strings.Contains(natssite.Next(t, "why a new instance has to wait", trouble).Error(), "registry store") {
 	}
 	known := auth.Enrolment{ID: "t", Tenant: "acme", Host: "laptop", IssuedAt: time.Now()}
 	key, err := auth.NewAgentKey()

@@ -6,15 +6,16 @@ import (
 	"maps"
 )
 
-// tidyAtOnce is how many leases, and how many revocations, are seen to in a turn.
+// tidyAtOnce bounds the leases, and the revocations, that one pass handles.
 const tidyAtOnce = 1000
 
-// tidyStore removes from the store what is over, for all relays.
+// tidyStore removes ended sessions and revocations from the store, on behalf of all
+// relays.
 func (r *Registry) tidyStore(ctx context.Context) error {
 	if err := r.endLost(ctx); err != nil {
 		return err
 	}
-	over := r.silentSessions()
+	over := r.endedSessions()
 	revoked := r.cfg.Revocations.toRemove()
 	for key := range revoked {
 		if len(revoked) > tidyAtOnce {
@@ -27,14 +28,13 @@ func (r *Registry) tidyStore(ctx context.Context) error {
 		if err != nil && !errors.Is(err, errConflict) {
 			return err
 		}
-		r.cfg.Revocations.removed(key) // or it has changed, which the watch tells
+		r.cfg.Revocations.removed(key) // after a conflict the watch brings the change
 	}
 	return nil
 }
 
-// silentSessions returns the sessions in the store of relays that have been silent for
-// long.
-func (r *Registry) silentSessions() map[string]uint64 {
+// endedSessions returns the sessions of relays that have been silent for long.
+func (r *Registry) endedSessions() map[string]uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	old := map[string]uint64{}
@@ -46,9 +46,9 @@ func (r *Registry) silentSessions() map[string]uint64 {
 	return old
 }
 
-// endLost says of the leases of relays that have been silent for long that they have
-// run out, which those relays cannot say. Else a relay that starts, and does not know
-// yet who is silent, would take those hosts for online.
+// endLost ends the leases of relays that have been silent for long and cannot do so
+// themselves. Otherwise a relay that starts, and does not yet know about the silence,
+// would list those hosts as online.
 func (r *Registry) endLost(ctx context.Context) error {
 	for key, keeper := range r.lostLeases() {
 		err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
@@ -67,8 +67,8 @@ func (r *Registry) endLost(ctx context.Context) error {
 	return nil
 }
 
-// lostLeases returns some hosts whose lease was kept by a relay that has been silent
-// for long, and which one.
+// lostLeases returns hosts whose lease is kept by a relay that has been silent for
+// long, with that relay.
 func (r *Registry) lostLeases() map[string]string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

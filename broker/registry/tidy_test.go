@@ -99,7 +99,7 @@ func TestOwnCopyIsLookedAfter(t *testing.T) {
 	t.Parallel()
 	revived := 0
 	r := startTest(t, newTestServer(t), Config{Cluster: true, Revive: func() error { revived++; return nil }})
-	r.tend(t.Context())
+	r.maintain(t.Context())
 	if revived == 0 {
 		t.Error("nobody looked after the copy of this relay")
 	}

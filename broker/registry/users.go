@@ -12,43 +12,42 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// maxUsers bounds the NATS users of one host that are known by name. Of more,
-// those that end first are counted as auth.AllUsers: to cut them off, all users
-// of the tenant have to log in again.
+// maxUsers bounds the individually known NATS users of a host. Beyond it, the users
+// that expire first are merged into auth.AllUsers: to disconnect them, all users of
+// the tenant have to log in again.
 const maxUsers = 16
 
-// userSlack is how much later than said a user may end, by the clock of a NATS
-// server.
+// userSlack allows for the clock of a NATS server.
 const userSlack = time.Minute
 
-// A natsUser is a NATS user that a host-agent was given, for an enrolment token.
+// A natsUser is a NATS user that a host-agent got for an enrolment token.
 type natsUser struct {
 	NKey    string    `json:"nkey"`    // public, or auth.AllUsers
-	Token   string    `json:"token"`   // its ID; empty for auth.AllUsers
-	Issued  time.Time `json:"issued"`  // when the token was; the earliest one of auth.AllUsers
-	Expires time.Time `json:"expires"` // the credentials
+	Token   string    `json:"token"`   // its id; empty for auth.AllUsers
+	Issued  time.Time `json:"issued"`  // when the token was issued; the earliest time for auth.AllUsers
+	Expires time.Time `json:"expires"` // expiry of the credentials
 
 	Origins []auth.Origin `json:"origins,omitempty"` // of the token
 }
 
-// newer reports whether u is what is to be known of two users with one nkey.
+// newer reports whether u replaces a user with the same nkey.
 func (u natsUser) newer(than natsUser) bool {
 	return cmp.Or(u.Expires.Compare(than.Expires), u.Issued.Compare(than.Issued), strings.Compare(u.Token, than.Token)) > 0
 }
 
-// equal reports whether two users are the same.
+// equal reports whether two users are equal.
 func (u natsUser) equal(o natsUser) bool {
 	return u.NKey == o.NKey && u.Token == o.Token && u.Issued == o.Issued && u.Expires == o.Expires && slices.Equal(u.Origins, o.Origins)
 }
 
-// natsUsers are the users of one host that may not have expired, by NKey. They
-// are never changed in place.
+// natsUsers are a host's unexpired users, sorted by NKey. They are never changed in
+// place.
 type natsUsers []natsUser
 
-// equal reports whether the users are the same, in the same order.
+// equal reports whether both lists are equal.
 func (u natsUsers) equal(o natsUsers) bool { return slices.EqualFunc(u, o, natsUser.equal) }
 
-// with returns the users that are in u or in more.
+// with returns the union of u and more.
 func (u natsUsers) with(more ...natsUser) natsUsers {
 	if len(more) == 0 {
 		return u
@@ -68,7 +67,7 @@ func (u natsUsers) with(more ...natsUser) natsUsers {
 	return all.bounded()
 }
 
-// bounded counts as auth.AllUsers what is too much.
+// bounded merges surplus users into auth.AllUsers.
 func (u natsUsers) bounded() natsUsers {
 	named := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool { return user.NKey == auth.AllUsers })
 	if len(named) <= maxUsers {
@@ -85,7 +84,7 @@ func (u natsUsers) bounded() natsUsers {
 	return kept.with(rest...)
 }
 
-// current returns the users that have not expired.
+// current returns the unexpired users.
 func (u natsUsers) current(now time.Time) natsUsers {
 	over := func(user natsUser) bool { return now.After(user.Expires.Add(userSlack)) }
 	if !slices.ContainsFunc(u, over) {
@@ -94,7 +93,7 @@ func (u natsUsers) current(now time.Time) natsUsers {
 	return slices.DeleteFunc(slices.Clone(u), over)
 }
 
-// check reports users that no relay would tell of.
+// check rejects users that no relay would write.
 func (u natsUsers) check() error {
 	if len(u) > maxUsers+1 {
 		return errors.New("too many NATS users")
@@ -104,7 +103,7 @@ func (u natsUsers) check() error {
 			return errors.New("NATS user without an nkey")
 		}
 		if i > 0 && u[i-1].NKey >= user.NKey {
-			return errors.New("NATS users are not in order")
+			return errors.New("NATS users are not sorted")
 		}
 	}
 	return nil

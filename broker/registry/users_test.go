@@ -98,7 +98,7 @@ func TestUnusedTenants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.takeHost(&r.view, s, rev, 0, false)
+		r.applyHost(&r.view, s, rev, 0, false)
 	}
 	tell(hostState{Key: "told.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[1], Token: "x", Issued: now, Expires: now.Add(15 * time.Minute)}}})
 	tell(hostState{Key: "over.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[2], Token: "x", Issued: now, Expires: now.Add(-time.Hour)}}})

@@ -13,14 +13,13 @@ import (
 	"ahprelay/auth"
 )
 
-// saveAfter is how long a change waits to be in the file, with others.
+// saveAfter is the delay of a write to the file, to combine changes.
 const saveAfter = 200 * time.Millisecond
 
-// streamRecord is beside the records in a file, and names the stream that they are a copy
-// of.
+// streamRecord is the file's extra record with the id of the copied stream.
 const streamRecord = "store"
 
-// load takes what the file has.
+// load reads the file.
 func (s *Store) load() error {
 	if s.cfg.File == "" {
 		return nil
@@ -33,23 +32,23 @@ func (s *Store) load() error {
 	if err == nil {
 		err = json.Unmarshal(data, &kept)
 	}
-	if err != nil { // to begin anew might give the relay to whoever comes first
-		return fmt.Errorf("%s: %s: %w; put it back from a copy, or remove it and begin anew", s.cfg.Name, s.cfg.File, err)
+	if err != nil { // an empty start could give the relay to the first person who asks
+		return fmt.Errorf("%s: %s: %w; restore it from a copy, or remove it to start empty", s.cfg.Name, s.cfg.File, err)
 	}
-	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // of another form: not known
+	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // a different form counts as unknown
 	delete(kept, streamRecord)
 	for key, record := range kept {
 		if !recordKey.MatchString(key) {
 			continue
 		}
 		var b bytes.Buffer
-		_ = json.Compact(&b, record) // it was read
+		_ = json.Compact(&b, record) // it was parsed
 		s.records[key] = &known{Record: Record{Key: key, Data: b.Bytes()}}
 	}
 	return nil
 }
 
-// keep writes the file when something has changed, until ctx ends.
+// keep writes changes to the file, until ctx ends.
 func (s *Store) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {

@@ -21,85 +21,84 @@ import (
 
 // Bounds and times of a Store.
 const (
-	maxRecords = 512 << 10 // then the oldest go, unless Config.Most refuses more before
-	maxBytes   = 1 << 30   // of all of them
+	maxRecords = 512 << 10 // beyond it the oldest go, unless Config.Most refuses earlier
+	maxBytes   = 1 << 30   // of all records
 
-	// MaxData is how long a record may be, in bytes.
+	// MaxData bounds a record in bytes.
 	MaxData = 512 << 10
 
-	writeTimeout  = 2 * time.Second // for changes that are written together
+	writeTimeout  = 2 * time.Second // for changes written together
 	writeAtOnce   = 256
 	updateTries   = 16
-	updatePause   = 50 * time.Millisecond // at most, between them
-	removedFor    = 30 * 24 * time.Hour   // for so long it is known that a record was removed
+	updatePause   = 50 * time.Millisecond // maximum, between attempts
+	removedFor    = 30 * 24 * time.Hour   // lifetime of a removal marker
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
-	pullFor       = 4 * time.Second // after that, and without a heartbeat, the stream is asked anew
+	pullFor       = 4 * time.Second // then, without a heartbeat, messages are requested anew
 	pullHeartbeat = time.Second
-	consumerIdle  = time.Minute // then the server forgets who asks no more
+	consumerIdle  = time.Minute // then the server removes the consumer
 )
 
 // Errors of changes.
 var (
 	ErrConflict = errors.New("changed meanwhile")
-	ErrAway     = errors.New("the relays' store cannot be written now")
-	ErrFull     = errors.New("there is no room for more records")
+	ErrAway     = errors.New("the record store is unreachable")
+	ErrFull     = errors.New("too many records")
 )
 
-// recordKey is what keys look like: others are of no record.
+// recordKey matches valid keys.
 var recordKey = regexp.MustCompile(`^[a-z]+(\.[a-zA-Z0-9_-]+)+$`)
 
-// Config says how to run a [Store].
+// A Config describes a [Store].
 type Config struct {
 	Conn   *broker.Conn // required; a relay's, in the account of relays
 	Sealer *auth.Sealer // required
-	Name   string       // of what is in it, for people; required
+	Name   string       // description for people; required
 	Stream string       // its name; default: ahp-records
-	File   string       // keeps records that have no end; default: none
+	File   string       // keeps records without expiry; default: none
 	Log    *slog.Logger // default: none
 
-	// Bucket: the records are the values of a JetStream key-value bucket with that name,
-	// as JSON, in the place of Stream.
+	// Bucket names a JetStream key-value bucket that holds the records as JSON values,
+	// instead of Stream.
 	Bucket string
 
-	// Most is how many records there may be: then Update refuses to make another, and
-	// none ever goes to make room. Default: the oldest go when there are too many.
+	// Most bounds the records: beyond it Update creates no more, and none is removed
+	// to make room. Default: the oldest are removed.
 	Most int
 
-	// Known: what a stream does not have any more that this relay has seen before was
-	// removed there. Default: it has lost it, and gets it again.
+	// Known deletes a record that is missing in a stream this relay has seen before.
+	// Default: the stream has lost the record, and gets it again.
 	Known bool
 
-	// Tends reports whether this relay is the one that has the stream have more copies.
-	// Default: any does.
-	Tends func() bool
+	// Maintains reports whether this relay adds copies of the stream. Default: always.
+	Maintains func() bool
 
-	// Servers returns how many other servers of a cluster there are now. Default: that is
-	// not known, and more copies may be made some 20 s after they could be.
+	// Servers returns the number of other servers in the cluster. Default: unknown;
+	// copies may be added some 20 s late.
 	Servers func() int
 }
 
-// A Record is one as it is, or was.
+// A Record is a current or former record.
 type Record struct {
 	Key   string
 	Rev   uint64
-	Data  []byte    // nil: it was removed; not to be changed
-	Until time.Time // then it ends; zero: never
+	Data  []byte    // nil: removed; must not be changed
+	Until time.Time // expiry; zero: never
 }
 
-// A Change is to be made.
+// A Change is a change to make.
 type Change struct {
 	Key  string
-	Rev  uint64        // that is changed; 0: there is no such record
-	Data []byte        // nil: it is removed
-	For  time.Duration // it ends after so long; 0: never
+	Rev  uint64        // to replace; 0: the record is missing
+	Data []byte        // nil: remove
+	For  time.Duration // time until expiry; 0: never
 }
 
-// A Result is what became of a change.
+// A Result is the outcome of a change.
 type Result struct {
-	Rev uint64 // that there is now, if Err is nil
-	Err error  // wraps ErrConflict or ErrAway; after ErrAway it may have been made all the same
+	Rev uint64 // the new revision, if Err is nil
+	Err error  // wraps ErrConflict or ErrAway; after ErrAway the change may have been made
 }
 
 // A Store is one relay's view of all records. It is safe for concurrent use.
@@ -109,20 +108,20 @@ type Store struct {
 	js      jetstream.JetStream
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	ready   chan struct{} // closed when all was taken that the stream had
+	ready   chan struct{} // closed after the first complete read of the stream
 	save    chan struct{} // for keep; holds one
 
-	mu        sync.Mutex // guards the fields below; held while followers are told
+	mu        sync.Mutex // guards the fields below; held while followers are called
 	records   map[string]*known
 	followers []*follower
 	stream    jetstream.Stream // nil: not found yet
-	epoch     uint64           // of the following
-	err       error            // why the stream is away; nil: it is there
-	streamID  string           // of the stream that was last taken whole
-	synced    bool             // one was, in this run
+	epoch     uint64           // of the current watch
+	err       error            // why the stream is away; nil: it is available
+	streamID  string           // of the stream that was last read completely
+	synced    bool             // a stream was read completely in this run
 }
 
-// known is a Record, as heard in an epoch.
+// known is a Record with the epoch that last delivered it.
 type known struct {
 	Record
 	epoch uint64
@@ -130,11 +129,11 @@ type known struct {
 
 type follower struct {
 	prefix string
-	tell   func(Record)
+	notify func(Record)
 }
 
-// Start reads the file and begins to follow the stream. What the file had counts until the
-// rest comes: see Ready. Close ends it.
+// Start reads the file and begins to follow the stream. The file's records are current
+// until the stream was read: see Ready. Close ends the Store.
 func Start(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, "ahp-records")
 	if cfg.Bucket != "" {
@@ -143,8 +142,8 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Tends == nil {
-		cfg.Tends = func() bool { return true }
+	if cfg.Maintains == nil {
+		cfg.Maintains = func() bool { return true }
 	}
 	js, err := cfg.Conn.JetStream(jetstream.WithPublishAsyncTimeout(writeTimeout), jetstream.WithPublishAsyncMaxPending(8*writeAtOnce))
 	if err != nil {
@@ -153,7 +152,7 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		cfg: cfg, js: js, cancel: cancel, ready: make(chan struct{}), save: make(chan struct{}, 1),
-		records: map[string]*known{}, err: errors.New("it was not reached yet"),
+		records: map[string]*known{}, err: errors.New("not reached yet"),
 	}
 	if err := s.load(); err != nil {
 		cancel()
@@ -164,26 +163,26 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Ready returns a channel that is closed when all was taken that the stream has.
+// Ready returns a channel that is closed after the first complete read of the stream.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// Close returns when nothing of the Store runs any more.
+// Close ends the Store's goroutines and waits for them.
 func (s *Store) Close() {
 	s.cancel()
 	s.running.Wait()
 }
 
-// Follow tells of each record whose key begins with prefix, and then of each change, one
-// after another, until cancel. Tell must neither block nor use the Store.
-func (s *Store) Follow(prefix string, tell func(Record)) (cancel func()) {
+// Follow calls notify with each record whose key begins with prefix, and then with
+// each change, sequentially, until cancel. It must neither block nor use the Store.
+func (s *Store) Follow(prefix string, notify func(Record)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, k := range s.records {
 		if strings.HasPrefix(key, prefix) {
-			tell(k.Record)
+			notify(k.Record)
 		}
 	}
-	f := &follower{prefix, tell}
+	f := &follower{prefix, notify}
 	s.followers = append(s.followers, f)
 	return func() {
 		s.mu.Lock()
@@ -192,7 +191,7 @@ func (s *Store) Follow(prefix string, tell func(Record)) (cancel func()) {
 	}
 }
 
-// Get returns a record; its revision is 0 if there never was one.
+// Get returns a record; its revision is 0 if there was none.
 func (s *Store) Get(key string) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,14 +201,14 @@ func (s *Store) Get(key string) Record {
 	return Record{Key: key}
 }
 
-// Read returns what a record has now, nil for nothing. What is not known may have been made at
-// another relay just now: then the stream is asked.
+// Read returns a record's current data, or nil. For an unknown record it asks the
+// stream, because another relay may just have created it.
 func (s *Store) Read(key string) ([]byte, error) {
 	r := s.Get(key)
 	if r.Data == nil && r.Rev == 0 && s.Away() == nil && recordKey.MatchString(key) {
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 		defer cancel()
-		if err := s.look(ctx, key); err != nil {
+		if err := s.refresh(ctx, key); err != nil {
 			return nil, err
 		}
 		r = s.Get(key)
@@ -217,7 +216,7 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return slices.Clone(r.Data), nil
 }
 
-// All returns what records have whose keys begin with a prefix, by key.
+// All returns the data of all records with a prefix, by key.
 func (s *Store) All(prefix string) (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,16 +229,16 @@ func (s *Store) All(prefix string) (map[string][]byte, error) {
 	return found, nil
 }
 
-// Update puts in the place of a record, as the stream has it now, what change makes of it; nil stands
-// for none. Change may be called more than once, and must not keep what it is given. Its error is
-// returned, and nothing is changed then. While the stream is away nothing can be changed. An
-// error wraps ErrAway if it is not known whether the change was made.
+// Update replaces a record's current data by the result of change; nil means no
+// record. Change may be called repeatedly and must not retain its argument. If it
+// fails, nothing changes and Update returns its error. While the stream is away, every
+// change fails. An error wraps ErrAway if the outcome is unknown.
 func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
 	defer cancel()
 	for range updateTries {
 		if s.Away() == nil && recordKey.MatchString(key) {
-			if err := s.look(ctx, key); err != nil {
+			if err := s.refresh(ctx, key); err != nil {
 				return err
 			}
 		}
@@ -251,7 +250,7 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		case data == nil && r.Data == nil, data != nil && r.Data != nil && string(data) == string(r.Data) && r.Rev != 0:
 			return nil
 		case !recordKey.MatchString(key):
-			return fmt.Errorf("%q is no key of a record", key)
+			return fmt.Errorf("invalid record key %q", key)
 		case r.Data == nil && s.full():
 			return ErrFull
 		}
@@ -259,12 +258,12 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		time.Sleep(rand.N(updatePause)) // before all who were not first try again together
+		time.Sleep(rand.N(updatePause)) // spreads concurrent writers
 	}
-	return fmt.Errorf("%w: others change %s all the time", ErrAway, key)
+	return fmt.Errorf("%w: too many concurrent changes to %s", ErrAway, key)
 }
 
-// full reports whether there are as many records as there may be.
+// full reports whether Config.Most is reached.
 func (s *Store) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,8 +279,8 @@ func (s *Store) full() bool {
 	return there >= s.cfg.Most
 }
 
-// Write makes changes, together, and returns what became of each. Of what was not as the
-// writer thought followers are told, if they were not before.
+// Write makes changes together, and returns their results. After a conflict, followers
+// get the current record.
 func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
 	results := make([]Result, len(changes))
 	for done := 0; done < len(changes); done += writeAtOnce {
@@ -323,7 +322,7 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 	}
 }
 
-// record is what a change makes.
+// record returns the record after a change.
 func (c *Change) record(rev uint64) Record {
 	r := Record{Key: c.Key, Rev: rev, Data: c.Data}
 	if after := c.lasts(); after > 0 {
@@ -339,8 +338,8 @@ func (c *Change) lasts() time.Duration {
 	return c.For
 }
 
-// apply takes a record, from the stream in an epoch, or of epoch 0 because it was just written
-// or read.
+// apply applies a record: from the stream in an epoch, or, with epoch 0, after a read
+// or write.
 func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,7 +351,7 @@ func (s *Store) apply(r Record, epoch uint64) {
 	case k == nil:
 		k = &known{}
 		s.records[r.Key] = k
-	case epoch > k.epoch: // what was known is of an earlier one, whose revisions say nothing
+	case epoch > k.epoch: // revisions of an earlier epoch are not comparable
 		k.epoch = epoch
 		if r.Rev == k.Rev && string(r.Data) == string(k.Data) {
 			return
@@ -361,13 +360,13 @@ func (s *Store) apply(r Record, epoch uint64) {
 		return
 	}
 	k.Record, k.epoch = r, max(epoch, k.epoch)
-	s.tellLocked(r)
+	s.notifyLocked(r)
 }
 
-func (s *Store) tellLocked(r Record) {
+func (s *Store) notifyLocked(r Record) {
 	for _, f := range s.followers {
 		if strings.HasPrefix(r.Key, f.prefix) {
-			f.tell(r)
+			f.notify(r)
 		}
 	}
 	if r.Until.IsZero() || r.Data == nil {
@@ -375,7 +374,7 @@ func (s *Store) tellLocked(r Record) {
 	}
 }
 
-// Away returns why the stream is away, nil if it is there.
+// Away returns why the stream is away, or nil.
 func (s *Store) Away() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

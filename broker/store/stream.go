@@ -15,21 +15,21 @@ import (
 	"ahprelay/broker"
 )
 
-// Where records are.
+// Streams and subjects of records.
 const (
 	streamSubjects = "ahp.relays.v1.records."
 
-	// Those of a key-value bucket.
+	// Names for a key-value bucket.
 	bucketStream   = "KV_"
 	bucketSubjects = "$KV."
 
 	operationHeader = "KV-Operation"
 	operationPurge  = "PURGE"
 
-	markerTTL = time.Hour // of what JetStream itself says of ends
+	markerTTL = time.Hour // lifetime of JetStream's own expiry markers
 )
 
-// subjects begins the subjects of records.
+// subjects returns the prefix of the records' subjects.
 func (s *Store) subjects() string {
 	if s.cfg.Bucket != "" {
 		return bucketSubjects + s.cfg.Bucket + "."
@@ -37,7 +37,7 @@ func (s *Store) subjects() string {
 	return streamSubjects
 }
 
-// open finds the stream, or makes it.
+// open finds or creates the stream.
 func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
 		return nil, err
 	}
-	return broker.AskAgain(ctx, find) // another relay may have been first, with other copies
+	return broker.AskAgain(ctx, find) // another relay may have created it with other settings
 }
 
 func (s *Store) create(ctx context.Context, copies int) (err error) {
@@ -69,7 +69,7 @@ func (s *Store) create(ctx context.Context, copies int) (err error) {
 	return err
 }
 
-// message is what says a change.
+// message returns the message for a change.
 func (s *Store) message(c *Change) *nats.Msg {
 	msg := nats.NewMsg(s.subjects() + c.Key)
 	switch {
@@ -84,7 +84,7 @@ func (s *Store) message(c *Change) *nats.Msg {
 	return msg
 }
 
-// publish begins a change.
+// publish starts a change.
 func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 	if len(c.Data) > MaxData {
 		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)
@@ -108,8 +108,8 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// look takes a record as the stream has it now.
-func (s *Store) look(ctx context.Context, key string) error {
+// refresh reads a record from the stream.
+func (s *Store) refresh(ctx context.Context, key string) error {
 	s.mu.Lock()
 	stream := s.stream
 	s.mu.Unlock()
@@ -130,25 +130,25 @@ func (s *Store) look(ctx context.Context, key string) error {
 	return err
 }
 
-// removed notes that the stream does not have a record any more.
+// removed records that the stream no longer has a record.
 func (s *Store) removed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.records[key]; k != nil {
 		delete(s.records, key)
 		if k.Data != nil {
-			s.tellLocked(Record{Key: key})
+			s.notifyLocked(Record{Key: key})
 		}
 	}
 }
 
-// read makes a record of a message.
+// read decodes a message.
 func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64, at time.Time) (Record, error) {
 	r := Record{Key: strings.TrimPrefix(subject, s.subjects()), Rev: seq}
 	if ttl := header.Get("Nats-TTL"); ttl != "" {
 		after, err := time.ParseDuration(ttl)
 		if err != nil {
-			seconds, _ := strconv.Atoi(ttl) // 0: as good as over
+			seconds, _ := strconv.Atoi(ttl) // 0: about to expire
 			after = time.Duration(seconds) * time.Second
 		}
 		r.Until = at.Add(after)
@@ -168,7 +168,7 @@ func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64
 	return r, nil
 }
 
-// follow keeps this relay's view what the stream has, until ctx ends.
+// follow keeps the view up to date with the stream, until ctx ends.
 func (s *Store) follow(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := s.followOnce(ctx)
@@ -179,7 +179,7 @@ func (s *Store) follow(ctx context.Context) {
 		s.err = err
 		s.mu.Unlock()
 		if failures == 1 {
-			s.cfg.Log.Warn("the relays' store is away: what is known goes on, nothing can be changed", "of", s.cfg.Name, "error", err)
+			s.cfg.Log.Warn("record store unreachable: records are read-only", "store", s.cfg.Name, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -188,7 +188,7 @@ func (s *Store) follow(ctx context.Context) {
 	}
 }
 
-// followOnce takes what the stream has, and each change, until that ends.
+// followOnce reads the stream and watches it until that fails.
 func (s *Store) followOnce(ctx context.Context) error {
 	stream, err := s.open(ctx)
 	if err != nil {
@@ -221,22 +221,21 @@ func (s *Store) followOnce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(stopped, context.Cause(ctx))
 		}
-		messages, err = s.messages(ctx, at) // another server leads, or a message was lost
+		messages, err = s.messages(ctx, at) // a new leader, or a lost message
 	}
 	return err
 }
 
-// A reading is how far the stream was taken.
+// A reading is a position in the stream.
 type reading struct {
 	epoch  uint64
 	id     string // of the stream
-	last   uint64 // that was taken
-	synced bool   // all was that it had at the beginning
+	last   uint64 // last applied sequence
+	synced bool   // everything present at the start has been read
 }
 
-// messages asks for what the stream has behind a reading. JetStream's own ordered consumer
-// does not look whether ctx has ended while it asks anew, for half a minute where a cluster
-// has no leader.
+// messages requests the messages after a reading. JetStream's own ordered consumer
+// ignores ctx while it asks anew, for half a minute if a cluster has no leader.
 func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesContext, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -248,7 +247,7 @@ func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesCo
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, at.last+1
 	}
 	consumer, err := broker.AskAgain(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		return s.js.CreateConsumer(ctx, s.cfg.Stream, cfg) // one that nobody heard of is forgotten
+		return s.js.CreateConsumer(ctx, s.cfg.Stream, cfg) // an abandoned consumer expires
 	})
 	if err != nil {
 		return nil, err
@@ -256,7 +255,7 @@ func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesCo
 	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
 }
 
-// take takes messages in their order until there are no more, and returns why.
+// take applies messages in order until it fails, and returns the error.
 func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at *reading) error {
 	for n := uint64(1); ; n++ {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
@@ -273,7 +272,7 @@ func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at
 		if r, err := s.read(msg.Subject(), msg.Data(), msg.Headers(), meta.Sequence.Stream, meta.Timestamp); err == nil {
 			s.apply(r, at.epoch)
 		} else {
-			s.cfg.Log.Warn("the relays' store", "of", s.cfg.Name, "error", err)
+			s.cfg.Log.Warn("record invalid", "store", s.cfg.Name, "error", err)
 		}
 		at.last = meta.Sequence.Stream
 		if !at.synced && meta.NumPending == 0 {
@@ -283,15 +282,15 @@ func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at
 	}
 }
 
-// within asks with a time limit.
+// within asks with a timeout.
 func within(ctx context.Context, info func(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error)) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return broker.AskAgain(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return info(ctx) })
 }
 
-// sync is called when all was taken that the stream of an id has. What it has not, and should, it
-// gets again; what has ended, or was removed, is forgotten.
+// sync completes a read of the stream with an id. Records that the stream should have
+// are written again; expired and removed records are deleted.
 func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	now := time.Now()
 	s.mu.Lock()
@@ -304,7 +303,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 		case k.epoch >= epoch:
 		case removed && k.Data != nil:
 			delete(s.records, key)
-			s.tellLocked(Record{Key: key})
+			s.notifyLocked(Record{Key: key})
 		case !k.Until.IsZero() && !k.Until.After(now), k.Data == nil:
 			delete(s.records, key)
 		default:
@@ -318,12 +317,12 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	s.mu.Unlock()
 	whole := true
 	if len(missing) > 0 {
-		s.cfg.Log.Warn("the relays' store has lost records, or is new: it gets them again", "of", s.cfg.Name, "records", len(missing))
-		for _, r := range s.Write(ctx, missing...) { // what fails is tried with the next change, or the next time
-			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // else somebody has brought it
+		s.cfg.Log.Warn("records missing in the store are written again", "store", s.cfg.Name, "records", len(missing))
+		for _, r := range s.Write(ctx, missing...) { // failures are repeated with the next change or read
+			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that another relay wrote it
 		}
 	}
-	if whole { // else it stays one that is not known
+	if whole { // otherwise the stream stays unknown
 		s.mu.Lock()
 		s.streamID = id
 		s.mu.Unlock()
@@ -334,10 +333,10 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	}
 }
 
-// errOther reports that the stream is not the one that was found.
-var errOther = errors.New("the stream is another one now")
+// errOther reports that the stream was replaced.
+var errOther = errors.New("the stream was replaced")
 
-// tend forgets what has ended, and returns if the stream was replaced.
+// tend removes expired records, and returns when the stream was replaced.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -355,7 +354,7 @@ func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.
 	}
 }
 
-// copies are those of the stream.
+// copies returns the control of the stream's copies.
 func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 	var found jetstream.StreamConfig
 	return &broker.Copies{
@@ -375,11 +374,11 @@ func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 			_, err := s.js.UpdateStream(ctx, more)
 			return err
 		},
-		Mine: s.cfg.Tends, Servers: s.cfg.Servers,
+		Mine: s.cfg.Maintains, Servers: s.cfg.Servers,
 	}
 }
 
-// forget forgets what has ended.
+// forget removes expired records.
 func (s *Store) forget(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

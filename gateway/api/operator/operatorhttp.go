@@ -102,7 +102,7 @@ func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, registry.ErrUnknownHost):
 		authn.WriteError(w, http.StatusNotFound, err)
-	case errors.Is(err, registry.ErrHostThere):
+	case errors.Is(err, registry.ErrHostServed):
 		authn.WriteError(w, http.StatusConflict, err)
 	case err != nil:
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
