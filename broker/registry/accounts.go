@@ -252,7 +252,7 @@ func (r *Registry) standsByLocked(name string) bool {
 		return false
 	}
 	own := standbyRank(r.cfg.Instance, name)
-	for instance, p := range r.peers {
+	for instance, p := range r.relays.peers {
 		if instance != r.cfg.Instance && p.presentLocked(absentAfter) && standbyRank(instance, name) > own {
 			return false
 		}
@@ -268,20 +268,6 @@ func standbyRank(relay, tenant string) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
-}
-
-// relaysPresent lists the other relays that are present. The list changes rarely.
-func (r *Registry) relaysPresent() string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	var there []string
-	for instance, p := range r.peers {
-		if p.presentLocked(absentAfter) {
-			there = append(there, instance)
-		}
-	}
-	slices.Sort(there)
-	return strings.Join(there, " ")
 }
 
 // enforceRevocations applies new revocations, until ctx ends.

@@ -97,7 +97,7 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 			r.dirty[key] = true // until the bucket is known to have them all
 		}
 	}
-	for _, p := range r.peers {
+	for _, p := range r.relays.peers {
 		if v.newStore && p.home == r.foreign(v) {
 			p.rev = 0
 		}
@@ -116,7 +116,7 @@ func (r *Registry) watchStalled(v *view, began time.Time) bool {
 	if v != &r.view {
 		return time.Since(heard) > 5*r.beatEvery
 	}
-	return r.wrote.Sub(later(r.beaten, heard)) > 5*r.beatEvery
+	return r.wrote.Sub(later(r.relays.beaten, heard)) > 5*r.beatEvery
 }
 
 // applyEntry applies one entry of the store.
@@ -155,7 +155,7 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 		if instance != r.cfg.Instance {
 			now = earlier(now, entry.Created()) // a new watch repeats old sessions
 		}
-		r.applySession(v, instance, s, rev, epoch, now)
+		r.relays.apply(v, instance, s, rev, epoch, now)
 	case strings.HasPrefix(key, revokedKeys) && gone:
 		if v == &r.view {
 			r.cfg.Revocations.removed(key)
@@ -278,9 +278,9 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	switch {
 	case !l.runs():
 	case keeps:
-		r.peerLocked(l.Keeper).keeps[key] = true
+		r.relays.getLocked(l.Keeper).keeps[key] = true
 	default:
-		delete(r.peerLocked(l.Keeper).keeps, key)
+		delete(r.relays.getLocked(l.Keeper).keeps, key)
 	}
 }
 
@@ -339,7 +339,7 @@ func (r *Registry) synced(v *view, epoch uint64, id string) {
 			r.forgetLocked(k)
 		}
 	}
-	for _, p := range r.peers {
+	for _, p := range r.relays.peers {
 		if p.epoch != epoch && p.home == r.foreign(v) {
 			p.rev = 0
 		}
@@ -425,7 +425,7 @@ func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
 	r.mu.RLock()
 	s := session{
 		Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(),
-		URL: r.cfg.URL, Keys: r.cfg.Keys(), Previous: r.previousLocked(time.Now()), Bye: bye,
+		URL: r.cfg.URL, Keys: r.cfg.Keys(), Previous: r.relays.previousLocked(time.Now()), Bye: bye,
 	}
 	r.mu.RUnlock()
 	if n := r.cfg.Neighbours; n != nil {
@@ -461,7 +461,7 @@ func (r *Registry) maintain(ctx context.Context) {
 		r.status = status
 		r.mu.Unlock()
 	}
-	if !r.first() {
+	if !r.relays.leads() {
 		return
 	}
 	r.replaceCopies(ctx, status)
@@ -492,16 +492,4 @@ func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 
 // Maintains reports whether this relay performs the maintenance of stores for all
 // relays.
-func (r *Registry) Maintains() bool { return r.first() }
-
-// first reports whether this relay performs the maintenance for its region.
-func (r *Registry) first() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for instance, p := range r.peers {
-		if p.home == nil && p.presentLocked(r.patience) && instance < r.cfg.Instance {
-			return false
-		}
-	}
-	return true
-}
+func (r *Registry) Maintains() bool { return r.relays.leads() }

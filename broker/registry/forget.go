@@ -117,8 +117,8 @@ func (r *Registry) Stats() Stats {
 			s.Heard++
 		}
 	}
-	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.presentLocked(r.patience) {
+	for instance, p := range r.relays.peers {
+		if instance != r.cfg.Instance && p.presentLocked(r.relays.patience) {
 			s.Relays++
 		}
 	}

@@ -26,7 +26,7 @@ func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 		r.applyHost(&r.view, s, rev, 0, false)
 	}
 	r.mu.Lock()
-	r.peers["lost"].missed = r.patience + 1 // a moment ago it was there, and so was its host
+	r.relays.peers["lost"].missed = r.relays.patience + 1 // a moment ago it was there, and so was its host
 	r.mu.Unlock()
 	r.forgetUnseen(t.Context(), now)
 	// The watch may still bring a write from before, and then the removal.

@@ -246,7 +246,7 @@ func readLease(body []byte) (req leaseRequest, err error) {
 
 // complete adds to an answer the fields that every holder gets.
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
-	answer.Gone = s.registry.goneRelays()
+	answer.Gone = s.registry.relays.goneRelays()
 	if answer.Result == leaseHeld {
 		answer.Relay, answer.Every = s.registry.cfg.Instance, s.registry.renewEvery(key, req.Instance)
 	}
@@ -279,7 +279,7 @@ func (r *Registry) keeper(key, instance string) string {
 		return ""
 	}
 	l := k.lease()
-	p := r.peers[l.Keeper]
+	p := r.relays.peers[l.Keeper]
 	if l.Instance == instance || l.Keeper == r.cfg.Instance || p == nil || p.rev == 0 || p.Bye {
 		return ""
 	}

@@ -122,9 +122,10 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	r := &Registry{
 		cfg: Config{Instance: "me", Log: log, Revocations: revoked}, file: newStateFile("", log),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
-		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, peers: map[string]*peer{},
+		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[auth.RevocationKey]map[string]bool{},
 	}
+	r.relays = newRelaySessions(r)
 	due := func() bool { return !r.file.due.IsZero() }
 	take := func(rev uint64) {
 		r.applyHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)

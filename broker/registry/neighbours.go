@@ -40,10 +40,10 @@ func (r *Registry) missNeighbours(now time.Time) {
 	routes := r.cfg.Neighbours.Routes()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for instance, p := range r.peers {
+	for instance, p := range r.relays.peers {
 		_, here := routes[p.Node]
 		ip, was := r.routed[p.Node]
-		_, gone := r.gone[instance]
+		_, gone := r.relays.gone[instance]
 		if p.Node == "" || p.Bye || instance == r.cfg.Instance || here || !was || gone {
 			continue
 		}
@@ -78,8 +78,8 @@ func (r *Registry) probe(instance, address string) {
 func (r *Registry) markCrashed(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.peers[instance]; p != nil {
+	if p := r.relays.peers[instance]; p != nil {
 		delete(r.routed, p.Node)
-		r.loseLocked(instance, "its address refuses connections", time.Now())
+		r.relays.loseLocked(instance, "its address refuses connections", time.Now())
 	}
 }

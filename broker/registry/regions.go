@@ -14,7 +14,7 @@ import (
 
 // A region is a cluster of NATS servers that gateways join to others. Each region has
 // a bucket on its own servers, and is the home of the hosts that were enrolled there
-// first. Relays watch all buckets, and write a host's changes into its home bucket. So
+// leads. Relays watch all buckets, and write a host's changes into its home bucket. So
 // one place decides about a host's lease, and a change crosses to each relay of
 // another region once.
 //
@@ -154,7 +154,7 @@ func (r *Registry) receiveRegion(name []byte) {
 
 // announceRegion announces this region to relays of other regions.
 func (r *Registry) announceRegion() {
-	if r.cfg.Region != "" && r.first() {
+	if r.cfg.Region != "" && r.relays.leads() {
 		_ = r.cfg.Conn.Publish(regionSubject, []byte(r.cfg.Region)) // repeated soon
 	}
 }
@@ -211,7 +211,7 @@ func (r *Registry) describeRegionLocked(k *knownHost, h *Host) {
 		return
 	}
 	if l := k.lease(); l.runs() {
-		if p := r.peers[l.Keeper]; p != nil && p.home == nil && p.presentLocked(r.patience) {
+		if p := r.relays.peers[l.Keeper]; p != nil && p.home == nil && p.presentLocked(r.relays.patience) {
 			return
 		}
 	}
@@ -284,7 +284,7 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 	r.mu.RLock()
 	over := maps.Clone(r.surplus)
 	r.mu.RUnlock()
-	if len(over) == 0 || !r.first() {
+	if len(over) == 0 || !r.relays.leads() {
 		return nil
 	}
 	var failed error

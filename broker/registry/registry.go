@@ -109,7 +109,6 @@ type Registry struct {
 	cfg       Config
 	started   time.Time
 	beatEvery time.Duration // interval of session writes
-	patience  int           // missed beats after which leases have expired
 	leases    *leaseServer
 	told      chan *nats.Msg // revocations from other relays
 	wake      chan struct{}  // for run: subscribers have to be notified; holds one
@@ -131,6 +130,7 @@ type Registry struct {
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock
 	probed chan string       // relay instances whose address refuses connections
 
+	relays      relaySessions
 	accounts    accountIndex
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
@@ -142,13 +142,10 @@ type Registry struct {
 	dirty       map[string]bool                        // hosts with changes for the store
 	changed     map[string]bool                        // hosts with possible changes for subscribers
 	subscribers []*subscriber
-	peers       map[string]*peer     // relays, by instance
-	gone        map[string]time.Time // crashed relay instances, and when this was learnt
-	beaten      time.Time            // when this relay's session last came back from the store
-	wrote       time.Time            // when it was last written
-	view                             // of this region, or of all hosts if there is only one region
-	regions     map[string]*view     // other regions, by name
-	surplus     map[string]surplus   // by host key
+	wrote       time.Time          // when it was last written
+	view                           // of this region, or of all hosts if there is only one region
+	regions     map[string]*view   // other regions, by name
+	surplus     map[string]surplus // by host key
 	status      storeStatus
 	dropped     uint64 // requests dropped unread, beyond their host's rate
 	refused     uint64 // requests answered with "busy"
@@ -198,10 +195,9 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
-		peers: map[string]*peer{}, gone: map[string]time.Time{},
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
 	}
-	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
+	r.relays = newRelaySessions(r)
 	r.accounts = accountIndex{of: cfg.Tenants.Account, tenants: map[string]string{}, known: map[string]bool{}}
 	r.leases = newLeaseServer(r)
 	if err := r.begin(ctx, life); err != nil {
@@ -231,7 +227,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.cfg.Revocations.announce(r.publishRevoked)
 	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.beats(life) })
-	r.running.Go(func() { r.store.copies(r.first, r.servers()).Keep(life) })
+	r.running.Go(func() { r.store.copies(r.relays.leads, r.servers()).Keep(life) })
 	if err := r.followRegions(); err != nil {
 		return err
 	}
@@ -356,7 +352,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	case k.kept != nil:
 		seen = r.lineHeardLocked(k)
 	case l.runs():
-		seen = r.heardLocked(l.Keeper)
+		seen = r.relays.heardLocked(l.Keeper)
 	}
 	h := k.describe(r.cfg.Version, alive, seen.UTC().Round(0))
 	if alive {
@@ -371,7 +367,7 @@ func (r *Registry) urlLocked(k *knownHost) string {
 	if k.kept != nil {
 		return r.cfg.URL
 	}
-	if p := r.peers[k.lease().Keeper]; p != nil && p.presentLocked(r.patience) {
+	if p := r.relays.peers[k.lease().Keeper]; p != nil && p.presentLocked(r.relays.patience) {
 		return p.URL
 	}
 	return ""
@@ -381,7 +377,7 @@ func (r *Registry) urlLocked(k *knownHost) string {
 // relay that keeps it is not lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
-	return l.runs() && (k.kept != nil || !r.lostLocked(k, l.Keeper))
+	return l.runs() && (k.kept != nil || !r.relays.lostLocked(k, l.Keeper))
 }
 
 // Subscribe calls notify with each host that changes, until cancel; a change of
@@ -450,19 +446,7 @@ func (r *Registry) Degraded() string {
 	case len(r.status.away) > 0:
 		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.status.current, r.status.copies, r.status.away)
 	}
-	return cmp.Or(r.otherKeysLocked(), r.silentRegionsLocked())
-}
-
-// otherKeysLocked names a relay whose key sets differ from this relay's, or returns
-// "". Such relays cannot verify each other's signatures.
-func (r *Registry) otherKeysLocked() string {
-	own := r.cfg.Keys()
-	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.presentLocked(absentAfter) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
-			return fmt.Sprintf("relay %s has the keys %v, and this relay %v: copy the directory keys from the relay where they were changed", instance, p.Keys, own)
-		}
-	}
-	return ""
+	return cmp.Or(r.relays.otherKeysLocked(), r.silentRegionsLocked())
 }
 
 // run performs periodic work and notifies subscribers, until ctx ends.
@@ -502,7 +486,7 @@ func (r *Registry) turn(now time.Time) {
 	r.missRegions(now)
 	others := c.others
 	if r.cfg.Tenants.External() {
-		others = r.relaysPresent()
+		others = r.relays.present()
 	}
 	if now.Sub(c.tidied) >= tidyEvery || others != c.others {
 		c.tidied, c.others = now, others

@@ -1,8 +1,11 @@
 package registry
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,13 +53,31 @@ type peer struct {
 	keeps  map[string]bool // hosts whose lease it keeps, by the store
 }
 
-// peerLocked returns a relay's entry, which it creates if needed.
-func (r *Registry) peerLocked(instance string) *peer {
-	p := r.peers[instance]
+// relaySessions are the sessions of all relays, this one included. Registry.mu guards
+// the fields that change.
+type relaySessions struct {
+	r        *Registry
+	patience int // missed beats after which leases have expired
+
+	peers  map[string]*peer     // by instance
+	gone   map[string]time.Time // crashed instances, and when this was learnt
+	beaten time.Time            // when this relay's session last came back from the store
+}
+
+func newRelaySessions(r *Registry) relaySessions {
+	return relaySessions{
+		r: r, patience: patience(cmp.Or(r.cfg.LeaseTTL, DefaultLeaseTTL), r.beatEvery),
+		peers: map[string]*peer{}, gone: map[string]time.Time{},
+	}
+}
+
+// getLocked returns a relay's entry, which it creates if needed.
+func (rs *relaySessions) getLocked(instance string) *peer {
+	p := rs.peers[instance]
 	if p == nil {
 		p = &peer{keeps: map[string]bool{}, heard: time.Now()}
 		p.Instance = instance
-		r.peers[instance] = p
+		rs.peers[instance] = p
 	}
 	return p
 }
@@ -64,15 +85,15 @@ func (r *Registry) peerLocked(instance string) *peer {
 // lostLocked reports whether the relay that keeps a lease has been silent for a whole
 // lease time, so that its leases have expired. Silence of a whole region proves
 // nothing, except for hosts of this region.
-func (r *Registry) lostLocked(k *knownHost, keeper string) bool {
-	p := r.peers[keeper]
+func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
+	p := rs.peers[keeper]
 	switch {
 	case p == nil:
 		return false
 	case k.home != nil && p.home != nil:
-		return p.there > r.patience
+		return p.there > rs.patience
 	}
-	return p.missed > r.patience
+	return p.missed > rs.patience
 }
 
 // silent reports whether a relay has missed more than the given beats, by either
@@ -80,26 +101,26 @@ func (r *Registry) lostLocked(k *knownHost, keeper string) bool {
 func (p *peer) silent(beats int) bool { return p.missed > beats || p.there > beats }
 
 // heardLocked returns when a relay was last heard, for people, or the zero time.
-func (r *Registry) heardLocked(instance string) time.Time {
-	if p := r.peers[instance]; p != nil && p.rev != 0 {
+func (rs *relaySessions) heardLocked(instance string) time.Time {
+	if p := rs.peers[instance]; p != nil && p.rev != 0 {
 		return p.heard.UTC().Round(0)
 	}
 	return time.Time{}
 }
 
-func (r *Registry) lastHeard(instance string) time.Time {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.heardLocked(instance)
+func (rs *relaySessions) lastHeard(instance string) time.Time {
+	rs.r.mu.RLock()
+	defer rs.r.mu.RUnlock()
+	return rs.heardLocked(instance)
 }
 
-// applySession applies a session from a store. After a removed session (rev 0), the
+// apply applies a session from a store. After a removed session (rev 0), the
 // leases of that relay still last for one lease time.
-func (r *Registry) applySession(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
-	r.mu.Lock()
-	p := r.peerLocked(instance)
-	was := p.silent(r.patience)
-	p.home = r.foreign(v)
+func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
+	rs.r.mu.Lock()
+	p := rs.getLocked(instance)
+	was := p.silent(rs.patience)
+	p.home = rs.r.foreign(v)
 	news := rev > p.rev // otherwise a new watch has repeated it
 	p.rev, p.epoch = rev, epoch
 	if news && s.Bye {
@@ -107,95 +128,95 @@ func (r *Registry) applySession(v *view, instance string, s session, rev, epoch 
 	} else if news {
 		met := p.Started.IsZero()
 		p.session, p.missed, p.there, p.heard = s, 0, 0, now
-		delete(r.gone, instance)
-		if met && instance != r.cfg.Instance {
-			r.cfg.Log.Info("relay found", "relay", instance, "version", s.Version)
+		delete(rs.gone, instance)
+		if met && instance != rs.r.cfg.Instance {
+			rs.r.cfg.Log.Info("relay found", "relay", instance, "version", s.Version)
 		}
 	}
-	if was && !p.silent(r.patience) {
-		r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+	if was && !p.silent(rs.patience) {
+		rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 	}
-	r.mu.Unlock()
-	if instance == r.cfg.Instance && news {
-		r.beat(now)
+	rs.r.mu.Unlock()
+	if instance == rs.r.cfg.Instance && news {
+		rs.beat(now)
 	}
 }
 
 // beat counts one session write that has come back from the store.
-func (r *Registry) beat(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.beaten) < r.beatEvery/2 {
+func (rs *relaySessions) beat(now time.Time) {
+	rs.r.mu.Lock()
+	defer rs.r.mu.Unlock()
+	if now.Sub(rs.beaten) < rs.r.beatEvery/2 {
 		return // delayed beats that arrive together count once
 	}
-	r.beaten = now
-	previous := r.previousLocked(now)
-	heard := r.heardRegionsLocked()
-	for instance, p := range r.peers {
-		if instance == r.cfg.Instance {
+	rs.beaten = now
+	previous := rs.previousLocked(now)
+	heard := rs.r.heardRegionsLocked()
+	for instance, p := range rs.peers {
+		if instance == rs.r.cfg.Instance {
 			continue
 		}
 		p.missed++
 		if heard[p.home] {
 			p.there++
 		}
-		if p.there == r.patience+1 {
-			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+		if p.there == rs.patience+1 {
+			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
 		if p.missed <= absentAfter {
 			previous = append(previous, p.Previous...)
 		}
-		if p.missed == r.patience+1 {
+		if p.missed == rs.patience+1 {
 			if len(p.keeps) > 0 && p.home == nil {
-				r.cfg.Log.Warn("relay silent: hosts at no other relay are listed as offline", "relay", instance, "hosts", len(p.keeps))
+				rs.r.cfg.Log.Warn("relay silent: hosts at no other relay are listed as offline", "relay", instance, "hosts", len(p.keeps))
 			}
-			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
-		if p.missed > int(forgetAfter/r.beatEvery) && p.rev == 0 && len(p.keeps) == 0 {
-			delete(r.peers, instance)
+		if p.missed > int(forgetAfter/rs.r.beatEvery) && p.rev == 0 && len(p.keeps) == 0 {
+			delete(rs.peers, instance)
 		}
 	}
 	for _, instance := range previous {
 		// A relay that is heard is not gone: its data directory was copied.
-		p := r.peers[instance]
+		p := rs.peers[instance]
 		heard := p != nil && p.rev != 0 && p.missed <= absentAfter
-		if !heard && now.Sub(r.started) > absentAfter*r.beatEvery && instance != r.cfg.Instance {
-			r.loseLocked(instance, "its successor has started", now)
+		if !heard && now.Sub(rs.r.started) > absentAfter*rs.r.beatEvery && instance != rs.r.cfg.Instance {
+			rs.loseLocked(instance, "its successor has started", now)
 		}
 	}
-	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
+	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
 }
 
 // loseLocked records that a relay has crashed.
-func (r *Registry) loseLocked(instance, why string, now time.Time) {
-	if _, known := r.gone[instance]; known {
+func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
+	if _, known := rs.gone[instance]; known {
 		return
 	}
-	r.gone[instance] = now
-	r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "because", why)
+	rs.gone[instance] = now
+	rs.r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "because", why)
 }
 
 // previousLocked returns the instances that this relay succeeded, for the first
 // minute.
-func (r *Registry) previousLocked(now time.Time) []string {
-	if now.Sub(r.started) > goneFor {
+func (rs *relaySessions) previousLocked(now time.Time) []string {
+	if now.Sub(rs.r.started) > goneFor {
 		return nil
 	}
-	return slices.Clone(r.cfg.Previous)
+	return slices.Clone(rs.r.cfg.Previous)
 }
 
 // goneRelays returns the crashed relays to report to host-agents.
-func (r *Registry) goneRelays() []string {
+func (rs *relaySessions) goneRelays() []string {
 	now := time.Now()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	rs.r.mu.RLock()
+	defer rs.r.mu.RUnlock()
 	var names []string
-	for instance, since := range r.gone {
+	for instance, since := range rs.gone {
 		if now.Sub(since) < goneFor {
 			names = append(names, instance)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return r.gone[b].Compare(r.gone[a]) })
+	slices.SortFunc(names, func(a, b string) int { return rs.gone[b].Compare(rs.gone[a]) })
 	return names[:min(len(names), maxGone)]
 }
 
@@ -203,6 +224,57 @@ func (r *Registry) goneRelays() []string {
 func (r *Registry) HasEnded(instance string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	_, gone := r.gone[instance]
+	_, gone := r.relays.gone[instance]
 	return gone || slices.Contains(r.cfg.Previous, instance)
+}
+
+// leads reports whether this relay performs the maintenance for its region.
+func (rs *relaySessions) leads() bool {
+	rs.r.mu.RLock()
+	defer rs.r.mu.RUnlock()
+	for instance, p := range rs.peers {
+		if p.home == nil && p.presentLocked(rs.patience) && instance < rs.r.cfg.Instance {
+			return false
+		}
+	}
+	return true
+}
+
+// otherKeysLocked names a relay whose key sets differ from this relay's, or returns
+// "". Such relays cannot verify each other's signatures.
+func (rs *relaySessions) otherKeysLocked() string {
+	own := rs.r.cfg.Keys()
+	for instance, p := range rs.peers {
+		if instance != rs.r.cfg.Instance && p.presentLocked(absentAfter) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
+			return fmt.Sprintf("relay %s has the keys %v, and this relay %v: copy the directory keys from the relay where they were changed", instance, p.Keys, own)
+		}
+	}
+	return ""
+}
+
+// present lists the other relays that are present. The list changes rarely.
+func (rs *relaySessions) present() string {
+	rs.r.mu.RLock()
+	defer rs.r.mu.RUnlock()
+	var there []string
+	for instance, p := range rs.peers {
+		if p.presentLocked(absentAfter) {
+			there = append(there, instance)
+		}
+	}
+	slices.Sort(there)
+	return strings.Join(there, " ")
+}
+
+// ended returns the sessions of relays that have been silent for long.
+func (rs *relaySessions) ended() map[string]uint64 {
+	rs.r.mu.RLock()
+	defer rs.r.mu.RUnlock()
+	old := map[string]uint64{}
+	for instance, p := range rs.peers {
+		if p.rev != 0 && p.home == nil && (p.Bye || p.missed > int(forgetAfter/rs.r.beatEvery)) {
+			old[relayKeys+instance] = p.rev
+		}
+	}
+	return old
 }

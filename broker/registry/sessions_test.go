@@ -11,10 +11,11 @@ import (
 func newSessions(former ...string) *Registry {
 	r := &Registry{
 		cfg: Config{Instance: "me", Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
-		beatEvery: beatEvery, patience: patience(DefaultLeaseTTL, beatEvery),
-		wake: make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
-		peers: map[string]*peer{}, gone: map[string]time.Time{}, lines: map[string]map[*Line]bool{},
+		beatEvery: beatEvery,
+		wake:      make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
+		lines: map[string]map[*Line]bool{},
 	}
+	r.relays = newRelaySessions(r)
 	r.addLocked(&knownHost{hostState: hostState{Key: "t.h"}})
 	return r
 }
@@ -22,23 +23,23 @@ func newSessions(former ...string) *Registry {
 func (r *Registry) lost(instance string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lostLocked(r.hosts["t.h"], instance)
+	return r.relays.lostLocked(r.hosts["t.h"], instance)
 }
 
 // A relay is missed by what the store brings meanwhile, not by time.
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
-	other := func() { rev++; r.applySession(&r.view, "other", session{Started: now}, rev, 1, now) }
+	other := func() { rev++; r.relays.apply(&r.view, "other", session{Started: now}, rev, 1, now) }
 	beat := func(n int) {
 		for range n {
 			rev++
 			now = now.Add(beatEvery)
-			r.applySession(&r.view, "me", session{}, rev, 1, now)
+			r.relays.apply(&r.view, "me", session{}, rev, 1, now)
 		}
 	}
 	other()
-	r.peers["other"].keeps["t.h"] = true
+	r.relays.peers["other"].keeps["t.h"] = true
 	now = now.Add(time.Hour) // the store was away, or this process stopped
 	beat(1)
 	if r.lost("other") {
@@ -47,18 +48,18 @@ func TestSilenceIsCounted(t *testing.T) {
 	other()
 	for range 5 { // a burst of beats that were held up
 		rev++
-		r.applySession(&r.view, "me", session{}, rev, 1, now)
+		r.relays.apply(&r.view, "me", session{}, rev, 1, now)
 	}
-	beat(r.patience)
+	beat(r.relays.patience)
 	if r.lost("other") {
-		t.Errorf("a relay is lost after %d beats; a lease takes %d", r.peers["other"].missed, r.patience)
+		t.Errorf("a relay is lost after %d beats; a lease takes %d", r.relays.peers["other"].missed, r.relays.patience)
 	}
 	clear(r.changed)
 	beat(1)
 	if !r.lost("other") || !r.changed["t.h"] {
-		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.peers["other"].missed, r.lost("other"), r.changed)
+		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.relays.peers["other"].missed, r.lost("other"), r.changed)
 	}
-	r.applySession(&r.view, "other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
+	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // as a new watch brings it
 	if !r.lost("other") {
 		t.Error("a relay is there because its last word was brought again")
 	}
@@ -67,8 +68,8 @@ func TestSilenceIsCounted(t *testing.T) {
 	if r.lost("other") || !r.changed["t.h"] {
 		t.Errorf("after it was heard again: lost %v, hosts to be told of %v", r.lost("other"), r.changed)
 	}
-	if len(r.gone) > 0 {
-		t.Errorf("%v are taken for crashed; they were silent only", r.gone)
+	if len(r.relays.gone) > 0 {
+		t.Errorf("%v are taken for crashed; they were silent only", r.relays.gone)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	start, rev := time.Now(), uint64(0)
 	hear := func(instance string, at time.Duration) {
 		rev++
-		r.applySession(&r.view, instance, session{Started: start}, rev, 1, start.Add(at))
+		r.relays.apply(&r.view, instance, session{Started: start}, rev, 1, start.Add(at))
 	}
 	const stopped = DefaultLeaseTTL - time.Second
 	hear("other", 0)
@@ -96,7 +97,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)
-	hear := func(instance string, s session) { rev++; r.applySession(&r.view, instance, s, rev, 1, now) }
+	hear := func(instance string, s session) { rev++; r.relays.apply(&r.view, instance, s, rev, 1, now) }
 	turns := func(n int, each func()) {
 		for range n {
 			now = now.Add(beatEvery)
@@ -106,17 +107,17 @@ func TestSuccessorIsProof(t *testing.T) {
 	}
 	claim := func() { hear("new", session{Previous: []string{"old", "older", "me"}}) }
 	turns(5, func() { hear("old", session{}); claim() })
-	gone := r.goneRelays()
+	gone := r.relays.goneRelays()
 	slices.Sort(gone)
 	if !slices.Equal(gone, []string{"mine", "older"}) {
 		t.Errorf("gone: %q; want mine and older", gone)
 	}
 	turns(absentAfter+2, claim)
-	if gone := r.goneRelays(); len(gone) != 3 {
+	if gone := r.relays.goneRelays(); len(gone) != 3 {
 		t.Errorf("gone: %v; want old too, and not me", gone)
 	}
 	hear("old", session{})
-	if gone := r.goneRelays(); len(gone) != 2 {
+	if gone := r.relays.goneRelays(); len(gone) != 2 {
 		t.Errorf("gone: %v; one was heard again", gone)
 	}
 }

@@ -15,7 +15,7 @@ func (r *Registry) tidyStore(ctx context.Context) error {
 	if err := r.endLost(ctx); err != nil {
 		return err
 	}
-	over := r.endedSessions()
+	over := r.relays.ended()
 	revoked := r.cfg.Revocations.toRemove()
 	for key := range revoked {
 		if len(revoked) > tidyAtOnce {
@@ -33,19 +33,6 @@ func (r *Registry) tidyStore(ctx context.Context) error {
 	return nil
 }
 
-// endedSessions returns the sessions of relays that have been silent for long.
-func (r *Registry) endedSessions() map[string]uint64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	old := map[string]uint64{}
-	for instance, p := range r.peers {
-		if p.rev != 0 && p.home == nil && (p.Bye || p.missed > int(forgetAfter/r.beatEvery)) {
-			old[relayKeys+instance] = p.rev
-		}
-	}
-	return old
-}
-
 // endLost ends the leases of relays that have been silent for long and cannot do so
 // themselves. Otherwise a relay that starts, and does not yet know about the silence,
 // would list those hosts as online.
@@ -57,7 +44,7 @@ func (r *Registry) endLost(ctx context.Context) error {
 			}
 			s, l := k.hostState, *k.Lease
 			l.Lost = true
-			s.Lease, s.LastSeen = &l, later(s.LastSeen, r.lastHeard(keeper))
+			s.Lease, s.LastSeen = &l, later(s.LastSeen, r.relays.lastHeard(keeper))
 			return &s
 		})
 		if err != nil {
@@ -73,7 +60,7 @@ func (r *Registry) lostLeases() map[string]string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	lost := map[string]string{}
-	for instance, p := range r.peers {
+	for instance, p := range r.relays.peers {
 		if instance == r.cfg.Instance || p.missed <= int(forgetAfter/r.beatEvery) {
 			continue
 		}

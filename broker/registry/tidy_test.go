@@ -44,7 +44,7 @@ func TestTidyStore(t *testing.T) {
 		return r.cfg.Revocations.revs[revokedKey(rev)] != 0
 	}
 	await("the store has all", func() bool {
-		return stored() && r.hosts["t.h"] != nil && r.peers["other"] != nil && r.peers["other"].rev != 0
+		return stored() && r.hosts["t.h"] != nil && r.relays.peers["other"] != nil && r.relays.peers["other"].rev != 0
 	})
 	if h, _ := r.Lookup("t", "h"); h.State != Online {
 		t.Fatalf("the host is %+v", h)
@@ -58,8 +58,8 @@ func TestTidyStore(t *testing.T) {
 	}
 
 	r.mu.Lock()
-	heard := r.peers["other"].heard.UTC().Round(0)
-	r.peers["other"].missed = 1 << 20
+	heard := r.relays.peers["other"].heard.UTC().Round(0)
+	r.relays.peers["other"].missed = 1 << 20
 	r.mu.Unlock()
 	r.cfg.Revocations.prune(time.Now().Add(2 * time.Hour))
 	if err := r.tidyStore(ctx); err != nil {
@@ -85,7 +85,7 @@ func TestTidyStore(t *testing.T) {
 		}
 	}
 	await("nothing is remembered", func() bool {
-		p := r.peers["other"]
+		p := r.relays.peers["other"]
 		return (p == nil || len(p.keeps) == 0 && p.rev == 0) && !stored()
 	})
 	if len(r.cfg.Revocations.toRemove()) > 0 {
