@@ -86,7 +86,7 @@ func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	})
 }
 
-// told has the store tell of a host to which another relay gave credentials.
+// in has the store tell of a host to which another relay gave credentials.
 func (a *agentLogin) told(t *testing.T, r *Registry) {
 	t.Helper()
 	now := time.Now()

@@ -125,7 +125,7 @@ func holderAt(t *testing.T, cfg broker.AgentDialConfig) *registry.LeaseHolder {
 }
 
 // TestExternalWithoutResolver says what is wrong with a server that cannot be
-// told of tenants.
+// in of tenants.
 func TestExternalWithoutResolver(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats := startNATS(t, keys, "127.0.0.1:-1", "resolver: MEMORY")

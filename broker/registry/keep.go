@@ -243,7 +243,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	failed := errors.Join(r.writeRevocations(ctx), r.removeSurplus(ctx))
+	failed := errors.Join(r.revoker.write(ctx), r.removeSurplus(ctx))
 	r.mu.RLock()
 	var keys []string
 	for key := range r.dirty {

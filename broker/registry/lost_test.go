@@ -120,12 +120,12 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	r := &Registry{
-		cfg: Config{Instance: "me", Log: log, Revocations: revoked}, file: newStateFile("", log),
+		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Log: log, Revocations: revoked}, beatEvery: beatEvery, file: newStateFile("", log),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[auth.RevocationKey]map[string]bool{},
 	}
-	r.relays = newRelaySessions(r)
+	r.wire()
 	due := func() bool { return !r.file.due.IsZero() }
 	take := func(rev uint64) {
 		r.applyHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)

@@ -110,12 +110,10 @@ type Registry struct {
 	started   time.Time
 	beatEvery time.Duration // interval of session writes
 	leases    *leaseServer
-	told      chan *nats.Msg // revocations from other relays
-	wake      chan struct{}  // for run: subscribers have to be notified; holds one
-	write     chan struct{}  // for flush: there is something to write; holds one
-	opened    chan struct{}  // for beats: the store was found; holds one
-	ready     chan struct{}  // closed after the first complete read of the store
-	revoke    chan struct{}  // for enforceRevocations: there are new revocations; holds one
+	wake      chan struct{} // for run: subscribers have to be notified; holds one
+	write     chan struct{} // for flush: there is something to write; holds one
+	opened    chan struct{} // for beats: the store was found; holds one
+	ready     chan struct{} // closed after the first complete read of the store
 	file      *stateFile
 	life      context.Context // ends at Close
 	cancel    context.CancelFunc
@@ -130,6 +128,7 @@ type Registry struct {
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock
 	probed chan string       // relay instances whose address refuses connections
 
+	revoker     revoker
 	relays      relaySessions
 	accounts    accountIndex
 	mu          sync.RWMutex // guards the fields below
@@ -190,14 +189,14 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
-		told: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
 		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
 	}
-	r.relays = newRelaySessions(r)
+	r.wire()
 	r.accounts = accountIndex{of: cfg.Tenants.Account, tenants: map[string]string{}, known: map[string]bool{}}
 	r.leases = newLeaseServer(r)
 	if err := r.begin(ctx, life); err != nil {
@@ -205,6 +204,12 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	return r, nil
+}
+
+// wire creates the parts of r.
+func (r *Registry) wire() {
+	r.relays = newRelaySessions(r)
+	r.revoker = revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
 }
 
 func (r *Registry) begin(ctx, life context.Context) error {
@@ -217,14 +222,14 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
-	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
-	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.told)
+	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.write) })
+	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.revoker.in)
 	if err != nil {
 		cancel()
 		return err
 	}
 	r.stop = append(r.stop, unsubscribe, cancel)
-	r.cfg.Revocations.announce(r.publishRevoked)
+	r.cfg.Revocations.announce(r.revoker.publish)
 	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.beats(life) })
 	r.running.Go(func() { r.store.copies(r.relays.leads, r.servers()).Keep(life) })
@@ -237,7 +242,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.notifySubscribers() // no subscriber exists yet: the initial state is no change
 	r.running.Go(func() { r.run(life) })
 	r.running.Go(func() { r.flush(life) })
-	r.running.Go(func() { r.enforceRevocations(life) })
+	r.running.Go(func() { r.revoker.run(life) })
 	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	stop, err := r.leases.serveRelays(r.cfg.Conn)
@@ -457,8 +462,8 @@ func (r *Registry) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case msg := <-r.told:
-			r.receiveRevoked(msg)
+		case msg := <-r.revoker.in:
+			r.revoker.receive(msg)
 		case instance := <-r.probed:
 			r.markCrashed(instance)
 		case <-r.wake:

@@ -68,12 +68,12 @@ func TestCatchesUpWithHome(t *testing.T) {
 	r.addLocked(k)
 	r.tokensLocked(k)
 	r.mu.Unlock()
-	homes := r.homesOf([]auth.Revocation{{Token: "former", At: time.Now()}})
+	homes := r.revoker.homesOf([]auth.Revocation{{Token: "former", At: time.Now()}})
 	if len(homes) != 1 || homes[0] != far {
 		t.Fatalf("homes %v; want the region that decides of the host", homes)
 	}
 	known := make(chan bool, 1)
-	go func() { known <- r.catchUp(t.Context(), homes[0]) }()
+	go func() { known <- r.revoker.catchUp(t.Context(), homes[0]) }()
 	select {
 	case <-known:
 		t.Fatal("it goes on before it knows what the store of the host has")

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,7 +65,7 @@ type relaySessions struct {
 
 func newRelaySessions(r *Registry) relaySessions {
 	return relaySessions{
-		r: r, patience: patience(cmp.Or(r.cfg.LeaseTTL, DefaultLeaseTTL), r.beatEvery),
+		r: r, patience: patience(r.cfg.LeaseTTL, r.beatEvery),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 	}
 }

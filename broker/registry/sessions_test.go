@@ -10,12 +10,12 @@ import (
 // newSessions returns a registry of which only what it knows of relays is used.
 func newSessions(former ...string) *Registry {
 	r := &Registry{
-		cfg: Config{Instance: "me", Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
+		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
 		beatEvery: beatEvery,
 		wake:      make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
 		lines: map[string]map[*Line]bool{},
 	}
-	r.relays = newRelaySessions(r)
+	r.wire()
 	r.addLocked(&knownHost{hostState: hostState{Key: "t.h"}})
 	return r
 }

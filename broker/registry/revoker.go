@@ -1,0 +1,196 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go"
+)
+
+// revokedSubject is the subject on which relays send each other new revocations,
+// whether or not the store is available.
+const revokedSubject = relayRoot + "revoked"
+
+// Subjects of relays. Host-agents have no permissions there.
+//
+//	ahp.relays.v1.revoked                  auth.Revocation, for all
+//	ahp.relays.v1.to.<instance>.lease      a request about a lease that another relay keeps
+//	ahp.relays.v1.records.<key>            a record, see package store
+//	ahp.relays.v1.looking                  announcements of attended sessions, see package notify
+const relayRoot = "ahp.relays.v1."
+
+func relaySubject(instance, what string) string { return relayRoot + "to." + instance + "." + what }
+
+// A revoker exchanges revocations with other relays and enforces them.
+type revoker struct {
+	r    *Registry
+	in   chan *nats.Msg // revocations from other relays
+	wake chan struct{}  // for run: there are new revocations; holds one
+}
+
+// publish sends a revocation to all relays.
+func (rv *revoker) publish(rev auth.Revocation) {
+	body, err := json.Marshal(rev)
+	if err == nil {
+		err = rv.r.cfg.Conn.Publish(revokedSubject, body)
+	}
+	if err != nil && rv.r.cfg.Conn.Connected() { // otherwise the broker.Conn reports the error
+		rv.r.cfg.Log.Warn("revocation not sent to other relays", "error", err)
+	}
+}
+
+// receive handles a revocation from another relay.
+func (rv *revoker) receive(msg *nats.Msg) {
+	var rev auth.Revocation
+	if err := json.Unmarshal(msg.Data, &rev); err != nil {
+		rv.r.cfg.Log.Warn("message from another relay invalid", "subject", msg.Subject, "error", err)
+		return
+	}
+	rv.r.cfg.Revocations.receive([]auth.Revocation{rev})
+}
+
+// write writes the revocations that the store lacks.
+func (rv *revoker) write(ctx context.Context) error {
+	list, revs := rv.r.cfg.Revocations.toStore()
+	for i, rev := range list {
+		key := revokedKey(rev)
+		at, err := rv.r.store.write(ctx, key, rev, revs[i])
+		if errors.Is(err, errConflict) {
+			var there auth.Revocation
+			if at, err = rv.r.store.read(ctx, key, &there); err == nil && at != 0 {
+				rv.r.cfg.Revocations.stored(there, at)
+				wakeUp(rv.r.write) // if there is still something to write
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		rv.r.cfg.Revocations.stored(rev, at)
+	}
+	return nil
+}
+
+// run applies new revocations, until ctx ends.
+func (rv *revoker) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rv.wake:
+		}
+		news := rv.r.cfg.Revocations.takeNews()
+		for _, home := range rv.homesOf(news) {
+			limit, cancel := context.WithTimeout(ctx, writeTimeout)
+			known := rv.catchUp(limit, home)
+			cancel()
+			if !known && ctx.Err() == nil {
+				rv.r.cfg.Log.Warn("revocation enforced before renewed credentials are known: registry store unreachable", "region", home.name)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		rv.end(news, time.Now())
+	}
+}
+
+// homesOf returns the home regions of hosts with users affected by revocations.
+func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
+	rv.r.mu.RLock()
+	defer rv.r.mu.RUnlock()
+	for _, rev := range news {
+		for key := range rv.r.tokens[rev.Key()] {
+			if home := rv.r.homeOf(rv.r.hosts[key]); !slices.Contains(homes, home) {
+				homes = append(homes, home)
+			}
+		}
+	}
+	return homes
+}
+
+// catchUp returns true when this relay has read everything that a region's store had
+// at the call, and false on failure or when ctx ends. A renewed token is revoked only
+// after the store has the successor's user, but revocations travel between relays
+// faster than the store's changes.
+func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
+	rev, err := rv.newest(ctx, v)
+	if err != nil {
+		return false
+	}
+	look := time.NewTicker(catchUpEvery)
+	defer look.Stop()
+	for {
+		rv.r.mu.RLock()
+		there := v.seen >= rev
+		rv.r.mu.RUnlock()
+		if there {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-look.C:
+		}
+	}
+}
+
+// newest returns a revision of a region's store at least as high as any at the call.
+// It writes to this region's store, and queries another region's.
+func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
+	if v != &rv.r.view {
+		return v.store.last(ctx)
+	}
+	if err := rv.r.storeAway(); err != nil {
+		return 0, err
+	}
+	return rv.r.putSession(ctx, false)
+}
+
+// end makes NATS refuse the users of revoked enrolments, and ends the leases of
+// hosts without other users.
+func (rv *revoker) end(news []auth.Revocation, now time.Time) {
+	tenants := map[string]bool{}
+	holders := map[string]string{}
+	rv.r.mu.Lock()
+	for _, key := range rv.affectedLocked(news) {
+		k := rv.r.hosts[key]
+		rv.r.tokensLocked(k)
+		tenants[k.tenant()] = true
+		users := k.Users.current(now)
+		if rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users) {
+			holders[key] = k.lease().Instance
+		}
+	}
+	rv.r.mu.Unlock()
+	open := rv.r.cfg.Tenants.Names()
+	for name := range tenants {
+		// An embedded server loads other accounts when a connection needs them.
+		if rv.r.cfg.Tenants.External() || slices.Contains(open, name) {
+			rv.r.openTenant(name)
+		}
+	}
+	for key, holder := range holders {
+		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+		rv.r.hold(ctx, key, leaseRequest{Op: opRelease, Instance: holder, Seq: crashSeq, Reason: reasonRevoked}, rv.r.cfg.Instance)
+		cancel()
+	}
+}
+
+// affectedLocked returns the hosts that revocations may affect.
+func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
+	for _, rev := range news {
+		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {
+			keys = append(keys, key)
+		}
+		for key := range rv.r.tokens[rev.Key()] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
