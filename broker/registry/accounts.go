@@ -46,11 +46,30 @@ type tenant struct {
 	refused map[string]time.Time // users that NATS must refuse; never changed in place
 }
 
-func (r *Registry) tenantLocked(name string) *tenant {
-	t := r.tenants[name]
+// tenantAccounts opens and closes the accounts of tenants. Registry.mu guards the fields
+// that change, except index and closed.
+type tenantAccounts struct {
+	r      *Registry
+	index  accountIndex
+	closed []string // tenants whose account the last tidy closed; owned by Registry.run
+
+	tenants   map[string]*tenant
+	forgotten []string                               // tenants whose last host was forgotten
+	tokens    map[auth.RevocationKey]map[string]bool // hosts by the revocation keys that affect their users
+}
+
+func newTenantAccounts(r *Registry) *tenantAccounts {
+	return &tenantAccounts{
+		r: r, index: accountIndex{of: func(tenant string) (string, error) { return r.cfg.Tenants.Account(tenant) }, tenants: map[string]string{}, known: map[string]bool{}},
+		tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
+	}
+}
+
+func (ta *tenantAccounts) tenantLocked(name string) *tenant {
+	t := ta.tenants[name]
 	if t == nil {
 		t = &tenant{name: name, hosts: map[string]*knownHost{}}
-		r.tenants[name] = t
+		ta.tenants[name] = t
 	}
 	return t
 }
@@ -92,7 +111,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	if err != nil {
 		return fail(err)
 	}
-	r.openTenant(e.Tenant)
+	r.accounts.open(e.Tenant)
 	return fail(r.cfg.Tenants.Await(ctx, e.Tenant))
 }
 
@@ -115,7 +134,7 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	}
 	k.Users = k.Users.current(now).with(users...)
 	k.unwritten = k.unwritten.with(users...)
-	r.tokensLocked(k)
+	r.accounts.tokensLocked(k)
 	r.dirty[key] = true
 	wakeUp(r.write)
 	return nil
@@ -123,19 +142,19 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 
 // tokensLocked indexes the revocation keys of a host's users, and updates the users
 // that NATS must refuse.
-func (r *Registry) tokensLocked(k *knownHost) {
+func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
-		delete(r.tokens[token], k.Key)
-		if len(r.tokens[token]) == 0 {
-			delete(r.tokens, token)
+		delete(ta.tokens[token], k.Key)
+		if len(ta.tokens[token]) == 0 {
+			delete(ta.tokens, token)
 		}
 	}
 	k.indexed = nil
 	index := func(of auth.RevocationKey) {
-		if r.tokens[of] == nil {
-			r.tokens[of] = map[string]bool{}
+		if ta.tokens[of] == nil {
+			ta.tokens[of] = map[string]bool{}
 		}
-		r.tokens[of][k.Key] = true
+		ta.tokens[of][k.Key] = true
 		k.indexed = append(k.indexed, of)
 	}
 	for _, user := range k.Users {
@@ -144,44 +163,44 @@ func (r *Registry) tokensLocked(k *knownHost) {
 		}
 		auth.EachOrigin(k.tenant(), user.Origins, func(of auth.RevocationKey, _ time.Time) { index(of) })
 	}
-	t := r.tenantLocked(k.tenant())
-	refused := k.refused(r.cfg.Revocations, time.Now())
+	t := ta.tenantLocked(k.tenant())
+	refused := k.refused(ta.r.cfg.Revocations, time.Now())
 	if len(refused) > 0 || len(t.refused) > 0 {
 		t.refused = mergeRefused(t.refused, refused)
 	}
 }
 
-// openTenant opens a tenant's account if needed, with the users to refuse.
-func (r *Registry) openTenant(name string) {
-	r.mu.RLock()
+// open opens a tenant's account if needed, with the users to refuse.
+func (ta *tenantAccounts) open(name string) {
+	ta.r.mu.RLock()
 	var refused map[string]time.Time
-	if t := r.tenants[name]; t != nil {
+	if t := ta.tenants[name]; t != nil {
 		refused = t.refused
 	}
-	r.mu.RUnlock()
-	if err := r.cfg.Tenants.Open(name, refused); err != nil {
-		r.cfg.Log.Error("tenant account not opened", "tenant", name, "error", err)
+	ta.r.mu.RUnlock()
+	if err := ta.r.cfg.Tenants.Open(name, refused); err != nil {
+		ta.r.cfg.Log.Error("tenant account not opened", "tenant", name, "error", err)
 	}
 }
 
 // demand opens accounts on demand.
-func (r *Registry) demand() broker.Demand {
+func (ta *tenantAccounts) demand() broker.Demand {
 	return broker.Demand{
 		Open: func(name string) error {
-			r.mu.RLock()
-			known := r.tenants[name] != nil
-			r.mu.RUnlock()
+			ta.r.mu.RLock()
+			known := ta.tenants[name] != nil
+			ta.r.mu.RUnlock()
 			if !known {
 				return fmt.Errorf("tenant %s: %w", name, ErrUnknownHost)
 			}
-			r.openTenant(name)
+			ta.open(name)
 			return nil
 		},
 		Find: func(account string) (string, map[string]time.Time, bool) {
-			name := r.accounts.tenant(account, r.tenantNames)
-			r.mu.RLock()
-			defer r.mu.RUnlock()
-			t := r.tenants[name]
+			name := ta.index.tenant(account, ta.names)
+			ta.r.mu.RLock()
+			defer ta.r.mu.RUnlock()
+			t := ta.tenants[name]
 			if t == nil {
 				return "", nil, false
 			}
@@ -190,10 +209,10 @@ func (r *Registry) demand() broker.Demand {
 	}
 }
 
-func (r *Registry) tenantNames() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.Collect(maps.Keys(r.tenants))
+func (ta *tenantAccounts) names() []string {
+	ta.r.mu.RLock()
+	defer ta.r.mu.RUnlock()
+	return slices.Collect(maps.Keys(ta.tenants))
 }
 
 // An accountIndex finds the tenant of a NATS account. Deriving an account takes some
@@ -232,13 +251,13 @@ func (r *Registry) AwaitTenant(ctx context.Context, name string) error {
 
 // usedLocked reports whether a tenant's account must stay open even without
 // connections.
-func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
+func (ta *tenantAccounts) usedLocked(t *tenant, now time.Time) bool {
 	if !t.shown.IsZero() && now.Sub(t.shown) <= accountIdle {
 		return true
 	}
-	standby := r.standsByLocked(t.name)
+	standby := ta.standsByLocked(t.name)
 	for _, k := range t.hosts {
-		if k.kept != nil || standby && (r.aliveLocked(k) || len(k.Users.current(now)) > 0) {
+		if k.kept != nil || standby && (ta.r.aliveLocked(k) || len(k.Users.current(now)) > 0) {
 			return true
 		}
 	}
@@ -247,13 +266,13 @@ func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
 
 // standsByLocked reports whether this relay keeps a tenant's account open in any case.
 // Relays that know the same relays agree on the choice.
-func (r *Registry) standsByLocked(name string) bool {
-	if !r.cfg.Tenants.External() {
+func (ta *tenantAccounts) standsByLocked(name string) bool {
+	if !ta.r.cfg.Tenants.External() {
 		return false
 	}
-	own := standbyRank(r.cfg.Instance, name)
-	for instance, p := range r.relays.peers {
-		if instance != r.cfg.Instance && p.presentLocked(absentAfter) && standbyRank(instance, name) > own {
+	own := standbyRank(ta.r.cfg.Instance, name)
+	for instance, p := range ta.r.relays.peers {
+		if instance != ta.r.cfg.Instance && p.presentLocked(absentAfter) && standbyRank(instance, name) > own {
 			return false
 		}
 	}
@@ -270,56 +289,56 @@ func standbyRank(relay, tenant string) uint64 {
 	return x ^ x>>33
 }
 
-// tidyTenants closes unused accounts and opens used ones.
-func (r *Registry) tidyTenants(now time.Time) {
-	r.mu.Lock()
+// tidy closes unused accounts and opens used ones.
+func (ta *tenantAccounts) tidy(now time.Time) {
+	ta.r.mu.Lock()
 	used := map[string]bool{}
-	for name, t := range r.tenants {
-		used[name] = r.usedLocked(t, now)
+	for name, t := range ta.tenants {
+		used[name] = ta.usedLocked(t, now)
 		refused := map[string]time.Time{}
 		for _, k := range t.hosts {
-			refused = mergeRefused(refused, k.refused(r.cfg.Revocations, now))
+			refused = mergeRefused(refused, k.refused(ta.r.cfg.Revocations, now))
 		}
 		t.refused = refused
 	}
-	r.mu.Unlock()
-	closed := r.closed
-	r.closed = nil
-	for _, name := range r.cfg.Tenants.Names() {
-		if !used[name] && r.cfg.Tenants.DropIdle(name, now.Add(-accountIdle)) {
-			r.closed = append(r.closed, name)
+	ta.r.mu.Unlock()
+	closed := ta.closed
+	ta.closed = nil
+	for _, name := range ta.r.cfg.Tenants.Names() {
+		if !used[name] && ta.r.cfg.Tenants.DropIdle(name, now.Add(-accountIdle)) {
+			ta.closed = append(ta.closed, name)
 		}
 	}
 	for _, name := range closed { // a connection may have come during the close
-		used[name] = used[name] || r.cfg.Tenants.Stray(name)
+		used[name] = used[name] || ta.r.cfg.Tenants.Stray(name)
 	}
 	for name, used := range used {
 		if used {
-			r.openTenant(name)
+			ta.open(name)
 		}
 	}
 }
 
 // dropForgotten closes the accounts of tenants without hosts when no connection uses
 // them. A connected host-agent may still restore its host.
-func (r *Registry) dropForgotten() {
-	r.mu.Lock()
-	names := r.forgotten
-	r.forgotten = nil
-	r.mu.Unlock()
+func (ta *tenantAccounts) dropForgotten() {
+	ta.r.mu.Lock()
+	names := ta.forgotten
+	ta.forgotten = nil
+	ta.r.mu.Unlock()
 	var wait []string
 	for _, name := range names {
-		r.mu.RLock()
-		again := r.tenants[name] != nil
-		r.mu.RUnlock()
-		if !again && !r.cfg.Tenants.DropIdle(name, time.Now()) {
+		ta.r.mu.RLock()
+		again := ta.tenants[name] != nil
+		ta.r.mu.RUnlock()
+		if !again && !ta.r.cfg.Tenants.DropIdle(name, time.Now()) {
 			wait = append(wait, name)
 		}
 	}
 	if len(wait) > 0 {
-		r.mu.Lock()
-		r.forgotten = append(wait, r.forgotten...)
-		r.mu.Unlock()
+		ta.r.mu.Lock()
+		ta.forgotten = append(wait, ta.forgotten...)
+		ta.r.mu.Unlock()
 	}
 }
 

@@ -132,27 +132,27 @@ func TestAccountsOnDemand(t *testing.T) {
 		t.Error("the account of another tenant was opened")
 	}
 	later := func() time.Time { return time.Now().Add(2 * accountIdle) }
-	r.tidyTenants(later())
+	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed whose host is held here")
 	}
 	r.sweep(later()) // the lease runs out
-	r.tidyTenants(later())
+	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed in which somebody is connected")
 	}
 	nc.Close()
-	until(t, "the account is closed", func() bool { r.tidyTenants(later()); return !isOpen(r, "ada") })
+	until(t, "the account is closed", func() bool { r.accounts.tidy(later()); return !isOpen(r, "ada") })
 	release, err := r.cfg.Tenants.Use("ada")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.tidyTenants(later())
+	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Error("an account was closed that somebody uses")
 	}
 	release()
-	until(t, "the account is closed again", func() bool { r.tidyTenants(later()); return !isOpen(r, "ada") })
+	until(t, "the account is closed again", func() bool { r.accounts.tidy(later()); return !isOpen(r, "ada") })
 	nc = ada.login(t)
 	ada.holds(t, nc, 2)
 	nc.Close()
@@ -161,14 +161,14 @@ func TestAccountsOnDemand(t *testing.T) {
 	eve.holds(t, nc, 1)
 	nc.Close()
 	r.sweep(later())
-	until(t, "both accounts are closed", func() bool { r.tidyTenants(later()); return len(r.cfg.Tenants.Names()) == 0 })
+	until(t, "both accounts are closed", func() bool { r.accounts.tidy(later()); return len(r.cfg.Tenants.Names()) == 0 })
 	if err := r.Revocations().Add(auth.Revocation{Token: "t-eve", At: time.Now().Add(time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "it is known whom to refuse", func() bool {
 		r.mu.RLock()
 		defer r.mu.RUnlock()
-		return len(r.tenants["eve"].refused) > 0
+		return len(r.accounts.tenants["eve"].refused) > 0
 	})
 	until(t, "the account is opened for who was revoked", func() bool { // the server asks for claims once a second
 		if nc, err := eve.connect(); err == nil {

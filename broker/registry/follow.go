@@ -215,17 +215,17 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 	}
 	r.putLocked(k, s, rev)
 	// During the first read the other relays are not known yet: see turn.
-	wanted := v.taken == v.epoch && r.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
+	wanted := v.taken == v.epoch && r.accounts.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
 	if wanted {
-		r.openTenant(s.tenant())
+		r.accounts.open(s.tenant())
 	}
 }
 
 // addLocked adds a host.
 func (r *Registry) addLocked(k *knownHost) {
 	r.hosts[k.Key] = k
-	r.tenantLocked(k.tenant()).hosts[k.Key] = k
+	r.accounts.tenantLocked(k.tenant()).hosts[k.Key] = k
 }
 
 // putLocked replaces a host's state by the store's.
@@ -265,7 +265,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	r.adoptLocked(k)
 	if users {
-		r.tokensLocked(k)
+		r.accounts.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
 	if home := r.homeOf(k); home.taken == home.epoch { // otherwise the file is written after the complete read
@@ -305,13 +305,13 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	}
 	r.dropLocked(k)
 	k.Users = nil
-	r.tokensLocked(k)
+	r.accounts.tokensLocked(k)
 	delete(r.hosts, k.Key)
-	t := r.tenantLocked(k.tenant())
+	t := r.accounts.tenantLocked(k.tenant())
 	delete(t.hosts, k.Key)
 	if len(t.hosts) == 0 {
-		delete(r.tenants, t.name)
-		r.forgotten = append(r.forgotten, t.name)
+		delete(r.accounts.tenants, t.name)
+		r.accounts.forgotten = append(r.accounts.forgotten, t.name)
 		wakeUp(r.wake)
 	}
 	r.file.changed(true)

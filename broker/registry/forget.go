@@ -108,7 +108,7 @@ func (r *Registry) Stats() Stats {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s := Stats{
-		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.tenants), Relays: 1,
+		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.accounts.tenants), Relays: 1,
 		Writes: r.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.dirty), Store: r.storeErr == nil,
 		Copies: r.status.copies, Current: r.status.current,
 	}

@@ -119,7 +119,7 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 		return leaseAnswer{Result: leaseRetry, Error: err.Error()}
 	}
 	if next.held() && keeper == r.cfg.Instance {
-		r.openTenant(tenantOfKey(key))
+		r.accounts.open(tenantOfKey(key))
 	}
 	return answer
 }

@@ -17,7 +17,7 @@ import (
 func newKeeper(t *testing.T) *Registry {
 	t.Helper()
 	r := newSessions()
-	r.write, r.dirty, r.tokens = make(chan struct{}, 1), map[string]bool{}, map[auth.RevocationKey]map[string]bool{}
+	r.write, r.dirty = make(chan struct{}, 1), map[string]bool{}
 	r.file = newStateFile("", nil)
 	r.cfg.LeaseTTL = DefaultLeaseTTL
 	r.cfg.Revocations, _ = LoadRevocations("", nil)

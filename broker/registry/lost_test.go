@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ahprelay/auth"
-
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -81,6 +79,7 @@ func TestBehindIsNotDeaf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, began := &Registry{beatEvery: beatEvery, cfg: Config{Instance: "me"}}, time.Now()
+		r.wire()
 		for i := range 10 {
 			time.Sleep(beatEvery)
 			r.wrote = time.Now()
@@ -122,8 +121,8 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	r := &Registry{
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Log: log, Revocations: revoked}, beatEvery: beatEvery, file: newStateFile("", log),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
-		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{},
-		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[auth.RevocationKey]map[string]bool{},
+		hosts: map[string]*knownHost{},
+		dirty: map[string]bool{}, changed: map[string]bool{},
 	}
 	r.wire()
 	due := func() bool { return !r.file.due.IsZero() }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 
@@ -124,22 +123,18 @@ type Registry struct {
 	missing map[string]int // consecutive checks that found a server's copy of the store offline; owned by beats
 
 	clock  relayClock        // owned by run
-	closed []string          // tenants whose account the last tidy closed; like clock
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock
 	probed chan string       // relay instances whose address refuses connections
 
-	revoker     revoker
-	relays      relaySessions
-	accounts    accountIndex
+	revoker     *revoker
+	accounts    *tenantAccounts
+	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
-	tenants     map[string]*tenant
-	forgotten   []string                               // tenants whose last host was forgotten
-	tokens      map[auth.RevocationKey]map[string]bool // hosts by the revocation keys that affect their users
-	kept        keptLeases                             // leases that this relay keeps
-	lines       map[string]map[*Line]bool              // connections of host-agents, by host key
-	dirty       map[string]bool                        // hosts with changes for the store
-	changed     map[string]bool                        // hosts with possible changes for subscribers
+	kept        keptLeases                // leases that this relay keeps
+	lines       map[string]map[*Line]bool // connections of host-agents, by host key
+	dirty       map[string]bool           // hosts with changes for the store
+	changed     map[string]bool           // hosts with possible changes for subscribers
 	subscribers []*subscriber
 	wrote       time.Time          // when it was last written
 	view                           // of this region, or of all hosts if there is only one region
@@ -191,13 +186,12 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
 		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
-		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
+		hosts: map[string]*knownHost{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
 	}
 	r.wire()
-	r.accounts = accountIndex{of: cfg.Tenants.Account, tenants: map[string]string{}, known: map[string]bool{}}
 	r.leases = newLeaseServer(r)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
@@ -209,7 +203,8 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 // wire creates the parts of r.
 func (r *Registry) wire() {
 	r.relays = newRelaySessions(r)
-	r.revoker = revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
+	r.accounts = newTenantAccounts(r)
+	r.revoker = &revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
 }
 
 func (r *Registry) begin(ctx, life context.Context) error {
@@ -217,7 +212,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 		return err
 	}
 	r.clock.tidied = time.Now()
-	r.cfg.Tenants.OnDemand(r.demand())
+	r.cfg.Tenants.OnDemand(r.accounts.demand())
 	var err error
 	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
 		return err
@@ -338,7 +333,7 @@ func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 func (r *Registry) Hosts(tenant string) []Host {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	t := r.tenants[tenant]
+	t := r.accounts.tenants[tenant]
 	if t == nil {
 		return nil
 	}
@@ -410,10 +405,10 @@ func (r *Registry) Enrol(tenant, host string) error {
 	}
 	key, now := hostKey(tenant, host), time.Now()
 	r.mu.Lock()
-	r.tenantLocked(tenant).shown = now
+	r.accounts.tenantLocked(tenant).shown = now
 	_, known := r.hosts[key]
 	r.mu.Unlock()
-	r.openTenant(tenant)
+	r.accounts.open(tenant)
 	if known {
 		return nil
 	}
@@ -471,7 +466,7 @@ func (r *Registry) run(ctx context.Context) {
 			r.turn(time.Now())
 		}
 		r.notifySubscribers()
-		r.dropForgotten()
+		r.accounts.dropForgotten()
 	}
 }
 
@@ -495,7 +490,7 @@ func (r *Registry) turn(now time.Time) {
 	}
 	if now.Sub(c.tidied) >= tidyEvery || others != c.others {
 		c.tidied, c.others = now, others
-		r.tidyTenants(now)
+		r.accounts.tidy(now)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestRenewedIsNotRevoked(t *testing.T) {
 		}
 	}
 	b.Close() // and see to nothing more
-	if refused := b.tenants["acme"].refused; len(refused) > 0 {
+	if refused := b.accounts.tenants["acme"].refused; len(refused) > 0 {
 		t.Errorf("users with good credentials are refused: %v", refused)
 	}
 }
@@ -66,7 +66,7 @@ func TestCatchesUpWithHome(t *testing.T) {
 	r.mu.Lock()
 	k := &knownHost{hostState: hostState{Key: key, Users: users}, home: far}
 	r.addLocked(k)
-	r.tokensLocked(k)
+	r.accounts.tokensLocked(k)
 	r.mu.Unlock()
 	homes := r.revoker.homesOf([]auth.Revocation{{Token: "former", At: time.Now()}})
 	if len(homes) != 1 || homes[0] != far {

@@ -105,7 +105,7 @@ func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	rv.r.mu.RLock()
 	defer rv.r.mu.RUnlock()
 	for _, rev := range news {
-		for key := range rv.r.tokens[rev.Key()] {
+		for key := range rv.r.accounts.tokens[rev.Key()] {
 			if home := rv.r.homeOf(rv.r.hosts[key]); !slices.Contains(homes, home) {
 				homes = append(homes, home)
 			}
@@ -160,7 +160,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	rv.r.mu.Lock()
 	for _, key := range rv.affectedLocked(news) {
 		k := rv.r.hosts[key]
-		rv.r.tokensLocked(k)
+		rv.r.accounts.tokensLocked(k)
 		tenants[k.tenant()] = true
 		users := k.Users.current(now)
 		if rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users) {
@@ -172,7 +172,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	for name := range tenants {
 		// An embedded server loads other accounts when a connection needs them.
 		if rv.r.cfg.Tenants.External() || slices.Contains(open, name) {
-			rv.r.openTenant(name)
+			rv.r.accounts.open(name)
 		}
 	}
 	for key, holder := range holders {
@@ -188,7 +188,7 @@ func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
 		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {
 			keys = append(keys, key)
 		}
-		for key := range rv.r.tokens[rev.Key()] {
+		for key := range rv.r.accounts.tokens[rev.Key()] {
 			keys = append(keys, key)
 		}
 	}

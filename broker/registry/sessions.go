@@ -63,8 +63,8 @@ type relaySessions struct {
 	beaten time.Time            // when this relay's session last came back from the store
 }
 
-func newRelaySessions(r *Registry) relaySessions {
-	return relaySessions{
+func newRelaySessions(r *Registry) *relaySessions {
+	return &relaySessions{
 		r: r, patience: patience(r.cfg.LeaseTTL, r.beatEvery),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 	}

@@ -12,7 +12,7 @@ func newSessions(former ...string) *Registry {
 	r := &Registry{
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
 		beatEvery: beatEvery,
-		wake:      make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
+		wake:      make(chan struct{}, 1), hosts: map[string]*knownHost{}, changed: map[string]bool{},
 		lines: map[string]map[*Line]bool{},
 	}
 	r.wire()

@@ -105,7 +105,7 @@ func TestUnusedTenants(t *testing.T) {
 	want := func(after time.Duration, names ...string) {
 		t.Helper()
 		until(t, fmt.Sprintf("after %v %v are open", after, names), func() bool { // connections end a moment later
-			r.tidyTenants(now.Add(after))
+			r.accounts.tidy(now.Add(after))
 			got := r.cfg.Tenants.Names()
 			slices.Sort(got)
 			return fmt.Sprint(got) == fmt.Sprint(names)
