@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/broker"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -44,7 +42,7 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 	defer cancel()
 	epoch := r.newEpoch(v, id) // before the watch begins: entries that it does not bring keep an older epoch
 	if v == &r.view {
-		wakeUp(r.opened)
+		wakeUp(r.upkeep.opened)
 	}
 	watch, err := v.store.watch(ctx)
 	if err != nil {
@@ -116,7 +114,7 @@ func (r *Registry) watchStalled(v *view, began time.Time) bool {
 	if v != &r.view {
 		return time.Since(heard) > 5*r.beatEvery
 	}
-	return r.wrote.Sub(later(r.relays.beaten, heard)) > 5*r.beatEvery
+	return r.upkeep.wrote.Sub(later(r.relays.beaten, heard)) > 5*r.beatEvery
 }
 
 // applyEntry applies one entry of the store.
@@ -375,120 +373,9 @@ func (r *Registry) setStoreError(v *view, err error) {
 	v.storeErr = err
 }
 
-// beats writes this relay's session periodically and maintains the store, until ctx
-// ends.
-func (r *Registry) beats(ctx context.Context) {
-	tick := time.NewTicker(r.beatEvery)
-	defer tick.Stop()
-	tended, written := time.Now(), time.Now()
-	for {
-		if r.store.bucket() != nil {
-			if r.writeSession(ctx, false) {
-				written = time.Now()
-			}
-			r.announceRegion()
-			if now := time.Now(); now.Sub(tended) > tendEvery {
-				tended = now
-				r.maintain(ctx)
-			}
-		}
-		if time.Since(written) > reviveAfter*r.beatEvery {
-			written = time.Now()
-			r.revive()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.opened:
-		case <-tick.C:
-		}
-	}
-}
-
-// revive restarts the store of this relay's own server.
-func (r *Registry) revive() {
-	if r.cfg.Revive == nil {
-		return
-	}
-	if err := r.cfg.Revive(); err != nil {
-		r.cfg.Log.Warn("registry store not restarted", "error", err)
-	}
-}
-
 // reviveAfter is the number of beats without a successful write after which this
 // relay's own server is told to restart its store.
 const reviveAfter = 5
-
-// putSession writes this relay's session, with Bye at its end, and returns the
-// revision.
-func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
-	r.mu.RLock()
-	s := session{
-		Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(),
-		URL: r.cfg.URL, Keys: r.cfg.Keys(), Previous: r.relays.previousLocked(time.Now()), Bye: bye,
-	}
-	r.mu.RUnlock()
-	if n := r.cfg.Neighbours; n != nil {
-		s.Node = n.Name()
-		_, s.Port, _ = net.SplitHostPort(n.ClusterAddr())
-	}
-	return r.store.put(ctx, relayKeys+r.cfg.Instance, s)
-}
-
-// writeSession writes the session, records the result, and reports success.
-func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
-	_, err := r.putSession(ctx, bye)
-	if ctx.Err() != nil || bye {
-		return err == nil
-	}
-	if err == nil {
-		r.mu.Lock()
-		r.wrote = time.Now()
-		r.mu.Unlock()
-	}
-	r.setStoreError(&r.view, err)
-	return err == nil
-}
-
-// tend maintains the store; one relay does most of it for all.
-func (r *Registry) maintain(ctx context.Context) {
-	if r.cfg.Cluster { // the store runs on without this relay's copy, if that has stopped
-		r.revive()
-	}
-	status, err := r.store.status(ctx)
-	if err == nil {
-		r.mu.Lock()
-		r.status = status
-		r.mu.Unlock()
-	}
-	if !r.relays.leads() {
-		return
-	}
-	r.replaceCopies(ctx, status)
-	r.forgetUnseen(ctx, time.Now())
-	if err := r.tidyStore(ctx); err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("registry store not cleaned up", "error", err)
-	}
-}
-
-// replaceCopies removes servers whose copy of the store has been offline for long,
-// while a majority is available: their relays were replaced without their data
-// directory. The store is then copied to other servers.
-func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
-	missing := map[string]int{}
-	for _, node := range status.away {
-		missing[node] = r.missing[node] + 1
-		if missing[node] < giveUpAfter || r.cfg.Neighbours == nil || len(r.cfg.Neighbours.Routes())+1 < broker.MaxCopies {
-			continue
-		}
-		r.cfg.Log.Warn("server removed from the cluster: its copy of the store moves", "server", node)
-		if err := r.cfg.Neighbours.GiveUp(ctx, node); err != nil {
-			r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
-		}
-		delete(missing, node)
-	}
-	r.missing = missing
-}
 
 // Maintains reports whether this relay performs the maintenance of stores for all
 // relays.

@@ -62,31 +62,6 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 // seen returns when the host was last heard.
 func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 
-// forgetUnseen forgets hosts that have not been seen for the configured time. One
-// relay does this for all. A host whose lease runs was last seen when its relay fell
-// silent; tidyStore records that when it ends the lease.
-func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
-	if r.cfg.ForgetAfter == 0 {
-		return
-	}
-	since := now.Add(-r.cfg.ForgetAfter)
-	r.mu.RLock()
-	var old []string
-	for key, k := range r.hosts {
-		if len(old) < forgetAtOnce && k.rev != 0 && k.home == nil && !k.seen().After(since) && !k.lease().runs() {
-			old = append(old, key)
-		}
-	}
-	r.mu.RUnlock()
-	for _, key := range old {
-		if err := r.forget(ctx, key, since); err != nil && !errors.Is(err, ErrHostServed) && !errors.Is(err, ErrUnknownHost) {
-			r.cfg.Log.Warn("unseen host not forgotten", "host", key, "error", err)
-			return
-		}
-		r.cfg.Log.Info("unseen host forgotten", "host", key, "after", r.cfg.ForgetAfter)
-	}
-}
-
 // Stats are the counters of a registry.
 type Stats struct {
 	Hosts   int    // known
@@ -110,7 +85,7 @@ func (r *Registry) Stats() Stats {
 	s := Stats{
 		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.accounts.tenants), Relays: 1,
 		Writes: r.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.dirty), Store: r.storeErr == nil,
-		Copies: r.status.copies, Current: r.status.current,
+		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
 	for key := range r.lines {
 		if k := r.hosts[key]; k != nil && k.kept != nil && r.hasLineLocked(key, k.own.Instance) {

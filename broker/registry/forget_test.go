@@ -28,7 +28,7 @@ func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 	r.mu.Lock()
 	r.relays.peers["lost"].missed = r.relays.patience + 1 // a moment ago it was there, and so was its host
 	r.mu.Unlock()
-	r.forgetUnseen(t.Context(), now)
+	r.upkeep.forgetUnseen(t.Context(), now)
 	// The watch may still bring a write from before, and then the removal.
 	natssite.Eventually(t, "the unseen hosts, and no others, are forgotten", func() bool {
 		for name, want := range map[string]bool{"old": false, "never": false, "new": true, "seen": true, "silent": true, "there": true} {

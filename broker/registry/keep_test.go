@@ -169,7 +169,7 @@ func TestNeverAnOlderHolder(t *testing.T) {
 // What a store has again, or not any more, when a watch begins anew.
 func TestNewWatch(t *testing.T) {
 	r := newKeeper(t)
-	r.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
+	r.upkeep.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
 	r.storeErr = context.Canceled
 	r.storeID = "store"
 	r.hosts["t.h"].rev = 0 // of the file: it was removed since

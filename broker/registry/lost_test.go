@@ -82,14 +82,14 @@ func TestBehindIsNotDeaf(t *testing.T) {
 		r.wire()
 		for i := range 10 {
 			time.Sleep(beatEvery)
-			r.wrote = time.Now()
+			r.upkeep.wrote = time.Now()
 			r.noteProgress(&r.view, uint64(i))
 			if r.watchStalled(&r.view, began) {
 				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
 			}
 		}
 		time.Sleep(10 * beatEvery)
-		r.wrote = time.Now()
+		r.upkeep.wrote = time.Now()
 		if !r.watchStalled(&r.view, began) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
 		}

@@ -18,46 +18,53 @@ type Neighbours interface {
 	GiveUp(ctx context.Context, name string) error
 }
 
+// A prober finds crashed neighbours. Registry.run owns it.
+type prober struct {
+	r      *Registry
+	routed map[string]string // addresses of servers that are or were connected, by name
+	probed chan string       // relay instances whose address refuses connections
+}
+
 // servers returns a function that counts the neighbours, or nil without a cluster.
-func (r *Registry) servers() func() int {
-	if r.cfg.Neighbours == nil {
+func (pr *prober) servers() func() int {
+	if pr.r.cfg.Neighbours == nil {
 		return nil
 	}
-	return func() int { return len(r.cfg.Neighbours.Routes()) }
+	return func() int { return len(pr.r.cfg.Neighbours.Routes()) }
 }
 
 // probeTimeout bounds the wait for a refusal. A server that is cut off or paused does
 // not refuse.
 const probeTimeout = 2 * time.Second
 
-// missNeighbours probes the address of each relay whose server has lost its
+// probeLost probes the address of each relay whose server has lost its
 // connection. Only a refusal proves that the relay has crashed. A relay that is cut
 // off or paused is silent, and still has its clients when it returns.
-func (r *Registry) missNeighbours(now time.Time) {
-	if r.cfg.Neighbours == nil {
+func (pr *prober) probeLost(now time.Time) {
+	if pr.r.cfg.Neighbours == nil {
 		return
 	}
-	routes := r.cfg.Neighbours.Routes()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for instance, p := range r.relays.peers {
+	routes := pr.r.cfg.Neighbours.Routes()
+	pr.r.mu.RLock()
+	defer pr.r.mu.RUnlock()
+	for instance, p := range pr.r.relays.peers {
 		_, here := routes[p.Node]
-		ip, was := r.routed[p.Node]
-		_, gone := r.relays.gone[instance]
-		if p.Node == "" || p.Bye || instance == r.cfg.Instance || here || !was || gone {
+		ip, was := pr.routed[p.Node]
+		_, gone := pr.r.relays.gone[instance]
+		if p.Node == "" || p.Bye || instance == pr.r.cfg.Instance || here || !was || gone {
 			continue
 		}
 		address := net.JoinHostPort(ip, p.Port)
-		r.running.Go(func() { r.probe(instance, address) })
+		pr.r.running.Go(func() { pr.probe(instance, address) })
 	}
 	for node, ip := range routes {
-		r.routed[node] = ip
+		pr.routed[node] = ip
 	}
 }
 
 // probe checks whether a relay's address refuses connections.
-func (r *Registry) probe(instance, address string) {
-	ctx, cancel := context.WithTimeout(r.life, probeTimeout)
+func (pr *prober) probe(instance, address string) {
+	ctx, cancel := context.WithTimeout(pr.r.life, probeTimeout)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)
@@ -69,17 +76,17 @@ func (r *Registry) probe(instance, address string) {
 		return
 	}
 	select {
-	case r.probed <- instance:
-	case <-r.life.Done():
+	case pr.probed <- instance:
+	case <-pr.r.life.Done():
 	}
 }
 
 // markCrashed records the proof that a relay has crashed.
-func (r *Registry) markCrashed(instance string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.relays.peers[instance]; p != nil {
-		delete(r.routed, p.Node)
-		r.relays.loseLocked(instance, "its address refuses connections", time.Now())
+func (pr *prober) markCrashed(instance string) {
+	pr.r.mu.Lock()
+	defer pr.r.mu.Unlock()
+	if p := pr.r.relays.peers[instance]; p != nil {
+		delete(pr.routed, p.Node)
+		pr.r.relays.loseLocked(instance, "its address refuses connections", time.Now())
 	}
 }

@@ -111,7 +111,6 @@ type Registry struct {
 	leases    *leaseServer
 	wake      chan struct{} // for run: subscribers have to be notified; holds one
 	write     chan struct{} // for flush: there is something to write; holds one
-	opened    chan struct{} // for beats: the store was found; holds one
 	ready     chan struct{} // closed after the first complete read of the store
 	file      *stateFile
 	life      context.Context // ends at Close
@@ -120,14 +119,12 @@ type Registry struct {
 	stop      []func()  // of the lease server; owned by Start and Close
 	keep      sync.Once // for Close
 
-	missing map[string]int // consecutive checks that found a server's copy of the store offline; owned by beats
-
-	clock  relayClock        // owned by run
-	routed map[string]string // addresses of servers that are or were connected, by name; like clock
-	probed chan string       // relay instances whose address refuses connections
+	clock relayClock // owned by run
 
 	revoker     *revoker
 	accounts    *tenantAccounts
+	upkeep      *upkeep
+	prober      *prober
 	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
@@ -136,14 +133,12 @@ type Registry struct {
 	dirty       map[string]bool           // hosts with changes for the store
 	changed     map[string]bool           // hosts with possible changes for subscribers
 	subscribers []*subscriber
-	wrote       time.Time          // when it was last written
 	view                           // of this region, or of all hosts if there is only one region
 	regions     map[string]*view   // other regions, by name
 	surplus     map[string]surplus // by host key
-	status      storeStatus
-	dropped     uint64 // requests dropped unread, beyond their host's rate
-	refused     uint64 // requests answered with "busy"
-	writes      uint64 // writes of hosts into the store
+	dropped     uint64             // requests dropped unread, beyond their host's rate
+	refused     uint64             // requests answered with "busy"
+	writes      uint64             // writes of hosts into the store
 }
 
 // A relayClock holds the times of a relay's periodic work.
@@ -185,10 +180,9 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
-		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
+		ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
-		routed: map[string]string{}, probed: make(chan string),
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
 	}
 	r.wire()
@@ -202,6 +196,8 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 
 // wire creates the parts of r.
 func (r *Registry) wire() {
+	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
+	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
 	r.revoker = &revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
@@ -226,8 +222,8 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.stop = append(r.stop, unsubscribe, cancel)
 	r.cfg.Revocations.announce(r.revoker.publish)
 	r.running.Go(func() { r.follow(life, &r.view) })
-	r.running.Go(func() { r.beats(life) })
-	r.running.Go(func() { r.store.copies(r.relays.leads, r.servers()).Keep(life) })
+	r.running.Go(func() { r.upkeep.run(life) })
+	r.running.Go(func() { r.store.copies(r.relays.leads, r.prober.servers()).Keep(life) })
 	if err := r.followRegions(); err != nil {
 		return err
 	}
@@ -304,7 +300,7 @@ func (r *Registry) Close() {
 		r.stop = nil
 		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.storeAway() == nil {
 			r.flushAll(ctx)
-			r.writeSession(ctx, true)
+			r.upkeep.writeSession(ctx, true)
 		}
 	}
 	r.cancel()
@@ -443,8 +439,8 @@ func (r *Registry) Degraded() string {
 	switch {
 	case r.storeErr != nil:
 		return fmt.Sprintf("the registry store is unreachable (%v): connected hosts continue; new hosts, enrolments and changes wait", r.storeErr)
-	case len(r.status.away) > 0:
-		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.status.current, r.status.copies, r.status.away)
+	case len(r.upkeep.status.away) > 0:
+		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.upkeep.status.current, r.upkeep.status.copies, r.upkeep.status.away)
 	}
 	return cmp.Or(r.relays.otherKeysLocked(), r.silentRegionsLocked())
 }
@@ -459,8 +455,8 @@ func (r *Registry) run(ctx context.Context) {
 			return
 		case msg := <-r.revoker.in:
 			r.revoker.receive(msg)
-		case instance := <-r.probed:
-			r.markCrashed(instance)
+		case instance := <-r.prober.probed:
+			r.prober.markCrashed(instance)
 		case <-r.wake:
 		case <-turn.C:
 			r.turn(time.Now())
@@ -482,7 +478,7 @@ func (r *Registry) turn(now time.Time) {
 	if now.Sub(c.listening) > r.cfg.LeaseTTL/2 {
 		r.sweep(now)
 	}
-	r.missNeighbours(now)
+	r.prober.probeLost(now)
 	r.missRegions(now)
 	others := c.others
 	if r.cfg.Tenants.External() {

@@ -149,7 +149,7 @@ func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
 	if err := rv.r.storeAway(); err != nil {
 		return 0, err
 	}
-	return rv.r.putSession(ctx, false)
+	return rv.r.upkeep.putSession(ctx, false)
 }
 
 // end makes NATS refuse the users of revoked enrolments, and ends the leases of

@@ -49,7 +49,7 @@ func TestTidyStore(t *testing.T) {
 	if h, _ := r.Lookup("t", "h"); h.State != Online {
 		t.Fatalf("the host is %+v", h)
 	}
-	if err := r.tidyStore(ctx); err != nil {
+	if err := r.upkeep.tidyStore(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var kept auth.Revocation
@@ -62,7 +62,7 @@ func TestTidyStore(t *testing.T) {
 	r.relays.peers["other"].missed = 1 << 20
 	r.mu.Unlock()
 	r.cfg.Revocations.prune(time.Now().Add(2 * time.Hour))
-	if err := r.tidyStore(ctx); err != nil {
+	if err := r.upkeep.tidyStore(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var now hostState
@@ -80,7 +80,7 @@ func TestTidyStore(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("a silent relay's session, or a spent revocation, is still in the store")
 		}
-		if err := r.tidyStore(ctx); err != nil {
+		if err := r.upkeep.tidyStore(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestOwnCopyIsLookedAfter(t *testing.T) {
 	t.Parallel()
 	revived := 0
 	r := startTest(t, newTestServer(t), Config{Cluster: true, Revive: func() error { revived++; return nil }})
-	r.maintain(t.Context())
+	r.upkeep.maintain(t.Context())
 	if revived == 0 {
 		t.Error("nobody looked after the copy of this relay")
 	}

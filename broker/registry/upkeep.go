@@ -1,0 +1,228 @@
+package registry
+
+import (
+	"ahprelay/broker"
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"time"
+)
+
+// tidyAtOnce bounds the leases, and the revocations, that one pass handles.
+const tidyAtOnce = 1000
+
+// An upkeep writes this relay's session and maintains the store.
+type upkeep struct {
+	r       *Registry
+	opened  chan struct{}  // for run: the store was found; holds one
+	missing map[string]int // consecutive checks that found a server's copy offline; owned by run
+
+	// Guarded by Registry.mu.
+	wrote  time.Time // when this relay's session was last written
+	status storeStatus
+}
+
+// tidyStore removes ended sessions and revocations from the store, on behalf of all
+// relays.
+func (u *upkeep) tidyStore(ctx context.Context) error {
+	if err := u.endLost(ctx); err != nil {
+		return err
+	}
+	over := u.r.relays.ended()
+	revoked := u.r.cfg.Revocations.toRemove()
+	for key := range revoked {
+		if len(revoked) > tidyAtOnce {
+			delete(revoked, key)
+		}
+	}
+	maps.Copy(over, revoked)
+	for key, rev := range over {
+		err := u.r.store.remove(ctx, key, rev)
+		if err != nil && !errors.Is(err, errConflict) {
+			return err
+		}
+		u.r.cfg.Revocations.removed(key) // after a conflict the watch brings the change
+	}
+	return nil
+}
+
+// endLost ends the leases of relays that have been silent for long and cannot do so
+// themselves. Otherwise a relay that starts, and does not yet know about the silence,
+// would list those hosts as online.
+func (u *upkeep) endLost(ctx context.Context) error {
+	for key, keeper := range u.lostLeases() {
+		err := u.r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+			if k.own != nil || !k.Lease.runs() || k.Lease.Keeper != keeper {
+				return nil // somebody has it again
+			}
+			s, l := k.hostState, *k.Lease
+			l.Lost = true
+			s.Lease, s.LastSeen = &l, later(s.LastSeen, u.r.relays.lastHeard(keeper))
+			return &s
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lostLeases returns hosts whose lease is kept by a relay that has been silent for
+// long, with that relay.
+func (u *upkeep) lostLeases() map[string]string {
+	u.r.mu.RLock()
+	defer u.r.mu.RUnlock()
+	lost := map[string]string{}
+	for instance, p := range u.r.relays.peers {
+		if instance == u.r.cfg.Instance || p.missed <= int(forgetAfter/u.r.beatEvery) {
+			continue
+		}
+		for key := range p.keeps {
+			if k := u.r.hosts[key]; k == nil || k.home != nil {
+				continue // another region says so
+			}
+			if len(lost) == tidyAtOnce {
+				return lost
+			}
+			lost[key] = instance
+		}
+	}
+	return lost
+}
+
+// run writes this relay's session periodically and maintains the store, until ctx
+// ends.
+func (u *upkeep) run(ctx context.Context) {
+	tick := time.NewTicker(u.r.beatEvery)
+	defer tick.Stop()
+	tended, written := time.Now(), time.Now()
+	for {
+		if u.r.store.bucket() != nil {
+			if u.writeSession(ctx, false) {
+				written = time.Now()
+			}
+			u.r.announceRegion()
+			if now := time.Now(); now.Sub(tended) > tendEvery {
+				tended = now
+				u.maintain(ctx)
+			}
+		}
+		if time.Since(written) > reviveAfter*u.r.beatEvery {
+			written = time.Now()
+			u.revive()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.opened:
+		case <-tick.C:
+		}
+	}
+}
+
+// revive restarts the store of this relay's own server.
+func (u *upkeep) revive() {
+	if u.r.cfg.Revive == nil {
+		return
+	}
+	if err := u.r.cfg.Revive(); err != nil {
+		u.r.cfg.Log.Warn("registry store not restarted", "error", err)
+	}
+}
+
+// putSession writes this relay's session, with Bye at its end, and returns the
+// revision.
+func (u *upkeep) putSession(ctx context.Context, bye bool) (uint64, error) {
+	u.r.mu.RLock()
+	s := session{
+		Instance: u.r.cfg.Instance, Version: u.r.cfg.Version, Started: u.r.started.UTC(),
+		URL: u.r.cfg.URL, Keys: u.r.cfg.Keys(), Previous: u.r.relays.previousLocked(time.Now()), Bye: bye,
+	}
+	u.r.mu.RUnlock()
+	if n := u.r.cfg.Neighbours; n != nil {
+		s.Node = n.Name()
+		_, s.Port, _ = net.SplitHostPort(n.ClusterAddr())
+	}
+	return u.r.store.put(ctx, relayKeys+u.r.cfg.Instance, s)
+}
+
+// writeSession writes the session, records the result, and reports success.
+func (u *upkeep) writeSession(ctx context.Context, bye bool) bool {
+	_, err := u.putSession(ctx, bye)
+	if ctx.Err() != nil || bye {
+		return err == nil
+	}
+	if err == nil {
+		u.r.mu.Lock()
+		u.wrote = time.Now()
+		u.r.mu.Unlock()
+	}
+	u.r.setStoreError(&u.r.view, err)
+	return err == nil
+}
+
+// tend maintains the store; one relay does most of it for all.
+func (u *upkeep) maintain(ctx context.Context) {
+	if u.r.cfg.Cluster { // the store runs on without this relay's copy, if that has stopped
+		u.revive()
+	}
+	status, err := u.r.store.status(ctx)
+	if err == nil {
+		u.r.mu.Lock()
+		u.status = status
+		u.r.mu.Unlock()
+	}
+	if !u.r.relays.leads() {
+		return
+	}
+	u.replaceCopies(ctx, status)
+	u.forgetUnseen(ctx, time.Now())
+	if err := u.tidyStore(ctx); err != nil && ctx.Err() == nil {
+		u.r.cfg.Log.Warn("registry store not cleaned up", "error", err)
+	}
+}
+
+// replaceCopies removes servers whose copy of the store has been offline for long,
+// while a majority is available: their relays were replaced without their data
+// directory. The store is then copied to other servers.
+func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus) {
+	missing := map[string]int{}
+	for _, node := range status.away {
+		missing[node] = u.missing[node] + 1
+		if missing[node] < giveUpAfter || u.r.cfg.Neighbours == nil || len(u.r.cfg.Neighbours.Routes())+1 < broker.MaxCopies {
+			continue
+		}
+		u.r.cfg.Log.Warn("server removed from the cluster: its copy of the store moves", "server", node)
+		if err := u.r.cfg.Neighbours.GiveUp(ctx, node); err != nil {
+			u.r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
+		}
+		delete(missing, node)
+	}
+	u.missing = missing
+}
+
+// forgetUnseen forgets hosts that have not been seen for the configured time. One
+// relay does this for all. A host whose lease runs was last seen when its relay fell
+// silent; tidyStore records that when it ends the lease.
+func (u *upkeep) forgetUnseen(ctx context.Context, now time.Time) {
+	if u.r.cfg.ForgetAfter == 0 {
+		return
+	}
+	since := now.Add(-u.r.cfg.ForgetAfter)
+	u.r.mu.RLock()
+	var old []string
+	for key, k := range u.r.hosts {
+		if len(old) < forgetAtOnce && k.rev != 0 && k.home == nil && !k.seen().After(since) && !k.lease().runs() {
+			old = append(old, key)
+		}
+	}
+	u.r.mu.RUnlock()
+	for _, key := range old {
+		if err := u.r.forget(ctx, key, since); err != nil && !errors.Is(err, ErrHostServed) && !errors.Is(err, ErrUnknownHost) {
+			u.r.cfg.Log.Warn("unseen host not forgotten", "host", key, "error", err)
+			return
+		}
+		u.r.cfg.Log.Info("unseen host forgotten", "host", key, "after", u.r.cfg.ForgetAfter)
+	}
+}
