@@ -165,7 +165,7 @@ func (cfg Config) withDefaults() Config {
 	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	duration(&cfg.Ping, 15*time.Second)
 	duration(&cfg.Stall, defaultStall)
-	duration(&cfg.Resume, 15*time.Second)
+	duration(&cfg.Resume, link.DefaultResume)
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)

@@ -28,7 +28,7 @@ import (
 )
 
 // testResume is how long the host may be silent.
-const testResume = 15 * time.Second
+const testResume = link.DefaultResume
 
 // A world is a host-agent between a host and a relay, all in memory and on
 // fake time.

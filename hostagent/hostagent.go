@@ -126,7 +126,7 @@ type Agent struct {
 // New returns an Agent for the host that the token names. It asks nobody yet.
 func New(cfg Config) (*Agent, error) {
 	if cfg.Resume == 0 {
-		cfg.Resume = 15 * time.Second
+		cfg.Resume = link.DefaultResume
 	}
 	if cfg.MaxQueued == 0 {
 		cfg.MaxQueued = 512 << 20

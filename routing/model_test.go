@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/ahp"
+	"ahprelay/broker/link"
 )
 
 // The model: a host that decides what each connection is sent, a host-agent,
@@ -23,7 +24,7 @@ import (
 
 // resume is the resume window of the links, and cuts shorter than that are
 // invisible to clients.
-const resume = 15 * time.Second
+const resume = link.DefaultResume
 
 type stepKind int
 

@@ -37,11 +37,16 @@ var (
 	ErrBadPacket = errors.New("bad packet")
 )
 
+// DefaultResume is the resume window of links: the longest interruption that clients do
+// not notice. The lifetime of leases and the liveness limits of relays and host-agents
+// derive from it.
+const DefaultResume = 15 * time.Second
+
 // A Config sets a [Link]'s times and bounds. A zero field means its default.
 type Config struct {
 	Window    int           // most bytes sent and not released, with packetCost for each packet; default 16 MiB
 	Heartbeat time.Duration // an idle end sends an ack this often; default 2 s
-	Resume    time.Duration // the longest cut that a link survives: a peer silent for this time, a heartbeat and two probes is lost; default 15 s
+	Resume    time.Duration // the longest cut that a link survives: a peer silent for this time, a heartbeat and two probes is lost; default DefaultResume
 	AckDelay  time.Duration // an ack waits this long for a packet to travel with; default 20 ms
 	Probe     time.Duration // interval of probes for packets that are not released, and for a late heartbeat; default 500 ms
 	Retry     time.Duration // a gap is reported again after this time, doubled each time; default 100 ms
@@ -57,7 +62,7 @@ func (c Config) withDefaults() Config {
 		c.Window = 16 << 20
 	}
 	def(&c.Heartbeat, 2*time.Second)
-	def(&c.Resume, 15*time.Second)
+	def(&c.Resume, DefaultResume)
 	def(&c.AckDelay, 20*time.Millisecond)
 	def(&c.Probe, 500*time.Millisecond)
 	def(&c.Retry, 100*time.Millisecond)

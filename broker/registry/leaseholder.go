@@ -24,7 +24,7 @@ import (
 
 // Times of a LeaseHolder.
 const (
-	defaultRenew = 5 * time.Second
+	defaultRenew = DefaultLeaseTTL / 3
 
 	// leaseTimeout bounds the wait for an answer.
 	leaseTimeout = 3 * time.Second

@@ -20,9 +20,8 @@ import (
 
 // Times of leases.
 const (
-	// DefaultLeaseTTL is the lifetime of a lease after its last renewal. It is also
-	// the resume window of links.
-	DefaultLeaseTTL = 15 * time.Second
+	// DefaultLeaseTTL is the lifetime of a lease after its last renewal.
+	DefaultLeaseTTL = link.DefaultResume
 
 	// sweepShare divides the lease time into the interval of sweeps, which is at most
 	// 1 s.

@@ -15,11 +15,14 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
 	"ahprelay/internal/memory"
+
+	"github.com/alecthomas/kong"
 )
 
 const description = "Makes an AHP host reachable through a relay. It opens outgoing connections only. " +
@@ -53,7 +56,7 @@ type app struct {
 
 // program describes the flags.
 func (a *app) program() cli.Program {
-	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT"}
+	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT", Options: []kong.Option{kong.Vars{"resume": link.DefaultResume.String()}}}
 }
 
 // streams is a command's output.
@@ -145,7 +148,7 @@ type runCmd struct {
 type serveFlags struct {
 	TakeOver bool `help:"Serve the host even if another host-agent serves it; that host-agent then stops."`
 	cli.FrameLimit
-	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"15s"`
+	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"${resume}"`
 	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
 	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ahprelay/broker/link"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 )
@@ -74,7 +75,7 @@ type streams struct {
 }
 
 // parseVars are placeholders in help texts.
-var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp, "share_connections": strconv.Itoa(shareConnections)}
+var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp, "resume": link.DefaultResume.String(), "share_connections": strconv.Itoa(shareConnections)}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -39,7 +39,7 @@ type serveCmd struct {
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
-	Resume time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"15s"`
+	Resume time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
 	Hold   time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
 	Drain  time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 
