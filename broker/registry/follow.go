@@ -86,7 +86,7 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 	}
 	v.newStore = id != v.storeID
 	for key, k := range r.hosts {
-		if r.homeOf(k) != v {
+		if r.regions.homeOf(k) != v {
 			continue
 		}
 		k.rev = 0
@@ -96,7 +96,7 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 		}
 	}
 	for _, p := range r.relays.peers {
-		if v.newStore && p.home == r.foreign(v) {
+		if v.newStore && p.home == r.regions.foreign(v) {
 			p.rev = 0
 		}
 	}
@@ -177,7 +177,7 @@ func (r *Registry) noteProgress(v *view, rev uint64) {
 	r.mu.Lock()
 	v.seen, v.heard = rev, time.Now()
 	if v != &r.view {
-		r.markHeardLocked(v)
+		r.regions.markHeardLocked(v)
 	}
 	r.mu.Unlock()
 }
@@ -189,14 +189,14 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 	if epoch == 0 {
 		epoch = v.epoch
 	}
-	if !r.decidesLocked(v, &s, rev, gone) {
+	if !r.regions.decidesLocked(v, &s, rev, gone) {
 		r.mu.Unlock()
 		return
 	}
 	k := r.hosts[s.Key]
 	known := k != nil
 	if !known {
-		k = &knownHost{hostState: hostState{Key: s.Key}, home: r.foreign(v)}
+		k = &knownHost{hostState: hostState{Key: s.Key}, home: r.regions.foreign(v)}
 	}
 	k.epoch = max(k.epoch, epoch)
 	if rev <= k.rev {
@@ -236,7 +236,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	s.Users = all
 	users := !s.Users.equal(k.Users)
-	older := k.outdates(&s, r.homeOf(k).newStore)
+	older := k.outdates(&s, r.regions.homeOf(k).newStore)
 	overtaken := k.own != nil && !older && k.overtaken(s.Lease, r.cfg.Instance)
 	if older && k.own == nil {
 		k.own = k.Lease // it is written again
@@ -266,7 +266,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		r.accounts.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
-	if home := r.homeOf(k); home.taken == home.epoch { // otherwise the file is written after the complete read
+	if home := r.regions.homeOf(k); home.taken == home.epoch { // otherwise the file is written after the complete read
 		r.file.changed(true)
 	}
 }
@@ -327,7 +327,7 @@ func (r *Registry) synced(v *view, epoch uint64, id string) {
 	v.storeID, v.newStore = id, false
 	var missing []string
 	for key, k := range r.hosts {
-		if k.epoch == epoch || r.homeOf(k) != v {
+		if k.epoch == epoch || r.regions.homeOf(k) != v {
 			continue
 		}
 		if fresh || k.kept != nil {
@@ -338,7 +338,7 @@ func (r *Registry) synced(v *view, epoch uint64, id string) {
 		}
 	}
 	for _, p := range r.relays.peers {
-		if p.epoch != epoch && p.home == r.foreign(v) {
+		if p.epoch != epoch && p.home == r.regions.foreign(v) {
 			p.rev = 0
 		}
 	}

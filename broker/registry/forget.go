@@ -40,7 +40,7 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 		case !unseenSince.IsZero() && k.seen().After(unseenSince):
 			return nil
 		}
-		err := r.homeOf(&k).store.remove(ctx, hostKeys+key, k.rev)
+		err := r.regions.homeOf(&k).store.remove(ctx, hostKeys+key, k.rev)
 		if err == nil {
 			r.mu.Lock()
 			if known := r.hosts[key]; known != nil && known.rev == k.rev {

@@ -28,7 +28,7 @@ func (r *Registry) update(ctx context.Context, key string, change func(k *knownH
 		if next == nil {
 			return nil
 		}
-		home := r.homeOf(&k)
+		home := r.regions.homeOf(&k)
 		rev, err := home.store.write(ctx, hostKeys+key, next, k.rev)
 		if err == nil {
 			r.mu.Lock()
@@ -66,7 +66,7 @@ func (r *Registry) refresh(ctx context.Context, key string) error {
 	}
 	s := hostState{Key: key}
 	k, _ := r.known(key)
-	home := r.homeOf(&k)
+	home := r.regions.homeOf(&k)
 	rev, err := home.store.read(ctx, hostKeys+key, &s)
 	switch {
 	case err != nil:
@@ -243,7 +243,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	failed := errors.Join(r.revoker.write(ctx), r.removeSurplus(ctx))
+	failed := errors.Join(r.revoker.write(ctx), r.regions.removeSurplus(ctx))
 	r.mu.RLock()
 	var keys []string
 	for key := range r.dirty {
@@ -251,7 +251,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 		if k == nil || !all && !k.dirty && k.rev != 0 && len(k.unwritten) == 0 {
 			continue
 		}
-		if err := r.homeOf(k).writeError(); err != nil {
+		if err := r.regions.homeOf(k).writeError(); err != nil {
 			failed = err
 			continue
 		}

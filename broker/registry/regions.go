@@ -20,7 +20,7 @@ import (
 //
 // While a region is silent, its hosts stay listed as they were: silence proves
 // nothing. This region's own hosts continue, and their leases expire as usual. If two
-// regions have enrolled the same host while they were separated, the first by name
+// others have enrolled the same host while they were separated, the first by name
 // becomes its home.
 const (
 	// regionSubject is where one relay of each region announces its name.
@@ -57,7 +57,7 @@ type view struct {
 	silent time.Time // start of a long silence; zero: it is heard
 }
 
-// whyNot returns why the store cannot be changed now.
+// writeError returns why the store cannot be changed now.
 func (v *view) writeError() error {
 	switch {
 	case v.storeErr != nil:
@@ -68,150 +68,157 @@ func (v *view) writeError() error {
 	return nil
 }
 
+// regions are the other regions. Registry.mu guards the maps.
+type regions struct {
+	r       *Registry
+	others  map[string]*view   // by name
+	surplus map[string]surplus // by host key
+}
+
 // storeOf returns access to a region's store. Only this region's own store is created
 // here.
-func (r *Registry) storeOf(region string) (*store, error) {
+func (rg *regions) storeOf(region string) (*store, error) {
 	name := bucket
 	if region != "" {
 		name += "-" + region
 	}
-	s, err := newStore(r.cfg.Conn, name, "AHP relays: hosts")
+	s, err := newStore(rg.r.cfg.Conn, name, "AHP relays: hosts")
 	if err == nil {
-		s.region, s.found = region, region != r.cfg.Region
+		s.region, s.found = region, region != rg.r.cfg.Region
 	}
 	return s, err
 }
 
 // foreign returns v if it is another region's view, or nil for this relay's region.
-func (r *Registry) foreign(v *view) *view {
-	if v == &r.view {
+func (rg *regions) foreign(v *view) *view {
+	if v == &rg.r.view {
 		return nil
 	}
 	return v
 }
 
 // homeOf returns the view of a host's home region.
-func (r *Registry) homeOf(k *knownHost) *view {
+func (rg *regions) homeOf(k *knownHost) *view {
 	if k.home != nil {
 		return k.home
 	}
-	return &r.view
+	return &rg.r.view
 }
 
-// regionLocked returns another region's view and whether it is new. It returns nil for
+// getLocked returns another region's view and whether it is new. It returns nil for
 // this region and beyond maxRegions.
-func (r *Registry) regionLocked(name string) (v *view, news bool) {
-	if name == r.cfg.Region || r.cfg.Region == "" || ahp.CheckName("region", name) != nil {
+func (rg *regions) getLocked(name string) (v *view, news bool) {
+	if name == rg.r.cfg.Region || rg.r.cfg.Region == "" || ahp.CheckName("region", name) != nil {
 		return nil, false
 	}
-	if v = r.regions[name]; v != nil || len(r.regions) == maxRegions {
+	if v = rg.others[name]; v != nil || len(rg.others) == maxRegions {
 		return v, false
 	}
-	store, err := r.storeOf(name)
+	store, err := rg.storeOf(name)
 	if err != nil {
-		r.cfg.Log.Error("store of region unusable", "region", name, "error", err)
+		rg.r.cfg.Log.Error("store of region unusable", "region", name, "error", err)
 		return nil, false
 	}
 	v = &view{name: name, store: store, storeErr: errNotReached, heard: time.Now()}
-	r.regions[name] = v
+	rg.others[name] = v
 	return v, true
 }
 
-// keptRegionLocked returns the view of a region named in the state file.
-func (r *Registry) keptRegionLocked(name string) *view {
+// savedLocked returns the view of a region named in the state file.
+func (rg *regions) savedLocked(name string) *view {
 	if name == "" {
 		return nil
 	}
-	v, _ := r.regionLocked(name)
+	v, _ := rg.getLocked(name)
 	return v
 }
 
-// followRegions follows all known regions, and listens for others.
-func (r *Registry) followRegions() error {
-	if r.cfg.Region == "" {
+// follow follows all known regions, and listens for others.
+func (rg *regions) follow() error {
+	if rg.r.cfg.Region == "" {
 		return nil
 	}
-	for _, v := range r.regions {
-		r.running.Go(func() { r.follow(r.life, v) })
+	for _, v := range rg.others {
+		rg.r.running.Go(func() { rg.r.follow(rg.r.life, v) })
 	}
-	unsubscribe, err := r.cfg.Conn.Hear(regionSubject, regionBacklog, r.receiveRegion)
+	unsubscribe, err := rg.r.cfg.Conn.Hear(regionSubject, regionBacklog, rg.receive)
 	if err == nil {
-		r.stop = append(r.stop, unsubscribe)
+		rg.r.stop = append(rg.r.stop, unsubscribe)
 	}
 	return err
 }
 
-// receiveRegion handles the announcement of another region.
-func (r *Registry) receiveRegion(name []byte) {
-	r.mu.Lock()
-	v, news := r.regionLocked(string(name))
-	r.mu.Unlock()
-	if news && r.life.Err() == nil {
-		r.cfg.Log.Info("region found", "region", v.name)
-		r.running.Go(func() { r.follow(r.life, v) })
+// receive handles the announcement of another region.
+func (rg *regions) receive(name []byte) {
+	rg.r.mu.Lock()
+	v, news := rg.getLocked(string(name))
+	rg.r.mu.Unlock()
+	if news && rg.r.life.Err() == nil {
+		rg.r.cfg.Log.Info("region found", "region", v.name)
+		rg.r.running.Go(func() { rg.r.follow(rg.r.life, v) })
 	}
 }
 
-// announceRegion announces this region to relays of other regions.
-func (r *Registry) announceRegion() {
-	if r.cfg.Region != "" && r.relays.leads() {
-		_ = r.cfg.Conn.Publish(regionSubject, []byte(r.cfg.Region)) // repeated soon
+// announce announces this region to relays of other regions.
+func (rg *regions) announce() {
+	if rg.r.cfg.Region != "" && rg.r.relays.leads() {
+		_ = rg.r.cfg.Conn.Publish(regionSubject, []byte(rg.r.cfg.Region)) // repeated soon
 	}
 }
 
 // markHeardLocked records that a region was heard.
-func (r *Registry) markHeardLocked(v *view) {
+func (rg *regions) markHeardLocked(v *view) {
 	v.news = true
 	if !v.silent.IsZero() {
 		v.silent = time.Time{}
-		r.cfg.Log.Info("region heard again", "region", v.name)
-		r.regionChangedLocked(v)
+		rg.r.cfg.Log.Info("region heard again", "region", v.name)
+		rg.changedLocked(v)
 	}
 }
 
-// missRegions finds the regions that have fallen silent.
-func (r *Registry) missRegions(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, v := range r.regions {
-		if v.silent.IsZero() && now.Sub(v.heard) > regionBeats*r.beatEvery {
+// findSilent finds the regions that have fallen silent.
+func (rg *regions) findSilent(now time.Time) {
+	rg.r.mu.Lock()
+	defer rg.r.mu.Unlock()
+	for _, v := range rg.others {
+		if v.silent.IsZero() && now.Sub(v.heard) > regionBeats*rg.r.beatEvery {
 			v.silent = v.heard
-			r.cfg.Log.Warn("region silent: its hosts stay listed as they were", "region", v.name, "since", v.heard)
-			r.regionChangedLocked(v)
+			rg.r.cfg.Log.Warn("region silent: its hosts stay listed as they were", "region", v.name, "since", v.heard)
+			rg.changedLocked(v)
 		}
 	}
 }
 
-// regionChangedLocked marks all hosts of a region as changed, because the region fell
+// changedLocked marks all hosts of a region as changed, because the region fell
 // silent or returned.
-func (r *Registry) regionChangedLocked(v *view) {
-	for key, k := range r.hosts {
+func (rg *regions) changedLocked(v *view) {
+	for key, k := range rg.r.hosts {
 		if k.home == v {
-			r.changedLocked(key)
+			rg.r.changedLocked(key)
 		}
 	}
 }
 
-// heardRegionsLocked returns the other regions that were heard since its last call.
-func (r *Registry) heardRegionsLocked() map[*view]bool {
-	heard := make(map[*view]bool, len(r.regions))
-	for _, v := range r.regions {
+// heardLocked returns the other regions that were heard since its last call.
+func (rg *regions) heardLocked() map[*view]bool {
+	heard := make(map[*view]bool, len(rg.others))
+	for _, v := range rg.others {
 		heard[v], v.news = v.news, false
 	}
 	return heard
 }
 
-// describeRegionLocked adds to a description the host's home region and its silence. A
+// describeLocked adds to a description the host's home region and its silence. A
 // host whose host-agent is connected to a relay of this region is never shown as
 // unreachable.
-func (r *Registry) describeRegionLocked(k *knownHost, h *Host) {
-	v := r.homeOf(k)
+func (rg *regions) describeLocked(k *knownHost, h *Host) {
+	v := rg.homeOf(k)
 	h.Region = v.name
 	if v.silent.IsZero() || k.kept != nil {
 		return
 	}
 	if l := k.lease(); l.runs() {
-		if p := r.relays.peers[l.Keeper]; p != nil && p.home == nil && p.presentLocked(r.relays.patience) {
+		if p := rg.r.relays.peers[l.Keeper]; p != nil && p.home == nil && p.presentLocked(rg.r.relays.patience) {
 			return
 		}
 	}
@@ -221,10 +228,10 @@ func (r *Registry) describeRegionLocked(k *knownHost, h *Host) {
 	}
 }
 
-// silentRegionsLocked describes the silent regions, or returns "".
-func (r *Registry) silentRegionsLocked() string {
+// describeSilentLocked describes the silent regions, or returns "".
+func (rg *regions) describeSilentLocked() string {
 	var names []string
-	for name, v := range r.regions {
+	for name, v := range rg.others {
 		if !v.silent.IsZero() {
 			names = append(names, name)
 		}
@@ -239,28 +246,28 @@ func (r *Registry) silentRegionsLocked() string {
 // decidesLocked reports whether a region is the home of a host that its store lists.
 // If two regions list it, the first by name is its home, and the others remove it:
 // they enrolled it while they were separated.
-func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) bool {
-	k := r.hosts[s.Key]
-	if k == nil || r.homeOf(k) == v {
+func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) bool {
+	k := rg.r.hosts[s.Key]
+	if k == nil || rg.homeOf(k) == v {
 		return true
 	}
-	home := r.homeOf(k)
+	home := rg.homeOf(k)
 	switch {
 	case gone:
-		if v == &r.view {
-			delete(r.surplus, s.Key)
+		if v == &rg.r.view {
+			delete(rg.surplus, s.Key)
 		}
 		return false
 	case !home.isSynced: // its store may still have the host
 	case home.name < v.name:
-		if v == &r.view {
-			r.surplusLocked(s.Key, surplus{rev, s.Lease, s.LastSeen})
+		if v == &rg.r.view {
+			rg.addSurplusLocked(s.Key, surplus{rev, s.Lease, s.LastSeen})
 		}
 		return false
-	case home == &r.view && k.rev != 0:
-		r.surplusLocked(s.Key, surplus{k.rev, k.lease(), k.LastSeen})
+	case home == &rg.r.view && k.rev != 0:
+		rg.addSurplusLocked(s.Key, surplus{k.rev, k.lease(), k.LastSeen})
 	}
-	r.forgetLocked(k)
+	rg.r.forgetLocked(k)
 	return true
 }
 
@@ -272,55 +279,55 @@ type surplus struct {
 	seen time.Time
 }
 
-func (r *Registry) surplusLocked(key string, s surplus) {
-	r.surplus[key] = s
-	wakeUp(r.write)
+func (rg *regions) addSurplusLocked(key string, s surplus) {
+	rg.surplus[key] = s
+	wakeUp(rg.r.write)
 }
 
 // removeSurplus removes from this region's store the hosts of other regions, after
 // their home stores have taken over the lease numbers granted here: a removed entry
 // would lose its number. One relay does this for all.
-func (r *Registry) removeSurplus(ctx context.Context) error {
-	r.mu.RLock()
-	over := maps.Clone(r.surplus)
-	r.mu.RUnlock()
-	if len(over) == 0 || !r.relays.leads() {
+func (rg *regions) removeSurplus(ctx context.Context) error {
+	rg.r.mu.RLock()
+	over := maps.Clone(rg.surplus)
+	rg.r.mu.RUnlock()
+	if len(over) == 0 || !rg.r.relays.leads() {
 		return nil
 	}
 	var failed error
 	for key, s := range over {
-		err := r.giveUp(ctx, key, s)
+		err := rg.giveUp(ctx, key, s)
 		if err != nil && !errors.Is(err, errConflict) { // after a conflict the watch brings the change
 			failed = err
 			continue
 		}
-		r.mu.Lock()
-		if r.surplus[key] == s {
-			delete(r.surplus, key)
+		rg.r.mu.Lock()
+		if rg.surplus[key] == s {
+			delete(rg.surplus, key)
 		}
-		r.mu.Unlock()
+		rg.r.mu.Unlock()
 	}
 	return failed
 }
 
 // giveUp removes one host from this region's store, unless this region is its home
 // again.
-func (r *Registry) giveUp(ctx context.Context, key string, s surplus) error {
-	if elsewhere, err := r.elsewhere(key); !elsewhere || err != nil {
+func (rg *regions) giveUp(ctx context.Context, key string, s surplus) error {
+	if elsewhere, err := rg.elsewhere(key); !elsewhere || err != nil {
 		return err
 	}
-	if err := r.raiseFence(ctx, key, s); err != nil {
+	if err := rg.raiseFence(ctx, key, s); err != nil {
 		return err
 	}
-	return r.store.remove(ctx, hostKeys+key, s.rev)
+	return rg.r.store.remove(ctx, hostKeys+key, s.rev)
 }
 
 // elsewhere reports whether another region is a host's home. The error reports why
 // that region's store is unusable now.
-func (r *Registry) elsewhere(key string) (bool, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	switch k := r.hosts[key]; {
+func (rg *regions) elsewhere(key string) (bool, error) {
+	rg.r.mu.RLock()
+	defer rg.r.mu.RUnlock()
+	switch k := rg.r.hosts[key]; {
 	case k == nil: // unknown
 		return true, nil
 	case k.home == nil:
@@ -334,8 +341,8 @@ func (r *Registry) elsewhere(key string) (bool, error) {
 
 // raiseFence lifts the fence in a host's home store above a lease that another region
 // granted.
-func (r *Registry) raiseFence(ctx context.Context, key string, other surplus) error {
-	return r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) error {
+	return rg.r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
 			return nil
 		}
@@ -352,17 +359,17 @@ func (r *Registry) raiseFence(ctx context.Context, key string, other surplus) er
 	})
 }
 
-// regionsPending returns why another region may still have a host that is unknown here.
-func (r *Registry) regionsPending() error {
-	if r.cfg.Region == "" {
+// pending returns why another region may still have a host that is unknown here.
+func (rg *regions) pending() error {
+	if rg.r.cfg.Region == "" {
 		return nil
 	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if time.Since(r.started) < regionBeats*r.beatEvery {
+	rg.r.mu.RLock()
+	defer rg.r.mu.RUnlock()
+	if time.Since(rg.r.started) < regionBeats*rg.r.beatEvery {
 		return fmt.Errorf("%w: no other region was heard yet", ErrStoreAway)
 	}
-	for _, v := range r.regions {
+	for _, v := range rg.others {
 		if !v.isSynced && v.silent.IsZero() {
 			return fmt.Errorf("%w: the store of region %s is being read", ErrStoreAway, v.name)
 		}

@@ -124,6 +124,7 @@ type Registry struct {
 	accounts    *tenantAccounts
 	upkeep      *upkeep
 	prober      *prober
+	regions     *regions
 	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
@@ -132,12 +133,10 @@ type Registry struct {
 	dirty       map[string]bool           // hosts with changes for the store
 	changed     map[string]bool           // hosts with possible changes for subscribers
 	subscribers []*subscriber
-	view                           // of this region, or of all hosts if there is only one region
-	regions     map[string]*view   // other regions, by name
-	surplus     map[string]surplus // by host key
-	dropped     uint64             // requests dropped unread, beyond their host's rate
-	refused     uint64             // requests answered with "busy"
-	writes      uint64             // writes of hosts into the store
+	view               // of this region, or of all hosts if there is only one region
+	dropped     uint64 // requests dropped unread, beyond their host's rate
+	refused     uint64 // requests answered with "busy"
+	writes      uint64 // writes of hosts into the store
 }
 
 // A relayClock holds the times of a relay's periodic work.
@@ -182,7 +181,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
-		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
+		view: view{name: cfg.Region, storeErr: errNotReached},
 	}
 	r.wire()
 	r.leases = newLeaseServer(r)
@@ -197,6 +196,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 func (r *Registry) wire() {
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
+	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
 	r.revoker = &revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
@@ -209,7 +209,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.clock.tidied = time.Now()
 	r.cfg.Tenants.OnDemand(r.accounts.demand())
 	var err error
-	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
+	if r.store, err = r.regions.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
 	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.write) })
@@ -223,7 +223,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.upkeep.run(life) })
 	r.running.Go(func() { r.store.copies(r.relays.leads, r.prober.servers()).Keep(life) })
-	if err := r.followRegions(); err != nil {
+	if err := r.regions.follow(); err != nil {
 		return err
 	}
 	if err := r.awaitStore(ctx); err != nil {
@@ -279,7 +279,7 @@ func (r *Registry) load() error {
 	defer r.mu.Unlock()
 	r.storeID = kept.Store
 	for _, s := range kept.Hosts {
-		k := &knownHost{hostState: hostState{Key: s.Key}, home: r.keptRegionLocked(kept.Regions[s.Key])}
+		k := &knownHost{hostState: hostState{Key: s.Key}, home: r.regions.savedLocked(kept.Regions[s.Key])}
 		r.addLocked(k)
 		s.Users = s.Users.current(time.Now())
 		r.putLocked(k, s, 0)
@@ -353,7 +353,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	if alive {
 		h.URL = r.urlLocked(k)
 	}
-	r.describeRegionLocked(k, &h)
+	r.regions.describeLocked(k, &h)
 	return h
 }
 
@@ -407,7 +407,7 @@ func (r *Registry) Enrol(tenant, host string) error {
 	if known {
 		return nil
 	}
-	if err := r.regionsPending(); err != nil {
+	if err := r.regions.pending(); err != nil {
 		return fmt.Errorf("enrol %s/%s: %w", tenant, host, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
@@ -441,7 +441,7 @@ func (r *Registry) Degraded() string {
 	case len(r.upkeep.status.away) > 0:
 		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.upkeep.status.current, r.upkeep.status.copies, r.upkeep.status.away)
 	}
-	return cmp.Or(r.relays.otherKeysLocked(), r.silentRegionsLocked())
+	return cmp.Or(r.relays.otherKeysLocked(), r.regions.describeSilentLocked())
 }
 
 // run performs periodic work and notifies subscribers, until ctx ends.
@@ -478,7 +478,7 @@ func (r *Registry) turn(now time.Time) {
 		r.sweep(now)
 	}
 	r.prober.probeLost(now)
-	r.missRegions(now)
+	r.regions.findSilent(now)
 	others := c.others
 	if r.cfg.Tenants.External() {
 		others = r.relays.present()

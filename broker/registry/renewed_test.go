@@ -93,7 +93,7 @@ func TestCatchesUpWithHome(t *testing.T) {
 // storeOfRegion makes the store of another region at the server of r.
 func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	t.Helper()
-	s, err := r.storeOf(region)
+	s, err := r.regions.storeOf(region)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestRegionTellsItsNumber(t *testing.T) {
 			if _, err := there.write(t.Context(), hostKeys+key, test.there, 0); err != nil {
 				t.Fatal(err)
 			}
-			r.receiveRegion([]byte("east"))
+			r.regions.receive([]byte("east"))
 			natssite.Eventually(t, "this region's store has forgotten the host", func() bool {
 				rev, err := here.read(t.Context(), hostKeys+key, &struct{}{})
 				return rev == 0 && err == nil
@@ -182,12 +182,12 @@ func TestGivesUpWhatItMay(t *testing.T) {
 		{"not heard", func() { far.storeErr, far.silent = nil, time.Now() }, true},
 	} {
 		r.mu.Lock()
-		r.surplus[key] = surplus{rev: rev, last: &lease{Fence: 2}}
+		r.regions.surplus[key] = surplus{rev: rev, last: &lease{Fence: 2}}
 		test.now()
 		r.mu.Unlock()
-		err := r.removeSurplus(t.Context())
+		err := r.regions.removeSurplus(t.Context())
 		r.mu.Lock()
-		_, kept := r.surplus[key]
+		_, kept := r.regions.surplus[key]
 		r.mu.Unlock()
 		if kept != test.kept || (err != nil) != test.kept {
 			t.Errorf("%s: to be given up later: %v, %v; want %v", test.name, kept, err, test.kept)

@@ -106,7 +106,7 @@ func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	defer rv.r.mu.RUnlock()
 	for _, rev := range news {
 		for key := range rv.r.accounts.tokens[rev.Key()] {
-			if home := rv.r.homeOf(rv.r.hosts[key]); !slices.Contains(homes, home) {
+			if home := rv.r.regions.homeOf(rv.r.hosts[key]); !slices.Contains(homes, home) {
 				homes = append(homes, home)
 			}
 		}

@@ -119,7 +119,7 @@ func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch u
 	rs.r.mu.Lock()
 	p := rs.getLocked(instance)
 	was := p.silent(rs.patience)
-	p.home = rs.r.foreign(v)
+	p.home = rs.r.regions.foreign(v)
 	news := rev > p.rev // otherwise a new watch has repeated it
 	p.rev, p.epoch = rev, epoch
 	if news && s.Bye {
@@ -150,7 +150,7 @@ func (rs *relaySessions) beat(now time.Time) {
 	}
 	rs.beaten = now
 	previous := rs.previousLocked(now)
-	heard := rs.r.heardRegionsLocked()
+	heard := rs.r.regions.heardLocked()
 	for instance, p := range rs.peers {
 		if instance == rs.r.cfg.Instance {
 			continue

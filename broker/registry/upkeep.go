@@ -102,7 +102,7 @@ func (u *upkeep) run(ctx context.Context) {
 			if u.writeSession(ctx, false) {
 				written = time.Now()
 			}
-			u.r.announceRegion()
+			u.r.regions.announce()
 			if now := time.Now(); now.Sub(tended) > tendEvery {
 				tended = now
 				u.maintain(ctx)
