@@ -136,7 +136,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed whose host is held here")
 	}
-	r.sweep(later()) // the lease runs out
+	r.keeping.sweep(later()) // the lease runs out
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed in which somebody is connected")
@@ -160,7 +160,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	nc = eve.login(t)
 	eve.holds(t, nc, 1)
 	nc.Close()
-	r.sweep(later())
+	r.keeping.sweep(later())
 	until(t, "both accounts are closed", func() bool { r.accounts.tidy(later()); return len(r.cfg.Tenants.Names()) == 0 })
 	if err := r.Revocations().Add(auth.Revocation{Token: "t-eve", At: time.Now().Add(time.Second)}); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"container/heap"
 	"context"
 	"encoding/json"
 	"errors"
@@ -251,9 +250,9 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	switch {
 	case overtaken:
 		if s.Lease != nil && s.Lease.Instance != k.own.Instance {
-			r.cutLocked(k.Key, k.own.Instance)
+			r.keeping.cutLocked(k.Key, k.own.Instance)
 		}
-		r.dropLocked(k)
+		r.keeping.dropLocked(k)
 	case k.own != nil && (k.Lease == nil || !k.own.sameForRelays(k.Lease)):
 		k.dirty = true
 	}
@@ -261,7 +260,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		r.dirty[k.Key] = true
 		wakeUp(r.write)
 	}
-	r.adoptLocked(k)
+	r.keeping.adoptLocked(k)
 	if users {
 		r.accounts.tokensLocked(k)
 	}
@@ -282,16 +281,6 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	}
 }
 
-// dropLocked stops keeping a lease.
-func (r *Registry) dropLocked(k *knownHost) {
-	k.own, k.dirty = nil, false
-	if k.kept != nil {
-		heap.Remove(&r.kept, k.kept.place)
-		k.kept = nil
-	}
-	delete(r.dirty, k.Key)
-}
-
 // forgetLocked removes a host that the store no longer has.
 func (r *Registry) forgetLocked(k *knownHost) {
 	if r.hosts[k.Key] != k {
@@ -299,9 +288,9 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	}
 	r.keptByLocked(k.Lease, k.Key, false)
 	if k.kept != nil {
-		r.cutLocked(k.Key, k.own.Instance)
+		r.keeping.cutLocked(k.Key, k.own.Instance)
 	}
-	r.dropLocked(k)
+	r.keeping.dropLocked(k)
 	k.Users = nil
 	r.accounts.tokensLocked(k)
 	delete(r.hosts, k.Key)

@@ -83,12 +83,12 @@ func (r *Registry) Stats() Stats {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s := Stats{
-		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.accounts.tenants), Relays: 1,
+		Hosts: len(r.hosts), Kept: len(r.keeping.kept), Tenants: len(r.accounts.tenants), Relays: 1,
 		Writes: r.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.dirty), Store: r.storeErr == nil,
 		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
-	for key := range r.lines {
-		if k := r.hosts[key]; k != nil && k.kept != nil && r.hasLineLocked(key, k.own.Instance) {
+	for key := range r.keeping.lines {
+		if k := r.hosts[key]; k != nil && k.kept != nil && r.keeping.connectedLocked(key, k.own.Instance) {
 			s.Heard++
 		}
 	}

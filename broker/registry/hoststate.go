@@ -30,13 +30,13 @@ type knownHost struct {
 	// This relay's own knowledge. Own replaces Lease until the store has it, and while
 	// this relay keeps the lease.
 	own       *lease
-	kept      *keptLease // in Registry.kept; nil: this relay does not keep the lease
+	kept      *keptLease // in leaseKeeper.kept; nil: this relay does not keep the lease
 	renewed   time.Time  // last renewal of the kept lease, or sign of life of its holder
 	renewals  uint64     // of that lease
 	dirty     bool       // own has to be written
 	unwritten natsUsers  // those of Users that the store lacks
 
-	indexed []auth.RevocationKey // the keys under which Registry.tokens lists the host
+	indexed []auth.RevocationKey // the keys under which tenantAccounts.tokens lists the host
 
 	last Host // as last reported to subscribers, without times that only progress
 }
@@ -149,4 +149,12 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		}
 	}
 	return h
+}
+
+// sameForRelays reports whether two leases are equal for other relays, which may know
+// an older number of clients and older silence.
+func (l *lease) sameForRelays(o *lease) bool {
+	a, b := l.Presence, o.Presence
+	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0
+	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.number() == o.number() && l.Silent.Equal(o.Silent)
 }

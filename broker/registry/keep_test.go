@@ -42,7 +42,7 @@ func leased(instance, keeper string, seq, number uint64) hostState {
 }
 
 func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
-	return r.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
+	return r.keeping.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
 }
 
 // A lease of which the store says that this relay keeps it runs out here if it is not
@@ -56,7 +56,7 @@ func TestKeepsWhatTheStoreSays(t *testing.T) {
 			t.Fatalf("the host is %+v", h)
 		}
 		time.Sleep(DefaultLeaseTTL + time.Second)
-		r.sweep(time.Now())
+		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.dirty["t.h"] {
 			t.Errorf("the host is %+v, to be written %v", h, r.dirty)
 		}
@@ -69,11 +69,11 @@ func TestLateRequest(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
-	if !done || answer.Result != leaseHeld || len(r.kept) > 0 {
-		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.kept))
+	if !done || answer.Result != leaseHeld || len(r.keeping.kept) > 0 {
+		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.keeping.kept))
 	}
-	if _, done := r.asks("agent", 10); !done || len(r.kept) != 1 || !r.dirty["t.h"] {
-		t.Errorf("a later one is answered: %v; %d leases are kept", done, len(r.kept))
+	if _, done := r.asks("agent", 10); !done || len(r.keeping.kept) != 1 || !r.dirty["t.h"] {
+		t.Errorf("a later one is answered: %v; %d leases are kept", done, len(r.keeping.kept))
 	}
 }
 
@@ -209,7 +209,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	server := newTestServer(t)
 	one, two := startTest(t, server, Config{Instance: "one"}), startTest(t, server, Config{Instance: "two"})
 	req := leaseRequest{Op: opHold, Instance: "agent", Seq: 7, Presence: Presence{State: Online}}
-	if answer := one.hold(t.Context(), "t.h", req, "one"); answer.Result != leaseHeld {
+	if answer := one.keeping.hold(t.Context(), "t.h", req, "one"); answer.Result != leaseHeld {
 		t.Fatalf("hold: %+v", answer)
 	}
 	eventually := func(what string, holds func() bool) {
@@ -223,7 +223,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	eventually("two knows the host", func() bool { _, ok := two.Lookup("t", "h"); return ok })
 	before, _ := two.known("t.h")
 	fence := before.lease().number()
-	if answer, done := two.renew("t.h", req, "two"); !done || answer.Result != leaseHeld {
+	if answer, done := two.keeping.renew("t.h", req, "two"); !done || answer.Result != leaseHeld {
 		t.Fatalf("the same request at another relay: %+v, %v", answer, done)
 	}
 	eventually("one knows that two keeps the lease", func() bool {
@@ -234,14 +234,14 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	if answer := one.leases.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
 		t.Errorf("a rival at the other relay: %+v", answer)
 	}
-	if answer := one.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: 2, TakeOver: true, Presence: rival.Presence}, "one"); answer.Result != leaseHeld {
+	if answer := one.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: 2, TakeOver: true, Presence: rival.Presence}, "one"); answer.Result != leaseHeld {
 		t.Fatalf("take over: %+v", answer)
 	}
 	eventually("two has dropped the lease", func() bool {
 		k, _ := two.known("t.h")
 		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
 	})
-	if answer := two.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
+	if answer := two.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
 		t.Errorf("the one that was taken over: %+v", answer)
 	}
 }

@@ -170,7 +170,7 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		c.reply(msg, key, leaseAnswer{Result: leaseRefused, Error: err.Error()})
 		return
 	}
-	if answer, done := s.registry.renew(key, req, s.registry.cfg.Instance); done {
+	if answer, done := s.registry.keeping.renew(key, req, s.registry.cfg.Instance); done {
 		c.reply(msg, key, s.complete(key, answer, req))
 		return
 	}
@@ -248,7 +248,7 @@ func readLease(body []byte) (req leaseRequest, err error) {
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.relays.goneRelays()
 	if answer.Result == leaseHeld {
-		answer.Relay, answer.Every = s.registry.cfg.Instance, s.registry.renewEvery(key, req.Instance)
+		answer.Relay, answer.Every = s.registry.cfg.Instance, s.registry.keeping.renewEvery(key, req.Instance)
 	}
 	p := req.Presence
 	if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", s.registry.cfg.Version); err != nil && req.Op == opHold {
@@ -260,30 +260,14 @@ func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest)
 // decide executes a request. If another instance holds the host, the relay that keeps
 // the lease decides, because it knows about renewals.
 func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
-	if keeper := s.registry.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
+	if keeper := s.registry.keeping.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
 		answer, err := s.forward(ctx, keeper, key, req)
 		if err == nil {
 			return answer
 		}
 		s.log.Info("lease keeper does not answer", "host", key, "relay", keeper, "error", err)
 	}
-	return s.registry.hold(ctx, key, req, s.registry.cfg.Instance)
-}
-
-// keeper returns the other relay that keeps another instance's lease, or "".
-func (r *Registry) keeper(key, instance string) string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	k := r.hosts[key]
-	if k == nil || k.kept != nil || !r.aliveLocked(k) {
-		return ""
-	}
-	l := k.lease()
-	p := r.relays.peers[l.Keeper]
-	if l.Instance == instance || l.Keeper == r.cfg.Instance || p == nil || p.rev == 0 || p.Bye {
-		return ""
-	}
-	return l.Keeper
+	return s.registry.keeping.hold(ctx, key, req, s.registry.cfg.Instance)
 }
 
 // forward lets another relay decide, and keeps the lease if it is granted.
@@ -308,7 +292,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	if err := s.registry.refresh(ctx, key); err != nil {
 		return answer, err
 	}
-	if again, done := s.registry.renew(key, req, s.registry.cfg.Instance); done {
+	if again, done := s.registry.keeping.renew(key, req, s.registry.cfg.Instance); done {
 		return again, nil
 	}
 	return answer, nil
@@ -327,7 +311,7 @@ func (c *leaseConn) serveRelay(msg *nats.Msg) {
 		return
 	}
 	c.inBackground(func(ctx context.Context) {
-		c.reply(msg, f.Key, s.registry.hold(ctx, f.Key, f.Request, f.From))
+		c.reply(msg, f.Key, s.registry.keeping.hold(ctx, f.Key, f.Request, f.From))
 	}, func() {
 		c.reply(msg, f.Key, s.busy())
 	})

@@ -125,13 +125,12 @@ type Registry struct {
 	upkeep      *upkeep
 	prober      *prober
 	regions     *regions
+	keeping     *leaseKeeper
 	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
-	kept        keptLeases                // leases that this relay keeps
-	lines       map[string]map[*Line]bool // connections of host-agents, by host key
-	dirty       map[string]bool           // hosts with changes for the store
-	changed     map[string]bool           // hosts with possible changes for subscribers
+	dirty       map[string]bool // hosts with changes for the store
+	changed     map[string]bool // hosts with possible changes for subscribers
 	subscribers []*subscriber
 	view               // of this region, or of all hosts if there is only one region
 	dropped     uint64 // requests dropped unread, beyond their host's rate
@@ -180,7 +179,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
 		ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{},
-		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
+		dirty: map[string]bool{}, changed: map[string]bool{},
 		view: view{name: cfg.Region, storeErr: errNotReached},
 	}
 	r.wire()
@@ -197,6 +196,7 @@ func (r *Registry) wire() {
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
+	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
 	r.revoker = &revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
@@ -345,7 +345,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	alive := r.aliveLocked(k)
 	switch l := k.lease(); {
 	case k.kept != nil:
-		seen = r.lineHeardLocked(k)
+		seen = r.keeping.lastHeardLocked(k)
 	case l.runs():
 		seen = r.relays.heardLocked(l.Keeper)
 	}
@@ -475,7 +475,7 @@ func (r *Registry) turn(now time.Time) {
 		c.listening = now
 	}
 	if now.Sub(c.listening) > r.cfg.LeaseTTL/2 {
-		r.sweep(now)
+		r.keeping.sweep(now)
 	}
 	r.prober.probeLost(now)
 	r.regions.findSilent(now)
@@ -533,7 +533,7 @@ func (r *Registry) snapshot() keptState {
 		k := r.hosts[key]
 		s := k.hostState
 		if k.kept != nil {
-			s.LastSeen = later(s.LastSeen, r.lineHeardLocked(k).UTC().Round(0))
+			s.LastSeen = later(s.LastSeen, r.keeping.lastHeardLocked(k).UTC().Round(0))
 		}
 		kept.Hosts = append(kept.Hosts, s)
 		if k.home != nil {

@@ -177,7 +177,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	}
 	for key, holder := range holders {
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-		rv.r.hold(ctx, key, leaseRequest{Op: opRelease, Instance: holder, Seq: crashSeq, Reason: reasonRevoked}, rv.r.cfg.Instance)
+		rv.r.keeping.hold(ctx, key, leaseRequest{Op: opRelease, Instance: holder, Seq: crashSeq, Reason: reasonRevoked}, rv.r.cfg.Instance)
 		cancel()
 	}
 }

@@ -13,7 +13,6 @@ func newSessions(former ...string) *Registry {
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
 		beatEvery: beatEvery,
 		wake:      make(chan struct{}, 1), hosts: map[string]*knownHost{}, changed: map[string]bool{},
-		lines: map[string]map[*Line]bool{},
 	}
 	r.wire()
 	r.addLocked(&knownHost{hostState: hostState{Key: "t.h"}})

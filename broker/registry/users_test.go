@@ -90,7 +90,7 @@ func TestUnusedTenants(t *testing.T) {
 	if err := r.Enrol("shown", "h"); err != nil {
 		t.Fatal(err)
 	}
-	if answer := r.hold(t.Context(), "held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}}, r.cfg.Instance); answer.Result != leaseHeld {
+	if answer := r.keeping.hold(t.Context(), "held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}}, r.cfg.Instance); answer.Result != leaseHeld {
 		t.Fatalf("hold: %+v", answer)
 	}
 	tell := func(s hostState) {
@@ -114,6 +114,6 @@ func TestUnusedTenants(t *testing.T) {
 	want(0, "held", "long", "short", "shown")
 	want(time.Minute, "held", "long", "short", "shown")
 	want(3*time.Minute, "held")
-	r.sweep(now.Add(time.Minute)) // the lease was not renewed
+	r.keeping.sweep(now.Add(time.Minute)) // the lease was not renewed
 	want(17 * time.Minute)
 }

@@ -29,12 +29,12 @@ func TestLineKeepsLease(t *testing.T) {
 			if rounds++; rounds < 100 && rounds%4 == 0 {
 				last = time.Now()
 			}
-			r.sweep(time.Now())
+			r.keeping.sweep(time.Now())
 			if h, _ := r.Lookup("t", "h"); h.State != Online || !h.LastSeen.Equal(last) {
 				t.Fatalf("%v after it was heard: %+v", time.Since(last), h)
 			}
 		}
-		r.sweep(time.Now())
+		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline || !h.LastSeen.Equal(last) {
 			t.Errorf("%v after it was heard last: %+v", time.Since(last), h)
 		}
@@ -55,12 +55,12 @@ func TestLineOfAnother(t *testing.T) {
 		time.Sleep(DefaultLeaseTTL)
 		ended()
 		time.Sleep(DefaultLeaseTTL)
-		r.sweep(time.Now())
+		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Online {
 			t.Fatalf("at the end of a lease since its connection ended: %+v", h)
 		}
 		time.Sleep(time.Second)
-		r.sweep(time.Now())
+		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline {
 			t.Errorf("after that: %+v", h)
 		}
@@ -76,7 +76,7 @@ func TestRivalSeesLine(t *testing.T) {
 		heard := time.Now()
 		r.attends("agent", func() time.Time { return heard })
 		ask := func(seq uint64) uint64 {
-			answer := r.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: seq, Presence: online}, "me")
+			answer := r.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: seq, Presence: online}, "me")
 			if answer.Result != leaseTaken || answer.Holder != "agent" {
 				t.Fatalf("answer %+v", answer)
 			}
@@ -120,7 +120,7 @@ func TestHowOftenToAsk(t *testing.T) {
 		if keeper != "" {
 			r.applyHost(&r.view, leased("agent", keeper, 1, uint64(i)), uint64(5+i), 1, false)
 		}
-		if got := r.renewEvery("t.h", "agent"); got != 0 {
+		if got := r.keeping.renewEvery("t.h", "agent"); got != 0 {
 			t.Errorf("asks every %d ms, kept by %q; want as often as it does by itself", got, keeper)
 		}
 	}
@@ -136,13 +136,13 @@ func TestHowOftenToAsk(t *testing.T) {
 		{"agent", nil, defaultRenew},
 		{"another", func() bool { return true }, defaultRenew},
 	} {
-		h.cfg.Quiet, h.every = test.quiet, time.Duration(r.renewEvery("t.h", test.instance))*time.Millisecond
+		h.cfg.Quiet, h.every = test.quiet, time.Duration(r.keeping.renewEvery("t.h", test.instance))*time.Millisecond
 		if got := h.renewal(); got > test.want || got < test.want*9/10 {
 			t.Errorf("%+v: asks again after %v", test, got)
 		}
 	}
-	if ended(); r.renewEvery("t.h", "agent") != 0 || len(r.lines) > 0 {
-		t.Errorf("lines %v after their end", r.lines)
+	if ended(); r.keeping.renewEvery("t.h", "agent") != 0 || len(r.keeping.lines) > 0 {
+		t.Errorf("lines %v after their end", r.keeping.lines)
 	}
 }
 
@@ -166,12 +166,12 @@ func TestLeasesRunOut(t *testing.T) {
 				i := rapid.IntRange(0, hosts-1).Draw(rt, "host")
 				key := fmt.Sprint("t.h", i)
 				if heard[key] != nil && rapid.Bool().Draw(rt, "asks") {
-					r.renew(key, leaseRequest{Op: opHold, Instance: fmt.Sprint("agent-", i), Seq: uint64(2 + step), Presence: online}, "me")
+					r.keeping.renew(key, leaseRequest{Op: opHold, Instance: fmt.Sprint("agent-", i), Seq: uint64(2 + step), Presence: online}, "me")
 				}
 				if heard[key] != nil {
 					*heard[key] = time.Now()
 				}
-				r.sweep(time.Now())
+				r.keeping.sweep(time.Now())
 				for key, at := range heard {
 					h, _ := r.Lookup("t", key[2:])
 					if late := time.Since(*at) > DefaultLeaseTTL; late != (h.State == Offline) {
@@ -180,8 +180,8 @@ func TestLeasesRunOut(t *testing.T) {
 						delete(heard, key)
 					}
 				}
-				if len(r.kept) != len(heard) {
-					rt.Fatalf("%d leases are kept, and %d run", len(r.kept), len(heard))
+				if len(r.keeping.kept) != len(heard) {
+					rt.Fatalf("%d leases are kept, and %d run", len(r.keeping.kept), len(heard))
 				}
 			}
 		})

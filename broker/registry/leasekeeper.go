@@ -1,0 +1,326 @@
+package registry
+
+import (
+	"container/heap"
+	"context"
+	"time"
+)
+
+// A host-agent whose connection ends at this relay renews its lease rarely: everything
+// that it sends, at least a ping, proves that it is alive. The relay checks that
+// connection only when the lease would expire, and grants the long interval in its
+// answer ([leaseAnswer.Every]). An idle host thus costs only its pings.
+
+// renewLined is the renewal interval of a host-agent whose connection ends at this
+// relay.
+const renewLined = time.Minute
+
+// A Line is a host-agent's connection that ends at this relay.
+type Line struct {
+	Tenant, Host string
+	Instance     string           // of the host-agent, as it claims
+	Heard        func() time.Time // when a message last arrived; must not block
+	Cut          func()           // closes it; must not block
+}
+
+// A leaseKeeper keeps leases for host-agents and knows their connections. Registry.mu
+// guards its fields.
+type leaseKeeper struct {
+	r     *Registry
+	kept  keptLeases                // leases that this relay keeps
+	lines map[string]map[*Line]bool // connections of host-agents, by host key
+}
+
+// Attend adds a connection until ended is called. An instance may have several,
+// because the end of an abandoned connection is noticed late.
+func (r *Registry) Attend(l *Line) (ended func()) {
+	key := hostKey(l.Tenant, l.Host)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeping.lines[key] == nil {
+		r.keeping.lines[key] = map[*Line]bool{}
+	}
+	r.keeping.lines[key][l] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.keeping.checkLocked(r.hosts[key]) // its last sign of life
+		delete(r.keeping.lines[key], l)
+		if len(r.keeping.lines[key]) == 0 {
+			delete(r.keeping.lines, key)
+		}
+	}
+}
+
+// lastHeardLocked returns when the holder of a kept lease was last heard, by a renewal
+// or on its connection.
+func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
+	heard := k.renewed
+	for l := range lk.lines[k.Key] {
+		if l.Instance == k.own.Instance {
+			heard = later(heard, l.Heard())
+		}
+	}
+	return heard
+}
+
+// checkLocked updates the renewal time of a lease that this relay keeps. K may be
+// nil.
+func (lk *leaseKeeper) checkLocked(k *knownHost) {
+	if k == nil || k.kept == nil {
+		return
+	}
+	if heard := lk.lastHeardLocked(k); heard.After(k.renewed) {
+		lk.keepLocked(k, heard)
+	}
+}
+
+// check calls heardHereLocked for a host key.
+func (lk *leaseKeeper) check(key string) {
+	lk.r.mu.Lock()
+	defer lk.r.mu.Unlock()
+	lk.checkLocked(lk.r.hosts[key])
+}
+
+// renewEvery returns the renewal interval for an instance in milliseconds. It returns
+// 0, for the instance's own interval, unless this relay keeps its lease and has its
+// connection.
+func (lk *leaseKeeper) renewEvery(key, instance string) int64 {
+	lk.r.mu.RLock()
+	defer lk.r.mu.RUnlock()
+	if k := lk.r.hosts[key]; k == nil || k.kept == nil || k.own.Instance != instance || !lk.connectedLocked(key, instance) {
+		return 0
+	}
+	return renewLined.Milliseconds()
+}
+
+// connectedLocked reports whether an instance has a connection here.
+func (lk *leaseKeeper) connectedLocked(key, instance string) bool {
+	for l := range lk.lines[key] {
+		if l.Instance == instance {
+			return true
+		}
+	}
+	return false
+}
+
+// cutLocked closes the connections of an instance that has lost its host, so that it
+// asks why.
+func (lk *leaseKeeper) cutLocked(key, instance string) {
+	for l := range lk.lines[key] {
+		if l.Instance == instance {
+			l.Cut()
+		}
+	}
+}
+
+// A keptLease is a lease that this relay keeps.
+type keptLease struct {
+	host  *knownHost
+	place int // in keptLeases
+}
+
+// keptLeases is a heap ordered by renewal time: the first lease expires first.
+type keptLeases []*keptLease
+
+// Len implements [heap.Interface].
+func (h keptLeases) Len() int { return len(h) }
+
+// Less implements [heap.Interface].
+func (h keptLeases) Less(i, j int) bool { return h[i].host.renewed.Before(h[j].host.renewed) }
+
+// Swap implements [heap.Interface].
+func (h keptLeases) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements [heap.Interface].
+func (h *keptLeases) Push(x any) {
+	kept := x.(*keptLease)
+	kept.place = len(*h)
+	*h = append(*h, kept)
+}
+
+// Pop implements [heap.Interface].
+func (h *keptLeases) Pop() any {
+	last := len(*h) - 1
+	kept := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return kept
+}
+
+// keepLocked records that the holder of a lease was heard, and keeps that lease.
+func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
+	k.renewed = at
+	k.renewals++
+	if k.kept == nil {
+		k.kept = &keptLease{host: k}
+		heap.Push(&lk.kept, k.kept)
+		return
+	}
+	heap.Fix(&lk.kept, k.kept.place)
+}
+
+// sweep ends the kept leases whose holders have been silent for too long.
+func (lk *leaseKeeper) sweep(now time.Time) {
+	lk.r.mu.Lock()
+	defer lk.r.mu.Unlock()
+	for len(lk.kept) > 0 && now.Sub(lk.kept[0].host.renewed) > lk.r.cfg.LeaseTTL {
+		k := lk.kept[0].host
+		if lk.checkLocked(k); now.Sub(k.renewed) <= lk.r.cfg.LeaseTTL {
+			continue
+		}
+		seen := k.renewed.UTC().Round(0)
+		l := *k.own
+		l.Lost, l.Keeper = true, lk.r.cfg.Instance
+		lk.cutLocked(k.Key, l.Instance)
+		lk.dropLocked(k)
+		k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
+		lk.r.dirty[k.Key] = true
+		lk.r.changedLocked(k.Key)
+		wakeUp(lk.r.write)
+	}
+}
+
+// hold executes the request of a host-agent that is connected to the relay keeper.
+func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
+	if answer, done := lk.renew(key, req, keeper); done {
+		return answer
+	}
+	lk.check(key) // the revision in the answer shows a rival whether the holder is alive
+	var answer leaseAnswer
+	var next *lease
+	now := time.Now().UTC()
+	err := lk.r.update(ctx, key, func(k *knownHost, alive bool) *hostState {
+		current := k.lease()
+		if current.held() && !alive {
+			current = nil
+		}
+		next, answer = decide(current, k.downSince(), k.renewals, req, now)
+		answer.Fence = k.lease().number()
+		if next == nil {
+			return nil
+		}
+		next.Keeper = keeper
+		s := k.hostState
+		s.Lease, s.LastSeen, s.Enrolled = next, now, earlier(k.Enrolled, now)
+		next.Fence = k.lease().number()
+		if current == nil || current.Released || current.Instance != next.Instance {
+			next.Fence++
+		}
+		answer.Fence = next.Fence
+		return &s
+	})
+	switch {
+	case err != nil && req.Op == opRelease && lk.releaseHere(key, req):
+		return leaseAnswer{Result: leaseReleased}
+	case err != nil:
+		return leaseAnswer{Result: leaseRetry, Error: err.Error()}
+	}
+	if next.held() && keeper == lk.r.cfg.Instance {
+		lk.r.accounts.open(tenantOfKey(key))
+	}
+	return answer
+}
+
+// renew answers the current holder of a host from memory, so it works while the store
+// is away. Done reports that it has answered.
+func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answer leaseAnswer, done bool) {
+	if req.Op != opHold || keeper != lk.r.cfg.Instance {
+		return answer, false
+	}
+	lk.r.mu.Lock()
+	defer lk.r.mu.Unlock()
+	k := lk.r.hosts[key]
+	if k == nil || !lk.r.aliveLocked(k) || k.lease().Instance != req.Instance {
+		return answer, false
+	}
+	was, now := k.lease(), time.Now()
+	next, answer := decide(was, k.downSince(), k.renewals, req, now.UTC())
+	if next == nil && req.Seq < was.Seq { // a later request came first, perhaps at another relay, which then keeps the lease
+		answer.Fence = was.number()
+		return answer, true
+	}
+	if next == nil { // a repeated request
+		same := *was
+		next = &same
+	}
+	next.Keeper, next.Fence = keeper, was.number()
+	answer.Fence = next.Fence
+	k.own = next
+	if !next.sameForRelays(was) {
+		k.dirty = true
+	}
+	if k.dirty || next.Presence.Clients != was.Presence.Clients {
+		lk.r.changedLocked(key)
+	}
+	lk.keepLocked(k, now)
+	if k.dirty || k.Lease.Presence.Clients != k.lease().Presence.Clients {
+		lk.r.dirty[key] = true
+	}
+	if k.dirty {
+		wakeUp(lk.r.write)
+	}
+	return answer, true
+}
+
+// adoptLocked starts to keep a lease that the store assigns to this relay: this relay
+// or another one has granted it. It makes no difference whether the host-agent got the
+// answer, because only this relay ends the lease.
+func (lk *leaseKeeper) adoptLocked(k *knownHost) {
+	l := k.Lease
+	if k.own != nil || !l.runs() || l.Keeper != lk.r.cfg.Instance {
+		return
+	}
+	own := *l
+	k.own = &own
+	lk.keepLocked(k, time.Now())
+}
+
+// releaseHere records, while the store is away, that an instance releases its host.
+func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
+	lk.r.mu.Lock()
+	defer lk.r.mu.Unlock()
+	k := lk.r.hosts[key]
+	if k == nil || !k.lease().held() || k.lease().Instance != req.Instance {
+		return false
+	}
+	next, _ := decide(k.lease(), k.downSince(), k.renewals, req, time.Now().UTC())
+	if next == nil {
+		return false
+	}
+	next.Keeper, next.Fence = lk.r.cfg.Instance, k.lease().number()
+	lk.dropLocked(k)
+	k.own, k.dirty = next, true
+	lk.r.dirty[key] = true
+	lk.r.changedLocked(key)
+	return true
+}
+
+// dropLocked stops keeping a lease.
+func (lk *leaseKeeper) dropLocked(k *knownHost) {
+	k.own, k.dirty = nil, false
+	if k.kept != nil {
+		heap.Remove(&lk.kept, k.kept.place)
+		k.kept = nil
+	}
+	delete(lk.r.dirty, k.Key)
+}
+
+// keeper returns the other relay that keeps another instance's lease, or "".
+func (lk *leaseKeeper) keeper(key, instance string) string {
+	lk.r.mu.RLock()
+	defer lk.r.mu.RUnlock()
+	k := lk.r.hosts[key]
+	if k == nil || k.kept != nil || !lk.r.aliveLocked(k) {
+		return ""
+	}
+	l := k.lease()
+	p := lk.r.relays.peers[l.Keeper]
+	if l.Instance == instance || l.Keeper == lk.r.cfg.Instance || p == nil || p.rev == 0 || p.Bye {
+		return ""
+	}
+	return l.Keeper
+}
