@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Scheme is the scheme of the addresses that are read over a canvas's channel
-// (Canvas proposal, §10).
+// Scheme is the scheme of addresses that are read over a canvas's channel (Canvas
+// proposal, §10).
 const Scheme = "ahp-canvas-content"
 
 // maxAddress bounds an address, in bytes.
 const maxAddress = 8 << 10
 
-// An Address is that of a piece of a canvas's content:
+// An Address is the address of canvas content:
 // ahp-canvas-content:/<instanceId>/<path>?<query>.
 type Address struct {
 	Instance string // decoded
@@ -23,9 +23,9 @@ type Address struct {
 	Query    string // as written, without the question mark
 }
 
-// ParseAddress reads an address. It refuses what could lead out of the canvas:
-// after decoding once, no segment of the path is "..", or has a backslash or a
-// control character in it.
+// ParseAddress parses an address. It refuses addresses that could lead out of the
+// canvas: after decoding once, no segment of the path may be "..", or contain a
+// backslash or a control character.
 func ParseAddress(text string) (Address, error) {
 	rest, ok := strings.CutPrefix(text, Scheme+":/")
 	switch {
@@ -50,7 +50,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{instance, path, query}, checkPath(path)
 }
 
-// checkPath reports what is wrong with a percent-encoded path.
+// checkPath checks a percent-encoded path.
 func checkPath(path string) error {
 	decoded, err := url.PathUnescape(path)
 	switch {
@@ -66,7 +66,7 @@ func checkPath(path string) error {
 
 func control(r rune) bool { return r < ' ' || r == 0x7f }
 
-// String writes the address.
+// String formats the address.
 func (a Address) String() string {
 	s := Scheme + ":/" + url.PathEscape(a.Instance) + "/" + a.Path
 	if a.Query != "" {

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// An Allowed is a pattern of origins beyond literal loopback that canvases may
-// show because the host's owner says so: https://localhost:*,
-// http://192.168.1.7:3000, http://*.localhost:*. What a name means there, DNS says.
-// Or a folder, file:///home/ada/project/dist.
-type Allowed struct{ scheme, host, port string } // of a folder: its path, and where that leads
+// An Allowed is a pattern for origins beyond literal loopback that the host's owner
+// allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
+// http://*.localhost:*. DNS resolves its names. It can also be a folder,
+// file:///home/ada/project/dist.
+type Allowed struct{ scheme, host, port string } // for a folder: its path, and the path with links resolved
 
-// ParseAllowed reads one.
+// ParseAllowed parses a pattern.
 func ParseAllowed(text string) (Allowed, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if scheme == filesScheme {
@@ -53,7 +53,7 @@ func urlPort(u *url.URL) string {
 
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
-// takes reports whether the pattern takes an origin.
+// takes reports whether the pattern matches an origin.
 func (a Allowed) takes(o origin) bool {
 	host := strings.ToLower(o.host)
 	if under, any := strings.CutPrefix(a.host, "*"); any {
@@ -66,8 +66,8 @@ func (a Allowed) takes(o origin) bool {
 	return a.scheme == o.scheme && (a.port == "*" || a.port == o.port)
 }
 
-// ParsePin reads the SHA-256 of a certificate, as openssl x509 -fingerprint
-// -sha256 writes it, or in lower case without colons.
+// ParsePin parses a certificate's SHA-256, as openssl x509 -fingerprint -sha256 prints
+// it, or in lower case without colons.
 func ParsePin(text string) (pin [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(strings.ToLower(strings.ReplaceAll(text, ":", "")))
 	if err != nil || len(b) != len(pin) {
@@ -76,7 +76,7 @@ func ParsePin(text string) (pin [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(b), nil
 }
 
-// tls returns how certificates of origins are checked; nil: as usual.
+// tls returns how origins' certificates are checked; nil: as usual.
 func (cfg *Config) tls() *tls.Config {
 	switch {
 	case cfg.Insecure:
@@ -85,7 +85,7 @@ func (cfg *Config) tls() *tls.Config {
 		return nil
 	}
 	return &tls.Config{
-		InsecureSkipVerify: true, // instead:
+		InsecureSkipVerify: true, // VerifyConnection checks instead
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || !slices.Contains(cfg.Pins, sha256.Sum256(state.PeerCertificates[0].Raw)) {
 				return errors.New("the certificate is none of those that the host's owner has named")
@@ -95,8 +95,7 @@ func (cfg *Config) tls() *tls.Config {
 	}
 }
 
-// dial dials what a URL's host means here. Only names that the host's owner has
-// allowed are looked up.
+// dial dials a URL's host. Only allowed names are looked up.
 func (cfg *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -6,28 +6,28 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// What a canvas is, and whether it is still there for this client, the host says
-// in its state. Who is not subscribed to the canvas's session is not told when it
-// closes; and to who resumes with a replay the host says nothing of a canvas that
-// has not changed. So before a read is served, the host is asked again, if it has
-// said nothing of late: with the client's own subscribe, on its connection, which
-// changes nothing where the client is subscribed already.
+// The host's states show what a canvas is, and whether this client may still see it. A
+// client that is not subscribed to the canvas's session does not learn when the canvas
+// closes, and a replay after reconnect omits unchanged canvases. So before a read is
+// served, the host is asked again unless it has described the canvas recently: with
+// the client's own subscribe on its connection, which changes nothing for a subscribed
+// client.
 
 const (
-	// fresh is for how long what the host has said of a canvas holds.
+	// fresh is how long the host's description of a canvas is valid.
 	fresh = 2 * time.Second
 
-	// askTimeout is how long the host may take to say it.
+	// askTimeout bounds the host's answer.
 	askTimeout = 10 * time.Second
 
-	// maxAsked is of how many canvases the host is asked at once when a client
-	// comes again. Of others it is when they are read.
+	// maxAsked bounds the canvases that the host is asked about at once when a client
+	// reconnects. For other canvases it is asked when they are read.
 	maxAsked = 16
 )
 
-// Asks returns what the host is to be asked after an answer of its own. The answer is
-// shown to FromHost, like those that the client has asked for. Then, or if the host is not
-// asked, Settle is called.
+// Asks returns the requests for the host after one of its answers. The answers go to
+// FromHost, like answers to the client. Afterwards, or if a request is not sent, the
+// caller calls Settle.
 func (c *Conn) Asks() []view.Ask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,8 +40,8 @@ func (c *Conn) takeAsks() []view.Ask {
 	return asks
 }
 
-// Settle notes that the host has answered an [view.Ask], or will not. Those about other
-// channels than canvases are nothing to this package.
+// Settle records that the host has answered a [view.Ask], or will not. Requests about
+// channels other than canvases are ignored.
 func (c *Conn) Settle(a view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,8 +55,8 @@ func (c *Conn) settle(channel string) {
 	}
 }
 
-// End notes that the connection has ended: the client is not subscribed to anything
-// on it, and nobody waits for what the host was asked on it.
+// End records that the connection has ended: its subscriptions are gone, and pending
+// requests will not be answered.
 func (c *Conn) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +66,8 @@ func (c *Conn) End() {
 	clear(c.canvases)
 }
 
-// ask has the host asked about a canvas. It returns what is closed when it has
-// answered.
+// ask requests a canvas's state from the host. The returned channel is closed by the
+// answer.
 func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 	if s.asked == nil {
 		s.asked = make(chan struct{})
@@ -76,8 +76,7 @@ func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 	return s.asked
 }
 
-// askUnknown has the host asked about those of the canvases of which nothing is
-// known.
+// askUnknown requests the state of unknown canvases.
 func (c *Conn) askUnknown(channels []string) {
 	for _, channel := range channels {
 		s := c.canvases[channel]
@@ -87,6 +86,5 @@ func (c *Conn) askUnknown(channels []string) {
 	}
 }
 
-// stale reports whether what the host has said of a canvas since then will not
-// do.
+// stale reports whether the host's latest description of a canvas is older than since.
 func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Before(since) }

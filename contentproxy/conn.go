@@ -10,37 +10,36 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Conn is one client's connection to the host. One goroutine may show it
-// what the client sends while another shows it what the host says.
+// A Conn is one client's connection to the host. One goroutine may pass it the
+// client's messages while another passes the host's messages.
 type Conn struct {
 	host  *Host
 	known *view.Host
 
 	mu       sync.Mutex
-	canvases map[string]*seen // by channel; those that the client is subscribed to
-	asks     []view.Ask       // to be taken by Asks
+	canvases map[string]*seen // subscribed canvases by channel
+	asks     []view.Ask       // returned by the next Asks
 }
 
 // seen is a canvas as this client sees it.
 type seen struct {
-	params []byte        // with which the client has subscribed; nil: the host may not be asked with these
-	told   time.Time     // when the host has last said here what the canvas is
-	asked  chan struct{} // closed when the host has answered an Ask; nil: it is not being asked
-	vain   bool          // and it has been asked since told, by StillShows
+	params []byte        // the client's subscribe; nil: the host cannot be asked with it
+	told   time.Time     // when the host last described the canvas here
+	asked  chan struct{} // closed when the host has answered an Ask; nil: none is pending
+	vain   bool          // StillShows has asked since told
 }
 
-// Conn returns a connection that has seen nothing yet, to a host process of
-// which something may be known.
+// Conn returns a new connection to a known host process.
 func (h *Host) Conn(known *view.Host) *Conn {
 	return &Conn{host: h, known: known, canvases: map[string]*seen{}}
 }
 
-// Canvas channels begin with this.
+// canvasChannel begins every canvas channel.
 const canvasChannel = "ahp-canvas:"
 
 func isCanvas(channel string) bool { return strings.HasPrefix(channel, canvasChannel) }
 
-// FromClient takes note of a message of the client's.
+// FromClient records a message from the client.
 func (c *Conn) FromClient(env *ahp.Envelope) {
 	if channel := string(env.Channel); isCanvas(channel) {
 		switch string(env.Method) {
@@ -55,14 +54,14 @@ func (c *Conn) FromClient(env *ahp.Envelope) {
 	}
 }
 
-// A Message is for the client. Its Bytes from From to To, if there are any, are
-// content, which is likely to be the same for others.
+// A Message is for the client. Bytes[From:To], if not empty, is content that other
+// clients are likely to receive too.
 type Message struct {
 	Bytes    []byte
 	From, To int
 }
 
-// FromHost takes what a message of the host's says, and mints addresses in it.
+// FromHost records a message from the host, and mints addresses in it.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return
@@ -97,8 +96,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 	}
 }
 
-// mint looks at the url and contentUri of a canvas's state, or of a change of
-// it.
+// mint examines the url and contentUri in a canvas's state, or in a change.
 func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
 	if c.host.cfg.Off || ahp.Members(f.Raw, m[:]) != nil {
@@ -119,9 +117,8 @@ func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	}
 }
 
-// Answer returns what the client gets for an answer to a request of its own
-// that the host has given: the message, or the read that is to be served in its
-// place. Said is what it says.
+// Answer returns the message for the client when the host has answered its request, or
+// the read to serve instead. Said is the answer's reading.
 func (c *Conn) Answer(message []byte, env *ahp.Envelope, said *view.Reading) (Message, *Read) {
 	if said == nil || said.Call.URI == "" || said.Call.Method != "canvasReadResource" && said.Call.Method != "resourceRead" {
 		return Message{Bytes: message}, nil

@@ -2,8 +2,8 @@ package contentproxy
 
 import "ahprelay/ahp"
 
-// withContent finds the largest piece of content in the response to a read:
-// result.contents[].text or .blob, or result.data.
+// withContent finds the largest content in a read's response: result.contents[].text
+// or .blob, or result.data.
 func withContent(message []byte) Message {
 	out := Message{Bytes: message}
 	result, ok := ahp.MemberOf(message, "result")
@@ -25,8 +25,8 @@ func withContent(message []byte) Message {
 	return out
 }
 
-// take takes a member of an object that begins at a place in the message, if
-// it is longer than what was found before.
+// take selects a member of an object at an offset in the message, if it is longer than
+// the previous selection.
 func (m *Message) take(content *ahp.Member, at int) {
 	if len(content.Raw) > m.To-m.From {
 		m.From = at + content.Offset()

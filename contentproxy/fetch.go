@@ -25,20 +25,20 @@ import (
 const (
 	fetchTimeout = 20 * time.Second // from its turn on
 
-	// Reads at a time. More wait in turn, so many of a client.
+	// Concurrent reads. fetchesWait reads of each client may wait for a turn.
 	hostFetches   = 16
 	clientFetches = 8
 	fetchesWait   = 1024
 )
 
-// content is what was read, ready to be put into a result.
+// content is a resource, encoded for a result.
 type content struct {
 	mimeType []byte // a JSON string
 	data     []byte // a JSON string
 	text     bool   // data is text; else base64
 }
 
-// A refusal is an error that a client is told.
+// A refusal is an error for a client.
 type refusal struct {
 	code    int
 	message string
@@ -55,22 +55,22 @@ func refuse(code int, format string, args ...any) *refusal {
 type fetcher struct {
 	client *http.Client
 	limit  int         // bytes of one resource
-	turns  *fair.Turns // of the host, and its clients
+	turns  *fair.Turns // turns of hosts and their clients
 
 	mu      sync.Mutex // guards flights
 	flights map[string]*flight
 }
 
-// A flight is a resource that some want at the same time: it is read once, as
-// soon as it is the turn of any of them, and for as long as one wants it.
+// A flight is a resource requested by several clients at once. It is read once, at the
+// turn of any of them, and cancelled when no client wants it any more.
 type flight struct {
-	life   context.Context // ends when nobody wants it
+	life   context.Context // ends when no client wants it
 	end    context.CancelFunc
-	landed context.Context // ends when content or no is there
+	landed context.Context // ends when content or no is set
 	land   context.CancelFunc
 
 	// Guarded by the mutex of the fetcher.
-	wanted int // by so many
+	wanted int // by this many clients
 	begun  bool
 
 	content *content // set before landed ends, then read-only
@@ -96,8 +96,8 @@ func newFetcher(cfg *Config) *fetcher {
 	return f
 }
 
-// read reads a resource for a client, when it is its turn, or that of another
-// who wants the same.
+// read reads a resource for a client at its turn, or at the turn of another client
+// that wants the same resource.
 func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*content, *refusal) {
 	target := o.url(a)
 	one := f.join(ctx, target)
@@ -110,7 +110,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	case errors.Is(err, fair.ErrFull):
 		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content are waiting", fetchesWait)
 	case err == nil && ctx.Err() == nil && f.begins(one):
-		go func() { // others may want it when this client is gone
+		go func() { // other clients may want it when this client is gone
 			defer done()
 			f.fly(one, o, target, a)
 		}()
@@ -125,7 +125,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	}
 }
 
-// join returns the flight for a resource.
+// join returns a resource's flight.
 func (f *fetcher) join(ctx context.Context, target string) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *fetcher) join(ctx context.Context, target string) *flight {
 	return one
 }
 
-// leave says that somebody wants a flight no more.
+// leave records that a client no longer wants a flight.
 func (f *fetcher) leave(target string, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,14 +151,14 @@ func (f *fetcher) leave(target string, one *flight) {
 	}
 }
 
-// forgetLocked has who wants the resource from now on read it anew.
+// forgetLocked makes later requests read the resource anew.
 func (f *fetcher) forgetLocked(target string, one *flight) {
 	if f.flights[target] == one {
 		delete(f.flights, target)
 	}
 }
 
-// begins reports whether nobody has begun a flight yet.
+// begins reports whether the caller is the first to begin the flight.
 func (f *fetcher) begins(one *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *fetcher) begins(one *flight) bool {
 	return first
 }
 
-// fly reads a resource for all that want it.
+// fly reads a resource for all clients that want it.
 func (f *fetcher) fly(one *flight, o origin, target string, a Address) {
 	ctx, cancel := context.WithTimeout(one.life, fetchTimeout)
 	defer cancel()
@@ -208,7 +208,7 @@ func (f *fetcher) fetch(ctx context.Context, target string, a Address) (*content
 	return newContent(body, mimeType(response.Header.Get("Content-Type"), a.Path, body)), nil
 }
 
-// mimeType is what the origin says, or what name and bytes look like.
+// mimeType returns the origin's media type, or detects it from name and bytes.
 func mimeType(said, name string, body []byte) string {
 	if said != "" {
 		return said
@@ -222,7 +222,7 @@ func mimeType(said, name string, body []byte) string {
 func newContent(body []byte, mimeType string) *content {
 	kind := quote(strings.ToValidUTF8(mimeType, "?"))
 	if isText(mimeType) && utf8.Valid(body) {
-		// What is nearly all escapes would not fit into a frame.
+		// Text of nearly only escapes would exceed a frame.
 		if text := quote(string(body)); len(text) < 2*len(body)+1024 {
 			return &content{kind, text, true}
 		}
@@ -241,7 +241,7 @@ func quote(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// isText reports whether content of a type is text in UTF-8.
+// isText reports whether content with a media type is UTF-8 text.
 func isText(mimeType string) bool {
 	kind, params, err := mime.ParseMediaType(mimeType)
 	if err != nil {

@@ -19,19 +19,19 @@ import (
 	"ahprelay/ahp"
 )
 
-// Files of a workspace. Where the host's owner allows a folder of the host-agent's
-// machine, a canvas whose address is file:///<folder>/<path> shows what is in it: the
-// folder is the origin's root, so that absolute paths of a page that was built for a
-// web server are found. Only files that are below the folder when all symbolic links
-// are followed, and have no name that begins with a dot in their path then: .git and
-// .env lie in workspaces. Whoever changes links meanwhile does not get out of it either
-// (os.Root). The folder is the one that its name led to when it was allowed:
-// whoever puts a link in its place shows nothing.
+// Files of a workspace. When the host's owner allows a folder, a canvas with the
+// address file:///<folder>/<path> shows its files. The folder is the origin's root, so
+// that absolute paths in pages built for a web server work. A file must be below the
+// folder after all symbolic links are resolved, and no name in its resolved path may
+// begin with a dot, because workspaces contain .git and .env. Links that change
+// meanwhile do not lead out of the folder either (os.Root). The folder is resolved
+// when it is allowed: a link that replaces it later shows nothing.
 
-// filesScheme is that of such addresses, and, as a port, what they are compared by.
+// filesScheme is the scheme of such addresses. It also serves as their port in
+// comparisons.
 const filesScheme = "file"
 
-// parseFolder reads the URL of a folder that canvases may show.
+// parseFolder parses the URL of a folder that canvases may show.
 func parseFolder(text string) (Allowed, error) {
 	folder, ok := filePath(text)
 	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {
@@ -44,8 +44,8 @@ func parseFolder(text string) (Allowed, error) {
 	return Allowed{filesScheme, folder, real}, nil
 }
 
-// filePath returns the path that a file: URL of this machine names, in the one way
-// to write it; ok is false for any other.
+// filePath returns the path in a local file: URL. It accepts only the canonical
+// notation.
 func filePath(text string) (name string, ok bool) {
 	rest, ok := strings.CutPrefix(text, filesScheme+":///")
 	if !ok || len(text) > maxAddress || strings.ContainsAny(rest, "?#") || checkPath(rest) != nil {
@@ -60,7 +60,7 @@ func filePath(text string) (name string, ok bool) {
 	return clean, err == nil && filepath.ToSlash(clean) == strings.TrimSuffix(name, "/") && filepath.IsAbs(clean)
 }
 
-// resolve follows the symbolic links of a path, as far as there is something.
+// resolve resolves the symbolic links in the existing part of a path.
 func resolve(name string) (string, error) {
 	real, err := filepath.EvalSymlinks(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -73,8 +73,8 @@ func resolve(name string) (string, error) {
 	return filepath.Join(parent, filepath.Base(name)), err
 }
 
-// splitFile takes the URL of a file apart that canvases may show: the folder, and
-// what its path is below that.
+// splitFile splits the URL of a file that canvases may show into its folder and the
+// path below it.
 func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 	address, fragment, _ := strings.Cut(text, "#")
 	address, query, _ := strings.Cut(address, "?")
@@ -86,7 +86,7 @@ func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 		if a.scheme != filesScheme {
 			continue
 		}
-		for _, folder := range []string{a.host, a.port} { // as it was named, and where that led
+		for _, folder := range []string{a.host, a.port} { // as named, and resolved
 			below, err := filepath.Rel(folder, name)
 			if err != nil || !filepath.IsLocal(below) {
 				continue
@@ -104,10 +104,10 @@ func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 	return origin{}, nil, false
 }
 
-// errNoFile reports a path at which there is no file that may be shown.
+// errNoFile reports a path without a file that may be shown.
 var errNoFile = errors.New("there is no such file")
 
-// errFolder reports a path that is a folder's, and has no slash at its end.
+// errFolder reports a folder's path without a slash at its end.
 var errFolder = errors.New("it is a folder")
 
 // hidden reports whether a part of a path begins with a dot.
@@ -120,8 +120,8 @@ func hidden(name string) bool {
 	return false
 }
 
-// openFile opens what is at a path of a folder, as decoded from a URL: of a folder in
-// it, its index.html.
+// openFile opens the file at a decoded URL path in a folder. For a folder it opens
+// index.html.
 func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	name := strings.TrimPrefix(at, "/")
 	if name == "" || strings.HasSuffix(name, "/") {
@@ -143,7 +143,7 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	if err != nil || !filepath.IsLocal(name) || hidden(filepath.ToSlash(name)) {
 		return nil, nil, errNoFile
 	}
-	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would be waited for
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else opening a pipe would block
 	if err != nil {
 		return nil, nil, errNoFile
 	}
@@ -163,7 +163,7 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// serveFile answers a request with a file of a folder.
+// serveFile answers a request with a file from a folder.
 func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -183,7 +183,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	}
 	defer func() { _ = file.Close() }()
 	if kind := typeByName(info.Name()); kind != "" {
-		h.Set("Content-Type", kind) // else it is what it looks like
+		h.Set("Content-Type", kind) // else it is detected
 	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
@@ -191,7 +191,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	http.ServeContent(w, r, "", info.ModTime(), file)
 }
 
-// readFile reads a file of a folder for a client, in band.
+// readFile reads a file from a folder for a client's request over AHP.
 func (f *fetcher) readFile(ctx context.Context, folder string, a Address) (*content, *refusal) {
 	at, err := url.PathUnescape(a.Path)
 	if err != nil {
@@ -212,7 +212,8 @@ func (f *fetcher) readFile(ctx context.Context, folder string, a Address) (*cont
 	return newContent(body, mimeType("", info.Name(), body)), nil
 }
 
-// webTypes are the types that pages depend on, whatever the machine's own tables say.
+// webTypes are media types that pages depend on, independent of the machine's
+// configuration.
 var webTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".htm": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".json": "application/json", ".map": "application/json",
@@ -221,7 +222,7 @@ var webTypes = map[string]string{
 	".webp": "image/webp", ".avif": "image/avif", ".gif": "image/gif", ".ico": "image/x-icon", ".mp4": "video/mp4", ".webm": "video/webm",
 }
 
-// typeByName is what a file's name says of its type, "" for nothing.
+// typeByName returns the media type for a file's name, or "".
 func typeByName(name string) string {
 	ext := path.Ext(name)
 	if kind := webTypes[strings.ToLower(ext)]; kind != "" {

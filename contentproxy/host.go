@@ -14,39 +14,39 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// DefaultLimit is how large a resource may be, in bytes: in base64 it fits
+// DefaultLimit is the default size limit for a resource, in bytes. In base64 it fits
 // into a frame of 32 MiB.
 const DefaultLimit = 16 << 20
 
-// Bounds of what is remembered.
+// Bounds of the remembered state.
 const (
 	maxCanvases = 1024 // of a connection
-	maxClaims   = 4096 // canvases of which clients have said where they are
-	maxPorts    = 16   // that they have said of one; with more, any port may be theirs
-	maxVouched  = 1024 // what the host has said of where canvases are
+	maxClaims   = 4096 // canvases with addresses named by clients
+	maxPorts    = 16   // ports that clients named for a canvas; with more, any port may be theirs
+	maxVouched  = 1024 // addresses named by the host
 )
 
-// Config says what a [Host] may do.
+// Config configures a [Host].
 type Config struct {
-	Off       bool            // loopback addresses pass as they are
-	DenyPorts []string        // ports of origins that are never read
-	Own       func() []string // the AHP host's own, as of now, which are not either; nil: none
+	Off       bool            // loopback addresses pass unchanged
+	DenyPorts []string        // ports that are never read
+	Own       func() []string // the AHP host's current ports, never read either; may be nil
 	Limit     int             // bytes of one resource; default DefaultLimit
 
-	Allow    []Allowed           // origins beyond literal loopback that may be read
-	Pins     [][sha256.Size]byte // of certificates that origins with TLS must have; none: as browsers want it
-	Insecure bool                // certificates of origins are not looked at
+	Allow    []Allowed           // readable origins beyond literal loopback
+	Pins     [][sha256.Size]byte // certificates required from origins with TLS; none: as in browsers
+	Insecure bool                // do not check origins' certificates
 }
 
-// A Host is what the connections to one AHP host have in common.
+// A Host is the state shared by the connections to one AHP host.
 type Host struct {
 	cfg     Config
 	fetcher *fetcher
-	proxy   *httputil.ReverseProxy // of what is shown by URL
+	proxy   *httputil.ReverseProxy // for content by URL
 
 	mu      sync.Mutex
-	claims  map[canvasKey][]string // ports that clients have said
-	vouched map[claim]bool         // what the host has said before a client has
+	claims  map[canvasKey][]string // ports that clients have named
+	vouched map[claim]bool         // addresses that the host named before any client
 }
 
 // A canvasKey is a canvas of a host process.
@@ -55,13 +55,13 @@ type canvasKey struct {
 	channel string
 }
 
-// A claim is a port that a canvas's content is said to be at.
+// A claim is a port named as a canvas's address.
 type claim struct {
 	canvasKey
 	port string
 }
 
-// NewHost returns what connects the connections to one AHP host.
+// NewHost returns the shared state for one AHP host.
 func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
@@ -71,27 +71,26 @@ func NewHost(cfg Config) *Host {
 	return h
 }
 
-// Close ends the idle connections to origins.
+// Close closes idle connections to origins.
 func (h *Host) Close() {
 	h.fetcher.client.CloseIdleConnections()
 	h.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// loopback takes the address of a canvas's content apart; ok is false if it is
-// not to be read here.
+// loopback splits the address of a canvas's content; ok is false if it may not be read
+// here.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = h.cfg.split(address)
 	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !h.denied(o.port)
 }
 
-// denied reports whether a port is never read: the host's owner says so, or it is
-// the AHP host's own.
+// denied reports whether a port is never read, because it is configured so or is the
+// AHP host's own.
 func (h *Host) denied(port string) bool {
 	return slices.Contains(h.cfg.DenyPorts, port) || h.cfg.Own != nil && slices.Contains(h.cfg.Own(), port)
 }
 
-// origin returns where the content of a canvas is to be read, if the host vouches
-// for that.
+// origin returns the origin of a canvas's content, if the host vouches for it.
 func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) origin {
 	for _, address := range []string{canvas.ContentURI, canvas.URL} {
 		if o, _, ok := h.loopback(canvas, address); ok && !h.mayBeClients(known, channel, o) {
@@ -101,7 +100,7 @@ func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) orig
 	return origin{}
 }
 
-// closed forgets what was said of canvases that are closed.
+// closed forgets the addresses of closed canvases.
 func (h *Host) closed(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,8 +110,7 @@ func (h *Host) closed(known *view.Host) {
 	})
 }
 
-// Ended says that a host process has ended: what was said of its canvases means
-// nothing any more.
+// Ended forgets the addresses of a host process that has ended.
 func (h *Host) Ended(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +122,7 @@ func (h *Host) forgetLocked(gone func(canvasKey) bool) {
 	maps.DeleteFunc(h.vouched, func(c claim, _ bool) bool { return gone(c.canvasKey) })
 }
 
-// claimed takes note of the addresses that a client dispatches to a canvas.
+// claimed records the addresses that a client dispatches to a canvas.
 func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	of := canvasKey{known, string(env.Channel)}
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
@@ -140,8 +138,8 @@ func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	})
 }
 
-// claimedPort returns the port of the web server that a member of an action names as
-// that of a canvas's content.
+// claimedPort returns the port in an action's member if the member is an address of
+// canvas content.
 func claimedPort(s ahp.StringAt) (string, bool) {
 	if s.IsKey || !bytes.EqualFold(s.Key, []byte("url")) && !bytes.EqualFold(s.Key, []byte("contentUri")) {
 		return "", false
@@ -149,7 +147,7 @@ func claimedPort(s ahp.StringAt) (string, bool) {
 	return portOf(string(s.Text))
 }
 
-// vouch notes that the host has said an address.
+// vouch records an address from the host.
 func (h *Host) vouch(known *view.Host, channel string, o origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,9 +156,9 @@ func (h *Host) vouch(known *view.Host, channel string, o origin) {
 	}
 }
 
-// mayBeClients reports whether an address in the state of a canvas may have come
-// there from a client: one has said it, and the host has not said it before.
-// Of what there is no room for, any may.
+// mayBeClients reports whether an address in a canvas's state may come from a client:
+// a client has named it, and the host has not named it before. Beyond the bounds, any
+// address may.
 func (h *Host) mayBeClients(known *view.Host, channel string, o origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// What is shown by URL is a reverse proxy to the one origin where the canvas's
-// content is. Towards the application, the request is one of a browser on the
-// host's machine: Host, Origin and Referer name the application's origin where
-// they named the canvas's. It may not redirect anywhere else.
+// Content by URL is served by a reverse proxy to the canvas's single origin. The
+// application sees a request from a browser on the host's machine: Host, Origin and
+// Referer name the application's origin in place of the canvas's. It may not redirect
+// to other origins.
 
-// placeKey is where the context of a request has its Place.
+// placeKey is the context key of a request's Place.
 type placeKey struct{}
 
 // newProxy returns the proxy to all places.
@@ -44,7 +44,7 @@ func newProxy(cfg *Config) *httputil.ReverseProxy {
 	}
 }
 
-// Serve answers a request with what is at a place that is not [Place.AtHost].
+// Serve answers a request with content at a place that is not [Place.AtHost].
 func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	if len(r.URL.Path) == 0 || r.URL.Path[0] != '/' || r.Method == http.MethodConnect {
 		http.Error(w, "the address is malformed", http.StatusBadRequest)
@@ -57,8 +57,8 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, p)))
 }
 
-// PlaceOf returns where the content of an instance of a canvas is, if that is
-// still open as far as is known.
+// PlaceOf returns the place of a canvas instance's content, if the canvas is open as
+// far as known.
 func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error) {
 	canvas, _ := known.Canvas(channel)
 	switch {
@@ -72,8 +72,8 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 	return Place{h.origin(known, channel, canvas)}, nil
 }
 
-// PlaceAt returns the place that is a port of the loopback interface, unless it is
-// one that is never read.
+// PlaceAt returns a port of the loopback interface as a place, unless that port is
+// never read.
 func (h *Host) PlaceAt(port string) (Place, error) {
 	if h.denied(port) {
 		return Place{}, refuse(ahp.CodePermissionDenied, "this port of the host is never shown")
@@ -81,7 +81,7 @@ func (h *Host) PlaceAt(port string) (Place, error) {
 	return Place{origin{"http", "localhost", port}}, nil
 }
 
-// base is the origin as a URL.
+// base returns the origin as a URL.
 func (o origin) base() *url.URL {
 	u := &url.URL{Scheme: o.scheme, Host: o.host}
 	if o.port != defaultPorts[o.scheme] {
@@ -90,12 +90,12 @@ func (o origin) base() *url.URL {
 	return u
 }
 
-// rewrite makes a request to the canvas's origin one to the application's.
+// rewrite turns a request to the canvas's origin into a request to the application's.
 func rewrite(pr *httputil.ProxyRequest) {
 	place, _ := pr.In.Context().Value(placeKey{}).(Place)
 	to := place.at.base()
 	pr.Out.URL.Scheme, pr.Out.URL.Host = to.Scheme, to.Host
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged
 	pr.Out.Host = to.Host
 	h := pr.Out.Header
 	if at, ok := within(h.Get("Origin"), pr.In.Host); ok && at.Path == "" {
@@ -105,11 +105,11 @@ func rewrite(pr *httputil.ProxyRequest) {
 		at.Scheme, at.Host = to.Scheme, to.Host
 		h.Set("Referer", at.String())
 	} else {
-		h.Del("Referer") // whoever shows the canvas is nobody's business
+		h.Del("Referer") // the application need not know which page shows the canvas
 	}
 }
 
-// within returns an address that is at a host.
+// within returns an address if it is at a host.
 func within(text, host string) (*url.URL, bool) {
 	u, err := url.Parse(text)
 	ok := err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, host)
@@ -119,11 +119,12 @@ func within(text, host string) (*url.URL, bool) {
 // errLeads reports a redirect to another origin.
 var errLeads = errors.New("the canvas's server redirects to another origin, which is not followed")
 
-// ForNowHeader is in an answer of the host-agent's own that holds for now only. Relays do not pass it on, and give no
-// such answer to a request for an event stream: see gateway/canvas/events.go.
+// ForNowHeader marks a temporary answer by the host-agent itself. Relays do not pass
+// it on, and withhold such an answer from a request for an event stream: see
+// gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
-// keepWithin has redirects stay at the canvas's origin.
+// keepWithin keeps redirects at the canvas's origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header
@@ -136,12 +137,12 @@ func keepWithin(response *http.Response) error {
 		h.Set("Location", to)
 	}
 	if h.Get("Refresh") != "" {
-		h.Del("Refresh") // it could lead anywhere too
+		h.Del("Refresh") // it could also lead anywhere
 	}
 	return nil
 }
 
-// local returns an address of this origin without the origin.
+// local returns an address at this origin without the origin.
 func (o origin) local(address string) (string, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -169,7 +170,7 @@ func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errLeads):
 		http.Error(w, err.Error(), http.StatusBadGateway)
-	case r.Context().Err() != nil: // nobody is left to answer
+	case r.Context().Err() != nil: // the client is gone
 		w.WriteHeader(http.StatusBadGateway)
 	default:
 		w.Header().Set(ForNowHeader, "1")

@@ -8,17 +8,17 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Look is at a canvas that a client is shown as a page of its own: whether it
-// still is, and where its content is.
+// A Look is a check of a canvas that a client sees as a separate page: whether the
+// client may still see it, and where its content is.
 type Look struct {
 	conn              *Conn
 	channel, instance string
 	since             time.Time
-	asked             <-chan struct{} // closed when the host has said more; nil: it need not be asked
+	asked             <-chan struct{} // closed by the host's answer; nil: none is needed
 }
 
-// Look looks at an instance of a canvas. What the host has said within the given
-// time will do; asks is what it is to be asked.
+// Look begins the check of a canvas instance. A description from the host is valid if
+// it is younger than fresh; asks are requests for the host.
 func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,11 +29,11 @@ func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, ask
 	return l, c.takeAsks()
 }
 
-// Fresh is for how long what the host has said of a canvas will do for a request.
+// Fresh is the longest age of a valid description for a request.
 const Fresh = fresh
 
-// Place waits until the host has said what it was asked, and returns where the
-// canvas's content is, or why the client is not shown it.
+// Place waits for the host's answer, and returns the place of the canvas's content, or
+// the reason why the client may not see it.
 func (l *Look) Place(ctx context.Context) (Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -57,13 +57,13 @@ func (l *Look) Place(ctx context.Context) (Place, error) {
 	return Place{from}, nil
 }
 
-// keptFor is how long what the host has said of a canvas holds while a client is
-// shown it all the time.
+// keptFor is how long a description from the host is valid while a client continuously
+// sees the canvas.
 const keptFor = 10 * time.Second
 
-// StillShows reports whether the client is subscribed to a canvas, and if so
-// whether it is still shown that instance of it, as far as is known now. Asks is
-// what the host is to be asked, so that more is known the next time.
+// StillShows reports whether the client is subscribed to a canvas, and if so, whether
+// it may still see that instance as far as known. Asks are requests for the host, for
+// the next call's sake.
 func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Conn) Views() []string {
 	return list
 }
 
-// Code is the JSON-RPC code of an error of this package, 0 if it has none.
+// Code returns the JSON-RPC code of an error from this package, 0 if it has none.
 func Code(err error) int {
 	if no, ok := err.(*refusal); ok {
 		return no.code
@@ -103,9 +103,9 @@ func Code(err error) int {
 	return 0
 }
 
-// A Place is where the content of a canvas is: at an origin on the host's loopback
-// interface, or, if it is the zero Place, with the host itself.
+// A Place is an origin on the host's loopback interface with a canvas's content. The
+// zero Place means the AHP host itself.
 type Place struct{ at origin }
 
-// AtHost reports whether the host itself is to be asked for the content.
+// AtHost reports whether the AHP host itself serves the content.
 func (p Place) AtHost() bool { return p.at == origin{} }

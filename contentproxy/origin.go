@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// An origin is a web server on the host's loopback interface, as an http URL
-// names it, or one that the host's owner allows, or a folder that they allow.
+// An origin is a web server on the host's loopback interface, as named by an http URL,
+// or an origin or folder that the host's owner allows.
 type origin struct {
-	scheme string // http, or https or file if it is allowed
-	host   string // localhost, 127.0.0.1 or [::1], or what is allowed; of a folder its path
-	port   string // "80" or "443" where the URL has none; of a folder filesScheme
+	scheme string // http; https or file if allowed
+	host   string // localhost, 127.0.0.1 or [::1], or an allowed name; a folder's path
+	port   string // "80" or "443" if the URL has none; filesScheme for a folder
 }
 
-// loopbackNames are the hosts of the URLs that name one: no other way to write
-// it, and no name that would have to be looked up.
+// loopbackNames are the accepted names for the loopback interface: no other notation,
+// and no name that DNS would resolve.
 var loopbackNames = []string{"localhost", "127.0.0.1", "[::1]"}
 
-// splitOrigin takes the URL of a canvas apart, if it names a web server.
+// splitOrigin splits the URL of a web server.
 func splitOrigin(text string) (origin, *url.URL, bool) {
 	scheme, _, _ := strings.Cut(text, "://")
 	if defaultPorts[scheme] == "" || len(text) > maxAddress {
@@ -36,11 +36,10 @@ func splitOrigin(text string) (origin, *url.URL, bool) {
 	return o, u, isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
 }
 
-// loopback reports whether the origin is literally one of the loopback interface.
+// loopback reports whether the origin is literally on the loopback interface.
 func (o origin) loopback() bool { return o.scheme == "http" && slices.Contains(loopbackNames, o.host) }
 
-// split takes the URL of a canvas apart, if it names a web server that canvases
-// may show, or a file.
+// split splits a canvas's URL, if canvases may show that web server or file.
 func (cfg *Config) split(text string) (origin, *url.URL, bool) {
 	if strings.HasPrefix(text, filesScheme+":") {
 		return cfg.splitFile(text)
@@ -49,16 +48,16 @@ func (cfg *Config) split(text string) (origin, *url.URL, bool) {
 	return o, u, ok && (o.loopback() || slices.ContainsFunc(cfg.Allow, func(a Allowed) bool { return a.takes(o) }))
 }
 
-// isPort reports whether a port is written in the only way that is read here: ports
-// are compared as they are written, and 0080 would be dialled as 80.
+// isPort reports whether a port is in canonical notation. Ports are compared as text,
+// and 0080 would be dialled as 80.
 func isPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
-// portOf returns the port of whatever a browser, or a host that writes addresses
-// anew, may read as an http or https URL: of any name, in any notation (WHATWG URL).
-// That of a file is filesScheme.
+// portOf returns the port in any text that a browser, or a host that rewrites
+// addresses, may read as an http or https URL, whatever its name or notation (WHATWG
+// URL). For a file it is filesScheme.
 func portOf(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -82,13 +81,13 @@ func portOf(text string) (string, bool) {
 		rest = rest[:end]
 	}
 	port := strings.TrimLeft(rest[strings.LastIndex(rest, ":")+1:], "0")
-	if !isPort(port) { // there is none, or it is of an IPv6 address
+	if !isPort(port) { // no port, or a part of an IPv6 address
 		return defaultPorts[scheme], true
 	}
 	return port, true
 }
 
-// mint returns the address in band of a canvas's URL.
+// mint returns the AHP address for a canvas's URL.
 func mint(instance string, u *url.URL) string {
 	a := Address{Instance: instance, Path: strings.TrimPrefix(u.EscapedPath(), "/"), Query: u.RawQuery}
 	if u.Fragment != "" {
@@ -97,7 +96,7 @@ func mint(instance string, u *url.URL) string {
 	return a.String()
 }
 
-// url returns where the content at an address is.
+// url returns the URL of the content at an address.
 func (o origin) url(a Address) string {
 	s := o.scheme + "://" + o.host + ":" + o.port + "/" + a.Path
 	if a.Query != "" {
@@ -106,8 +105,8 @@ func (o origin) url(a Address) string {
 	return s
 }
 
-// dialAddresses returns what to dial: without asking DNS, unless the host's owner
-// has allowed another name.
+// dialAddresses returns the addresses to dial. DNS is asked only for names that the
+// host's owner has allowed.
 func (o origin) dialAddresses() []string {
 	switch {
 	case o.host == "localhost" || strings.HasSuffix(o.host, ".localhost"):

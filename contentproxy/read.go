@@ -10,17 +10,17 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Read is a request that is served here because the host does not.
+// A Read is a request that is served here because the host does not serve it.
 type Read struct {
 	conn  *Conn
 	id    []byte
 	of    view.Call
-	since time.Time         // what the host has said of canvases before then is too old
-	asked []<-chan struct{} // closed when it has said more
+	since time.Time         // older descriptions of canvases are invalid
+	asked []<-chan struct{} // closed by the host's answers
 }
 
-// Asks returns what the host is to be asked before the read is answered. It is
-// called once, when it is the read's turn.
+// Asks returns the requests for the host before the read is answered. The caller calls
+// it once, at the read's turn.
 func (r *Read) Asks() []view.Ask {
 	c := r.conn
 	c.mu.Lock()
@@ -34,9 +34,9 @@ func (r *Read) Asks() []view.Ask {
 	return c.takeAsks()
 }
 
-// unserved reports whether an error says that the host does not serve such
-// reads. resourceRead it does serve, but knows nothing of minted addresses: only
-// what it forbids stays forbidden.
+// unserved reports whether an error means that the host does not serve such reads. A
+// host serves resourceRead but does not know minted addresses, so only its
+// prohibitions stand.
 func unserved(call *view.Call, failure []byte) bool {
 	m := [...]ahp.Member{{Name: "code"}}
 	if ahp.Members(failure, m[:]) != nil {
@@ -49,8 +49,8 @@ func unserved(call *view.Call, failure []byte) bool {
 	return code == "-32601"
 }
 
-// mayBeOf returns the channels of the canvases that a read may be of: that
-// which it names, or those that have the instance, or may have it.
+// mayBeOf returns the channels that a read may concern: the named canvas, or the
+// canvases that have or may have the instance.
 func (c *Conn) mayBeOf(call *view.Call) (list []string) {
 	if call.Method != "resourceRead" {
 		if c.canvases[call.Channel] != nil {
@@ -96,9 +96,9 @@ func (r *Read) allow() (Address, origin, *refusal) {
 	return at, from, no
 }
 
-// shows reports why the client is not shown an instance of a canvas, as the host
-// has said since then, or where its content is: nowhere, if the host itself is to
-// be asked for it.
+// shows returns the origin of a canvas's content, or the reason why the client may not
+// see the instance according to the host's descriptions since the given time. The zero
+// origin means the AHP host itself.
 func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusal) {
 	s := c.canvases[channel]
 	canvas, _ := c.known.Canvas(channel)
@@ -115,8 +115,8 @@ func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusa
 	return c.host.origin(c.known, channel, canvas), nil
 }
 
-// byInstance returns the channel of the canvas with an instance, "" if the client
-// is subscribed to none.
+// byInstance returns the channel of the canvas with an instance, "" if the client is
+// not subscribed to it.
 func (c *Conn) byInstance(instance string) string {
 	for channel := range c.canvases {
 		if canvas, _ := c.known.Canvas(channel); canvas.Instance == instance {
@@ -126,8 +126,8 @@ func (c *Conn) byInstance(instance string) string {
 	return ""
 }
 
-// Answer reads the content, and returns the response for the client, when it is
-// this client's turn: see package fair.
+// Answer reads the content at the client's turn (package fair), and returns the
+// response.
 func (r *Read) Answer(ctx context.Context) Message {
 	if !r.wait(ctx) {
 		return r.failed(refuse(ahp.CodeNotFound, "the host does not say what the canvas is: no answer within %v", askTimeout))
@@ -143,8 +143,7 @@ func (r *Read) Answer(ctx context.Context) Message {
 	return withContent(ahp.AppendResult(nil, r.id, r.result(c)))
 }
 
-// wait waits until the host has said what the canvases are that it was asked
-// of, and reports whether it has.
+// wait waits for the host's answers, and reports whether they came.
 func (r *Read) wait(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -158,8 +157,8 @@ func (r *Read) wait(ctx context.Context) bool {
 	return true
 }
 
-// TooMany returns the response that refuses the read because others of the
-// client are under way.
+// TooMany returns the response that refuses the read because the client has too many
+// pending reads.
 func (r *Read) TooMany() Message {
 	return r.failed(refuse(ahp.CodeRateLimited, "too many reads of canvas content at a time"))
 }
@@ -168,7 +167,7 @@ func (r *Read) failed(no *refusal) Message {
 	return Message{Bytes: ahp.AppendError(nil, r.id, no.code, no.message, nil)}
 }
 
-// result puts the content into the form of the method's result.
+// result formats the content as the method's result.
 func (r *Read) result(c *content) []byte {
 	if r.of.Method == "resourceRead" {
 		encoding := `"base64"`

@@ -15,66 +15,62 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A HostConn is a host-agent's connection to the local host, on behalf of one
-// client. Its methods are called by a link's reader and must not block, nor
-// call back into the [AgentConn].
+// A HostConn is a host-agent's connection to the local host, on behalf of one client.
+// A link's reader calls its methods. They must not block, nor call back into the
+// [AgentConn].
 type HostConn interface {
-	// Deliver queues a message for the host. Once it is written, the host-agent
-	// calls [AgentConn.Written] with the credit that it holds: that bounds what
-	// is queued.
+	// Deliver queues a message for the host. Once it is written, the host-agent calls
+	// [AgentConn.Written] with the message's credit. That bounds the queue.
 	Deliver(message []byte, binary bool, credit int)
 
-	// Flush has the host-agent call [AgentConn.Flushed] once all that was
-	// delivered before is written to the host.
+	// Flush makes the host-agent call [AgentConn.Flushed] once every message delivered
+	// before is written to the host.
 	Flush()
 
 	// Ask queues a request of the relay's own for the host, whose response
 	// [AgentConn.Answer] takes.
 	Ask(ask uint64, request []byte)
 
-	// Closed says that the client is gone: nothing more comes. What is queued
-	// is still to be written, and then the local connection to be closed.
+	// Closed reports that the client is gone: no message follows. The host-agent still
+	// writes what is queued, then closes the local connection.
 	Closed(code ahp.CloseCode, reason string)
 }
 
 // ErrConnClosed reports the use of a connection that has ended.
 var ErrConnClosed = errors.New("connection closed")
 
-// An AgentEndConfig sets the bounds of an [AgentEnd]. The zero value of a field
-// means its default.
+// An AgentEndConfig sets the bounds of an [AgentEnd]. A zero field means its default.
 type AgentEndConfig struct {
-	Instance string // of the host-agent
+	Instance string // the host-agent's instance
 
-	// Connect makes the connection to the host for a client. It is called by
-	// a link's reader and must not block: it returns at once, and calls
-	// Opened or Close on conn later.
+	// Connect connects a client to the host. A link's reader calls it, so it must not
+	// block: it returns at once, and calls Opened or Close on conn later.
 	Connect func(conn *AgentConn, open Open) HostConn
 
-	Credit     int // bytes that a relay may send ahead on each connection; default 1 MiB
-	MaxFrame   int // bytes of the longest message; default 32 MiB
-	QueueLimit int // bytes queued from the host behind the message being sent, for each connection, before that is held back; default 8 MiB
-	Window     int // bytes of bodies kept; default 8 MiB
-	Pinned     int // bytes of bodies that wait to be published, or that a relay may still ask for, for each link; default 32 MiB
+	Credit     int // bytes a relay may send ahead on each connection; default 1 MiB
+	MaxFrame   int // longest message in bytes; default 128 MiB
+	QueueLimit int // bytes queued for each client behind the message being sent, before the host is held back; default 8 MiB
+	Window     int // bytes of recent bodies kept; default 8 MiB
+	Pinned     int // for each link, bytes of bodies still to be published or possibly requested by the relay; default 32 MiB
 
-	// ShareFrom is on how many connections the host is likely to send a
-	// notification that is published for all of them. Default 2. With 1, all
-	// notifications are on the subjects of their channels, at a price: see
-	// BenchmarkSingleViewer.
+	// ShareFrom is the number of connections to which a notification must be likely to
+	// go before it is published. Default 2. With 1, every notification travels on its
+	// channel's subject, at a price: see BenchmarkSingleViewer.
 	ShareFrom int
 
-	// MaxQueued bounds what waits for all clients and for the host together,
-	// bytes, beside the window: over it, the connection is closed that has
-	// stood still for longest. Default 512 MiB; at least twice MaxFrame.
+	// MaxQueued bounds the bytes queued for all clients and for the host, beside the
+	// window. Beyond it, the connection without progress for longest is closed.
+	// Default 512 MiB; at least twice MaxFrame.
 	MaxQueued int
 
-	// Delayed is told how long messages of the host's have waited here until
-	// they left on a link, of a part of them. It must not block, nor call the
-	// AgentEnd. Default: nobody is told.
+	// Delayed receives the time between a host message's arrival and its departure on
+	// a link, for a sample of messages. It must not block, nor call the AgentEnd. May
+	// be nil.
 	Delayed func(time.Duration)
 
-	// Stall is how long a client may take nothing while its host is held back.
-	// Default 40 s: stock clients give up after 25, and for a resume window
-	// nothing may be heard of one.
+	// Stall is the longest time a client may take nothing while its host is held back.
+	// Default 40 s: stock clients give up after 25 s, and a dropped line may be silent
+	// for a resume window.
 	Stall time.Duration
 }
 
@@ -97,37 +93,37 @@ func (c AgentEndConfig) withDefaults() AgentEndConfig {
 	return c
 }
 
-// maxBody is the longest frame that is shared. Longer ones are sent to each
-// connection, in fragments.
+// maxBody bounds a shared message. A longer message goes to each connection
+// separately, in fragments.
 const maxBody = 512 << 10
 
-// An AgentEnd is the host-agent's end of all that the links carry: it takes what
-// the host sends on each connection, and has equal bytes cross only once. It
-// implements [link.AgentTraffic] and is safe for concurrent use.
+// An AgentEnd is the host-agent's end of all links. It takes the host's messages on
+// each connection, and sends equal bytes across each link only once. It implements
+// [link.AgentTraffic] and is safe for concurrent use.
 type AgentEnd struct {
 	cfg AgentEndConfig
 
-	mu       lockorder.Mutex[lockorder.Routing] // guards all that follows, and the links and connections
+	mu       lockorder.Mutex[lockorder.Routing] // guards the fields below, the links and the connections
 	bodies   bodyTable
 	channels channelTable
 	publish  fifo[*body]
 	waiting  int     // bytes in publish
-	queued   uint64  // how many bodies have been put in there
-	left     uint64  // and taken out
+	queued   uint64  // bodies ever put into publish
+	left     uint64  // bodies ever taken out of publish
 	together []*body // scratch
 
-	leaving       []byte // message of the first of publish that NextBody has returned; nil: none
-	leavingBodies int    // how many bodies are in there
+	leaving       []byte // the message that NextBody has returned for the front of publish; nil: none
+	leavingBodies int    // bodies in leaving
 	links         []*agentLink
 	conns         int
-	held          int // bytes of frames in the queues of all streams, and of fragmented messages on their way to the host
-	wholes        int // of those, bytes of messages that are whole
+	held          int // bytes in the queues of all streams, and of fragmented messages on their way to the host
+	wholes        int // bytes of held in complete messages
 
-	short    bool                    // more than half of the memory there is, is in use
-	waiters  map[*AgentConn]struct{} // that somebody waits for, held back
-	turns    []*turn                 // large messages that are to be read, next first
-	reserved int                     // bytes of those that are being read
-	uploads  []*AgentConn            // with a message on its way to the host that is not whole, oldest first
+	short    bool                    // more than half of MaxQueued is in use
+	waiters  map[*AgentConn]struct{} // held back, with a waiting caller
+	turns    []*turn                 // large messages still to be read, next first
+	reserved int                     // bytes of large messages being read
+	uploads  []*AgentConn            // connections with an incomplete message for the host, oldest first
 }
 
 // NewAgentEnd returns an AgentEnd without links.
@@ -136,7 +132,7 @@ func NewAgentEnd(cfg AgentEndConfig) *AgentEnd {
 	return &AgentEnd{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable(), waiters: map[*AgentConn]struct{}{}}
 }
 
-// Hello returns the bounds to announce to relays.
+// Hello returns the bounds announced to relays.
 func (a *AgentEnd) Hello() link.Hello {
 	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
 }
@@ -162,14 +158,14 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 	return l
 }
 
-// Stats are what an AgentEnd holds.
+// Stats are the bytes and links held by an AgentEnd.
 type Stats struct {
 	Links  int // to relays
-	Queued int // bytes that wait for clients and for the host, and bodies out of the window that are needed
-	Window int // bytes of bodies that came last, kept to be found again
+	Queued int // bytes that wait for clients and for the host, and bodies still needed outside of the window
+	Window int // bytes of recent bodies, kept for comparison
 }
 
-// Stats returns what the AgentEnd holds now.
+// Stats returns the current figures.
 func (a *AgentEnd) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +177,7 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leaving == nil {
-		for a.publish.len() > 0 && (*a.publish.at(0)).frame == nil { // out of the window and out of use already
+		for a.publish.len() > 0 && (*a.publish.at(0)).frame == nil { // outside of the window and no longer needed
 			a.skip()
 		}
 		if a.publish.len() == 0 {
@@ -192,9 +188,9 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	return (*a.publish.at(0)).channel.token, a.leaving
 }
 
-// nextBodies returns a message of the first bodies that are to be published, and of how
-// many: of as many as may be in one, because each is more work to NATS and to relays than
-// what is in it.
+// nextBodies returns a message with the first bodies to publish, and their number. It
+// puts as many bodies as allowed into one message, because a message costs NATS and
+// relays more than its bytes.
 func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	first := *a.publish.at(0)
 	together := append(a.together[:0], first)
@@ -214,8 +210,8 @@ func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	return appendBody(message, a.cfg.Instance, first.number, first.frame), 1
 }
 
-// allTakeSeveral reports whether all relays take several bodies in one message. Where all
-// notifications are published somebody else may read them, who is to find one in each.
+// allTakeSeveral reports whether bodies may leave together. With ShareFrom 1, other
+// programs may read the bodies, and expect one body in a message.
 func (a *AgentEnd) allTakeSeveral() bool {
 	return a.cfg.ShareFrom > 1 && !slices.ContainsFunc(a.links, func(l *agentLink) bool { return !l.takesSeveral })
 }
@@ -230,15 +226,15 @@ func (a *AgentEnd) Published() {
 	a.leaving = nil
 }
 
-// skip takes a body out of those to publish.
+// skip removes the first body from the publish queue.
 func (a *AgentEnd) skip() {
 	b := a.publish.pop()
 	a.waiting -= b.size
 	a.left++
 }
 
-// fromHost takes a message that the host sent on one connection, and returns
-// whether the link's writer is to look.
+// fromHost takes a message from the host on one connection, and reports whether to
+// wake the link's writer.
 func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
 	share := !binary && len(channel) > 0 && len(message) <= maxBody
 	var hash uint64
@@ -251,7 +247,7 @@ func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel [
 		return false, ErrConnClosed
 	}
 	defer a.grown()
-	// A client that is alone gains nothing from bodies.
+	// Sharing gains nothing for a single client.
 	if !share || a.conns < a.cfg.ShareFrom {
 		return true, c.queue(item{frame: kept(message), whole: len(message), binary: binary})
 	}
@@ -262,8 +258,8 @@ func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel [
 	return a.send(c, b, time.Now())
 }
 
-// notify takes notifications that the host sent on one connection, one after the
-// other, and returns how many, and whether the link's writer is to look.
+// notify takes consecutive notifications from the host on one connection. It returns
+// how many it took, and whether to wake the link's writer.
 func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due bool, err error) {
 	now := time.Now()
 	a.mu.Lock()
@@ -287,7 +283,7 @@ func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due boo
 	return len(row), due, nil
 }
 
-// bodyOf returns the body of a notification, which may be new.
+// bodyOf returns the body for a notification, and creates it if necessary.
 func (a *AgentEnd) bodyOf(n *Notification) *body {
 	if n.body == nil || n.body.old {
 		if n.body = a.bodies.find(n.hash, n.message); n.body == nil {
@@ -297,9 +293,8 @@ func (a *AgentEnd) bodyOf(n *Notification) *body {
 	return n.body
 }
 
-// newBody puts a message that was not seen before into the table, and has it
-// published if more than one connection is likely to be sent it by relays
-// that listen.
+// newBody adds a new message to the table. It publishes the message if several
+// connections of listening relays are likely to receive it.
 func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	ch, forgotten := a.channels.channel(uri)
 	if forgotten != nil {
@@ -313,10 +308,10 @@ func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	return b
 }
 
-// share has a body published, and references sent to the relays that listen.
+// share publishes a body, and makes listening relays receive references to it.
 func (a *AgentEnd) share(b *body) {
 	if a.waiting > a.cfg.Pinned {
-		return // the network takes too little: queues fill, and that has an end
+		return // the network is too slow: queues fill up, and their bounds apply
 	}
 	for _, on := range b.channel.links {
 		if on.ready {
@@ -329,16 +324,16 @@ func (a *AgentEnd) share(b *body) {
 	a.waiting += b.size
 }
 
-// send queues a body for one connection: a reference if its relay hears the
-// body, else the bytes. It returns whether the link's writer is to look.
+// send queues a body for one connection: a reference if the relay hears the body, else
+// its bytes. It reports whether to wake the link's writer.
 func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err error) {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // it crosses anyway: nobody is to get it twice
+	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
 		b.channel.ask(b.arrivals)
-		if on.ready && b.place == 0 { // more than were likely
+		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)
 		}
 	}
@@ -348,7 +343,7 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	return c.refer(b, arrival, now)
 }
 
-// forgetLink removes a link that ended from all channels.
+// forgetLink removes an ended link from all channels.
 func (a *AgentEnd) forgetLink(link *agentLink) {
 	a.links = slices.DeleteFunc(a.links, func(l *agentLink) bool { return l == link })
 	for _, ch := range a.channels.byURI {
@@ -366,29 +361,29 @@ type AgentConn struct {
 	link   *agentLink
 	stream stream
 	host   HostConn
-	bytes  bool // it carries no messages: see ByteConn
+	bytes  bool // carries bytes in place of messages: see ByteConn
 
-	full     atomic.Bool   // held back, as far as is known: Wait looks
-	room     chan struct{} // closed when it is held back no more; nil: nobody waits
-	holds    atomic.Bool   // something is reserved
-	reserved int           // bytes of a message of the host's that is being read
+	full     atomic.Bool   // probably held back: Wait checks
+	room     chan struct{} // closed when the connection may go on; nil: no caller waits
+	holds    atomic.Bool   // reserved is not zero
+	reserved int           // bytes of a host message being read
 
-	fed       time.Time // when the host, or its part, last took something of such messages, or the relay brought some
-	partial   []byte    // of a message that comes in fragments
-	whole     int       // bytes of such messages that were delivered and not written
-	unwritten int       // credit of messages that were delivered and not written
-	kept      int       // credit of fragments, until all that was delivered is written
-	received  bool      // the relay's close
-	told      bool      // the host has been told that the client is gone
+	fed       time.Time // last progress of fragmented messages: the host took bytes, or the relay sent some
+	partial   []byte    // collected fragments of a message
+	whole     int       // bytes of complete fragmented messages, delivered but not written
+	unwritten int       // credit of delivered messages that are not written
+	kept      int       // credit of fragments, withheld until everything delivered is written
+	received  bool      // the relay's close has arrived
+	told      bool      // the host connection has been closed
 
-	report func() Report // what the relay is to be told; nil: nothing
+	report func() Report // makes the next report for the relay; nil: none is due
 }
 
-// Opened tells the relay that the host takes messages.
+// Opened tells the relay that the host accepts messages.
 func (c *AgentConn) Opened() error { return c.tell(recordOpened) }
 
-// Ready tells the relay that the host has accepted the client's initialize or
-// reconnect. Call it before FromHost takes that answer.
+// Ready tells the relay that the host has accepted initialize or reconnect. Call it
+// before FromHost takes that answer.
 func (c *AgentConn) Ready() error { return c.tell(recordReady) }
 
 func (c *AgentConn) tell(kind recordKind) error {
@@ -396,7 +391,7 @@ func (c *AgentConn) tell(kind recordKind) error {
 		if c.stream.ended {
 			return ErrConnClosed
 		}
-		// There are few of them, and they take no room.
+		// These records are few, so no bound applies.
 		if err := c.link.mux.push(&c.stream, item{raw: appendRecord(nil, kind, c.stream.conn)}, math.MaxInt); err != nil {
 			return err
 		}
@@ -405,11 +400,11 @@ func (c *AgentConn) tell(kind recordKind) error {
 	})
 }
 
-// MaxLent is how long a message may be, in bytes, of which an [AgentConn] keeps
-// a copy if at all; a longer one it keeps as it is.
+// MaxLent is the longest message, in bytes, that an [AgentConn] copies in order to
+// keep it. A longer message is kept as it is.
 const MaxLent = 16 << 10
 
-// kept returns a message that may be kept.
+// kept returns a message that the caller's buffer does not share.
 func kept(message []byte) []byte {
 	if len(message) <= MaxLent {
 		return bytes.Clone(message)
@@ -417,10 +412,10 @@ func kept(message []byte) []byte {
 	return message
 }
 
-// FromHost takes one whole message that the host sent on this connection. See
-// MaxLent for what becomes of it. Channel is its channel if it is a notification, else nil. It
-// never waits: whoever reads the host asks Wait before. The error is
-// [ErrConnClosed] once the client is gone.
+// FromHost takes one complete message from the host on this connection. See MaxLent
+// for its ownership. Channel is a notification's channel, else nil. FromHost never
+// blocks: the reader calls Wait before each read. The error is [ErrConnClosed] once
+// the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
 	due, err := c.Take(message, binary, channel)
 	if due {
@@ -429,44 +424,44 @@ func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error 
 	return err
 }
 
-// Take is FromHost for one of several messages that have come together: if it is
-// due, Send is to be called behind the last of them.
+// Take is FromHost for one of several messages that arrived together. If due, call
+// Send after the last message.
 func (c *AgentConn) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
 	return c.link.agent.fromHost(c, message, binary, channel)
 }
 
-// Send has what was taken leave.
+// Send wakes the link's writer for the messages taken.
 func (c *AgentConn) Send() { c.link.lines.Wake() }
 
-// A Notification is a message of the host's that it may send on several
-// connections. It is looked up once for all of them.
+// A Notification is a host message that may go to several connections. Its body is
+// looked up once for all of them.
 type Notification struct {
 	message, channel []byte
 	hash             uint64
-	body             *body // that it was last; nil: none. The agent's mutex guards it
+	body             *body // the body it was last; nil: none. The agent's mutex guards it.
 }
 
-// NewNotification returns a notification of one [AgentEnd]'s host. It keeps both
-// slices, which may not change any more.
+// NewNotification returns a notification from an [AgentEnd]'s host. It keeps both
+// slices, which must not change any more.
 func NewNotification(message, channel []byte) *Notification {
 	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
 }
 
-// Notify is Take for notifications in a row. If it fails, those that were
-// taken are the first of them.
+// Notify is Take for consecutive notifications. After an error, the first taken
+// notifications were queued.
 func (c *AgentConn) Notify(row []*Notification) (taken int, due bool, err error) {
 	return c.link.agent.notify(c, row)
 }
 
-// Relay returns the instance of the relay that the client is connected to.
+// Relay returns the instance of the client's relay.
 func (c *AgentConn) Relay() string { return c.link.relay }
 
-// Probe asks the relay whether the client is still there.
+// Probe asks the relay whether the client is still connected.
 func (c *AgentConn) Probe() {
 	_ = c.link.with(func() error {
 		if !c.stream.ended {
-			// Nothing may hold it up: what is queued for a client that is not
-			// there does not move.
+			// The record bypasses the stream, because a dead client's queue does not
+			// move.
 			c.link.mux.say(appendRecord(nil, recordProbe, c.stream.conn))
 			c.link.lines.Wake()
 		}
@@ -474,11 +469,11 @@ func (c *AgentConn) Probe() {
 	})
 }
 
-// Flushed tells the relay that what was delivered before a Flush has been
-// written to the host.
+// Flushed tells the relay that every message delivered before a Flush is written to
+// the host.
 func (c *AgentConn) Flushed() error { return c.tell(recordFlushed) }
 
-// Written gives back credit, of messages that have been written to the host.
+// Written returns the credit of messages written to the host.
 func (c *AgentConn) Written(n int) {
 	_ = c.link.with(func() error {
 		c.unwritten -= n
@@ -492,15 +487,15 @@ func (c *AgentConn) Written(n int) {
 	})
 }
 
-// wrote counts messages no more that came in fragments, and were whole.
+// wrote stops counting complete fragmented messages.
 func (c *AgentConn) wrote() {
 	c.link.agent.held -= c.whole
 	c.link.agent.wholes -= c.whole
 	c.whole = 0
 }
 
-// repay gives back credit n, and what was kept of it if the host has all that
-// was delivered and the message has its turn.
+// repay returns credit n. It adds withheld credit once the host has everything
+// delivered and the message has its turn.
 func (c *AgentConn) repay(n int) {
 	if c.unwritten == 0 && c.link.agent.mayUpload(c) {
 		n += c.kept
@@ -511,7 +506,7 @@ func (c *AgentConn) repay(n int) {
 	}
 }
 
-// Close ends the connection behind all that FromHost has taken.
+// Close ends the connection after everything that FromHost has taken.
 func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
 	_ = c.link.with(func() error {
 		c.end(code, reason)
@@ -519,7 +514,7 @@ func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
 	})
 }
 
-// Abort ends the connection at once: what has not been sent is dropped.
+// Abort ends the connection at once, and drops unsent messages.
 func (c *AgentConn) Abort(code ahp.CloseCode, reason string) {
 	_ = c.link.with(func() error {
 		c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
@@ -538,14 +533,14 @@ func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 	c.forget()
 }
 
-// counted counts the connection among those that clients have.
+// counted adds n to the number of client connections.
 func (c *AgentConn) counted(n int) {
 	if !c.bytes {
 		c.link.agent.conns += n
 	}
 }
 
-// tellHost says that the client is gone.
+// closeHost closes the host connection, because the client is gone.
 func (c *AgentConn) tellHost(code ahp.CloseCode, reason string) {
 	if !c.told {
 		c.told = true
@@ -553,15 +548,14 @@ func (c *AgentConn) tellHost(code ahp.CloseCode, reason string) {
 	}
 }
 
-// forget drops a connection that has ended in both directions.
+// forget removes a connection that has ended in both directions.
 func (c *AgentConn) forget() {
 	if c.stream.ended && c.received && c.link.conns[c.stream.conn] == c {
 		delete(c.link.conns, c.stream.conn)
 	}
 }
 
-// queue puts an item at the end of the connection's queue. The link's writer is
-// to look then.
+// queue appends an item to the connection's queue. The caller wakes the link's writer.
 func (c *AgentConn) queue(it item) error {
 	err := c.link.mux.push(&c.stream, it, math.MaxInt)
 	c.link.mux.delay.pushed(&c.stream)
@@ -569,8 +563,8 @@ func (c *AgentConn) queue(it item) error {
 	return err
 }
 
-// refer queues a reference: straight into the batch if nothing is queued
-// before it. It returns whether the link's writer is to look.
+// refer queues a reference, or adds it to the batch if the queue is empty. It reports
+// whether to wake the link's writer.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
 	if c.stream.items.len() > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {
@@ -586,7 +580,7 @@ func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err err
 	return first || batch.missing == 0 || batch.full(), nil
 }
 
-// decodeOpen reads what a relay tells of a client.
+// decodeOpen decodes a relay's open record.
 func decodeOpen(data []byte) (Open, error) {
 	var open Open
 	if err := json.Unmarshal(data, &open); err != nil {
@@ -595,7 +589,7 @@ func decodeOpen(data []byte) (Open, error) {
 	return open, nil
 }
 
-// CloseAll ends all connections behind all that FromHost has taken.
+// CloseAll ends all connections after everything that FromHost has taken.
 func (a *AgentEnd) CloseAll(code ahp.CloseCode, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,45 +8,46 @@ import (
 	"ahprelay/broker/link"
 )
 
-// An agentLink is the host-agent's end of what one link carries. It
-// implements [link.Traffic]. The agent's mutex guards it.
+// An agentLink is the host-agent's traffic on one link. It implements [link.Traffic].
+// The agent's mutex guards it.
 type agentLink struct {
 	agent  *AgentEnd
 	relay  string
 	lines  link.Lines
-	credit int // bytes that each connection may send ahead
+	credit int // bytes each connection may send ahead
 
 	mux     mux
 	conns   map[uint64]*AgentConn
-	watches map[uint64]*channelLink // by watch number, from ask to unask
-	answers fifo[answer]            // asked for by the relay
+	watches map[uint64]*channelLink // by watch number, from watch to unwatch
+	answers fifo[answer]            // for bodies requested by the relay
 	packets fifo[sentBodies]
-	pinned  int // bytes of bodies to which packets refer that are not released
-	given   int // bytes of bodies in answers that are not released
+	pinned  int // bytes of bodies referenced by unreleased packets
+	given   int // bytes of bodies in unreleased answers
 	ended   bool
 
 	takesSeveral bool // the relay takes several bodies in one message
 
 	takesReports bool             // the relay knows of them
-	reports      fifo[*AgentConn] // that have one
-	nextReports  time.Time        // when they may leave
+	reports      fifo[*AgentConn] // connections with a report
+	nextReports  time.Time        // when the next reports may leave
 }
 
-// An answer is a body that the relay has missed; nil if it is there no more.
+// An answer is a body that the relay requested. The body is nil if the host-agent no
+// longer has it.
 type answer struct {
 	number uint64
 	body   *body
 }
 
 const (
-	// answerSize is how much is put in one packet of answers, about.
+	// answerSize is the approximate size of a packet of answers.
 	answerSize = 64 << 10
 
-	// maxAsked bounds what a relay asks for before it gets it.
+	// maxAsked bounds a relay's unanswered requests for bodies.
 	maxAsked = 1 << 17
 )
 
-// sentBodies are the bodies that a packet refers to, or answers with.
+// sentBodies are the bodies referenced by a packet, or carried by it as answers.
 type sentBodies struct {
 	number uint64
 	answer bool
@@ -60,7 +61,7 @@ func (l *agentLink) with(f func() error) error {
 	return f()
 }
 
-// ask has the relay listen to a channel's bodies.
+// watch asks the relay to listen to a channel's bodies.
 func (l *agentLink) ask(ch *channel, on *channelLink) {
 	l.watches[ch.number] = on
 	l.mux.say(appendBytes(appendRecord(nil, recordWatch, ch.number), []byte(ch.token)))
@@ -82,7 +83,7 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 		return payload, time.Time{}
 	}
 	again = l.queueReports(now)
-	if l.pinned > l.agent.cfg.Pinned { // Released goes on
+	if l.pinned > l.agent.cfg.Pinned { // Released continues
 		if l.mux.control.len() > 0 {
 			payload = l.mux.nextControl(size)
 		}
@@ -100,11 +101,11 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	return payload, again
 }
 
-// answer returns a payload of bodies that the relay asked for. The relay may
-// release nothing before it has them, so they leave even when the window is
-// full. What it lacks for the first packet that it does not release is no more
-// than what is pinned, and comes before all that it asks for later: so this
-// bound holds up nothing that it waits for.
+// answer returns a payload of requested bodies. Answers leave even when the window is
+// full, because the relay may release nothing before they arrive. The bodies missing
+// from the relay's first unreleased packet are at most the pinned bytes, and are
+// requested before all others. So this bound never delays a body that the relay waits
+// for.
 func (l *agentLink) answer(number uint64) []byte {
 	if l.answers.len() == 0 || l.given > l.agent.cfg.Pinned+maxBody {
 		return nil
@@ -124,7 +125,7 @@ func (l *agentLink) answer(number uint64) []byte {
 	return b
 }
 
-// sent notes which bodies a packet needs until it is released.
+// sent records the bodies that a packet needs until its release.
 func (l *agentLink) sent(p sentBodies) {
 	for _, b := range p.bodies {
 		l.pin(p.answer, b.size)
@@ -132,7 +133,7 @@ func (l *agentLink) sent(p sentBodies) {
 	l.packets.push(p)
 }
 
-// pin counts n bytes more of bodies in packets.
+// pin adds n bytes to the bodies held by packets.
 func (l *agentLink) pin(answer bool, n int) {
 	if answer {
 		l.given += n
@@ -159,7 +160,7 @@ func (l *agentLink) Released(number uint64) (more bool) {
 	return more && l.waits()
 }
 
-// waits reports whether there is something to send.
+// waits reports whether the link has anything to send.
 func (l *agentLink) waits() bool {
 	return l.answers.len() > 0 || l.mux.control.len() > 0 || l.mux.turns.len() > 0 || len(l.mux.batch.streams) > 0
 }
@@ -178,8 +179,6 @@ func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 	return true, nil
 }
 
-// record takes one record from the relay. If it is cut short, it does
-// nothing but mark f as bad.
 func (l *agentLink) record(f *link.Fields) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -268,10 +267,10 @@ func (l *agentLink) frame(number uint64, message []byte) error {
 	return nil
 }
 
-// fragment collects a message. Its pieces are credited as they come, because
-// it may be longer than the credit; but only while nothing else waits for the
-// host, or a host that takes nothing would be sent one message after the
-// other. So there are two at most.
+// fragment collects a message. Each piece is credited on arrival, because the message
+// may exceed the credit. No piece is credited while other messages wait for the host:
+// a host that reads nothing would otherwise receive one message after another. At most
+// two messages are thus buffered.
 func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	c := l.conns[number]
 	cost := len(data) + pieceCost
@@ -284,7 +283,7 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 		return nil
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
 		return fmt.Errorf("%w: fragment on connection %d out of place", link.ErrBadPacket, number)
-	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // no relay that is in order sends it
+	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // a correct relay never sends this
 		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
 		c.end(ahp.CloseMessageTooBig, reason)
@@ -313,8 +312,7 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	return nil
 }
 
-// closed ends the connection in the direction to the host, and then in the
-// other.
+// closed ends the connection towards the host, then in the other direction.
 func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 	c := l.conns[number]
 	if c == nil || c.received {
@@ -328,7 +326,7 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 	l.agent.eased()
 }
 
-// need sends a body that the relay has missed.
+// need answers a relay's request for a missing body.
 func (l *agentLink) need(number uint64) error {
 	if l.answers.len() >= maxAsked {
 		return fmt.Errorf("%w: more than %d bodies asked for", link.ErrBadPacket, maxAsked)

@@ -6,46 +6,44 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// maxRefs bounds the references in a packet, counted for each connection: so
-// a packet stays far below 1 MiB, and what a few bytes can ask of a relay too.
+// maxRefs bounds a packet's references, counted for each connection. It keeps packets
+// far below 1 MiB, and bounds the work that a few bytes can demand from a relay.
 const maxRefs = 1 << 15
 
-// How long a reference waits for more of its kind, at most. A packet costs some
-// 150 bytes: where the bodies that it refers to are few, and come to connections
-// over a longer time, it is worth to wait longer for the rest of them: of 200 actions a
-// second to 100 clients, that saves 6 % of the bytes that leave the host's machine.
+// The longest time a reference waits for more references. A packet costs about 150
+// bytes. If the batch's bodies are small and reach their connections slowly, a longer
+// wait pays: with 200 actions a second to 100 clients, it saves 6 % of the bytes that
+// leave the host's machine.
 const (
 	linger     = time.Millisecond
 	longLinger = 4 * time.Millisecond
 	fewBytes   = 8 << 10 // sizes of the bodies
 )
 
-// A batch collects the references of one link that have not been sent yet. It
-// is due when every body in it has been referred to by as many connections
-// as the bodies before it on its channel were, or after linger; see there for
-// when that is longer.
+// A batch collects a link's unsent references. It is due when every body in it has as
+// many references as the channel's earlier bodies had, or after patience.
 //
-// Connections that are sent the same bodies in the same order share a node of
-// a tree whose edges are bodies; a connection moves down the tree with each
-// reference. So a reference costs the same however many connections there are.
+// Connections that receive the same bodies in the same order share a node in a tree
+// whose edges are bodies. Each reference moves its connection down the tree. A node's
+// record thus has nearly the same size for any number of connections.
 type batch struct {
 	root    batchNode
-	streams []*stream    // with a node
-	nodes   []*batchNode // all but the root
-	joined  []*arrival   // of the bodies in here
-	missing int          // bodies in here that more connections are expected for
+	streams []*stream    // streams with a node
+	nodes   []*batchNode // all nodes except the root
+	joined  []*arrival   // the arrivals of the bodies in the batch
+	missing int          // bodies in the batch with more connections expected
 	since   time.Time
-	late    time.Duration // what longer waiting was last worth; 0: nothing
-	floor   func() uint64 // no later record names a body below
-	left    func() uint64 // how many bodies have been published
-	newest  uint64        // of those in here, its place among them
-	refs    int           // in here, counted for each connection
-	packed  int           // the same, of records in the packet that is being made
-	bytes   int           // sizes of the bodies of the nodes in here
-	room    int           // bound of bytes plus spent; the body that crosses it still goes in
-	spent   int           // sizes of the bodies of records that are in the packet already
+	late    time.Duration // extra wait that recently paid off; 0: none
+	floor   func() uint64 // lower bound of body numbers in later records
+	left    func() uint64 // the number of bodies published
+	newest  uint64        // the highest place among the batch's bodies
+	refs    int           // references in the batch, counted for each connection
+	packed  int           // references in the current packet's records
+	bytes   int           // sizes of the batch's bodies, once for each node
+	room    int           // bound for bytes plus spent; the body that crosses it still fits
+	spent   int           // sizes of the bodies referenced by the current packet's records
 
-	sent []*body // of the records that append made since the last takeSent
+	sent []*body // bodies of the records that append made since the last takeSent
 }
 
 type batchNode struct {
@@ -55,7 +53,7 @@ type batchNode struct {
 	conns    connSet // filled by append
 }
 
-// add notes that a connection is sent a body after all that is noted for it.
+// add records that a connection receives a body after its earlier references.
 func (t *batch) add(s *stream, b *body) {
 	at := s.node
 	if at == nil {
@@ -81,8 +79,7 @@ func (t *batch) child(at *batchNode, b *body) *batchNode {
 	return c
 }
 
-// expect notes that a reference to the body of a was added, of which as many
-// are expected as a says.
+// expect records a reference to a's body, and updates how many more are expected.
 func (t *batch) expect(a *arrival, now time.Time) {
 	if len(t.joined) == 0 {
 		t.since = now
@@ -90,7 +87,7 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	satisfied := a.count >= a.on.expected()
 	switch {
 	case !a.joined:
-		if a.count > 1 { // those before it have left already
+		if a.count > 1 { // earlier references have already left
 			t.late = min(max(linger, 2*t.late), longLinger-linger)
 		}
 		a.joined, a.missing = true, !satisfied
@@ -104,19 +101,19 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	}
 }
 
-// full reports whether no more references fit into the packet, or no more of
-// what they refer to is to be kept for the relay.
+// full reports whether the packet has no room for more references, or the relay's
+// bodies have reached their bound.
 func (t *batch) full() bool { return t.refs+t.packed >= maxRefs || t.bytes+t.spent > t.room }
 
-// held reports whether the batch waits for a body to be published: what comes
-// before its references need not be asked for.
+// held reports whether the batch waits for a body's publication. A relay would
+// otherwise request bodies that are about to arrive.
 func (t *batch) held() bool { return len(t.streams) > 0 && t.newest > t.left() }
 
 func (t *batch) due(now time.Time) bool {
 	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(t.patience())))
 }
 
-// patience is how long references wait.
+// patience returns how long references wait.
 func (t *batch) patience() time.Duration {
 	if t.bytes > fewBytes || ablation.LateReferences {
 		return linger
@@ -124,8 +121,8 @@ func (t *batch) patience() time.Duration {
 	return linger + t.late
 }
 
-// deadline is when the batch is due at the latest; zero if it is empty, or
-// waits for something else.
+// deadline returns the latest time when the batch is due. It is zero if the batch is
+// empty or held.
 func (t *batch) deadline() time.Time {
 	if len(t.streams) == 0 || t.held() {
 		return time.Time{}
@@ -135,7 +132,7 @@ func (t *batch) deadline() time.Time {
 
 // append encodes the batch as a refs record and empties it.
 func (t *batch) append(b []byte) []byte {
-	t.late -= t.late / 8 // until some come late again
+	t.late -= t.late / 8 // decays until late references come again
 	entries := 0
 	for _, s := range t.streams {
 		if s.node.conns.count == 0 {
@@ -180,8 +177,8 @@ func (t *batch) reset() {
 	t.newest, t.refs, t.bytes = 0, 0, 0
 }
 
-// takeSent ends a packet. It returns the bodies that its records refer to, each
-// as often as it was counted in use.
+// takeSent ends a packet. It returns the bodies referenced by the packet's records,
+// once for each use.
 func (t *batch) takeSent() []*body {
 	t.packed, t.spent = 0, 0
 	sent := t.sent

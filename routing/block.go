@@ -5,34 +5,34 @@ import "ahprelay/internal/ablation"
 // Bounds of blocks, in bytes.
 const (
 	leastBlock = 4 << 10
-	mostBlock  = 64 << 10 // about what is written to a client in one call
+	mostBlock  = 64 << 10 // about the size of one write to a client
 	mostOfOne  = 8 << 10  // longer bodies are not copied
 	mostCopied = 1 << 20  // for one packet
-	mostRows   = 8        // that a block is made for, one behind the other: most of them are much the same
+	mostRows   = 8        // consecutive, similar rows that a block is sized for
 )
 
-// A block is bodies one behind the other, encoded for clients. Connections are
-// sent much the same bodies in a row, but not from and to the same one: each of
-// these rows is part of a block, and costs queues and writers as little as one
-// body does. A block is filled while one packet is handled. Without blocks, a
-// delivery to 100 clients costs a relay 1.2 times as much.
+// A block holds consecutive bodies, encoded for clients. Connections often receive
+// nearly the same row of bodies, with different ends. Each row is a part of a block,
+// and costs queues and writers as little as one body. A block is filled while one
+// packet is handled. Without blocks, a delivery to 100 clients costs a relay 1.2 times
+// as much.
 type block struct {
 	shared *Shared
-	copied int            // bytes of this and those before it, for one packet
-	data   []byte         // of fixed capacity: what was handed out stays where it is
-	bodies []blockBody    // in there
-	places map[uint64]int // of their numbers in bodies
+	copied int            // bytes of this packet's blocks so far
+	data   []byte         // of fixed capacity, so that parts already handed out never move
+	bodies []blockBody    // the block's bodies
+	places map[uint64]int // index into bodies for each body number
 }
 
-// A blockBody is a body in a block.
+// A blockBody is a body's place in a block.
 type blockBody struct {
 	number     uint64
-	start, end int // in data
+	start, end int // offsets in data
 	credit     int
 }
 
-// begin empties the block, to be filled for a row of so many bytes and so many others
-// like it.
+// begin empties the block, and sizes it for a row with the given bytes and the given
+// number of similar rows.
 func (b *block) begin(bytes, others int) {
 	size := min(max(bytes*min(1+others, mostRows), leastBlock), mostBlock)
 	b.copied += size
@@ -41,7 +41,7 @@ func (b *block) begin(bytes, others int) {
 	clear(b.places)
 }
 
-// drop forgets the block: others hold it.
+// drop forgets the block. Frames still refer to its memory.
 func (b *block) drop() {
 	if b.shared != nil {
 		b.shared, b.copied, b.data, b.bodies = nil, 0, nil, b.bodies[:0]
@@ -49,7 +49,7 @@ func (b *block) drop() {
 	}
 }
 
-// add puts a body at the end, if there is room for it.
+// add appends a body if the block has room.
 func (b *block) add(number uint64, f Frame) bool {
 	frame := f.Data
 	if len(frame) > cap(b.data)-len(b.data) {
@@ -64,8 +64,8 @@ func (b *block) add(number uint64, f Frame) bool {
 	return true
 }
 
-// inRows fills r.frames with the bodies of r.list, each row of them in one
-// frame. It returns false if some are missing.
+// inRows fills r.frames with the bodies of r.list, one frame for each row. It returns
+// false if a body is missing.
 func (r *RelayEnd) inRows() bool {
 	for rest := r.list; len(rest) > 0; {
 		n, ok := r.row(rest)
@@ -78,8 +78,8 @@ func (r *RelayEnd) inRows() bool {
 	return true
 }
 
-// row appends a frame to r.frames that holds the first bodies of a list, and
-// returns how many.
+// row appends a frame with the first bodies of a list to r.frames, and returns their
+// number.
 func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 	if n := r.together(list); n > 0 {
 		return n, true
@@ -128,9 +128,9 @@ func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 	return n, true
 }
 
-// together appends a frame to r.frames that holds the first bodies of a list, as far as
-// they have come together and stand one behind the other. It returns how many; 0 if the
-// first has none behind it.
+// together appends a frame to r.frames with the first bodies of a list, as far as they
+// already lie next to each other in shared memory. It returns their number, or 0 if
+// the first body stands alone.
 func (r *RelayEnd) together(list []uint64) (n int) {
 	row := r.bodies.frames[list[0]]
 	for n = 1; n < len(list) && row.Join(r.bodies.frames[list[n]]); n++ {

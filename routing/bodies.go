@@ -6,32 +6,31 @@ import (
 	"sort"
 )
 
-// A body is a frame that the host has sent on one or more connections.
-// Bodies are numbered in the order in which they were first seen.
+// A body is a message that the host has sent on one or more connections. Bodies are
+// numbered in the order of their first appearance.
 type body struct {
 	number   uint64
 	hash     uint64
-	frame    []byte // nil when out of the window and out of use
-	size     int    // of frame, and frameCost
+	frame    []byte // nil when outside of the window and unused
+	size     int    // length of frame plus frameCost
 	channel  *channel
-	uses     int        // by queued items, batches and packets that are not released
-	arrivals []*arrival // by link, of those with a connection that was sent it
-	old      bool       // out of the window, kept for its uses
-	place    uint64     // among all that were queued to be published; 0: it was not
+	uses     int        // by queued items, batches and unreleased packets
+	arrivals []*arrival // one for each link with a connection that receives the body
+	old      bool       // outside of the window, kept for its uses
+	place    uint64     // position among all bodies queued for publication; 0: not queued
 }
 
-// cost is what a reference to the body takes of credit: what the bytes would.
+// cost is the credit that a reference takes: as much as the bytes would.
 func (b *body) cost() int { return b.size - frameCost + pieceCost }
 
-// An arrival counts the connections of one link on which the host has sent a
-// body.
+// An arrival counts the connections of one link on which the host has sent a body.
 type arrival struct {
 	on     *channelLink
 	count  int
-	shared bool // the link's relay hears the body: send it references
+	shared bool // the link's relay hears the body, and receives references
 
 	joined  bool // in the link's batch
-	missing bool // and more connections are expected there
+	missing bool // more connections are expected in the batch
 }
 
 // arrival returns the body's count for a link.
@@ -46,7 +45,7 @@ func (b *body) arrival(link *agentLink) *arrival {
 	return a
 }
 
-// receivers is on how many connections the host has sent the body so far.
+// receivers returns the number of connections on which the host has sent the body.
 func (b *body) receivers() (n int) {
 	for _, a := range b.arrivals {
 		n += a.count
@@ -54,15 +53,14 @@ func (b *body) receivers() (n int) {
 	return n
 }
 
-// A bodyTable holds the newest bodies, up to a number of bytes, and older
-// ones that are in use.
+// A bodyTable holds the newest bodies, bounded by bytes, and older bodies in use.
 type bodyTable struct {
-	window int // bytes
+	window int // bound in bytes
 
-	byHash map[uint64]*body // the window's
+	byHash map[uint64]*body // bodies in the window
 	recent fifo[*body]      // the window, oldest first
-	bytes  int              // in the window
-	old    fifo[*body]      // out of the window and in use, oldest first
+	bytes  int              // bytes in the window
+	old    fifo[*body]      // outside of the window and in use, oldest first
 	kept   int              // bytes in old
 	last   uint64           // number of the newest body
 }
@@ -75,7 +73,7 @@ var bodySeed = maphash.MakeSeed()
 
 func bodyHash(frame []byte) uint64 { return maphash.Bytes(bodySeed, frame) }
 
-// find returns the body in the window that has these bytes, or nil.
+// find returns the body in the window with these bytes, or nil.
 func (t *bodyTable) find(hash uint64, frame []byte) *body {
 	if b := t.byHash[hash]; b != nil && bytes.Equal(b.frame, frame) {
 		return b
@@ -83,7 +81,7 @@ func (t *bodyTable) find(hash uint64, frame []byte) *body {
 	return nil
 }
 
-// add numbers a new body and lets old ones go. The table keeps frame.
+// add numbers a new body and evicts old bodies. The table keeps frame.
 func (t *bodyTable) add(hash uint64, frame []byte, ch *channel) *body {
 	t.last++
 	b := &body{number: t.last, hash: hash, frame: frame, size: len(frame) + frameCost, channel: ch}
@@ -110,7 +108,7 @@ func (t *bodyTable) evict(b *body) {
 	}
 }
 
-// release takes back one use of a body.
+// release ends one use of a body.
 func (t *bodyTable) release(b *body) {
 	b.uses--
 	if b.uses == 0 && b.old {
@@ -122,7 +120,7 @@ func (t *bodyTable) release(b *body) {
 	}
 }
 
-// floor is the number below which no body can be referred to any more.
+// floor returns a number below which no body can be referenced any more.
 func (t *bodyTable) floor() uint64 {
 	if t.old.len() > 0 {
 		return (*t.old.at(0)).number

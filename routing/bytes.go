@@ -13,59 +13,60 @@ import (
 	"ahprelay/ahp"
 )
 
-// A connection of a link can carry bytes in place of messages: Open says of
-// which canvas. Its frames are pieces of the two streams, in their order; credit
-// and the end are as for messages. At either end it is a [ByteConn].
+// A connection can carry bytes in place of messages: its Open names the canvas. Its
+// frames are consecutive pieces of two byte streams. Credit and the end work as for
+// messages. Each end is a [ByteConn].
 
 const (
-	// bytesWindow is how much of a stream of bytes may be under way: the credit
-	// of such a connection, whatever the hello says of others. So what one lets
-	// wait is less, and a download has no more in front of others' messages.
+	// bytesWindow is the credit of a byte stream, whatever the hello announces for
+	// message connections. It bounds the bytes in flight, so that fewer bytes of a
+	// download lie in front of messages.
 	bytesWindow = 512 << 10
 
-	// bytesQueue is how much of one waits at a host-agent to leave.
+	// bytesQueue bounds the bytes of a stream that wait at a host-agent.
 	bytesQueue = 256 << 10
 
-	// bytesPiece is the most that is one frame.
+	// bytesPiece is the longest frame of a byte stream.
 	bytesPiece = 16 << 10
 )
 
-// CloseBytes is the code of a stream of bytes that ended in good order.
+// CloseBytes is the close code of a byte stream that ended in good order.
 const CloseBytes ahp.CloseCode = 1000
 
-// A ByteConn is a [net.Conn] that travels on a link. Read and Write may run at
-// once, each in one goroutine. After Close, what was written still leaves.
+// A ByteConn is a [net.Conn] over a link. Read and Write may run at once, each in one
+// goroutine. Bytes written before Close still leave.
 type ByteConn struct {
 	name    byteAddr
 	end     byteEnd
-	count   func(n int)   // is told how many bytes more, or less, wait to be read
-	arrived chan struct{} // holds a token after something has come, or the end
-	over    chan struct{} // closed when this end is closed, or the other has
+	count   func(n int)   // receives changes of the number of unread bytes
+	arrived chan struct{} // holds a token after bytes or the end have arrived
+	over    chan struct{} // closed when either end has closed
 
 	reading, writing timeout
 
-	mu      sync.Mutex // guards the fields below; the routing package's locks may be held
+	mu      sync.Mutex // guards the fields below; the package's locks may be held
 	in      fifo[byteChunk]
 	waiting int   // bytes of in
-	ended   error // of the other end; nil: it goes on
-	closed  bool  // here
+	ended   error // the other end's close; nil: still open
+	closed  bool  // this end is closed
 }
 
-// A byteChunk is what has come, and the credit to give back when it is read.
+// A byteChunk is received bytes, and the credit to return when they are read.
 type byteChunk struct {
 	data   []byte
 	credit int
 }
 
-// A byteEnd is the connection that a ByteConn is made of.
+// A byteEnd is the connection below a ByteConn.
 type byteEnd interface {
-	// send queues a piece, which it keeps, or waits until one of these is closed.
+	// send queues a piece, which it keeps. It waits for room until over or late is
+	// closed.
 	send(piece []byte, over, late <-chan struct{}) error
 	written(credit int)
 	close(code ahp.CloseCode, reason string)
 }
 
-// byteAddr is the address of a ByteConn: the id of its connection.
+// byteAddr is a ByteConn's address: the id of its connection.
 type byteAddr string
 
 func (byteAddr) Network() string  { return "ahp-link" }
@@ -75,7 +76,7 @@ func newByteConn(id string, count func(n int)) *ByteConn {
 	return &ByteConn{name: byteAddr(id), count: count, reading: newTimeout(), writing: newTimeout(), arrived: make(chan struct{}, 1), over: make(chan struct{})}
 }
 
-// deliver takes what has come.
+// deliver takes received bytes.
 func (b *ByteConn) deliver(data []byte, credit int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +95,7 @@ func (b *ByteConn) tell() {
 	}
 }
 
-// ends notes that the other end has closed.
+// peerClosed records that the other end has closed.
 func (b *ByteConn) ends(code ahp.CloseCode, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,14 +112,14 @@ func (b *ByteConn) ends(code ahp.CloseCode, reason string) {
 	b.tell()
 }
 
-// A CutError reports a stream of bytes that the other end, or the end of the
-// link, has cut off.
+// A CutError reports a byte stream that the other end, or the end of the link, has cut
+// off.
 type CutError struct {
 	Code   ahp.CloseCode
 	Reason string
 }
 
-// Error returns the reason.
+// Error returns the close code and its reason.
 func (e *CutError) Error() string { return fmt.Sprintf("stream cut off: %d %s", e.Code, e.Reason) }
 
 // Done is closed when either end has closed.
@@ -142,7 +143,7 @@ func (b *ByteConn) Read(p []byte) (int, error) {
 	}
 }
 
-// readBuffered reads what is there.
+// readBuffered reads received bytes without waiting.
 func (b *ByteConn) readBuffered(p []byte) (n, credit int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,7 +165,7 @@ func (b *ByteConn) readBuffered(p []byte) (n, credit int, err error) {
 	b.waiting -= n
 	b.count(-n)
 	if n == 0 && b.ended != nil {
-		b.tell() // for whoever reads next
+		b.tell() // for the next reader
 		return 0, credit, b.ended
 	}
 	if b.in.len() > 0 {
@@ -173,7 +174,7 @@ func (b *ByteConn) readBuffered(p []byte) (n, credit int, err error) {
 	return n, credit, nil
 }
 
-// Write implements [net.Conn]. It waits while the other end takes too little.
+// Write implements [net.Conn]. It waits while the other end reads too slowly.
 func (b *ByteConn) Write(p []byte) (n int, err error) {
 	for len(p) > n {
 		piece := p[n:min(len(p), n+bytesPiece)]
@@ -211,7 +212,7 @@ func (b *ByteConn) Close() error {
 	return nil
 }
 
-// Cut closes the connection and tells the other end why.
+// Cut closes the connection with a code and a reason for the other end.
 func (b *ByteConn) Cut(code ahp.CloseCode, reason string) { b.closeWith(code, reason) }
 
 func (b *ByteConn) closeWith(code ahp.CloseCode, reason string) {
@@ -247,7 +248,7 @@ func (b *ByteConn) SetDeadline(t time.Time) error {
 // SetReadDeadline implements [net.Conn].
 func (b *ByteConn) SetReadDeadline(t time.Time) error {
 	b.reading.set(t)
-	b.tell() // whoever reads looks at the new one
+	b.tell() // a waiting reader checks the new deadline
 	return nil
 }
 
@@ -257,12 +258,12 @@ func (b *ByteConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// A timeout is the deadline of one direction, as that of [net.Pipe]: setting it
-// concerns who waits already, too.
+// A timeout is a deadline for one direction, as in [net.Pipe]: a change also affects
+// calls that already wait.
 type timeout struct {
 	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
-	past  chan struct{} // closed when it has passed
+	past  chan struct{} // closed when the deadline has passed
 }
 
 func newTimeout() timeout { return timeout{past: make(chan struct{})} }
@@ -271,7 +272,7 @@ func (t *timeout) set(at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer != nil && !t.timer.Stop() {
-		<-t.past // is being closed
+		<-t.past // the timer is about to close it
 	}
 	t.timer = nil
 	wait := time.Until(at)
@@ -308,8 +309,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// OpenBytes has the host-agent open a stream of bytes, which open says the
-// purpose of. What is written at once goes with that.
+// OpenBytes makes the host-agent open a byte stream for the purpose in open. Bytes
+// written at once travel together with open.
 func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	b := newByteConn(open.ID, r.cfg.Kept)
 	conn, err := r.open(open, byteClient{b}, true)
@@ -343,7 +344,7 @@ func (e relayBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e relayBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteClient is what the RelayEnd sees of a ByteConn.
+// byteClient is a ByteConn as the RelayEnd sees it.
 type byteClient struct{ bytes *ByteConn }
 
 // Event implements [ClientConn].
@@ -359,9 +360,8 @@ func (c byteClient) Deliver(frames []Frame) {
 // Closed implements [ClientConn].
 func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.ends(code, reason) }
 
-// Bytes returns the stream of bytes that a connection is, and what Connect
-// returns for it. Call it before that returns, if the connection was opened for
-// one.
+// Bytes returns a connection's byte stream, and the HostConn that Connect returns for
+// it. Connect calls it if open asks for a byte stream.
 func (c *AgentConn) Bytes(id string) (*ByteConn, HostConn) {
 	b := newByteConn(id, func(int) {})
 	b.end = agentBytes{c}
@@ -382,13 +382,13 @@ func (e agentBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e agentBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteHost is what the AgentEnd sees of a ByteConn.
+// byteHost is a ByteConn as the AgentEnd sees it.
 type byteHost struct{ bytes *ByteConn }
 
 // Deliver implements [HostConn].
 func (h byteHost) Deliver(message []byte, _ bool, credit int) { h.bytes.deliver(message, credit) }
 
-// Flush implements [HostConn]. No relay asks for it.
+// Flush implements [HostConn]. Relays never flush byte streams.
 func (byteHost) Flush() {}
 
 // Ask implements [HostConn]. No relay asks anything here.

@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// maxChannels bounds the channels whose frames are shared. Those least
-// recently used are forgotten: their frames are sent to each connection.
+// maxChannels bounds the channels with shared messages. The least recently used
+// channel is forgotten: its messages go to each connection separately.
 const maxChannels = 1024
 
-// A generation of a channel's bodies is at least so many in so much time. What
-// the bodies of this one and the one before teach of their receivers holds.
+// A generation is at least this many bodies of a channel over at least this time. The
+// current and the previous generation predict a body's receivers.
 const (
 	generationBodies = 64
 	generationTime   = time.Second
 )
 
-// A channel is what a host-agent knows of one AHP channel: who is sent its
-// notifications. It learns that from what the host sends, not from
-// subscriptions, and so needs to understand neither methods nor schemes.
+// A channel is a host-agent's knowledge about the receivers of one AHP channel. It
+// learns from the host's messages, not from subscriptions, and so needs to understand
+// neither methods nor schemes.
 type channel struct {
 	uri    string
 	token  string
 	number uint64 // in watch records
 	links  []*channelLink
 	bodies int       // in this generation
-	since  time.Time // it began
+	since  time.Time // start of this generation
 	place  *list.Element
 
-	forgotten bool // some body may still name it, and nothing is to come of that
+	forgotten bool // a body may still name the channel, but no relay is asked to watch it
 }
 
-// A channelLink is what a channel means to the relay at the end of one link.
+// A channelLink is a channel's state on one link.
 type channelLink struct {
 	link  *agentLink
-	asked bool   // the relay was told to listen
-	ready bool   // and has said that it does
-	most  [2]int // connections that were sent one body, in this generation and the one before
+	asked bool   // the relay was asked to listen
+	ready bool   // the relay has confirmed
+	most  [2]int // the most connections that received one body, in this generation and the previous
 }
 
 func (c *channel) on(link *agentLink) *channelLink {
@@ -50,11 +50,11 @@ func (c *channel) on(link *agentLink) *channelLink {
 	return l
 }
 
-// expected is on how many connections of the link the next body will be sent,
-// as far as those before it tell.
+// expected returns the number of the link's connections that the next body will
+// probably reach.
 func (on *channelLink) expected() int { return max(on.most[0], on.most[1]) }
 
-// receivers is the same for all relays that listen.
+// receivers returns the expected connections of all relays that listen.
 func (c *channel) receivers() (n int) {
 	for _, on := range c.links {
 		if on.ready {
@@ -64,7 +64,7 @@ func (c *channel) receivers() (n int) {
 	return n
 }
 
-// ask has the relays listen to whose connections the host has sent a body.
+// watch makes relays listen if a connection of theirs has received a body.
 func (c *channel) ask(heard []*arrival) {
 	for _, a := range heard {
 		if on := a.on; !on.asked && !on.link.ended && !c.forgotten {
@@ -74,8 +74,8 @@ func (c *channel) ask(heard []*arrival) {
 	}
 }
 
-// age counts a body. At the end of a generation, relays stop listening that
-// had no connection which was sent anything for as long.
+// age counts a body. At the end of a generation, it ends the watch of relays without a
+// receiver in two generations.
 func (c *channel) age(now time.Time) {
 	c.bodies++
 	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {
@@ -90,7 +90,7 @@ func (c *channel) age(now time.Time) {
 	}
 }
 
-// forget has all relays stop listening.
+// forget ends the watch of all relays.
 func (c *channel) forget() {
 	c.forgotten = true
 	for _, on := range c.links {
@@ -108,7 +108,7 @@ func (on *channelLink) unask(c *channel) {
 // A channelTable holds the channels in use, by URI.
 type channelTable struct {
 	byURI map[string]*channel
-	used  *list.List // of *channel, newest first
+	used  *list.List // most recent first
 	last  uint64
 }
 
@@ -116,8 +116,8 @@ func newChannelTable() channelTable {
 	return channelTable{byURI: map[string]*channel{}, used: list.New()}
 }
 
-// channel returns the channel with a URI, which it may have to make, and then
-// perhaps one that had to be forgotten for it.
+// channel returns the channel with a URI, and creates it if necessary. It also returns
+// the channel that was forgotten to make room, if any.
 func (t *channelTable) channel(uri []byte) (ch, forgotten *channel) {
 	if ch := t.byURI[string(uri)]; ch != nil {
 		t.used.MoveToFront(ch.place)

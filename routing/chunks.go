@@ -8,55 +8,55 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Content that several clients read is in answers that are each client's own,
-// but for the content. Such a message is sent in parts: those that are the
-// client's own, and chunks, which cross to a relay once. The host-agent knows
-// a chunk by its SHA-256, numbers it, sends its bytes ahead of the first
-// message that refers to it, and tells the relay when to drop it: so it knows
-// what the relay has, and never needs the bytes again. A chunk stands for bytes
-// that the host has just sent on a connection; it decides nothing.
+// Clients that read the same content receive answers that differ only outside of the
+// content. Such an answer is sent in parts: the client's own bytes, and chunks that
+// cross to a relay once. The host-agent knows a chunk by its SHA-256, numbers it,
+// sends its bytes ahead of the first message that refers to it, and tells the relay
+// when to drop it. It therefore knows which chunks the relay has, and never needs the
+// bytes again. A chunk abbreviates bytes that the host has just sent on a connection;
+// it decides nothing.
 const (
-	// chunkSize is the size of chunks, but for the last of a part.
+	// chunkSize is the size of every chunk except the last.
 	chunkSize = 1 << 20
 
-	// minChunk is from what size on it is worth it.
+	// minChunk is the smallest content that is sent as chunks.
 	minChunk = 2 << 10
 
-	// maxPieces is how many pieces a chunk may come in.
+	// maxPieces bounds the pieces of a chunk.
 	maxPieces = 256
 )
 
-// A chunk is part of messages.
+// A chunk is a part of messages.
 type chunk struct {
 	number uint64
 	sum    [sha256.Size]byte
 	size   int
-	left   []byte    // of its bytes, to be sent
-	sent   bool      // all of them
-	uses   int       // references that are queued
-	waits  []*stream // that wait for it
+	left   []byte    // unsent bytes
+	sent   bool      // every byte was sent
+	uses   int       // queued references
+	waits  []*stream // streams that wait for it
 }
 
-// wait has a stream scheduled when the chunk has been sent.
+// wait schedules a stream when the chunk has been sent.
 func (ch *chunk) wait(s *stream) {
 	if ch != nil && !ch.sent && !slices.Contains(ch.waits, s) {
 		ch.waits = append(ch.waits, s)
 	}
 }
 
-// A chunkTable is what a host-agent knows of the chunks that one relay has.
-// The relay's limit bounds it.
+// A chunkTable is a host-agent's knowledge about the chunks that one relay has. The
+// relay's limit bounds it.
 type chunkTable struct {
-	limit    int // bytes; 0: the relay takes none
+	limit    int // in bytes; 0: the relay takes no chunks
 	bySum    map[[sha256.Size]byte]*chunk
-	order    fifo[*chunk] // about in the order of their last use
+	order    fifo[*chunk] // roughly in the order of last use
 	bytes    int
 	last     uint64
-	transfer stream       // has turns while chunks are to be sent
-	pending  fifo[*chunk] // those
+	transfer stream       // has turns while chunks are pending
+	pending  fifo[*chunk] // chunks to be sent
 }
 
-// chunkSums returns the sums of the chunks of a part of a message.
+// chunkSums returns the hashes of the chunks in a part of a message.
 func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 	for len(part) > 0 {
 		n := min(len(part), chunkSize)
@@ -66,8 +66,8 @@ func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 	return sums
 }
 
-// FromHostWith is FromHost for a response that holds message[from:to], which
-// is likely to be in responses on other connections too.
+// FromHostWith is FromHost for a response with content in message[from:to] that other
+// responses are likely to repeat.
 func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	c.link.agent.mu.Lock()
 	takes := c.link.mux.chunks.limit > 0
@@ -76,7 +76,7 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 		return c.FromHost(message, false, nil)
 	}
 	message = kept(message)
-	sums := chunkSums(message[from:to]) // takes its time
+	sums := chunkSums(message[from:to]) // slow, so without the lock
 	return c.link.with(func() error {
 		if c.stream.ended {
 			return ErrConnClosed
@@ -86,8 +86,8 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	})
 }
 
-// queueParts queues a message as the bytes before its chunks, references to
-// those, and the rest.
+// queueParts queues a message as the bytes before its chunks, references to the
+// chunks, and the rest.
 func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size]byte) error {
 	m := &c.link.mux
 	items := []item{{frame: message[:from], whole: from, more: true}}
@@ -113,8 +113,8 @@ func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size
 	return nil
 }
 
-// chunk returns the chunk with a sum, which is made and sent if the relay does
-// not have it; nil if there is no room for it.
+// chunk returns the chunk with a hash, and sends it if the relay does not have it. It
+// returns nil if there is no room.
 func (m *mux) chunk(sum [sha256.Size]byte, data []byte) *chunk {
 	t := &m.chunks
 	if ch := t.bySum[sum]; ch != nil {
@@ -140,8 +140,8 @@ func (m *mux) chunk(sum [sha256.Size]byte, data []byte) *chunk {
 	return ch
 }
 
-// makeRoom has the relay drop chunks until there is room for n bytes, and
-// reports whether there is. Those in use go to the end of the line.
+// makeRoom drops chunks from the relay until n bytes fit, and reports whether they do.
+// Chunks in use go to the end of the queue.
 func (m *mux) makeRoom(n int) bool {
 	t := &m.chunks
 	for tries := t.order.len(); t.bytes+n+frameCost > t.limit; tries-- {
@@ -186,8 +186,8 @@ func (m *mux) sendChunk(b []byte, size int) []byte {
 	return b
 }
 
-// chunkRef sends a reference. It takes credit as the bytes would, which may
-// make that negative.
+// chunkRef sends a reference. It takes as much credit as the bytes would, so the
+// credit may become negative.
 func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	b = appendRecord(b, recordChunkRef, s.conn, it.chunk.number)
 	it.chunk.uses--
@@ -198,20 +198,20 @@ func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	return b
 }
 
-// dropAll gives back what is counted of chunks that are still to be sent.
+// dropAll stops counting unsent chunks.
 func (t *chunkTable) dropAll(count func(n int)) {
 	for t.pending.len() > 0 {
 		count(-len(t.pending.pop().left))
 	}
 }
 
-// A chunkStore is what a relay has of the chunks of one host-agent instance.
+// A chunkStore holds a relay's chunks from one host-agent instance.
 type chunkStore struct {
 	limit    int
 	chunks   map[uint64]*storedChunk
 	bytes    int
-	kept     func(n int) // is told how many bytes more are held
-	arriving uint64      // number of the one that comes; 0: none does
+	kept     func(n int) // receives changes of the number of bytes held
+	arriving uint64      // the chunk being received; 0: none
 }
 
 func (s *chunkStore) counted(n int) {
@@ -222,7 +222,7 @@ func (s *chunkStore) counted(n int) {
 // A storedChunk is encoded for clients.
 type storedChunk struct {
 	frames []Frame
-	data   [][]byte // the pieces in those
+	data   [][]byte // the unencoded pieces, within frames
 	size   int
 }
 
@@ -266,7 +266,7 @@ func (r *RelayEnd) drop(number uint64) error {
 	return nil
 }
 
-// chunkRef has a client sent a chunk, as part of a message.
+// chunkRef delivers a chunk to a client, as part of a message.
 func (r *RelayEnd) chunkRef(conn, number uint64) error {
 	s := &r.chunks
 	ch := s.chunks[number]

@@ -6,20 +6,19 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// A delay measures how long what is queued on a link takes until it leaves: one
-// item at a time, of a part of them. So an item need not know when it came. What that
-// costs is less than what runs of `make bench ARGS=ablate` differ by. The mutex of its
-// link guards it.
+// A delay measures the time from an item's queueing to its departure on a link, for
+// one sampled item at a time, so that items need no timestamps. Its cost is below the
+// variance of `make bench ARGS=ablate`. Its link's mutex guards it.
 type delay struct {
-	tell    func(time.Duration) // nil: nobody wants to know
+	tell    func(time.Duration) // receives each measurement; nil: none wanted
 	sampler Sampler
 
-	at     time.Time // when the item came that is measured; zero: none is
-	of     *stream   // that it is in
-	before int       // how many items leave there first, and it
+	at     time.Time // when the measured item was queued; zero: no item is measured
+	of     *stream   // the item's stream
+	before int       // items of the stream that leave up to and including it
 }
 
-// pushed notes that an item is the last of a stream.
+// pushed considers the last item of a stream for measurement.
 func (d *delay) pushed(s *stream) {
 	if d.tell == nil || d.of != nil || s.items.len() == 0 {
 		return
@@ -29,7 +28,7 @@ func (d *delay) pushed(s *stream) {
 	}
 }
 
-// popped notes that the first item of a stream leaves.
+// popped records that the first item of a stream leaves.
 func (d *delay) popped(s *stream) {
 	if d.of != s {
 		return
@@ -40,28 +39,27 @@ func (d *delay) popped(s *stream) {
 	}
 }
 
-// dropped notes that nothing of a stream leaves any more.
+// dropped records that a stream was emptied.
 func (d *delay) dropped(s *stream) {
 	if d.of == s {
 		d.of = nil
 	}
 }
 
-// told tells of something that leaves now.
+// measured reports the delay of an item that leaves now.
 func (d *delay) told(since time.Time) {
 	if d.tell != nil && !ablation.Delays {
 		d.tell(time.Since(since))
 	}
 }
 
-// A Sampler says which of many events are to be measured: one of so many. Its
-// owner guards it.
+// A Sampler selects one of every sampleOf events for measurement. Its owner guards it.
 type Sampler struct{ n uint32 }
 
-// one of sampleOf is measured.
+// sampleOf is the number of events for each measurement.
 const sampleOf = 8
 
-// Now returns the time if this event is to be measured, else zero.
+// Now returns the current time if this event is selected, else zero.
 func (s *Sampler) Now() (at time.Time) {
 	if s.n++; s.n%sampleOf == 1 && !ablation.Delays {
 		at = time.Now()

@@ -17,8 +17,7 @@ func (q *fifo[T]) push(v T) {
 	q.buf = append(q.buf, v)
 }
 
-// at returns a pointer to the i-th element from the front, valid until the
-// next push.
+// at returns a pointer to the i-th element from the front, valid until the next push.
 func (q *fifo[T]) at(i int) *T { return &q.buf[q.head+i] }
 
 func (q *fifo[T]) pop() T {
@@ -27,8 +26,8 @@ func (q *fifo[T]) pop() T {
 	q.head++
 	if q.head == len(q.buf) {
 		q.buf, q.head = q.buf[:0], 0
-		// A queue that was long once does not stay large, and one that is hardly
-		// ever used takes nothing.
+		// Release the memory of a queue that was long once, and of a queue that is
+		// rarely used.
 		if cap(q.buf) > 1024 || cap(q.buf) <= 4 {
 			q.buf = nil
 		}

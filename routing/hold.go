@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// A stream whose client takes less than the host says is held back at its
-// source: whoever reads the host's connection for it asks Wait before each read,
-// and so stops reading. What the host says meanwhile stays in the host's own
-// socket, as it would if the client were connected there. How much may wait in a
-// stream until then is less when memory is short, and what is longer than
-// [Reserved] waits for its turn before it is read (Reserve). So hardly anything
-// is ever over the bound for all streams together.
+// A stream whose client reads more slowly than the host sends is held back at its
+// source: the reader of the host's connection calls Wait before each read, and so
+// stops reading. The host's messages then stay in the host's own socket, as if the
+// client were connected there. The bound is lower when memory is short, and a message
+// longer than [Reserved] waits for its turn before it is read (Reserve). The bound for
+// all streams together is therefore rarely exceeded.
 //
-// Progress is what the relay says of its client: credit, if only of 0 bytes. A
-// stream that is held back and makes none for the time [AgentEndConfig.Stall] is
-// over: Wait says so.
+// The relay proves its client's progress with credit, even of 0 bytes. A stream that
+// is held back without progress for [AgentEndConfig.Stall] is over, and Wait reports
+// that.
 
-// ErrStalled reports a client that has taken nothing for too long.
+// ErrStalled reports a client that has read nothing for too long.
 var ErrStalled = errors.New("client takes nothing")
 
-// Reserved is the length from which a message has to have room, by
-// [AgentConn.Reserve], before it is read, in bytes.
+// Reserved is the length in bytes from which a message needs [AgentConn.Reserve]
+// before it is read.
 const Reserved = 64 << 10
 
-// leastShare is what may be queued for a connection however short memory is.
+// leastShare is the queue bound of a connection however short memory is.
 const leastShare = 4 << 10
 
-// shortStall is how long a stream may make no progress while others wait for
-// room: as long as stock clients wait for a connection that says nothing.
+// shortStall is the time without progress after which a stream may be closed because
+// other streams need its room. It equals the time after which stock clients give up a
+// silent connection.
 const shortStall = 25 * time.Second
 
-// total is how many bytes wait for clients and host.
+// total returns the bytes that wait for clients and host.
 func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
-// allowance is how much may be queued behind the message being sent, for each
-// connection, before its source is held back. In the second half of the memory
-// there is, connections have equal shares of a quarter of it.
+// allowance returns the bytes that may wait behind the message being sent, for each
+// connection, before its source is held back. While memory is short, connections have
+// equal shares of a quarter of MaxQueued.
 func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
@@ -46,7 +46,7 @@ func (a *AgentEnd) allowance() int {
 	return min(a.cfg.QueueLimit, max(leastShare, a.cfg.MaxQueued/4/max(a.conns, 1)))
 }
 
-// grown is called when more waits.
+// grown is called after queues have grown.
 func (a *AgentEnd) grown() {
 	if a.total()+a.reserved > a.cfg.MaxQueued/2 {
 		a.short = true
@@ -54,8 +54,8 @@ func (a *AgentEnd) grown() {
 	a.relieve()
 }
 
-// eased is called when less waits, or may: those go on that were held back
-// because memory was short, and those have their turn that wait for room.
+// eased is called when queues may have shrunk. It resumes the connections that were
+// held back because memory was short, and grants turns to large messages.
 func (a *AgentEnd) eased() {
 	if a.short && a.total()+a.reserved <= a.cfg.MaxQueued*3/8 {
 		a.short = false
@@ -77,15 +77,15 @@ func (a *AgentEnd) eased() {
 	}
 }
 
-// fits reports whether there is room for a message of so many bytes. One fits
-// always, if nothing else is there.
+// fits reports whether there is room for n more bytes. Any message fits if nothing
+// else waits.
 func (a *AgentEnd) fits(n int) bool {
 	waits := a.total() + a.reserved
 	return waits == 0 || waits+n <= a.cfg.MaxQueued
 }
 
-// over reports whether more is queued than so many times what a connection is
-// allowed.
+// over reports whether the queue exceeds the given multiple of the connection's
+// allowance.
 func (c *AgentConn) over(times int) bool {
 	most := c.link.agent.allowance()
 	if c.bytes {
@@ -94,21 +94,21 @@ func (c *AgentConn) over(times int) bool {
 	return !c.stream.ended && c.stream.behind() > times*most
 }
 
-// filled notes that something was queued.
+// filled records that the queue has grown.
 func (c *AgentConn) filled() {
 	if !c.full.Load() && c.over(1) {
 		c.full.Store(true)
 	}
 }
 
-// drained has those go on that wait for room in a stream, if there is some.
+// drained resumes callers that wait for room in a stream, if there is room.
 func (l *agentLink) drained(s *stream) {
 	if c := l.conns[s.conn]; c != nil && &c.stream == s && !c.over(1) {
 		c.proceed()
 	}
 }
 
-// proceed wakes all that wait on account of the connection.
+// proceed wakes all callers that wait for the connection.
 func (c *AgentConn) proceed() {
 	c.stream.waits = false
 	delete(c.link.agent.waiters, c)
@@ -128,13 +128,13 @@ func (c *AgentConn) wakened() <-chan struct{} {
 	return c.room
 }
 
-// HeldBack reports whether Wait is likely to wait.
+// HeldBack reports whether Wait would probably block.
 func (c *AgentConn) HeldBack() bool { return c.full.Load() }
 
-// Wait returns when more of what the host says on this connection may be read.
-// Call it before each read, and never under a lock. The error is [ErrStalled]
-// if the client has taken nothing for too long, and [ErrConnClosed] once it is
-// gone, or done is closed.
+// Wait returns when the host's next message on this connection may be read. Call it
+// before each read, and never under a lock. The error is [ErrStalled] if the client
+// has read nothing for too long, and [ErrConnClosed] once the client is gone or done
+// is closed.
 func (c *AgentConn) Wait(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
@@ -142,9 +142,9 @@ func (c *AgentConn) Wait(done <-chan struct{}) error {
 	return c.wait(done, nil, 1)
 }
 
-// WaitToAnswer is Wait for whoever answers what the client asks in place of the
-// host. It waits only if the answers themselves have become too many: while the
-// host's messages wait, what the client sends goes on.
+// WaitToAnswer is Wait for a goroutine that answers requests in place of the host. It
+// waits only if the answers themselves exceed the bound, so requests continue while
+// the host's messages wait.
 func (c *AgentConn) WaitToAnswer(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
@@ -174,8 +174,8 @@ func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 	}
 }
 
-// look returns what to wait for, and how long at most; nil if the connection may
-// go on, or has ended.
+// waitState returns a channel to wait for, and the longest wait. The channel is nil if
+// the connection may go on or has ended.
 func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duration, err error) {
 	a := c.link.agent
 	a.mu.Lock()
@@ -189,7 +189,7 @@ func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duratio
 		}
 		return nil, 0, nil
 	}
-	if c.bytes { // somebody may have stopped a film: what waits has its bound
+	if c.bytes { // a person may have paused a film: the queue is bounded anyway
 		return c.wakened(), a.cfg.Stall, nil
 	}
 	standing := c.stream.standing(time.Now())
@@ -199,7 +199,7 @@ func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duratio
 	return c.wakened(), a.cfg.Stall - standing, nil
 }
 
-// A turn is a large message's, to be read.
+// A turn is a large message's permission to be read.
 type turn struct {
 	conn  *AgentConn
 	bytes int
@@ -207,7 +207,7 @@ type turn struct {
 	ready chan struct{}
 }
 
-// give says that there is room.
+// give grants the turn.
 func (t *turn) give() {
 	t.given = true
 	t.conn.reserve(t.bytes)
@@ -220,9 +220,8 @@ func (c *AgentConn) reserve(n int) {
 	c.link.agent.reserved += n
 }
 
-// Reserve waits until there is room for a message of n bytes from the host, which
-// is about to be read. Several have turns in the order in which they ask. The
-// errors are those of Wait.
+// Reserve waits for room for a message of n bytes that is about to be read from the
+// host. Messages have turns in the order of their calls. The errors are those of Wait.
 func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	a := c.link.agent
 	t := &turn{conn: c, bytes: n, ready: make(chan struct{})}
@@ -247,8 +246,8 @@ func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	}
 }
 
-// waitsNoMore reports whether the connection has ended that waits for its turn.
-// If it is next, it has room made: of streams that stand still.
+// waitsNoMore reports whether a connection that waits for its turn has ended. It makes
+// room for the first turn by closing connections without progress.
 func (c *AgentConn) waitsNoMore(t *turn) (ended bool) {
 	a := c.link.agent
 	a.mu.Lock()
@@ -268,7 +267,7 @@ func (c *AgentConn) waitsNoMore(t *turn) (ended bool) {
 	return false
 }
 
-// giveUp takes back a turn, and what was reserved if it was given meanwhile.
+// giveUp cancels a turn. If it was granted meanwhile, Unreserve follows.
 func (c *AgentConn) giveUp(t *turn) {
 	c.link.agent.mu.Lock()
 	defer c.link.agent.mu.Unlock()
@@ -283,7 +282,7 @@ func (a *AgentEnd) drop(t *turn) {
 	a.eased()
 }
 
-// Unreserve says that what was reserved is read, and passed on or not wanted.
+// Unreserve releases a reservation after the message is read.
 func (c *AgentConn) Unreserve() {
 	if !c.holds.Load() {
 		return
@@ -297,9 +296,9 @@ func (c *AgentConn) Unreserve() {
 	a.eased()
 }
 
-// mayUpload reports whether more is to come of a message that comes in fragments
-// for the host. When memory is short, the oldest of them goes on alone, and only
-// if the host takes what is whole.
+// mayUpload reports whether an incomplete message for the host may continue. When
+// memory is short, only the oldest continues, and only if the host takes the complete
+// messages.
 func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	switch {
 	case c.partial == nil, a.total()+a.reserved <= a.cfg.MaxQueued/2:
@@ -310,7 +309,7 @@ func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	return a.wholes == 0 || a.total()+a.cfg.MaxFrame-len(c.partial) <= a.cfg.MaxQueued*3/4
 }
 
-// endPartial takes a connection out of those with a message that is not whole.
+// endPartial ends the collection of a message for the host.
 func (c *AgentConn) endPartial() {
 	if c.partial != nil {
 		a := c.link.agent

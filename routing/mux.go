@@ -10,45 +10,44 @@ import (
 	"ahprelay/broker/link"
 )
 
-// ErrQueueFull reports a frame for which a connection's queue has no room.
+// ErrQueueFull reports a frame for which the connection's queue has no room.
 var ErrQueueFull = errors.New("queue full")
 
 const (
-	// pieceCost is what a message, or a piece of one, counts against credit
-	// and the bounds of queues besides its bytes: so those bound how many
-	// small ones there are, too.
+	// pieceCost is added to each message's or piece's size in credit and queue bounds.
+	// It bounds the number of small messages.
 	pieceCost = 64
 
-	// maxCredit is the most that a peer's credit adds up to.
+	// maxCredit is the most credit that a peer can accumulate.
 	maxCredit = 1 << 30
 )
 
-// creditShare is the part of the initial credit that is given back in one
-// piece: few, large credit records.
+// creditShare is the part of the initial credit that is returned in one record: few,
+// large credit records.
 const creditShare = 4
 
-// An item is one thing to send on a stream: one of raw, frame, body and chunk
+// An item is one unit to send on a stream: exactly one of raw, frame, body and chunk
 // is set.
 type item struct {
 	raw    []byte // an encoded record
-	frame  []byte // what is left of a message, or of a part of one
-	whole  int    // length of that message, or part
+	frame  []byte // the unsent rest of a message, or of a part of a message
+	whole  int    // length of the complete message or part
 	later  bool   // frame is not the first part of its message
-	more   bool   // and not the last
-	binary bool   // it is no text
+	more   bool   // frame is not the last part of its message
+	binary bool   // not a text message
 	body   *body  // a reference
 	chunk  *chunk // a reference to a part of a message
 }
 
-// size is what the item counts against its queue's bound.
+// size returns the item's share of its queue's bound.
 func (it *item) size() int {
 	switch {
 	case it.body != nil:
 		return it.body.size
 	case it.raw != nil:
-		return 0 // there are few of them
+		return 0 // records are few
 	case it.chunk != nil:
-		return pieceCost // the chunk is counted where it is kept
+		return pieceCost // the chunk's bytes are counted elsewhere
 	}
 	return len(it.frame) + pieceCost
 }
@@ -60,36 +59,34 @@ type stream struct {
 	queued     int  // sizes of items
 	large      int  // size of the largest item behind the first, if that is at least largeItem
 	credit     int  // cost of frames that may be sent
-	creditDue  int  // cost of the other direction's that were written and not credited yet
-	uncredited int  // cost of the other direction's that came and were not credited yet
-	window     int  // what the peer may send ahead
-	bytes      bool // it carries bytes, which have a share of the link
-	shares     bool // and waits for room in that
+	creditDue  int  // cost of received frames that were written but not yet credited
+	uncredited int  // cost of received frames not yet credited
+	window     int  // bytes the peer may send ahead
+	bytes      bool // carries bytes, which have a share of the link
+	shares     bool // waits for room in that share
 	ready      bool // waits for its turn in mux.turns
 	ended      bool // the close record is queued: nothing more is taken
-	left       bool // it has been sent: the peer may use the number anew
+	left       bool // the close record was sent: the peer may reuse the number
 
-	moved time.Time // while there is no credit: when it ran out, or the peer last said that it goes on
+	moved time.Time // while there is no credit: when it ran out, or the peer last proved progress
 
-	room  chan struct{} // holds a token after frames have left, for one that waits for room; may be nil
-	waits bool          // the mux's owner wants to know when something has left
+	room  chan struct{} // holds a token after frames have left, for a caller that waits for room; may be nil
+	waits bool          // the mux's owner waits for items to leave
 
-	node *batchNode // the last body that the mux's batch has for this connection; nil: none
+	node *batchNode // the batch's last node for this connection; nil: none
 }
 
-// ofBytes has the stream carry bytes: it has a window of its own, each way.
+// ofBytes makes the stream carry bytes, with a window of its own in each direction.
 func (s *stream) ofBytes() {
 	s.bytes = true
 	s.credit, s.window = min(s.credit, bytesWindow), min(s.window, bytesWindow)
 }
 
-// largeItem is the size from which one item does not count against its
-// queue's bound.
+// largeItem is the size from which one item does not count against its queue's bound.
 const largeItem = 1 << 20
 
-// behind is what is queued behind the item being sent. It does not matter
-// whether a large item is being sent or is about to be: the largest does not
-// count.
+// behind returns the bytes queued behind the item being sent. The largest item never
+// counts, whether it is being sent or about to be.
 func (s *stream) behind() int {
 	if s.items.len() == 0 {
 		return 0
@@ -97,7 +94,7 @@ func (s *stream) behind() int {
 	return s.queued - max(s.items.at(0).size(), s.large)
 }
 
-// pushed notes that an item was put at the end of the queue.
+// pushed records a new item at the end of the queue.
 func (s *stream) pushed(size int) {
 	s.queued += size
 	if size >= largeItem && s.items.len() > 1 {
@@ -105,7 +102,7 @@ func (s *stream) pushed(size int) {
 	}
 }
 
-// next takes the first item out of the queue.
+// next removes the first item from the queue.
 func (s *stream) next() item {
 	it := s.items.pop()
 	if s.large == 0 || s.items.len() > 0 && s.items.at(0).size() < s.large {
@@ -135,8 +132,8 @@ func (s *stream) spend(n int) {
 	}
 }
 
-// standing is how long a stream has waited for credit, and heard nothing from
-// the peer of its taking anything; 0: it does not wait for that.
+// stalledFor returns how long the stream has waited for credit without a sign of the
+// peer's progress. It is 0 if the stream does not wait for credit.
 func (s *stream) standing(now time.Time) time.Duration {
 	if s.credit > 0 || s.items.len() == 0 {
 		return 0
@@ -144,31 +141,31 @@ func (s *stream) standing(now time.Time) time.Duration {
 	return max(0, now.Sub(s.moved))
 }
 
-// A mux is the sending side of a link: a queue for each connection. They
-// have turns, so that a large frame does not hold up other connections. A
-// mux is not safe for concurrent use.
+// A mux is the sending side of a link: a queue for each connection. Connections take
+// turns, so that a large frame does not delay other connections. A mux is not safe for
+// concurrent use.
 type mux struct {
-	count    func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
+	count    func(n int) // receives changes of the bytes queued on all streams; may be nil
 	refsCost bool        // references take credit, as the peer gives it back
 
-	delay delay // of items, one at a time
+	delay delay // samples the items' delay
 
-	drained func(s *stream) // is told when something has left of a stream whose owner waits for that
+	drained func(s *stream) // called when an item has left a stream whose owner waits
 
-	control fifo[[]byte]  // encoded records that wait for no connection
-	turns   fifo[*stream] // streams that have something to send, next first
-	chunks  chunkTable    // parts of messages that the relay has; of host-agents only
+	control fifo[[]byte]  // encoded records outside of any stream
+	turns   fifo[*stream] // streams with something to send, next first
+	chunks  chunkTable    // parts of messages that the relay has; host-agents only
 	batch   batch         // references that wait for company
-	share   share         // of streams of bytes
-	closed  []uint64      // connections whose close record has left, since the owner last looked
+	share   share         // of byte streams
+	closed  []uint64      // connections whose close record has left since the owner's last check
 	freed   []*stream     // scratch of flushBatch
 }
 
-// push queues an item. It takes one more while at most limit bytes are queued
-// behind the item being sent.
+// push queues an item. It accepts an item while at most limit bytes are queued behind
+// the item being sent.
 func (m *mux) push(s *stream, it item, limit int) error { return m.pushCounted(s, it, limit, 0) }
 
-// pushCounted is push of an item that the owner has counted as so many bytes.
+// pushCounted is push for an item of which the owner has already counted some bytes.
 func (m *mux) pushCounted(s *stream, it item, limit, counted int) error {
 	if s.behind() > limit {
 		return ErrQueueFull
@@ -180,16 +177,15 @@ func (m *mux) pushCounted(s *stream, it item, limit, counted int) error {
 	return nil
 }
 
-// counted tells the owner how much more of an item is queued. Bodies belong to
-// all: they are counted where they are kept.
+// counted reports a change of an item's queued bytes to the owner. Bodies are shared,
+// so they are counted where they are kept.
 func (m *mux) counted(it *item, n int) {
 	if m.count != nil && it.body == nil {
 		m.count(n)
 	}
 }
 
-// end queues the close record, behind all that is queued, and takes nothing
-// more.
+// end queues the close record behind everything queued. The stream takes nothing more.
 func (m *mux) end(s *stream, code ahp.CloseCode, reason string) {
 	if s.ended {
 		return
@@ -223,39 +219,39 @@ func (m *mux) drop(s *stream, release func(*body)) {
 	}
 }
 
-// pop takes the first item of a stream, which leaves.
+// pop removes the first item of a stream, which leaves.
 func (m *mux) pop(s *stream) item {
 	m.delay.popped(s)
 	return s.next()
 }
 
-// say queues a record that waits for no connection.
+// sendControl queues a record outside of any stream.
 func (m *mux) say(record []byte) { m.control.push(record) }
 
-// grant takes credit from the peer. Even if that is none, it is a sign that what
-// was sent goes on.
+// grant takes credit from the peer. Even zero credit proves that the stream makes
+// progress.
 func (m *mux) grant(s *stream, n int) {
 	s.moved = time.Now()
 	s.credit = min(s.credit+n, maxCredit)
 	m.schedule(s)
 }
 
-// took notes that something of cost n came on this connection, and reports
-// whether the peer had credit for it.
+// charge records that the peer sent something with cost n on this connection, and
+// reports whether it had the credit.
 func (m *mux) took(s *stream, n int) bool {
 	s.uncredited += n
-	return s.uncredited <= s.window+pieceCost // the last piece may cost that more
+	return s.uncredited <= s.window+pieceCost // the last piece may exceed the credit by its cost
 }
 
-// tookLate is took for what needs only some credit, however large it is.
+// chargeLate is charge for something that needs only some credit, however large it is.
 func (m *mux) tookLate(s *stream, n int) bool {
 	had := s.uncredited < s.window+pieceCost
 	s.uncredited += n
 	return had
 }
 
-// written notes that something of cost n which the peer sent on this
-// connection is off our hands, and credits it in larger pieces.
+// written records that received bytes with cost n were written. It returns credit in
+// larger pieces, and reports whether a record is due.
 func (m *mux) written(s *stream, n int) (due bool) {
 	s.creditDue += n
 	if s.creditDue < s.window/creditShare || s.left {
@@ -265,8 +261,7 @@ func (m *mux) written(s *stream, n int) (due bool) {
 	return true
 }
 
-// returnCredit credits what is due on this connection, and n more, however little that
-// is.
+// returnCredit returns the connection's due credit plus n, however little that is.
 func (m *mux) returnCredit(s *stream, n int) {
 	s.creditDue += n
 	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.creditDue)))
@@ -289,8 +284,8 @@ func (m *mux) schedule(s *stream) {
 	}
 }
 
-// released notes that the peer has packets up to a number, and reports whether
-// streams go on that waited for that.
+// released records that the peer has all packets up to a number, and reports whether
+// waiting streams continue.
 func (m *mux) released(number uint64) (more bool) {
 	for _, s := range m.share.released(number, time.Now()) {
 		m.schedule(s)
@@ -307,18 +302,18 @@ func (m *mux) sendable(s *stream) bool {
 	it := s.items.at(0)
 	switch {
 	case it.body != nil:
-		return m.mayRefer(s) // grant goes on
+		return m.mayRefer(s) // grant continues
 	case s.node != nil && m.batch.held():
-		return false // flushBatch goes on
+		return false // flushBatch continues
 	case it.chunk != nil && !it.chunk.sent:
-		return false // sendChunk goes on
+		return false // sendChunk continues
 	}
-	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // grant goes on, or released
+	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // grant or released continues
 }
 
-// next returns the next payload of about size bytes, behind room for the
-// packet's header, or nil and the time when the batch is to be sent. The
-// bodies that it refers to are in m.batch.sent.
+// next returns a payload of about size bytes, with room for the packet's header in
+// front. If there is none, it returns nil and the time when the batch is due. The
+// referenced bodies are in m.batch.sent.
 func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	b := m.nextControl(size)
 	for m.turns.len() > 0 && len(b) < size && !m.batch.full() {
@@ -328,7 +323,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 			b = m.sendChunk(b, size)
 			continue
 		}
-		if m.sendable(s) { // it was when it got its turn
+		if m.sendable(s) { // true when it got its turn
 			b = m.turn(s, b, size)
 			if s.waits {
 				m.drained(s)
@@ -345,7 +340,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	return b, time.Time{}
 }
 
-// nextControl returns a payload of the records that wait for no connection.
+// nextControl returns a payload of control records.
 func (m *mux) nextControl(size int) []byte {
 	b := make([]byte, link.HeaderRoom, link.HeaderRoom+256)
 	for m.control.len() > 0 && len(b) < size {
@@ -354,8 +349,8 @@ func (m *mux) nextControl(size int) []byte {
 	return b
 }
 
-// turn sends the first item of a stream, or a piece of it, or the row of
-// references at its front.
+// turn sends a stream's first item, a piece of it, or the row of references at the
+// stream's front.
 func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
@@ -367,7 +362,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		}
 		return b
 	}
-	if s.node != nil { // sent before this
+	if s.node != nil { // must be sent before this item
 		b = m.flushBatch(b)
 	}
 	if it.raw != nil {
@@ -388,7 +383,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 // mayRefer reports whether a stream has credit for a reference.
 func (m *mux) mayRefer(s *stream) bool { return !m.refsCost || s.credit > 0 }
 
-// refer notes a reference in the batch, for which there is credit.
+// refer adds a reference to the batch, for which there is credit.
 func (m *mux) refer(s *stream, b *body) {
 	m.batch.add(s, b)
 	if m.refsCost {
@@ -396,7 +391,7 @@ func (m *mux) refer(s *stream, b *body) {
 	}
 }
 
-// flushBatch sends the batch, and gives turns to those that waited for that.
+// flushBatch sends the batch, and schedules the streams that waited for it.
 func (m *mux) flushBatch(b []byte) []byte {
 	if len(m.batch.joined) > 0 {
 		m.delay.told(m.batch.since)
@@ -410,7 +405,7 @@ func (m *mux) flushBatch(b []byte) []byte {
 	return b
 }
 
-// piece sends as much of a frame as may go in one record.
+// piece sends as much of a frame as fits into one record.
 func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	n := min(len(it.frame), s.credit, size)
 	b = slices.Grow(b, n+4*binary.MaxVarintLen64)

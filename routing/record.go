@@ -14,41 +14,41 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A record is one step of the stream between a relay and a host-agent: a
-// kind, then the fields named here, numbers as varints, texts and frames
-// behind their length. A packet's payload is a row of records.
+// A recordKind is the first byte of a record. The record's fields follow: numbers as
+// varints, texts and bytes behind their length. A packet's payload is a sequence of
+// records.
 type recordKind byte
 
 const (
 	// Both directions.
-	recordFrame    recordKind = iota + 1 // conn, frame: a whole text message
+	recordFrame    recordKind = iota + 1 // conn, frame: a complete text message
 	recordFragment                       // conn, flags, bytes: a piece of a message
 	recordClose                          // conn, code, reason: nothing follows in this direction
-	recordCredit                         // conn, n: n more bytes have been written, so many more may be sent
+	recordCredit                         // conn, n: n bytes were written, so n more may be sent
 
 	// Relay to host-agent.
 	recordOpen     // conn, JSON of Open
-	recordWatching // watch: bodies of that channel will be heard from now on
-	recordNeed     // body: it was not heard
+	recordWatching // watch: the relay hears that channel's bodies from now on
+	recordNeed     // body: the relay has not heard it
 
 	// Host-agent to relay.
-	recordOpened  // conn: the host takes messages
-	recordWatch   // watch, token: bodies will come on that channel
+	recordOpened  // conn: the host accepts messages
+	recordWatch   // watch, token: that channel's bodies will be published
 	recordUnwatch // watch
 	recordRefs    // floor, entries: see refs.go
-	recordBody    // body, bytes: the answer to need
-	recordGone    // body: the other answer
-	recordReady   // conn: the host has answered initialize or reconnect
-	recordProbe   // conn: its client has come again; is it still there?
-	recordFlushed // conn: the answer to flush, behind what the host has said by then
+	recordBody    // body, bytes: answers need
+	recordGone    // body: answers need for a body that is no longer kept
+	recordReady   // conn: the host has accepted initialize or reconnect
+	recordProbe   // conn: the client has connected again; is this connection alive?
+	recordFlushed // conn: answers flush, behind the host's earlier messages
 
 	// Relay to host-agent.
-	recordFlush // conn: say so when what came before has been written to the host
+	recordFlush // conn: answer when everything before is written to the host
 
 	// Host-agent to relay: see chunks.go.
-	recordChunk    // chunk, flags, bytes: a piece of a chunk, all in a row
-	recordDrop     // chunk: nothing refers to it any more
-	recordChunkRef // conn, chunk: that chunk comes next in the message
+	recordChunk    // chunk, flags, bytes: a piece of a chunk; a chunk's pieces are consecutive
+	recordDrop     // chunk: no later record refers to it
+	recordChunkRef // conn, chunk: the chunk is the next part of the message
 
 	recordAsk   // relay to host-agent. conn, ask, frame: a request of the relay's own
 	recordAside // host-agent to relay. conn, ask: the next message on this connection answers that
@@ -63,14 +63,13 @@ const (
 	fragmentBinary
 )
 
-// A message on the subject of a channel is a version, the host-agent instance behind
-// its length, and
-//
-//   - one body: its number, and the frame; or
-//   - several that left together, if all relays take that: how many, the number of each,
-//     and their frames, each behind its length in four bytes. That is as long as the head
-//     of a WebSocket frame of that size, which relays put in its place: so the frames stand
-//     one behind the other as clients get them.
+// A message on a channel's subject is a version, the host-agent's instance behind its
+// length, and
+//   - one body: its number and its bytes; or
+//   - several bodies that left together: how many, the number of each, and their
+//     bytes, each behind its length in four bytes. The header of a WebSocket frame for
+//     that size has the same length. Relays write it in place of the length, so
+//     clients can receive adjacent bodies as they lie in memory.
 const (
 	bodyVersion   = 1
 	bodiesVersion = 2
@@ -78,61 +77,59 @@ const (
 
 // Bounds of bodies that leave together, in bytes.
 const (
-	mostTogether = 32 << 10 // of all of them
-	bodySlot     = 4        // of the length of each
+	mostTogether = 32 << 10 // for all bodies together
+	bodySlot     = 4        // for each body's length
 )
 
-// Open is what a host-agent is told of a connection that it is to open.
+// Open describes a connection that the host-agent is to open.
 type Open struct {
-	ID      string     `json:"id"`      // of the connection, in all logs
-	Subject string     `json:"subject"` // of the client's token
-	Token   string     `json:"token"`   // its jti
+	ID      string     `json:"id"`      // the connection's id in all logs
+	Subject string     `json:"subject"` // the token's subject
+	Token   string     `json:"token"`   // the token's jti
 	Access  string     `json:"access"`  // read, write or admin
 	Expires *time.Time `json:"expires,omitempty"`
-	Remote  string     `json:"remote,omitempty"` // network address of the client
-	Strict  bool       `json:"strict,omitempty"` // what host and client have not declared is refused, see package mcpgate
+	Remote  string     `json:"remote,omitempty"` // the client's network address
+	Strict  bool       `json:"strict,omitempty"` // refuse everything that host and client have not declared, see package mcpgate
 
-	// What the client may do is less if these are set: patterns, see package
-	// auth. Relays send them only to host-agents that see to them
-	// ([link.FeatureAuthority]).
+	// Channels and Methods limit the client: patterns, see package auth. Relays send
+	// them only to host-agents that enforce them ([link.FeatureAuthority]).
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 
-	Files   bool `json:"files,omitempty"`   // the client also reaches files in the working directories of sessions that it may see
+	Files   bool `json:"files,omitempty"`   // the client may also read files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
 
-	// Trace is the W3C traceparent of the client's handshake. Relays that trace send it of
-	// clients that may do everything.
+	// Trace is the W3C traceparent of the client's handshake. Relays with tracing send
+	// it for clients with full authority.
 	Trace string `json:"trace,omitempty"`
 
-	// Canvas says that the connection is no client's: it carries bytes, to a
-	// canvas that a client is shown. Relays send it only to host-agents that know
-	// of it ([link.FeatureCanvas]).
+	// Canvas makes the connection carry bytes, to a canvas that a client sees. Relays
+	// send it only to host-agents with [link.FeatureCanvas].
 	Canvas *Canvas `json:"canvas,omitempty"`
 }
 
-// A Canvas is a canvas in view of a client.
+// A Canvas names a canvas in view of a client.
 type Canvas struct {
 	Channel   string `json:"channel"`
 	Instance  string `json:"instance"`
-	ClientID  string `json:"clientId"`  // that the client has said on its connection to the host
-	Authority string `json:"authority"` // what that connection's Open allows, as Authority tells it
+	ClientID  string `json:"clientId"`  // from the client's connection to the host
+	Authority string `json:"authority"` // Open.Authority of that connection
 
-	Check bool `json:"check,omitempty"` // it is only asked whether and how the canvas may be seen
+	Check bool `json:"check,omitempty"` // only checks whether and how the canvas may be seen
 
-	// Preview says that it is none, but a port of the host's machine that the client
-	// has opened: channel is of a session, instance of the preview. Only to
-	// host-agents with [link.FeaturePreview].
+	// Preview selects a port of the host's machine that the client has opened, in
+	// place of a canvas. Channel is the session's, Instance the preview's. Relays send
+	// it only to host-agents with [link.FeaturePreview].
 	Preview bool `json:"preview,omitempty"`
 }
 
-// Full reports whether the client may do everything at the host, as far as its token says.
+// Full reports whether the client's token permits everything at the host.
 func (o *Open) Full() bool {
 	return !auth.Client{Access: auth.Access(o.Access), Channels: o.Channels, Methods: o.Methods}.Restricted()
 }
 
-// Authority is a name for what the client may do: those of which it is the same
-// may do the same.
+// Authority returns a digest of the client's permissions. Equal digests mean equal
+// permissions.
 func (o *Open) Authority() string {
 	sum := sha256.New()
 	for _, list := range [][]string{{o.Access}, {strconv.FormatBool(o.Files)}, {strconv.FormatBool(o.Reverse)}, o.Channels, o.Methods} {
@@ -194,10 +191,10 @@ func encodeBodies(agent string, bodies []*body) []byte {
 	return b
 }
 
-// readBodies decodes a message that publishes bodies: each is told of where in data its
-// frame begins and ends, and from where on what is before that is of no more use. It
-// returns false, and tells of none, if the message is not one of this host-agent instance
-// and version, and if it is cut short.
+// readBodies decodes a message that publishes bodies. It calls each with the offsets
+// of every body in data, and the offset from which the bytes before the body are free
+// for reuse. It returns false and calls nothing if the message is from a different
+// host-agent instance or version, or is cut short.
 func readBodies(data []byte, agent string, each func(number uint64, free, start, end int)) bool {
 	f := link.Fields{B: data}
 	version := f.Byte()
@@ -225,8 +222,8 @@ func readBodies(data []byte, agent string, each func(number uint64, free, start,
 	return !f.Bad
 }
 
-// splitBodies returns the numbers of several bodies, and their frames; ok says that
-// there are as many of both.
+// splitBodies returns the numbers and the frames of several bodies. ok reports that
+// both are equally many.
 func splitBodies(f link.Fields) (numbers link.Fields, frames []byte, ok bool) {
 	count := f.Uvarint()
 	numbers = f

@@ -8,17 +8,16 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A refs record says which connections are sent which bodies. It is the floor
-// (no later record of the link names a body with a lower number), the number
-// of entries, and the entries. An entry is a list of bodies in their order of
-// delivery and a set of connections, each of which is sent all of them. A
-// connection is in one entry of a record at most.
+// A refs record assigns bodies to connections. It is the floor (no later record of the
+// link names a body with a lower number), the number of entries, and the entries. An
+// entry is a list of bodies in their order of delivery and a set of connections that
+// receive all of them. A connection appears in at most one entry of a record.
 //
-// The list of bodies is the number of its runs, and for each run the signed
-// distance of its first number from the end of the run before (in the
-// record; from the floor for the first) and its length less one. The set of
-// connections is a form and either runs, written likewise with unsigned
-// distances, or the number of its first connection and a bitmap.
+// The list of bodies is the number of its runs. For each run, it has the signed
+// distance of the first number from the end of the previous run (in the record; from
+// the floor for the first), and the run's length less one. The set of connections is a
+// form, followed by runs with unsigned distances, or by the number of the first
+// connection and a bitmap.
 const (
 	setRuns = iota
 	setBitmap
@@ -44,8 +43,8 @@ func (s *connSet) add(conn uint64) {
 	s.count++
 }
 
-// next returns the first run of members at or after from; ok is false if
-// there is none.
+// next returns the first run of members at or after from; ok is false if there is
+// none.
 func (s *connSet) next(from int) (first, after int, ok bool) {
 	first = s.scan(from, 0)
 	if first < 0 {
@@ -58,8 +57,8 @@ func (s *connSet) next(from int) (first, after int, ok bool) {
 	return first, after, true
 }
 
-// scan returns the first number at or after from whose bit differs from the
-// bits of same, or -1.
+// scan returns the first number at or after from whose bit differs from the bits in
+// same, or -1.
 func (s *connSet) scan(from int, same uint64) int {
 	for w := from / 64; w < len(s.words); w++ {
 		word := s.words[w] ^ same
@@ -146,8 +145,8 @@ func readRuns(f *link.Fields, visit func(conn uint64)) error {
 	return nil
 }
 
-// appendBodyList encodes a list of body numbers relative to last, and returns
-// the number after the list's final one.
+// appendBodyList encodes a list of body numbers relative to last, and returns the
+// number after the final one.
 func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 	runs := 0
 	for i, n := range numbers {
@@ -169,8 +168,8 @@ func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 	return b, last
 }
 
-// readBodyList decodes a list of at most maxRefs body numbers, appending to
-// list, and returns the number after the list's final one.
+// readBodyList decodes a list of at most maxRefs body numbers. It appends them to
+// list, and returns the number after the final one.
 func readBodyList(f *link.Fields, list []uint64, last uint64) ([]uint64, uint64, error) {
 	for runs := f.Uvarint(); runs > 0; runs-- {
 		first := last + uint64(f.Varint())

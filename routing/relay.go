@@ -12,28 +12,27 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A Frame is output for a client, of one or more pieces as [RelayEndConfig.Encode]
-// made them. Its bytes are shared: they must not be changed.
+// A Frame is output for a client, made of one or more results of
+// [RelayEndConfig.Encode]. Its bytes are shared and must not be changed.
 type Frame struct {
 	Data     []byte
-	Messages int // that end in it
-	Credit   int // to give to [RelayConn.Written] once it is written
+	Messages int // messages that end in the frame
+	Credit   int // argument for [RelayConn.Written] once the frame is written
 
-	// Shared is the memory that Data is part of, if that goes to several
-	// clients; nil: it goes to one.
+	// Shared is the memory behind Data if several clients receive it, else nil.
 	Shared *Shared
 }
 
-// A Shared is memory that is part of frames for several clients.
+// A Shared is memory behind frames for several clients.
 type Shared struct {
 	Size int // bytes
 
-	// Holders is for those who queue frames to count themselves in.
+	// Holders lets owners of frame queues count themselves.
 	Holders atomic.Int32
 }
 
-// Join makes one frame of this and the next, if they are parts of the same shared memory and
-// the next begins where this ends, and reports whether it has.
+// Join appends next to the frame if both lie next to each other in the same shared
+// memory, and reports whether it did.
 func (f *Frame) Join(next Frame) bool {
 	n := len(f.Data)
 	if f.Shared == nil || f.Shared != next.Shared || cap(f.Data)-n < len(next.Data) || len(next.Data) == 0 || &f.Data[:n+1][n] != &next.Data[0] {
@@ -45,71 +44,67 @@ func (f *Frame) Join(next Frame) bool {
 	return true
 }
 
-// A ClientConn is a client's connection, at the relay. Its methods are called
-// by the link's reader and must not block, nor call back into the
-// [RelayConn].
+// A ClientConn is a client's connection at the relay. The link's reader calls its
+// methods. They must not block, nor call back into the [RelayConn].
 type ClientConn interface {
-	// Event takes what the host-agent says of the connection.
+	// Event takes an event from the host-agent.
 	Event(e Event)
 
-	// Deliver queues output for the client. It may keep the frames, but not
-	// the slice.
+	// Deliver queues output for the client. It may keep the frames, but not the slice.
 	Deliver(frames []Frame)
 
-	// Closed says that nothing more comes, and why. What is queued is still
-	// to be written.
+	// Closed reports that nothing more comes, and why. The relay still writes what is
+	// queued.
 	Closed(code ahp.CloseCode, reason string)
 }
 
-// An Event is something that a host-agent says of a client's connection.
+// An Event is a host-agent's report about a client's connection.
 type Event int
 
 // The events.
 const (
-	Opened  Event = iota // the host takes messages
+	Opened  Event = iota // the host accepts messages
 	Ready                // the host has accepted the client's initialize or reconnect
-	Probe                // its client has connected again: see whether this one is still there
-	Flushed              // what was sent before a Flush is written; what the host had said by then is delivered
+	Probe                // its client has connected again: check whether this connection is alive
+	Flushed              // messages sent before a Flush are written, and the host's earlier messages are delivered
 )
 
-// A RelayEndConfig sets the bounds of a [RelayEnd]. The zero value of a field means
-// its default.
+// A RelayEndConfig sets the bounds of a [RelayEnd]. A zero field means its default.
 type RelayEndConfig struct {
-	Agent string // instance of the host-agent
+	Agent string // the host-agent's instance
 
-	// Encode returns a message, or a piece of one, as output for clients:
-	// flags tell which. It ends with the piece.
+	// Encode returns a message, or a piece of a message, as output for clients. The
+	// output ends with the piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
-	// Append appends what Encode returns of a whole text message; default: that.
+	// Append appends the output for a complete text message. Default: it calls Encode.
 	Append func(b, message []byte) []byte
 
-	// EncodeIn is Encode of the whole text message that begins at a place in a
-	// buffer, which may be used for it; default: Encode.
+	// EncodeIn encodes the complete text message at an offset of a buffer that it may
+	// use. Default: Encode.
 	EncodeIn func(buffer []byte, at int) []byte
 
-	Credit       int // bytes that the host-agent may send ahead on each connection; default 1 MiB
-	MaxFrame     int // bytes of the longest message; default 128 MiB
-	QueueLimit   int // bytes queued for the host on each connection until Send waits; default 256 KiB
+	Credit       int // bytes the host-agent may send ahead on each connection; default 1 MiB
+	MaxFrame     int // longest message in bytes; default 128 MiB
+	QueueLimit   int // bytes queued for the host on each connection before Send waits; default 256 KiB
 	BodyLimit    int // bytes of bodies held; default 32 MiB
 	ChunkLimit   int // bytes of chunks held; default 64 MiB
-	PendingLimit int // bytes that wait for a missing body, for each connection; default 8 MiB
+	PendingLimit int // bytes waiting for a missing body, for each connection; default 8 MiB
 
-	// Queued is told how many bytes more, or less, wait to leave for the host.
-	// It is called under locks and must not block. May be nil.
+	// Queued receives changes of the bytes queued for the host. It is called under
+	// locks and must not block. May be nil.
 	Queued func(n int)
 
-	// Kept is told how many bytes more, or less, of bodies and chunks are held,
-	// and wait for bodies. It is called under locks and must not block. May be nil.
+	// Kept receives changes of the bytes in bodies, chunks and queues behind missing
+	// bodies. It is called under locks and must not block. May be nil.
 	Kept func(n int)
 
-	// Hold may block for some seconds, because memory is short: it is called
-	// before anything is taken of the host-agent that takes memory, under no lock.
-	// May be nil.
+	// Hold may block for some seconds because memory is short. It is called without
+	// locks, before records that take memory. May be nil.
 	Hold func()
 
-	// Report is told what the host-agent reports of a connection, which may be
-	// there no more. It is called under locks and must not block. May be nil.
+	// Report receives the host-agent's report about a connection, which may have
+	// ended. It is called under locks and must not block. May be nil.
 	Report func(Report)
 }
 
@@ -137,46 +132,46 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	return c
 }
 
-// Bounds of what a host-agent can have a relay keep for it, beyond which only
-// a broken one goes.
+// Bounds of the memory that a host-agent can occupy at a relay. Only a broken
+// host-agent exceeds them.
 const (
-	maxMissingSlots = 1 << 20 // places in rows of bodies that are not there
-	maxControl      = 1 << 18 // records that wait to leave
+	maxMissingSlots = 1 << 20 // slots for missing bodies in rows
+	maxControl      = 1 << 18 // control records waiting to leave
 )
 
-// A RelayEnd is the relay's end of what one link carries: it puts each client's
-// stream together from the frames, references and bodies that come. It
-// implements [link.RelayTraffic] and is safe for concurrent use.
+// A RelayEnd is the relay's traffic on one link. It assembles each client's stream
+// from frames, references and bodies. It implements [link.RelayTraffic] and is safe
+// for concurrent use.
 type RelayEnd struct {
 	cfg RelayEndConfig
 
-	mu       lockorder.Mutex[lockorder.Routing] // guards all that follows, and the connections
+	mu       lockorder.Mutex[lockorder.Routing] // guards the fields below and the connections
 	lines    link.RelayLines
 	mux      mux
 	credit   int  // bytes that may be sent ahead on each connection
 	refsCost bool // references take credit, and give it back
 	conns    map[uint64]*RelayConn
-	free     []uint64 // numbers that were used and are free again
+	free     []uint64 // used numbers that are free again
 	last     uint64   // highest number used
 	bodies   bodyStore
 	chunks   chunkStore
 	watched  map[uint64]string        // watch number to token
-	awaited  map[uint64][]missingSlot // missing body, which was asked for, to where it goes
-	places   int                      // in awaited
-	unsolved map[uint64]int           // packet to how many rows of it miss something
+	awaited  map[uint64][]missingSlot // for each requested body, the slots that it fills
+	places   int                      // slots in awaited
+	unsolved map[uint64]int           // for each packet, its incomplete rows
 	ended    error
 
-	packet uint64 // being handled
-	budget int    // what refs of that packet may still ask for
+	packet uint64 // the packet being handled
+	budget int    // references that the packet's records may still demand
 	list   []uint64
 	set    []*RelayConn
 	frames []Frame  // scratch
 	run    [][]byte // scratch
-	rows   int      // how many rows follow the one that is being made, up to mostRows
+	rows   int      // rows behind the current row, up to mostRows
 	block  block
 }
 
-// NewRelayEnd returns a RelayEnd that Start joins to its link.
+// NewRelayEnd returns a RelayEnd; Start joins it to its link.
 func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	cfg = cfg.withDefaults()
 	return &RelayEnd{
@@ -186,7 +181,7 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	}
 }
 
-// Hello returns the bounds to announce to the host-agent.
+// Hello returns the bounds announced to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
 	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true, Bodies: true}
 }
@@ -198,11 +193,11 @@ func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.lines, r.credit, r.refsCost = lines, min(answer.Credit, maxCredit), answer.RefsCost
 }
 
-// ErrTooManyConns reports that a link has no number for one more connection.
+// ErrTooManyConns reports that a link has no free connection number.
 var ErrTooManyConns = errors.New("too many connections")
 
-// Open has the host-agent connect a client to the host. The client's Opened
-// or Closed follows.
+// Open makes the host-agent connect a client to the host. The client's event Opened,
+// or Closed, follows.
 func (r *RelayEnd) Open(open Open, client ClientConn) (*RelayConn, error) {
 	return r.open(open, client, false)
 }
@@ -287,11 +282,11 @@ func (r *RelayEnd) Body(payload []byte) {
 	})
 }
 
-// shedShare is the part of its bodies that a RelayEnd keeps when memory is short.
+// shedShare is the fraction of its bodies that a RelayEnd keeps when memory is short.
 const shedShare = 8
 
-// Shed drops most of the bodies that are held, because memory is short. What is
-// still needed of them is asked for again.
+// Shed drops most bodies, because memory is short. Bodies that are still needed are
+// requested again.
 func (r *RelayEnd) Shed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,9 +315,9 @@ func (r *RelayEnd) Ended(reason error) {
 	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
 }
 
-// Handle implements [link.Traffic]. Where memory is short it waits before the first
-// record that brings more of it, but not before credit: that lets what clients have
-// sent leave, which makes room.
+// Handle implements [link.Traffic]. When memory is short, it waits before the first
+// record that takes memory. Credit records are handled without that wait: they let
+// clients' messages leave, which frees memory.
 func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {
@@ -336,14 +331,13 @@ func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) 
 	return r.records(packet, &f, func(recordKind) bool { return true })
 }
 
-// bringsNothing reports whether records of a kind leave the relay with nothing more to
-// keep.
+// bringsNothing reports whether records with this kind take no memory.
 func bringsNothing(kind recordKind) bool {
 	return kind == recordCredit || kind == recordFlushed || kind == recordReady || kind == recordOpened
 }
 
-// records takes the records of a packet, up to the first whose kind take does not
-// want, and reports whether none of them waits for a body.
+// records handles a packet's records up to the first kind that take refuses. It
+// reports whether no record waits for a body.
 func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -364,8 +358,6 @@ func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) 
 	return r.unsolved[packet] == 0, nil
 }
 
-// record takes one record from the host-agent. If it is cut short, it does
-// nothing but mark f as bad.
 func (r *RelayEnd) record(f *link.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
 	switch kind {
@@ -449,11 +441,11 @@ func (r *RelayEnd) record(f *link.Fields) error {
 	return nil
 }
 
-// mostOfRun is how long messages are, in bytes, that are put together with others.
+// mostOfRun is the longest message, in bytes, that is joined with others.
 const mostOfRun = 2 << 10
 
-// whole takes a message for one client, with those that follow it in f for the
-// same: they are one for queues.
+// whole takes a message for one client, and joins it with the messages behind it in f
+// for the same client, so that queues see one frame.
 func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
 	c := r.conns[conn]
 	if c == nil || c.client == nil || c.bytes || c.aside != 0 || len(data) > mostOfRun {
@@ -491,10 +483,10 @@ func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
 	return nil
 }
 
-// maxFrameHead is how much longer a message is as output, for a buffer's size.
+// maxFrameHead is the encoded header's size, for allocation.
 const maxFrameHead = 4
 
-// piece takes a message, or a piece of one, for one client.
+// piece takes a message, or a piece of a message, for one client.
 func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
 	if c == nil {
@@ -504,7 +496,7 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	if c.client != nil && !r.mux.took(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
-	if c.client == nil { // gone, and the host-agent is about to hear of it
+	if c.client == nil { // gone, and the host-agent will soon know
 		return nil
 	}
 	if c.takeAside(data, flags&fragmentLast != 0) {
@@ -526,16 +518,16 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	return nil
 }
 
-// consumed gives back credit of what was taken here.
+// consumed returns credit for bytes that were consumed here.
 func (r *RelayEnd) consumed(c *RelayConn, cost int) {
 	if r.mux.written(&c.stream, cost) {
 		r.lines.Wake()
 	}
 }
 
-// watch has the bodies of a channel heard, and tells the host-agent so over
-// the connection on which the subscription went before it: where this has
-// arrived, the subscription has.
+// watch listens to a channel's bodies, and confirms that to the host-agent. The
+// confirmation travels on the same connection behind the subscription, so it never
+// arrives first.
 func (r *RelayEnd) watch(number uint64, token string) error {
 	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
 		return fmt.Errorf("%w: watch %d after %d others", link.ErrBadPacket, number, len(r.watched))

@@ -9,40 +9,40 @@ import (
 	"ahprelay/ahp"
 )
 
-// A RelayConn is one client's connection to a host, at the relay. The RelayEnd's
-// mutex guards it.
+// A RelayConn is one client's connection to a host, at the relay. The RelayEnd's mutex
+// guards it.
 type RelayConn struct {
 	relay  *RelayEnd
-	client ClientConn // nil once it is closed, by either side
+	client ClientConn // nil once either side has closed
 	stream stream
 
-	pending      fifo[pendingItem] // what a missing body holds up
-	pendingBytes int               // sizes of pending, and pendingCost for each
-	bytes        bool              // it carries no messages: see ByteConn
-	opened       bool              // the client has been told that the host takes messages
-	received     bool              // the host-agent's close has come
-	sentClose    bool              // ours has left
+	pending      fifo[pendingItem] // waits for a missing body
+	pendingBytes int               // sizes of pending, with pendingCost for each
+	bytes        bool              // carries bytes in place of messages: see ByteConn
+	opened       bool              // the client has received the event Opened
+	received     bool              // the host-agent's close has arrived
+	sentClose    bool              // our close has left
 
 	asks          map[uint64]func(response []byte) // requests of the relay's own
 	lastAsk       uint64
-	writtenCredit atomic.Int64 // credit of frames that were written, and not told yet
+	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
 
 	aside      uint64 // what the message that is coming answers; 0: it is the client's
 	asideData  []byte
 	asideBytes int
 }
 
-// A pendingItem is something that a client is to be sent once the bodies before it
-// are there: a frame, a row of bodies, the word that it is flushed, or the end.
+// A pendingItem waits for the bodies in front of it: a frame, a row of bodies, the
+// event Flushed, or the end.
 type pendingItem struct {
 	frame   Frame
 	row     *row
 	flushed bool
 	end     *closing
-	size    int // bytes of frame, or of what was there of row
+	size    int // bytes of frame, or of the row's bodies so far
 }
 
-// pendingCost is what a pendingItem counts against a bound besides its bytes.
+// pendingCost is added to each pendingItem's size in bounds.
 const pendingCost = 64
 
 type closing struct {
@@ -50,15 +50,15 @@ type closing struct {
 	reason string
 }
 
-// Send queues one whole text message for the host, which it keeps. It waits
-// while the host takes too little. The error is [ErrConnClosed] once the
-// connection has ended. One goroutine at a time may Send.
+// Send queues one complete text message for the host, and keeps it. It waits while the
+// queue is full. The error is [ErrConnClosed] once the connection has ended. At most
+// one goroutine may Send at a time.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 	return c.SendCounted(ctx, message, 0)
 }
 
-// SendCounted is Send for a message of which so many bytes are counted already:
-// that is what [RelayEndConfig.Queued] is told less, unless there is an error.
+// SendCounted is Send for a message of which counted bytes are already counted:
+// [RelayEndConfig.Queued] receives the difference, unless there is an error.
 func (c *RelayConn) SendCounted(ctx context.Context, message []byte, counted int) error {
 	for {
 		err := c.trySend(message, counted)
@@ -91,11 +91,11 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit, counted)
 }
 
-// Written gives back credit, of frames that have been written to the client.
+// Written returns the credit of frames that were written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
 	if c.writtenCredit.Add(int64(credit)) < int64(c.stream.window/creditShare) {
-		return // it would be kept anyway
+		return // the mux would keep it anyway
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,9 +104,9 @@ func (c *RelayConn) Written(credit int) {
 	}
 }
 
-// Progress tells the host-agent that the client takes what it is sent, if that
-// could be in doubt: because credit for it is due later, when more of it is
-// written. Call it every few seconds while that is so.
+// Progress tells the host-agent that the client reads, if that could be in doubt
+// because the credit is not yet large enough for a record. Call it every few seconds
+// while the client's queue moves.
 func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
@@ -118,7 +118,7 @@ func (c *RelayConn) Progress() {
 	r.lines.Wake()
 }
 
-// Flush asks for the event [Flushed], behind all that was sent.
+// Flush requests the event [Flushed], behind everything sent.
 func (c *RelayConn) Flush() {
 	r := c.relay
 	r.mu.Lock()
@@ -128,14 +128,14 @@ func (c *RelayConn) Flush() {
 	}
 }
 
-// Queued returns how many bytes wait to leave for the host.
+// Queued returns the bytes that wait to leave for the host.
 func (c *RelayConn) Queued() int {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	return c.stream.queued
 }
 
-// Abort is Close, and drops what has not left for the host.
+// Abort is Close, and drops unsent messages.
 func (c *RelayConn) Abort(code ahp.CloseCode, reason string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -144,8 +144,8 @@ func (c *RelayConn) Abort(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// Close ends the connection because the client is gone, behind all that it
-// has sent. Nothing more is delivered.
+// Close ends the connection behind its queued messages, because the client is gone.
+// Nothing more is delivered.
 func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// deliver sends the client frames, behind what is pending.
+// deliver sends frames to the client, behind pending items.
 func (c *RelayConn) deliver(frames []Frame) {
 	if c.pending.len() == 0 {
 		c.client.Deliver(frames)
@@ -164,7 +164,7 @@ func (c *RelayConn) deliver(frames []Frame) {
 	}
 }
 
-// addPending notes what the client is to be sent.
+// addPending queues an item behind a missing body.
 func (c *RelayConn) addPending(d pendingItem) {
 	if c.client != nil {
 		c.pending.push(d)
@@ -172,7 +172,7 @@ func (c *RelayConn) addPending(d pendingItem) {
 	c.pendingGrew(d.size + pendingCost)
 }
 
-// pendingGrew notes that n bytes more are pending, and sends what is there.
+// pendingGrew records n more pending bytes, and delivers complete items.
 func (c *RelayConn) pendingGrew(n int) {
 	if c.client == nil {
 		return
@@ -184,13 +184,13 @@ func (c *RelayConn) pendingGrew(n int) {
 	}
 }
 
-// countPending notes that n bytes more are pending.
+// countPending records n more pending bytes.
 func (c *RelayConn) countPending(n int) {
 	c.pendingBytes += n
 	c.relay.cfg.Kept(n)
 }
 
-// deliverPending sends the client what is pending, up to the first missing body.
+// deliverPending delivers pending items up to the first missing body.
 func (c *RelayConn) deliverPending() {
 	for c.pending.len() > 0 && c.client != nil {
 		d := c.pending.at(0)
@@ -214,7 +214,7 @@ func (c *RelayConn) deliverPending() {
 	}
 }
 
-// flushed tells the client, behind what is pending.
+// flushed delivers the event Flushed behind pending items.
 func (c *RelayConn) flushed() {
 	if c.pending.len() > 0 {
 		c.addPending(pendingItem{flushed: true})
@@ -223,8 +223,7 @@ func (c *RelayConn) flushed() {
 	c.client.Event(Flushed)
 }
 
-// closedByHost ends the connection as the host-agent says, behind what is
-// pending.
+// closedByHost ends the connection behind pending items, as the host-agent requested.
 func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 	if c.client != nil && c.pending.len() > 0 {
 		c.addPending(pendingItem{end: &closing{code, reason}})
@@ -240,7 +239,7 @@ func (c *RelayConn) finish(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// lose ends the connection because the contract cannot be kept.
+// lose ends the connection because messages are missing.
 func (c *RelayConn) lose(reason string) {
 	c.tell(ahp.CloseResync, reason)
 	c.endStream(ahp.CloseResync, reason)
@@ -253,10 +252,9 @@ func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
 	}
 }
 
-// endStream ends the direction to the host and forgets what is
-// pending. From now on nothing that comes for it takes credit: if the host has
-// ended the connection too, neither side's close may wait for credit of the
-// other.
+// endStream ends the direction to the host and drops pending items. From now on, the
+// host-agent has unlimited credit: if both sides close at once, neither close record
+// may wait for credit from the opposite side.
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
 	for c.pending.len() > 0 {
@@ -266,7 +264,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	}
 	c.countPending(-c.pendingBytes)
 	c.endAsks()
-	if c.received { // nobody is left to take it
+	if c.received { // the host-agent no longer reads
 		r.mux.drop(&c.stream, nil)
 	}
 	if r.ended == nil {
@@ -280,8 +278,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	c.recycle()
 }
 
-// recycle frees the connection's number once nothing more can come or go
-// under it.
+// recycle frees the connection's number once no record can use it any more.
 func (c *RelayConn) recycle() {
 	if c.received && c.sentClose && c.relay.conns[c.stream.conn] == c {
 		delete(c.relay.conns, c.stream.conn)

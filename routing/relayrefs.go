@@ -6,24 +6,23 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A row is what an entry of a refs record has connections sent, some of which
-// is not there yet.
+// A row is the output for an entry of a refs record while some of its bodies are
+// missing.
 type row struct {
-	frames  []Frame // those that are missing have no data
+	frames  []Frame // missing frames have no data
 	missing int
-	bytes   int // of frames
+	bytes   int // bytes of frames
 	packet  uint64
-	conns   []*RelayConn // that wait for it
+	conns   []*RelayConn // connections that wait for it
 }
 
-// A missingSlot is where in a row a missing body goes.
+// A missingSlot is a missing body's place in a row.
 type missingSlot struct {
 	row   *row
 	index int
 }
 
-// refs takes a refs record: each connection of an entry is sent the bodies of
-// its list.
+// refs handles a refs record: each connection of an entry receives the entry's bodies.
 func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
@@ -41,7 +40,7 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 	return nil
 }
 
-// entry has the connections that f names next sent the bodies of r.list.
+// entry sends the bodies of r.list to the connections that f names next.
 func (r *RelayEnd) entry(f *link.Fields) error {
 	r.budget -= len(r.list)
 	r.set = r.set[:0]
@@ -76,7 +75,7 @@ func (r *RelayEnd) entry(f *link.Fields) error {
 	return nil
 }
 
-// creditOf is what frames are to give back.
+// creditOf returns the credit of frames.
 func creditOf(frames []Frame) (credit int) {
 	for i := range frames {
 		credit += frames[i].Credit
@@ -84,8 +83,8 @@ func creditOf(frames []Frame) (credit int) {
 	return credit
 }
 
-// lookUp fills r.frames with the bodies of r.list. If some are missing, it
-// asks for those, and returns a row that waits for them.
+// lookUp fills r.frames with the bodies of r.list. If bodies are missing, it requests
+// them, and returns a row that waits for them.
 func (r *RelayEnd) lookUp() *row {
 	r.frames = r.frames[:0]
 	if r.inRows() {
@@ -119,8 +118,8 @@ func (r *RelayEnd) lookUp() *row {
 	return missing
 }
 
-// body takes a body of so many bytes that was not there, and was heard, or sent on request.
-// Encoded it is part of what is shared.
+// body stores a new body that was heard, or sent on request. Encoded is a part of
+// shared, and size the length before encoding.
 func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared) {
 	frame := Frame{Data: encoded, Messages: 1, Shared: shared}
 	if r.refsCost {
@@ -140,7 +139,7 @@ func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared)
 	}
 }
 
-// bodyLost takes the host-agent's word that it has a body no more.
+// bodyLost handles the host-agent's answer that it no longer has a body.
 func (r *RelayEnd) bodyLost(number uint64) {
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
@@ -160,14 +159,14 @@ func (r *RelayEnd) takeAwaited(number uint64) []missingSlot {
 	return places
 }
 
-// solved notes that a row of a packet waits no more.
+// rowComplete records that a row has no missing body any more.
 func (r *RelayEnd) solved(w *row) {
 	r.unsolved[w.packet]--
 	if r.unsolved[w.packet] > 0 {
 		return
 	}
 	delete(r.unsolved, w.packet)
-	if w.packet != r.packet { // else Handle says so
+	if w.packet != r.packet { // else Handle reports it
 		r.lines.Done(w.packet)
 	}
 }

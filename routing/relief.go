@@ -6,21 +6,21 @@ import (
 	"ahprelay/ahp"
 )
 
-// relieve closes connections until all queues together are within their bound:
-// those first that have stood still for longest, and of others those that have
-// most. Sources are held back long before (hold.go): this is for what is said
-// all the same.
+// relieve closes connections until all queues together are within their bound: first
+// the connections without progress for longest, then those with the longest queues.
+// Sources are held back long before (hold.go), so this applies to messages that arrive
+// in spite of that.
 func (a *AgentEnd) relieve() {
 	for a.total() > a.cfg.MaxQueued {
 		c, _ := a.worst(time.Now())
 		if c == nil {
-			return // it is bodies that packets hold, which have their own bound
+			return // the rest is bodies held by packets, which have a bound of their own
 		}
 		c.overload()
 	}
 }
 
-// overload closes a connection on whose account too much waits, and drops that.
+// overload closes a connection because memory is short, and drops its queue.
 func (c *AgentConn) overload() {
 	c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
 	c.forgetFragments()
@@ -29,8 +29,8 @@ func (c *AgentConn) overload() {
 	c.tellHost(ahp.CloseOverloaded, reason)
 }
 
-// worst returns the connection that is to be closed first, of those on whose
-// account something waits, and for how long it has stood still.
+// worst returns the connection to close first, among those with queued bytes, and how
+// long it has made no progress.
 func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duration) {
 	most := 0
 	for _, l := range a.links {
@@ -44,8 +44,7 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 	return worst, standing
 }
 
-// standing is for how long neither the client has taken anything of what waits
-// for it, nor the host.
+// stalledFor returns how long neither the client has taken queued bytes, nor the host.
 func (c *AgentConn) standing(now time.Time) time.Duration {
 	still := c.stream.standing(now)
 	if c.whole+len(c.partial) > 0 {
@@ -54,11 +53,11 @@ func (c *AgentConn) standing(now time.Time) time.Duration {
 	return still
 }
 
-// weight is how many bytes wait on account of a connection.
+// weight returns the bytes queued for a connection.
 func (c *AgentConn) weight() int { return c.stream.queued + len(c.partial) + c.whole }
 
-// forgetFragments drops what has come of a message, and counts those no more
-// that were delivered whole: the host is given a moment for them.
+// forgetFragments drops the fragments of an incomplete message, and stops counting
+// complete messages, which the host has a moment to take.
 func (c *AgentConn) forgetFragments() {
 	c.link.agent.held -= len(c.partial)
 	c.endPartial()

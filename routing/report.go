@@ -9,51 +9,51 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A host-agent tells the relay what it sees of a connection that the relay
-// cannot see: in reports, beside the connection's stream. A report names its
-// connection by the id in [Open], so it may come after the connection's end. Of
-// what has changed many times only the last is told.
+// A host-agent reports the parts of a connection's state that the relay cannot see.
+// Reports travel beside the connection's stream, and name the connection by its id in
+// [Open], so a report may arrive after the connection's end. Only the latest state is
+// sent.
 
-// A Report is what a host-agent tells of one connection.
+// A Report is a host-agent's report about one connection.
 type Report struct {
 	Conn string `json:"conn"` // Open.ID
 
-	// State is a JSON object that the relay shows as it is, in place of the one
-	// before; nil if there is none, or it is more than MaxReport allows.
+	// State is a JSON object that replaces the previous state. The relay shows it
+	// unchanged. It is nil if there is none or it exceeds MaxReport.
 	State json.RawMessage `json:"state,omitempty"`
 
-	// Counts are of what has happened since the report before.
+	// Counts are the events since the previous report.
 	Counts []Count `json:"counts,omitempty"`
 }
 
-// A Count says how often something has happened. Kind and class are 1 to 64
-// of a-z, 0-9, "_" and ".".
+// A Count is a number of events. Kind and class are 1 to 64 characters from a-z, 0-9,
+// "_" and ".".
 type Count struct {
-	Kind  string `json:"kind"`  // what: "warning", "rejection", …
-	Class string `json:"class"` // and why
+	Kind  string `json:"kind"`  // the event: "warning", "rejection", …
+	Class string `json:"class"` // the reason
 	N     int64  `json:"n"`     // above zero
 }
 
 // Bounds of reports.
 const (
-	// MaxReport is how long one may be, in bytes of JSON.
+	// MaxReport bounds a report, in bytes of JSON.
 	MaxReport = 32 << 10
 
-	// MaxCounts is how many counts one may have.
+	// MaxCounts bounds a report's counts.
 	MaxCounts = 64
 
-	// reportGap is the time between the reports of a link, reportTurn how many
-	// leave at a time.
+	// reportGap is the time between the reports of a link. reportTurn bounds the
+	// reports that leave together.
 	reportGap  = 200 * time.Millisecond
 	reportTurn = 32
 
 	maxCount = 1 << 40
 )
 
-// Report has the relay told what report returns. It is called once, later,
-// under locks: it must not block, nor call back. If Report is called again
-// before, that counts. It may be called when the connection has ended; what
-// has not left when its link ends is dropped.
+// Report sends the result of report to the relay. The function is called once, later,
+// under locks: it must not block, nor call back. A later call to Report replaces a
+// function that was not called yet. Report may be called after the connection's end.
+// Unsent reports are dropped when the link ends.
 func (c *AgentConn) Report(report func() Report) {
 	l := c.link
 	_ = l.with(func() error {
@@ -69,7 +69,7 @@ func (c *AgentConn) Report(report func() Report) {
 	})
 }
 
-// queueReports queues the reports that are due, and returns when others are.
+// queueReports queues the reports that are due, and returns when more will be due.
 func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 	switch {
 	case l.reports.len() == 0:
@@ -89,7 +89,7 @@ func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 	return time.Time{}
 }
 
-// appendReport encodes a report, without a state that is too large.
+// appendReport encodes a report, and omits a state that is too large.
 func appendReport(b []byte, r Report) []byte {
 	data, err := encodeReport(r)
 	if err != nil || len(data) > MaxReport {
@@ -101,8 +101,8 @@ func appendReport(b []byte, r Report) []byte {
 	return appendBytes(appendRecord(b, recordReport, 0), data)
 }
 
-// encodeReport does not escape <, > and &, for pages as those of package json
-// do: that would make some states six times as long.
+// encodeReport does not escape <, > and &, as package json does for web pages: escapes
+// make some states six times as long.
 func encodeReport(r Report) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -111,7 +111,7 @@ func encodeReport(r Report) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// report takes a report of the host-agent's.
+// report handles a report from the host-agent.
 func (r *RelayEnd) report(data []byte) error {
 	report, err := readReport(data)
 	if err == nil && r.cfg.Report != nil {

@@ -2,26 +2,26 @@ package routing
 
 import "time"
 
-// A share is how much of streams of bytes may be on its way on a link: so much
-// that the link is used, and hardly anything waits on the way, where messages of
-// others would have to wait behind it. Credit does not see to that: what a slow
-// line takes seconds for, a browser behind it takes at once.
+// A share bounds the byte streams' data in flight on a link. The link stays in use,
+// but hardly anything queues on the network, where messages would have to wait behind
+// it. Credit does not achieve that: a browser behind a slow line takes at once what
+// the line needs seconds for.
 //
-// It goes by the time from when a packet leaves until it is released. The least
-// that was lately is what the way takes; what is more, something waits. With more
-// of that than shareDelay the window is made smaller, at most once for what is
-// under way, and else larger: at first by as much as has arrived, then by a piece
-// for all that is under way (compare LEDBAT, RFC 6817).
+// It measures the time from a packet's departure to its release. The shortest recent
+// time is the network's own; any excess is queueing. With more than shareDelay of
+// queueing, the window shrinks, at most once for the data in flight. Otherwise it
+// grows: at first by the bytes that have arrived, then by one piece for each window
+// (compare LEDBAT, RFC 6817).
 type share struct {
-	window  int // bytes that may be on their way
-	out     int // that are
-	leaving int // in the packet that is being put together
+	window  int // bound of bytes in flight
+	out     int // bytes in flight
+	leaving int // bytes in the packet being made
 	sent    fifo[sharedPacket]
-	waiting []*stream // that have something to send when there is room
+	waiting []*stream // streams with data to send when there is room
 
-	least, former time.Duration // in this period, and in the one before; 0: not known
-	period        time.Time     // when this one began
-	cut           uint64        // the window is not made smaller again before a later packet is released
+	least, former time.Duration // in this period, and in the previous; 0: unknown
+	period        time.Time     // start of this period
+	cut           uint64        // the window does not shrink again before a later packet is released
 }
 
 type sharedPacket struct {
@@ -35,7 +35,7 @@ const (
 	leastWindow = 16 << 10
 	mostWindow  = 4 << 20
 
-	shareDelay  = 30 * time.Millisecond // acks wait for 20 ms themselves
+	shareDelay  = 30 * time.Millisecond // acknowledgements wait for 20 ms themselves
 	sharePeriod = 30 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (h *share) room() bool {
 	return h.out+h.leaving < h.window
 }
 
-// wait has a stream scheduled when there is room.
+// wait schedules a stream when there is room.
 func (h *share) wait(s *stream) {
 	if !s.shares {
 		s.shares = true
@@ -54,7 +54,7 @@ func (h *share) wait(s *stream) {
 	}
 }
 
-// left notes that the packet leaves.
+// left records that a packet leaves.
 func (h *share) left(number uint64, now time.Time) {
 	if h.leaving > 0 {
 		h.sent.push(sharedPacket{number, h.leaving, now})
@@ -63,7 +63,7 @@ func (h *share) left(number uint64, now time.Time) {
 	}
 }
 
-// released notes that packets up to a number have arrived, and returns the streams
+// released records that packets up to a number have arrived, and returns the streams
 // that may go on.
 func (h *share) released(number uint64, now time.Time) []*stream {
 	for h.sent.len() > 0 && h.sent.at(0).number <= number {
@@ -82,7 +82,7 @@ func (h *share) released(number uint64, now time.Time) []*stream {
 	return waiting
 }
 
-// adapt makes the window larger or smaller.
+// adapt changes the window.
 func (h *share) adapt(p sharedPacket, now time.Time) {
 	took := now.Sub(p.at)
 	if h.period.IsZero() || now.Sub(h.period) > sharePeriod {

@@ -1,24 +1,24 @@
 package routing
 
-// frameCost is what a body counts against a bound besides its bytes.
+// frameCost is added to each body's size in bounds.
 const frameCost = 128
 
-// A bodyStore holds the bodies that a relay has heard of one host-agent
-// instance, encoded for clients.
+// A bodyStore holds a relay's bodies from one host-agent instance, encoded for
+// clients.
 type bodyStore struct {
-	limit  int // bytes
+	limit  int // in bytes
 	frames map[uint64]Frame
-	order  fifo[uint64] // the numbers, as they came
+	order  fifo[uint64] // numbers in order of arrival
 	bytes  int
-	kept   func(n int) // is told how many bytes more are held
+	kept   func(n int) // receives changes of the number of bytes held
 }
 
 func newBodyStore(limit int, kept func(n int)) bodyStore {
 	return bodyStore{limit: limit, frames: map[uint64]Frame{}, kept: kept}
 }
 
-// put adds a body that is not there. The oldest make room for it; what a
-// client still needs of them is asked for again.
+// put adds a new body and drops the oldest. A client's missing body is requested
+// again.
 func (s *bodyStore) put(number uint64, frame Frame) {
 	s.frames[number] = frame
 	s.order.push(number)
@@ -26,7 +26,7 @@ func (s *bodyStore) put(number uint64, frame Frame) {
 	s.shrink(s.limit)
 }
 
-// shrink drops the oldest bodies until at most so many bytes are held, or one
+// shrink drops the oldest bodies until the given number of bytes is held, or a single
 // body.
 func (s *bodyStore) shrink(bytes int) {
 	for s.bytes > bytes && s.order.len() > 1 {
@@ -39,8 +39,7 @@ func (s *bodyStore) counted(n int) {
 	s.kept(n)
 }
 
-// forgetBelow drops the bodies with numbers below floor, as far as they came
-// before all others.
+// forgetBelow drops bodies numbered below floor, up to the first that is not.
 func (s *bodyStore) forgetBelow(floor uint64) {
 	for s.order.len() > 0 && *s.order.at(0) < floor {
 		s.drop()

@@ -5,20 +5,19 @@ import (
 	"encoding/hex"
 )
 
-// maxToken bounds a token, so that subjects stay far below the 4 KiB that
-// NATS takes as a control line.
+// maxToken bounds a token. Subjects then stay far below 4 KiB, NATS's limit for a
+// control line.
 const maxToken = 160
 
-// hashMark begins the hash of a token that was cut. No escape begins so,
-// because "_" is no hexadecimal digit.
+// hashMark begins the hash of a shortened token. No escape begins so, because "_" is
+// no hexadecimal digit.
 const hashMark = "=_"
 
-// ChannelToken returns a channel URI as one NATS token. Letters, digits and
-// most punctuation stand for themselves; what NATS or a terminal would take
-// amiss (dots, wildcards, spaces, controls, non-ASCII bytes) and the escape
-// sign itself are written as "=" and two hexadecimal digits. Of a URI whose
-// token would be longer than 160 bytes the tail is replaced by "=_" and the
-// SHA-256 of the whole URI. Different URIs have different tokens.
+// ChannelToken returns a channel URI as one NATS token. Letters, digits and most
+// punctuation stand for themselves. Dots, wildcards, spaces, controls, non-ASCII bytes
+// and "=" are written as "=" and two hexadecimal digits. If the token would exceed 160
+// bytes, "=_" and the SHA-256 of the complete URI replace its tail. Different URIs
+// have different tokens.
 func ChannelToken(uri string) string {
 	clean := uri != "" && len(uri) <= maxToken
 	for i := 0; clean && i < len(uri); i++ {
@@ -56,8 +55,8 @@ func validToken(token string) bool {
 	return token != "" && len(token) <= maxToken
 }
 
-// cutToken returns the front of a token that leaves room for a hash, without
-// half an escape at its end.
+// cutToken returns a token's front with room for a hash, without half an escape at its
+// end.
 func cutToken(b []byte) string {
 	const keep = maxToken - len(hashMark) - 2*sha256.Size
 	b = b[:keep]
@@ -69,7 +68,7 @@ func cutToken(b []byte) string {
 	return string(b)
 }
 
-// plain tells the bytes that stand for themselves.
+// plain marks the bytes that stand for themselves.
 var plain = func() (t [256]bool) {
 	for c := byte('!'); c <= '~'; c++ {
 		t[c] = true

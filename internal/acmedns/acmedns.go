@@ -11,29 +11,29 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config says which certificates are wanted, and of whom.
+// Config selects the certificates and their authority.
 type Config struct {
-	Names     []string // required; of each a certificate: *.canvas.example.com
+	Names     []string // required; each gets a certificate: *.canvas.example.com
 	Provider  Provider // required
-	Dir       string   // required; where they are kept
-	Email     string   // told the authority, for its notices; may be empty
+	Dir       string   // required; where certificates are stored
+	Email     string   // contact for the authority's notices; may be empty
 	Directory string   // URL of the authority; default: Let's Encrypt
-	Resolver  string   // DNS server that is asked whether a record is there: host:port; default: the machine's, and those of the zone
+	Resolver  string   // DNS server that checks the records: host:port; default: the machine's, and the zone's
 	Log       *slog.Logger
 }
 
-// Certificates are got and renewed until they are closed.
+// Certificates are obtained and renewed until Close.
 type Certificates struct {
 	cache  *certmagic.Cache
 	magic  *certmagic.Config
 	cancel context.CancelFunc
 }
 
-// Start begins to get certificates, and returns at once: what is kept already is there
-// then. What goes wrong is logged, and tried again.
+// Start begins to obtain certificates and returns at once. Stored certificates are
+// available immediately. Errors are logged, and certmagic tries again.
 func Start(cfg Config) (*Certificates, error) {
 	c := &Certificates{}
-	quiet := zap.NewNop() // what matters comes as events
+	quiet := zap.NewNop() // important events arrive in OnEvent
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.magic, nil },
 		Logger:           quiet,
@@ -58,7 +58,7 @@ func Start(cfg Config) (*Certificates, error) {
 	return c, nil
 }
 
-// event logs what becomes of a certificate.
+// event logs a certificate's success or failure.
 func (cfg *Config) event(_ context.Context, event string, data map[string]any) error {
 	switch event {
 	case "cert_obtained":
@@ -74,7 +74,7 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return c.magic.GetCertificate(hello)
 }
 
-// Close ends getting and renewing them.
+// Close ends obtaining and renewing.
 func (c *Certificates) Close() {
 	c.cancel()
 	c.cache.Stop()

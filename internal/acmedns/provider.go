@@ -23,9 +23,8 @@ type Provider struct {
 	records certmagic.DNSProvider
 }
 
-// ParseProvider reads what says where records are set: "exec:/path/to/program", or
-// "rfc2136:ns.example.com" with a file that has the key, as BIND's tsig-keygen writes
-// it.
+// ParseProvider parses a provider: "exec:/path/to/program", or
+// "rfc2136:ns.example.com" with a key file as written by BIND's tsig-keygen.
 func ParseProvider(text, keyFile string) (Provider, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {
@@ -39,10 +38,10 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 	return Provider{}, fmt.Errorf("%q: want exec:/path/to/program, or rfc2136:ns.example.com", text)
 }
 
-// absolute returns the name of a record.
+// absolute returns a record's absolute name.
 func absolute(zone string, r libdns.RR) string { return dns.Fqdn(libdns.AbsoluteName(r.Name, zone)) }
 
-// each calls do with each record, and returns those for which it went well.
+// each calls do with each record, and returns the records that succeeded.
 func each(records []libdns.Record, do func(libdns.RR) error) (done []libdns.Record, err error) {
 	for _, record := range records {
 		if err := do(record.RR()); err != nil {
@@ -53,10 +52,10 @@ func each(records []libdns.Record, do func(libdns.RR) error) (done []libdns.Reco
 	return done, nil
 }
 
-// A program sets records.
+// A program is an executable that sets records.
 type program string
 
-// programTime is how long it may take.
+// programTime bounds a program's run.
 const programTime = 5 * time.Minute
 
 // AppendRecords implements [libdns.RecordAppender].
@@ -82,7 +81,7 @@ func (p program) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// lastLine returns the last line of what a program has said.
+// lastLine returns the last line of a program's output.
 func lastLine(text string) string {
 	const most = 300
 	text = strings.TrimSpace(text)
@@ -90,14 +89,14 @@ func lastLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// updates are sent to a DNS server.
+// updates sends updates to a DNS server.
 type updates struct {
 	server         string
 	key, algorithm string // names
 	secret         string // base64
 }
 
-// keyForm is that of a TSIG key in BIND's configuration.
+// keyForm matches a TSIG key in BIND's configuration.
 var keyForm = regexp.MustCompile(`(?s)key\s+"?([^"\s{]+)"?\s*\{(.*?)\}`)
 
 var (
@@ -105,7 +104,7 @@ var (
 	secretForm    = regexp.MustCompile(`secret\s+"?([A-Za-z0-9+/=]+)"?\s*;`)
 )
 
-// algorithms are the ones that are known.
+// algorithms are the supported TSIG algorithms.
 var algorithms = map[string]string{
 	"hmac-sha1": dns.HmacSHA1, "hmac-sha224": dns.HmacSHA224, "hmac-sha256": dns.HmacSHA256, "hmac-sha384": dns.HmacSHA384, "hmac-sha512": dns.HmacSHA512,
 }
@@ -143,7 +142,7 @@ func (u *updates) DeleteRecords(ctx context.Context, zone string, records []libd
 	return each(records, func(r libdns.RR) error { return u.update(ctx, zone, r, (*dns.Msg).Remove) })
 }
 
-// updateTime is how long a server may take.
+// updateTime bounds a server's answer.
 const updateTime = 30 * time.Second
 
 func (u *updates) update(ctx context.Context, zone string, r libdns.RR, change func(*dns.Msg, []dns.RR)) error {

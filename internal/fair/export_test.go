@@ -1,13 +1,13 @@
 package fair
 
-// Known returns of how many something is remembered.
+// Known returns the number of remembered keys on the first level.
 func (t *Turns) Known() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.root.children)
 }
 
-// Known returns how many tenants are remembered.
+// Known returns the number of remembered tenants.
 func (s *Shares) Known() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

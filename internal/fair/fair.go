@@ -1,17 +1,17 @@
-// Package fair has many take turns at few places.
+// Package fair shares few places among many users.
 //
-// Whoever wants a place names itself by a path, such as tenant, host, client.
-// On each level of the path there is a number of places that one may have; with
-// more, it waits in turn. Where several wait for the same place, those who have it
-// in common take turns: tenants, within a tenant its hosts, within a host its
-// clients. So what one asks for holds up itself, and one that asks for little
-// waits for no more than a turn of each other.
+// A user asks for a place with a path, such as tenant, host, client. Each level of the
+// path has a limit of places for one key; beyond it, requests wait. If several
+// requests wait for the same place, they take turns at each level: tenants, within a
+// tenant its hosts, within a host its clients. A busy user thus delays only itself,
+// and a user with few requests waits for at most one turn of each other user.
 //
-// Turns bound how many work at a time, and [Shares] how much of the time a tenant works
-// while another tenant is active.
+// [Turns] bound the number of concurrent users. [Shares] bound a tenant's share of
+// processor time while another tenant is active.
 //
-// Strangers are told apart by the networks of their addresses ([Site], [Networks]). In a
-// [Room] of few places the oldest of the busiest network makes place for one more.
+// Unauthenticated connections are grouped by the networks of their addresses ([Site],
+// [Networks]). In a full [Room], the oldest connection of the busiest network makes
+// place for a new connection.
 //
 // # Concurrency
 //
@@ -25,10 +25,10 @@ import (
 	"sync"
 )
 
-// ErrFull reports that too many of one wait already.
+// ErrFull reports that too many requests with the same path wait already.
 var ErrFull = errors.New("too many are waiting")
 
-// Turns are places that many take turns at.
+// Turns are places for which requests take turns.
 type Turns struct {
 	waiting int
 	limits  []int
@@ -37,7 +37,7 @@ type Turns struct {
 	root node
 }
 
-// A node is one on a level, with those below it.
+// A node is a key on a level, with the nodes below it.
 type node struct {
 	parent *node // nil: the root
 	key    any
@@ -45,18 +45,18 @@ type node struct {
 
 	used     int
 	children map[any]*node
-	ring     []*node   // those children somewhere below which somebody waits; the next in turn first
+	ring     []*node   // children with waiting requests below them; the next in turn first
 	queue    []*waiter // on the last level
 }
 
 type waiter struct{ turn chan struct{} }
 
-// New returns Turns with paths as long as limits, which are how many places one
-// on each level may have. On the last level so many of one may wait.
+// New returns Turns with paths as long as limits, the places for one key on each
+// level. For each path, the given number of requests may wait.
 func New(waiting int, limits ...int) *Turns { return &Turns{waiting: waiting, limits: limits} }
 
-// Take waits for a place, until ctx ends. Call done when it is free again. The
-// error is that of ctx, or ErrFull.
+// Take waits for a place until ctx ends. The caller calls done to free the place. The
+// error is ctx's, or ErrFull.
 func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) {
 	t.mu.Lock()
 	leaf := t.findLocked(path)
@@ -81,19 +81,19 @@ func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) 
 	case <-ctx.Done():
 	}
 	if !t.leave(leaf, w) {
-		done() // its turn has come meanwhile
+		done() // the turn has come meanwhile
 	}
 	return nil, ctx.Err()
 }
 
-// Contended reports whether somebody waits for a place now.
+// Contended reports whether any request waits now.
 func (t *Turns) Contended() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.root.waits()
 }
 
-// findLocked returns the node of a path, which is made if it is not there.
+// findLocked returns the node for a path, and creates it if necessary.
 func (t *Turns) findLocked(path []any) *node {
 	if len(path) != len(t.limits) {
 		panic("fair: a path of another length")
@@ -113,10 +113,11 @@ func (t *Turns) findLocked(path []any) *node {
 	return n
 }
 
-// waits reports whether somebody does, here or below.
+// waits reports whether a request waits here or below.
 func (n *node) waits() bool { return len(n.queue) > 0 || len(n.ring) > 0 }
 
-// awaitLocked notes on all levels above that somebody waits here.
+// awaitLocked adds the node to the rings of all levels above, because a request waits
+// here.
 func (n *node) awaitLocked() {
 	for ; n.parent != nil; n = n.parent {
 		if slices.Contains(n.parent.ring, n) {
@@ -126,8 +127,8 @@ func (n *node) awaitLocked() {
 	}
 }
 
-// tidyLocked undoes that where nobody waits any more, and forgets who has
-// nothing.
+// tidyLocked removes the node from rings without waiting requests, and deletes unused
+// nodes.
 func (n *node) tidyLocked() {
 	for ; n.parent != nil; n = n.parent {
 		if n.waits() {
@@ -142,7 +143,7 @@ func (n *node) tidyLocked() {
 	}
 }
 
-// grantLocked gives places to all whose turn it is.
+// grantLocked grants all free places.
 func (t *Turns) grantLocked() {
 	for {
 		leaf := t.root.nextLocked()
@@ -159,7 +160,7 @@ func (t *Turns) grantLocked() {
 	}
 }
 
-// nextLocked returns the node below n whose turn it is, nil if no place is free.
+// nextLocked returns the node below n with the next turn, nil if no place is free.
 func (n *node) nextLocked() *node {
 	if n.limit > 0 && n.used >= n.limit {
 		return nil

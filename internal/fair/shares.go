@@ -21,27 +21,27 @@ const (
 	longestRest = time.Second
 )
 
-// Shares bound the processor time that a tenant's input may use while another tenant is
-// active. Each connection reports the steps of its work when they are done, and rests
-// before the next one until the tenant's time is paid for. So a step never waits for
-// another tenant's, and a connection with little to do hardly rests.
+// Shares bound the processor time that a tenant's input may use while another tenant
+// is active. Each connection reports its finished steps, and rests before its next
+// step until the tenant's time is paid for. A step thus never waits for a different
+// tenant's step, and a connection with little work hardly rests.
 //
-// All tenants that are in debt use a fixed rate together, in equal parts. A tenant that is
+// All tenants in debt together use a fixed rate, in equal parts. A tenant that is
 // active alone never rests.
 type Shares struct {
 	rate float64 // processor time in a unit of time
 
 	mu      sync.Mutex // guards the fields below
 	tenants map[string]*account
-	sweepAt int         // len(tenants) from which on the inactive are forgotten
-	debtors []*account  // those that were in debt when debtorsLocked last looked
-	latest  [2]activity // of the two tenants that were active last
+	sweepAt int         // len(tenants) at which inactive tenants are forgotten
+	debtors []*account  // tenants in debt at the last call of debtorsLocked
+	latest  [2]activity // of the two most recently active tenants
 }
 
-// An account is a tenant's.
+// An account is a tenant's processor time.
 type account struct {
-	worked time.Time // when its last step was done
-	paid   time.Time // until when its time is paid for: in debt if that is to come
+	worked time.Time // when its last step ended
+	paid   time.Time // the end of its paid time: in the future for a tenant in debt
 }
 
 // An activity is a step of an active tenant.
@@ -50,13 +50,13 @@ type activity struct {
 	at time.Time
 }
 
-// NewShares returns Shares in which tenants in debt use so many processors together.
+// NewShares returns Shares with the given number of processors for tenants in debt.
 func NewShares(processors float64) *Shares {
 	return &Shares{rate: processors, tenants: map[string]*account{}, sweepAt: 16}
 }
 
-// Spend reports that a step of the tenant's took so long. The caller rests for the
-// returned time before the next step; zero: it need not.
+// Spend reports the duration of a tenant's step. The caller rests for the returned
+// time before the next step.
 func (s *Shares) Spend(tenant string, took time.Duration) (rest time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -78,8 +78,8 @@ func (s *Shares) Spend(tenant string, took time.Duration) (rest time.Duration) {
 	return rest
 }
 
-// Charge adds work that followed from steps of the tenant's. Whoever takes the next step
-// rests for it.
+// Charge adds work that followed from a tenant's steps. The tenant's next step rests
+// for it.
 func (s *Shares) Charge(tenant string, took time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -89,7 +89,7 @@ func (s *Shares) Charge(tenant string, took time.Duration) {
 	}
 }
 
-// Contended reports whether a tenant other than this one is active.
+// Contended reports whether a different tenant is active.
 func (s *Shares) Contended(tenant string) bool {
 	now := time.Now()
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *Shares) Contended(tenant string) bool {
 	return s.contendedLocked(s.tenants[tenant], now)
 }
 
-// chargeLocked has a tenant pay for work, if another is active.
+// chargeLocked charges work to a tenant if a different tenant is active.
 func (s *Shares) chargeLocked(t *account, took time.Duration, now time.Time) {
 	contended := s.contendedLocked(t, now)
 	if earliest := now.Add(-freeTime); !contended || t.paid.Before(earliest) {
@@ -112,7 +112,7 @@ func (s *Shares) chargeLocked(t *account, took time.Duration, now time.Time) {
 	}
 }
 
-// noteLocked notes who is active.
+// noteLocked records an activity.
 func (s *Shares) noteLocked(a activity) {
 	if s.latest[0].of != a.of {
 		s.latest[1] = s.latest[0]
@@ -130,7 +130,7 @@ func (s *Shares) contendedLocked(t *account, now time.Time) bool {
 	return false
 }
 
-// debtorsLocked returns how many tenants are in debt, with t.
+// debtorsLocked returns the number of tenants in debt, including t.
 func (s *Shares) debtorsLocked(t *account, now time.Time) int {
 	if !slices.Contains(s.debtors, t) {
 		s.debtors = append(s.debtors, t)
@@ -139,7 +139,7 @@ func (s *Shares) debtorsLocked(t *account, now time.Time) int {
 	return len(s.debtors)
 }
 
-// forgetLocked forgets the tenants that are not active.
+// forgetLocked forgets inactive tenants.
 func (s *Shares) forgetLocked(now time.Time) {
 	if len(s.tenants) < s.sweepAt {
 		return

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Site is what an address counts as where each is to have its share: an IPv4 address,
-// however it is written, or the /64 of an IPv6 address, which one site has to itself.
+// Site returns the network that counts as one user: an IPv4 address in any notation,
+// or an IPv6 address's /64, which belongs to a single site.
 func Site(at netip.Addr) string {
 	if at = at.Unmap().WithZone(""); at.Is6() {
 		return netip.PrefixFrom(at, 64).Masked().String()
@@ -14,9 +14,9 @@ func Site(at netip.Addr) string {
 	return at.String()
 }
 
-// Networks returns the networks that an address counts in, the widest first: the /48 and the
-// /64 of an IPv6 address, the /24 and the address itself of an IPv4 address. The last is
-// its [Site]. A customer often has a /48, with 65,536 sites.
+// Networks returns an address's networks, the widest first: the /48 and the /64 for
+// IPv6, the /24 and the address itself for IPv4. The last is its [Site]. A customer
+// often has a /48, with 65,536 sites.
 func Networks(at netip.Addr) [2]netip.Prefix {
 	at = at.Unmap().WithZone("")
 	bits := [2]int{24, 32}
@@ -26,19 +26,20 @@ func Networks(at netip.Addr) [2]netip.Prefix {
 	return [2]netip.Prefix{netip.PrefixFrom(at, bits[0]).Masked(), netip.PrefixFrom(at, bits[1]).Masked()}
 }
 
-// A Room has places for strangers, who are told apart by their addresses only.
+// A Room has places for unauthenticated connections, which differ only by their
+// addresses.
 type Room struct {
-	Places   int    // in all
-	Networks [2]int // for each network of an address, as [Networks] has them
+	Places   int    // in total
+	Networks [2]int // for each network of an address, as returned by [Networks]
 }
 
-// GivesWay returns which of those in the room makes place for one more from an address, by its
-// index; -1: there is a place. There are the addresses of those in the room, the oldest
-// first.
+// GivesWay returns the index of the connection that makes place for a new connection,
+// or -1 if there is a free place. There are the addresses of the connections in the
+// room, the oldest first.
 //
-// The oldest of the busiest network goes: in a network that is full, or else in the room.
-// So a flood evicts itself. This machine's own addresses may be a proxy's, and the
-// networks of those are not limited.
+// The oldest connection of the busiest network goes: in a full network, or else in the
+// room. A flood thus evicts itself. Networks of this machine's own addresses have no
+// limit, because a proxy may use them.
 func (r Room) GivesWay(there []netip.Addr, comes netip.Addr) int {
 	all := make([]int, len(there))
 	for i := range there {
@@ -58,9 +59,9 @@ func (r Room) GivesWay(there []netip.Addr, comes netip.Addr) int {
 	return oldestOfBusiest(there, all)
 }
 
-// oldestOfBusiest returns the first of some in the network that has most of them: of the wide
-// networks, and in that of the narrow ones. Of two that have as many, the one with the
-// oldest counts.
+// oldestOfBusiest returns the first of some connections in the busiest wide network,
+// and there in the busiest narrow network. If two networks are equally busy, the
+// network with the oldest connection counts.
 func oldestOfBusiest(there []netip.Addr, some []int) int {
 	for level := range len(Room{}.Networks) {
 		of := map[netip.Prefix][]int{}

@@ -15,27 +15,28 @@ import (
 	"ahprelay/ahp"
 )
 
-// maxOpen bounds the requests of a connection that are traced at a time. Others are not.
+// maxOpen bounds a connection's open traced requests. Further requests are not traced.
 const maxOpen = 256
 
-// Bounds of what a span has of a message, in bytes: who writes more means no method, and no scheme.
+// Bounds of a span's text from a message, in bytes. Longer text is no real method or
+// scheme.
 const (
 	maxMethod = 64
 	maxScheme = 32
 	maxID     = 64
 )
 
-// A Connection says whose requests are traced.
+// A Connection identifies the connection with the traced requests.
 type Connection struct {
 	ID, Tenant, Host string
 
-	// Full says that the client may do everything at the host, so that what it says of
-	// its own trace counts: in its requests, and here, as its handshake had it.
+	// Full reports that the client has full authority, so that its own trace counts:
+	// in its requests, and in Traceparent, its handshake's header.
 	Full        bool
 	Traceparent string
 }
 
-// A Conn traces the requests of one connection, at one end of the link. It is safe for
+// A Conn traces one connection's requests at one end of the link. It is safe for
 // concurrent use.
 type Conn struct {
 	tracer *Tracer
@@ -47,7 +48,7 @@ type Conn struct {
 	ended bool
 }
 
-// Conn returns what traces a connection's requests; nil if there is no Tracer.
+// Conn returns a connection's Conn; nil for a nil Tracer.
 func (t *Tracer) Conn(of Connection) *Conn {
 	if t == nil {
 		return nil
@@ -57,17 +58,18 @@ func (t *Tracer) Conn(of Connection) *Conn {
 	}}
 }
 
-// A Request is one that is traced. A nil Request is none.
+// A Request is a traced request. A nil Request is not traced.
 type Request struct {
 	conn *Conn
 	id   string
 	ctx  context.Context
-	span trace.Span // the outer one of this end
-	part trace.Span // within that: publish at the relay, host at the host-agent; nil: it is over, or has not begun
+	span trace.Span // this end's outer span
+	part trace.Span // the inner span: publish at the relay, host at the host-agent; nil: ended or not begun
 }
 
-// Relay begins the relay's spans of a request that is about to go to the link. Sent ends the
-// inner one. It returns nil if the message is no request, or is not to be traced.
+// Relay begins the relay's spans for a request that is about to enter the link. Sent
+// ends the inner span. It returns nil if the message is not a request or is not
+// traced.
 func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
@@ -85,7 +87,7 @@ func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
 	return r
 }
 
-// HostAgent begins the host-agent's span of a request that has arrived at a time.
+// HostAgent begins the host-agent's span for a request that arrived at the given time.
 func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
@@ -95,7 +97,7 @@ func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Reques
 	return c.begin(env, size, arrived, "host-agent ", trace.SpanKindConsumer, trace.ContextWithRemoteSpanContext(context.Background(), parent))
 }
 
-// flags are those that the relay's span has.
+// flags returns the flags of the relay's span.
 func (c *Conn) flags(d *ids) trace.TraceFlags {
 	if d.ofClient {
 		return d.parent.TraceFlags()
@@ -104,7 +106,7 @@ func (c *Conn) flags(d *ids) trace.TraceFlags {
 	return trace.TraceFlags(0).WithSampled(decision == sdktrace.RecordAndSample)
 }
 
-// ToHost begins the span of the host: the request is about to be written to it.
+// ToHost begins the host's span: the request is about to be written to the host.
 func (r *Request) ToHost() {
 	if r == nil {
 		return
@@ -116,7 +118,7 @@ func (r *Request) ToHost() {
 	}
 }
 
-// Sent ends the inner span of the relay: the request is on its way, or has failed to be.
+// Sent ends the relay's inner span: the request has left, or could not.
 func (r *Request) Sent(err error) {
 	if r == nil {
 		return
@@ -132,7 +134,7 @@ func (r *Request) Sent(err error) {
 	}
 }
 
-// idsOf returns the ids of a request; false if the message is none, or cannot be told from others.
+// idsOf returns a request's ids; false if the message has none, or its id is too long.
 func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
 	if c == nil || env.Kind != ahp.Request || len(env.ID) > maxID {
 		return ids{}, false
@@ -144,7 +146,7 @@ func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
 	return d, true
 }
 
-// begin begins the outer span of this end; nil: it is not recorded.
+// begin begins this end's outer span; nil: not recorded.
 func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kind trace.SpanKind, ctx context.Context) *Request {
 	method := string(env.Method[:min(len(env.Method), maxMethod)])
 	options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(c.common...), trace.WithAttributes(
@@ -168,7 +170,7 @@ func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kin
 	return r
 }
 
-// schemeOf returns the scheme of a channel, which tells its kind.
+// schemeOf returns a channel's scheme, which is its kind.
 func schemeOf(channel []byte) string {
 	scheme, _, ok := strings.Cut(string(channel[:min(len(channel), maxScheme)]), ":")
 	if !ok {
@@ -177,7 +179,7 @@ func schemeOf(channel []byte) string {
 	return scheme
 }
 
-// Waits reports whether there is a request without an answer.
+// Waits reports whether a request is open.
 func (c *Conn) Waits() bool {
 	if c == nil {
 		return false
@@ -187,7 +189,7 @@ func (c *Conn) Waits() bool {
 	return len(c.open) > 0
 }
 
-// Answered ends a request: the answer has come, of so many bytes.
+// Answered ends a request whose answer has arrived with the given size.
 func (c *Conn) Answered(env *ahp.Envelope, size int) {
 	if c == nil || env.Kind != ahp.Response || len(env.ID) > maxID {
 		return
@@ -214,7 +216,7 @@ func (c *Conn) Answered(env *ahp.Envelope, size int) {
 	r.endLocked("ok")
 }
 
-// AnsweredHere ends a request that a gate has answered in the host's place.
+// AnsweredHere ends a request that a gate answered in place of the host.
 func (r *Request) AnsweredHere() {
 	if r == nil {
 		return
@@ -224,7 +226,7 @@ func (r *Request) AnsweredHere() {
 	r.endLocked("answered by a gate")
 }
 
-// endLocked ends the spans with how the request ended, unless they have.
+// endLocked ends the spans with an outcome, unless they have ended.
 func (r *Request) endLocked(outcome string) {
 	if r.conn.open[r.id] != r {
 		return
@@ -238,7 +240,7 @@ func (r *Request) endLocked(outcome string) {
 	r.span.End()
 }
 
-// Close ends the requests that have no answer: the connection has ended.
+// Close ends open requests, because the connection has ended.
 func (c *Conn) Close() {
 	if c == nil {
 		return

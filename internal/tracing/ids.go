@@ -13,17 +13,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// ids are those that both ends derive of one request.
+// ids are a request's ids, which both ends derive.
 type ids struct {
 	trace    trace.TraceID
 	relay    trace.SpanID
 	publish  trace.SpanID
-	parent   trace.SpanContext // the client's; invalid: there is none
+	parent   trace.SpanContext // the client's; invalid: none
 	ofClient bool
 }
 
-// idsOf derives the ids of a request on a connection. The name at the beginning keeps them
-// apart from all else that is hashed.
+// idsOf derives the ids for a request on a connection. The prefix separates them from
+// other hashes.
 func idsOf(conn string, id []byte) (d ids) {
 	hash := sha256.New()
 	hash.Write([]byte("ahp-relay trace\x00"))
@@ -37,7 +37,7 @@ func idsOf(conn string, id []byte) (d ids) {
 	return d
 }
 
-// join has the request be part of the client's trace, if what the client says is one.
+// join makes the request part of the client's trace, if traceparent is valid.
 func (d *ids) join(traceparent string) bool {
 	if traceparent == "" {
 		return false
@@ -51,7 +51,7 @@ func (d *ids) join(traceparent string) bool {
 	return true
 }
 
-// traceparentOf returns what a request says of its client's trace.
+// traceparentOf returns the traceparent in a request.
 func traceparentOf(params []byte) string {
 	meta, ok := ahp.MemberOf(params, "_meta")
 	if !ok {
@@ -60,10 +60,10 @@ func traceparentOf(params []byte) string {
 	return ahp.TextOf(meta.Raw, "traceparent")
 }
 
-// derivedIDs has spans get the ids that their context says, and others any.
+// derivedIDs generates the ids in the span's context, or random ids.
 type derivedIDs struct{}
 
-// derivedKey is where a context has the ids of the next span.
+// derivedKey is the context key of the next span's ids.
 type derivedKey struct{}
 
 type derived struct {
@@ -94,11 +94,11 @@ func anySpanID() (id trace.SpanID) {
 	return id
 }
 
-// maxTraceparent bounds what is taken of a handshake, in bytes: version 00 has 55, and later
-// ones may have more.
+// maxTraceparent bounds a handshake's header, in bytes: version 00 has 55, and later
+// versions may be longer.
 const maxTraceparent = 256
 
-// Traceparent returns what the header of a handshake says of the client's trace; "" if nothing.
+// Traceparent returns the client's traceparent in a handshake's header, or "".
 func Traceparent(header http.Header) string {
 	if text := header.Get("Traceparent"); len(text) <= maxTraceparent {
 		return text

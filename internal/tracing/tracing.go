@@ -16,24 +16,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A Tracer makes spans. A nil Tracer makes none, and costs a look whether it is nil. It is
-// safe for concurrent use.
+// A Tracer makes spans. A nil Tracer makes none, and costs a nil check. It is safe for
+// concurrent use.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	root     sdktrace.Sampler // decides where no client does
+	root     sdktrace.Sampler // decides for traces that no client has begun
 }
 
-// Service names the process that makes spans.
+// Service names the process in its spans.
 type Service struct {
-	Name     string // ahp-relay or ahp-host-agent, unless OTEL_SERVICE_NAME says another
+	Name     string // ahp-relay or ahp-host-agent; OTEL_SERVICE_NAME overrides it
 	Version  string
 	Instance string // of this run; may be empty
 }
 
-// FromEnv returns the Tracer that the environment asks for, as OpenTelemetry's SDKs read it:
-// none unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where the
-// collector is (OTLP over HTTP). Close ends it.
+// FromEnv returns the Tracer configured by OpenTelemetry's environment variables: nil
+// unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a
+// collector (OTLP over HTTP). Close ends it.
 func FromEnv(ctx context.Context, getenv func(string) string, service Service, log *slog.Logger) (*Tracer, error) {
 	endpoint := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if endpoint == "" || getenv("OTEL_SDK_DISABLED") == "true" || getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -56,7 +56,7 @@ func FromEnv(ctx context.Context, getenv func(string) string, service Service, l
 	return newTracer(sdktrace.WithBatcher(exporter), root, parentBased, service)
 }
 
-// newTracer returns a Tracer whose spans go where the option says.
+// newTracer returns a Tracer that sends spans to the given destination.
 func newTracer(to sdktrace.TracerProviderOption, root sdktrace.Sampler, parentBased bool, service Service) (*Tracer, error) {
 	is := []attribute.KeyValue{attribute.String("service.name", service.Name), attribute.String("service.version", service.Version)}
 	if service.Instance != "" {
@@ -74,7 +74,7 @@ func newTracer(to sdktrace.TracerProviderOption, root sdktrace.Sampler, parentBa
 	return &Tracer{provider, provider.Tracer("ahprelay"), root}, nil
 }
 
-// Close sends what was not sent yet, until ctx ends. Nothing is recorded from then on.
+// Close sends unsent spans until ctx ends. Nothing is recorded from then on.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -82,12 +82,12 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Flush sends what has ended and was not sent yet.
+// Flush sends ended spans.
 func (t *Tracer) Flush(ctx context.Context) error { return t.provider.ForceFlush(ctx) }
 
-// samplerOf returns what OTEL_TRACES_SAMPLER says ("General SDK Configuration" of
-// OpenTelemetry's specification). The SDK reads it too, but only both ends' decisions
-// about a trace that no client has begun need the sampler itself.
+// samplerOf returns the sampler for OTEL_TRACES_SAMPLER ("General SDK Configuration"
+// of OpenTelemetry's specification). The SDK reads the variable too, but the two ends'
+// common decision about relay-made traces needs the sampler itself.
 func samplerOf(name, arg string) (root sdktrace.Sampler, parentBased bool, err error) {
 	ratio := 1.0
 	if arg != "" {
@@ -112,10 +112,10 @@ func samplerOf(name, arg string) (root sdktrace.Sampler, parentBased bool, err e
 	return nil, false, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; want always_on, always_off, traceidratio, or one of these behind parentbased_", name)
 }
 
-// errorsEvery is how often it is said that spans cannot be sent.
+// errorsEvery is the shortest time between logged errors.
 const errorsEvery = time.Minute
 
-// seldom logs an error now and then: the SDK has one for each batch.
+// seldom logs an error now and then: the SDK reports one for each batch.
 func seldom(log *slog.Logger) otel.ErrorHandlerFunc {
 	var mu sync.Mutex
 	var last time.Time

@@ -13,7 +13,7 @@ import (
 
 const rootChannel = "ahp-root://"
 
-// An audience is viewers that share a connection to the host.
+// An audience is a group of viewers with a shared connection to the host.
 type audience struct {
 	// Set by openLocked, then read-only.
 	pool *Pool
@@ -23,72 +23,71 @@ type audience struct {
 	cancel   context.CancelFunc
 	up       Upstream
 
-	taken atomic.Bool // the host has taken the connection
+	taken atomic.Bool // the host has accepted the connection
 
 	// Guarded by the pool's mutex.
-	base      []byte      // members of the host's answer to initialize but those that are each viewer's; nil: it has not come
-	greetings []*greeting // that wait for it
+	base      []byte      // members of the host's answer to initialize that all viewers share; nil: no answer yet
+	greetings []*greeting // waiting for base
 	viewers   []*Viewer
-	touched   []*Viewer // that are to be sent something
+	touched   []*Viewer // with frames for flush
 	feeds     map[string]*feed
-	requests  map[string]*sharedRequest // by what they ask; see sharedRequest
+	requests  map[string]*sharedRequest // by content; see sharedRequest
 	underWay  map[int64]*sharedRequest  // by the id of their request
-	waiting   []*sharedRequest          // that wait until fewer are under way
+	waiting   []*sharedRequest          // waiting until fewer are pending
 	lastID    int64
-	seq       int64  // the highest serverSeq that has come
-	at        uint64 // counts messages of the host
+	seq       int64  // the highest serverSeq received
+	at        uint64 // messages received from the host
 	ended     bool
 	idle      *time.Timer
-	out       [][]byte // to be sent to the host, by send
+	out       [][]byte // for the host, sent by sendAll
 	sending   bool
 
 	in inboxState
 }
 
-// A feed is a channel that viewers are subscribed to, or have been.
+// A feed is a channel with subscriptions, at present or earlier.
 type feed struct {
 	channel       string
 	subscriptions []*subscription
-	asked         int  // requests that may open it
-	open          bool // the host has let the audience subscribe
+	asked         int  // pending requests that may open it
+	open          bool // the host has confirmed the audience's subscription
 }
 
-// A subscription is that of one viewer to one channel.
+// A subscription is one viewer's subscription to one channel.
 type subscription struct {
 	viewer *Viewer
 	feed   *feed
-	index  int    // in feed.subscriptions; -1: it is gone
+	index  int    // in feed.subscriptions; -1: removed
 	asks   int    // requests for it without an answer
-	asked  int    // those of them that are under way at the host
+	asked  int    // asks that are pending at the host
 	taken  bool   // the viewer is subscribed
-	floor  int64  // what comes up to this serverSeq is in its snapshot
-	at     uint64 // when the answer came
+	floor  int64  // the snapshot contains actions up to this serverSeq
+	at     uint64 // audience.at when the answer came
 }
 
-// inboxState is what has come from the link, and has not been looked at. It is bounded
-// by the credit of the connection.
+// inboxState holds unhandled output from the link. The connection's credit bounds it.
 type inboxState struct {
-	mu      sync.Mutex // guards all that follows; taken under the routing package's
+	mu      sync.Mutex // guards the fields below; taken under the routing package's
 	frames  []routing.Frame
 	end     *ending
 	working bool
 
 	// Owned by work.
-	pieces []byte // of a message that comes in several
+	pieces []byte // of an incomplete message
 	shared []said
 }
 
-// ending is how the connection to the host has ended.
+// ending is the end of the connection to the host.
 type ending struct {
 	code   ahp.CloseCode
 	reason string
 }
 
-// inbox is what the link's reader sees of an audience.
+// inbox is an audience as the link's reader sees it.
 type inbox audience
 
-// Event implements [routing.ClientConn]. What is sent before the host takes messages
-// waits in the link, and the audience is never without a life sign.
+// Event implements [routing.ClientConn]. Messages sent before the host accepts the
+// connection wait in the link. An audience always proves that it is alive.
 func (b *inbox) Event(e routing.Event) {
 	if e == routing.Opened {
 		b.taken.Store(true)
@@ -117,7 +116,7 @@ func (b *inbox) startLocked() {
 	}
 }
 
-// nextBatch returns what has come; false if that is nothing.
+// nextBatch returns unhandled output; false if there is none.
 func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -127,14 +126,14 @@ func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	return frames, end, a.in.working
 }
 
-// said is a message of the host's.
+// said is a message from the host.
 type said struct {
 	env    ahp.Envelope
-	text   *text   // of a notification
-	answer *answer // if it is one
+	text   *text   // for a notification
+	answer *answer // for an answer
 }
 
-// work passes on what comes, until there is no more for now.
+// work handles messages until there are no more.
 func (a *audience) work() {
 	for {
 		frames, end, ok := a.nextBatch()
@@ -169,7 +168,7 @@ func (a *audience) work() {
 	}
 }
 
-// read appends the messages that end in a frame to those that have come.
+// read appends the messages that end in a frame to the unhandled messages.
 func (a *audience) read(f routing.Frame) {
 	if f.Shared == nil {
 		f.Shared = &routing.Shared{Size: len(f.Data)}
@@ -185,7 +184,7 @@ func (a *audience) read(f routing.Frame) {
 			a.pool.cfg.Kept(-len(in.pieces))
 			message, in.pieces, whole = in.pieces, nil, nil
 		}
-		// What cannot be read, no gate has let pass to one who may only look.
+		// Gates of a restricted client never pass an unreadable message.
 		if env, err := ahp.Peek(message); err == nil && !binary {
 			s := said{env: env, text: &text{raw: message, first: true, last: true}}
 			if whole != nil {
@@ -196,7 +195,7 @@ func (a *audience) read(f routing.Frame) {
 	})
 }
 
-// fromHost takes one message.
+// fromHost handles one message.
 func (a *audience) fromHost(s *said) {
 	if a.ended {
 		return
@@ -212,7 +211,7 @@ func (a *audience) fromHost(s *said) {
 	}
 }
 
-// answerHost answers a request of the host's: nobody in an audience does anything.
+// answerHost answers a request from the host: no viewer may act.
 func (a *audience) answerHost(env *ahp.Envelope) {
 	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client only looks", nil)
 	if string(env.Method) == "ping" {
@@ -224,8 +223,8 @@ func (a *audience) answerHost(env *ahp.Envelope) {
 	a.send(answer)
 }
 
-// notified passes a notification on: to those who are subscribed to its channel, or to
-// all where the host tells all.
+// notified passes a notification to its channel's subscribers, or to all viewers if it
+// is a broadcast.
 func (a *audience) notified(s *said) {
 	i := item{text: s.text, at: a.at}
 	isAction := string(s.env.Method) == "action"
@@ -242,7 +241,7 @@ func (a *audience) notified(s *said) {
 		for _, s := range f.subscriptions {
 			s.viewer.offer(s, &i)
 		}
-	case isAction: // of a channel that nobody is subscribed to
+	case isAction: // without a subscriber
 	default:
 		for _, v := range a.viewers {
 			if v.phase == live {
@@ -252,7 +251,7 @@ func (a *audience) notified(s *said) {
 	}
 }
 
-// flush hands over what viewers are to be sent.
+// flush delivers viewers' frames.
 func (a *audience) flush() {
 	for _, v := range a.touched {
 		v.touched = false
@@ -296,7 +295,7 @@ func (a *audience) leave(v *Viewer) {
 	}
 }
 
-// endIdle ends an audience that nobody is in.
+// endIdle ends an audience without viewers.
 func (a *audience) endIdle() {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -312,7 +311,7 @@ func (a *audience) closeLocked() {
 	a.pool.cfg.Spawn(func() { up.Close(1000, "nobody watches") })
 }
 
-// endLocked ends the audience, and all viewers with it.
+// endLocked ends the audience with all its viewers.
 func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	if a.ended {
 		return
@@ -334,11 +333,11 @@ func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	a.flush()
 }
 
-// feed returns that of a channel, which is made if need be; nil: there are too many.
+// feed returns a channel's feed, and creates it if necessary; nil: there are too many.
 func (a *audience) feed(channel string) *feed {
 	f := a.feeds[channel]
 	if f == nil && len(a.feeds) >= maxChannels {
-		for name, old := range a.feeds { // those that nobody is subscribed to may be told to all again
+		for name, old := range a.feeds { // channels without subscribers may be broadcast again
 			if len(old.subscriptions) == 0 && old.asked == 0 {
 				delete(a.feeds, name)
 			}
@@ -354,7 +353,7 @@ func (a *audience) feed(channel string) *feed {
 	return f
 }
 
-// subscribe returns a viewer's subscription to a channel, which is made if need be.
+// subscribe returns a viewer's subscription to a channel, and creates it if necessary.
 func (a *audience) subscribe(v *Viewer, f *feed) *subscription {
 	s := v.subscriptions[f.channel]
 	if s == nil {
@@ -381,7 +380,7 @@ func (a *audience) unsubscribe(s *subscription) {
 	a.leaveFeed(f)
 }
 
-// leaveFeed unsubscribes from a channel that nobody watches.
+// leaveFeed unsubscribes the audience from a channel without viewers.
 func (a *audience) leaveFeed(f *feed) {
 	if len(f.subscriptions) > 0 || f.asked > 0 || !f.open || a.ended {
 		return
@@ -399,7 +398,7 @@ func (a *audience) send(message []byte) {
 	}
 }
 
-// sendAll sends what is queued for the host: that may have to wait for it.
+// sendAll sends queued messages to the host, and may wait for room.
 func (a *audience) sendAll() {
 	for {
 		a.pool.mu.Lock()
@@ -413,7 +412,7 @@ func (a *audience) sendAll() {
 		}
 		for _, message := range out {
 			if up.Send(a.ctx, message) != nil {
-				break // the connection has ended, which the inbox is told
+				break // the connection has ended; the inbox receives that
 			}
 		}
 	}

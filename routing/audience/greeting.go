@@ -13,17 +13,17 @@ import (
 // greetID is the id of the audience's own initialize.
 const greetID = 0
 
-// A greeting is an initialize or a reconnect that is to be answered.
+// A greeting is an unanswered initialize or reconnect.
 type greeting struct {
 	viewer   *Viewer
 	id       []byte // raw
 	form     form
-	channels []string // that the answer is to have
+	channels []string // channels in the answer
 	answers  []*answer
-	left     int // of these that are awaited
+	left     int // answers still awaited
 }
 
-// A form is how an answer has its snapshots.
+// A form is the layout of snapshots in an answer.
 type form int
 
 const (
@@ -32,7 +32,7 @@ const (
 	toChannels        // {channels[]}, where subscriptions[] are objects
 )
 
-// initialize begins a viewer's conversation.
+// initialize starts a viewer's conversation.
 func (v *Viewer) initialize(env *ahp.Envelope) {
 	m := [...]ahp.Member{{Name: "clientId"}, {Name: "initialSubscriptions"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
 	if ahp.Members(env.Params, m[:]) != nil {
@@ -59,7 +59,7 @@ func or(raw []byte, other string) []byte {
 	return raw
 }
 
-// reconnect begins again where an audience knows the viewer: the answer has snapshots.
+// reconnect restarts the conversation of a known viewer. The answer has snapshots.
 func (v *Viewer) reconnect(env *ahp.Envelope) {
 	clientID := ahp.TextOf(env.Params, "clientId")
 	said, ok := v.pool.cfg.Memory.recall(v.name, clientID)
@@ -80,7 +80,7 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 	v.begin(env, form, clientID, said, channels)
 }
 
-// begin puts the viewer into the audience of its kind.
+// begin puts the viewer into its audience.
 func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, channels []string) {
 	if v.phase != fresh {
 		v.refuse(env, ahp.CodeInvalidRequest, "the connection has begun already")
@@ -105,14 +105,14 @@ func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, ch
 	a.begin(g)
 }
 
-// greetHost says initialize for all viewers.
+// greetHost initializes for all viewers.
 func (a *audience) greetHost() {
 	hello, _ := json.Marshal(map[string]string{"name": "ahp-relay audience"}) // never fails
 	a.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":%q,"clientId":%q,"clientInfo":%s,%s}}`,
 		greetID, rootChannel, a.clientID, hello, a.greeting))
 }
 
-// greeted takes the host's answer to initialize.
+// greeted handles the host's answer to initialize.
 func (a *audience) greeted(ans *answer) {
 	greetings := a.greetings
 	a.greetings = nil
@@ -122,7 +122,7 @@ func (a *audience) greeted(ans *answer) {
 				ans.to(v, g.id, v.push)
 				a.flush()
 				a.leave(v)
-				v.phase = fresh // it may try otherwise
+				v.phase = fresh // it may try again
 			}
 		}
 		a.closeLocked()
@@ -147,7 +147,7 @@ func (a *audience) greeted(ans *answer) {
 	}
 }
 
-// begin asks for what a greeting's answer is to have.
+// begin requests the snapshots for a greeting's answer.
 func (a *audience) begin(g *greeting) {
 	g.answers, g.left = make([]*answer, len(g.channels)), len(g.channels)+1
 	for n, channel := range g.channels {
@@ -157,7 +157,7 @@ func (a *audience) begin(g *greeting) {
 	g.done()
 }
 
-// part takes the answer for one of the channels.
+// part takes the answer for one channel.
 func (g *greeting) part(place int, ans *answer) {
 	if ans.err == nil {
 		g.answers[place] = ans
@@ -165,7 +165,7 @@ func (g *greeting) part(place int, ans *answer) {
 	g.done()
 }
 
-// done answers the viewer if nothing is awaited any more.
+// done answers the viewer once no answer is awaited any more.
 func (g *greeting) done() {
 	if g.left--; g.left > 0 {
 		return
@@ -177,7 +177,8 @@ func (g *greeting) done() {
 	v.release()
 }
 
-// answer sends the answer in pieces, of which snapshots are the same for all.
+// answer sends the answer in pieces. The snapshots' pieces are the same for all
+// viewers.
 func (g *greeting) answer() {
 	v, a := g.viewer, g.viewer.in
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), g.id...), `,"result":{`...)
@@ -219,8 +220,8 @@ func (v *Viewer) pushPart(t *text, packed bool) {
 	}
 }
 
-// frame returns what stands around a channel's snapshot in the answer; ok is false if
-// there is nothing to say of it.
+// frame returns the JSON around a channel's snapshot in the answer; ok is false if the
+// channel is left out.
 func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
 	if g.form != toChannels {
 		return "", "", ans != nil && ans.snapshot.raw != nil
@@ -235,8 +236,7 @@ func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
 	return `{"kind":"snapshot","channel":` + string(channel) + `,"snapshot":`, "}", true
 }
 
-// seq is how far the host was, as far as the viewer has been told: not further than
-// any of its snapshots.
+// seq returns the answer's serverSeq: not beyond any of its snapshots.
 func (g *greeting) seq() int64 {
 	seq := g.viewer.in.seq
 	for _, ans := range g.answers {

@@ -6,25 +6,24 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Bounds of what is remembered of viewers.
+// Bounds of the memory for viewers.
 const (
 	maxRemembered = 16384
 	maxGreeting   = 1 << 10 // bytes
 )
 
-// A Memory has what viewers have said of themselves in initialize, for when they
-// come again with reconnect, which says it no more. It is safe for concurrent use.
+// A Memory keeps the capabilities that viewers have declared in initialize, for their
+// reconnect, which does not repeat them. It is safe for concurrent use.
 type Memory struct {
 	mu   sync.Mutex
 	said *simplelru.LRU[viewerKey, string]
 }
 
-// A viewerKey is a viewer that has been here, by the clientId that it gives itself.
-// Others who say the same learn nothing by it: what is remembered is no more than
-// what a viewer can do.
+// A viewerKey identifies an earlier viewer by its own clientId. An impostor learns
+// nothing, because the memory contains only capabilities.
 type viewerKey struct{ name, clientID string }
 
-// NewMemory returns an empty Memory. What is longest ago is forgotten.
+// NewMemory returns an empty Memory. It forgets the least recent viewers.
 func NewMemory() *Memory {
 	said, _ := simplelru.NewLRU[viewerKey, string](maxRemembered, nil) // fails only without a limit
 	return &Memory{said: said}

@@ -12,76 +12,77 @@ import (
 	"ahprelay/routing"
 )
 
-// Bounds of audiences. What is full is answered with error 4290, or by closing the
-// viewer with 1013.
+// Bounds of audiences. Beyond a bound, the relay answers with error 4290, or closes
+// the viewer with 1013.
 const (
-	maxKinds         = 16      // audiences of one name
-	maxChannels      = 4096    // of an audience: a view of the host knows no more
+	maxKinds         = 16      // audiences with one name
+	maxChannels      = 4096    // for each audience; a host's view has the same bound
 	maxSubscriptions = 1024    // channels of a viewer
-	maxAsked         = 64      // requests of a viewer without an answer
-	maxUnderWay      = 256     // requests of an audience at the host; more wait in turn
-	maxHeldBytes     = 8 << 20 // of what a viewer is kept until its snapshot is there
+	maxAsked         = 64      // unanswered requests of a viewer
+	maxUnderWay      = 256     // an audience's pending requests at the host; more wait for their turn
+	maxHeldBytes     = 8 << 20 // bytes held for a viewer until its snapshot arrives
 	maxHeldItems     = 1 << 16
 )
 
 const (
-	// spacing is the least time between two requests that ask the host the same: who
-	// asks meanwhile gets the answer to the second.
+	// spacing is the shortest time between two equal requests to the host. A viewer
+	// that asks meanwhile gets the answer to the second.
 	spacing = 50 * time.Millisecond
 
-	// linger is how long the host is listened to for nobody: viewers come back.
+	// linger is how long an audience without viewers stays connected: viewers come
+	// back.
 	linger = 10 * time.Second
 )
 
-// An Upstream is the connection of an audience to the host. *[routing.RelayConn] is
-// one.
+// An Upstream is an audience's connection to the host. *[routing.RelayConn] implements
+// it.
 type Upstream interface {
-	// Send queues a message for the host, and waits while the host takes too little.
+	// Send queues a message for the host, and waits while the queue is full.
 	Send(ctx context.Context, message []byte) error
 
-	// Written gives back the credit of frames.
+	// Written returns the credit of frames.
 	Written(credit int)
 
-	// Close ends the connection behind what was sent.
+	// Close ends the connection behind sent messages.
 	Close(code ahp.CloseCode, reason string)
 }
 
-// A Config is what a Pool needs.
+// A Config configures a Pool.
 type Config struct {
-	// Open has the host-agent make a connection, as [routing.RelayEnd.Open] does. What
-	// comes of it is told to the client, from another goroutine.
+	// Open connects to the host, like [routing.RelayEnd.Open]. It calls the client's
+	// methods from another goroutine.
 	Open func(open routing.Open, client routing.ClientConn) (Upstream, error)
 
-	// Encode returns a message, or a piece of one, as output for viewers, as
-	// [routing.RelayEndConfig] says; Decode reads what it has made, some pieces in a
-	// row. Whole is the piece as it was encoded.
+	// Encode returns a message, or a piece of a message, as output for viewers, like
+	// [routing.RelayEndConfig]. Decode splits such output into its pieces. Whole is
+	// the encoded piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 	Decode func(encoded []byte, piece func(payload, whole []byte, first, last, binary bool))
 
-	// Deflate is Encode, compressed: by itself, so that pieces that were compressed at
-	// different times make a message. Nil: nothing is.
+	// Deflate is Encode with compression. Each piece is compressed by itself, so
+	// pieces of different texts form a message. Nil: no compression.
 	Deflate func(piece []byte, first, last, binary bool) []byte
 
-	Life   context.Context   // ends what waits for a host
-	Spawn  func(func()) bool // starts a goroutine; false: no more
-	Queued func(n int)       // is told how many bytes more, or less, wait for the host; nil: nobody
-	Kept   func(n int)       // the same of what is kept for viewers
-	Memory *Memory           // of viewers that come again; may be that of several pools
+	Life   context.Context   // ends calls that wait for a host
+	Spawn  func(func()) bool // starts a goroutine; false: no more are started
+	Queued func(n int)       // receives changes of the bytes queued for the host; may be nil
+	Kept   func(n int)       // receives changes of the bytes held for viewers; may be nil
+	Memory *Memory           // remembers viewers for reconnect; several pools may share it
 }
 
-// A Pool has the audiences of one host, on one link. It is safe for concurrent use.
+// A Pool has the audiences of one host on one link. It is safe for concurrent use.
 type Pool struct {
 	cfg Config
 
-	mu        lockorder.Mutex[lockorder.Audience] // guards all that follows, audiences and viewers
+	mu        lockorder.Mutex[lockorder.Audience] // guards the fields below, audiences and viewers
 	audiences map[kind]*audience
 }
 
-// A kind is what viewers of one audience have in common.
+// A kind is the identity of an audience: all its viewers agree in it.
 type kind struct {
-	name      string // of the link that they have come by
-	authority string // what that allows, see [routing.Open.Authority]
-	greeting  string // what they say of themselves in initialize
+	name      string // the link's name
+	authority string // the link's permissions, see [routing.Open.Authority]
+	greeting  string // protocol versions and capabilities from initialize
 }
 
 // New returns a Pool without audiences.
@@ -97,18 +98,18 @@ func New(cfg Config) *Pool {
 	return &Pool{cfg: cfg, audiences: map[kind]*audience{}}
 }
 
-// Enter returns a viewer of the audience with a name: open says what it may do, and
-// is the connection at the host once there is one. The client is told Opened at once,
-// and Ready with the answer to initialize or reconnect. Its methods are called under
-// locks of this package, and must not call back. Deflates says that it takes what is compressed, and
-// gains by that.
+// Enter returns a viewer of the audience with a name. Open holds its permissions, and
+// later describes the audience's connection to the host. The client gets the event
+// Opened at once, and Ready with the answer to initialize or reconnect. Its methods
+// are called under locks of this package, and must not call back. Deflates reports
+// that the viewer benefits from compression.
 func (p *Pool) Enter(name string, open routing.Open, client routing.ClientConn, deflates bool) *Viewer {
 	v := &Viewer{pool: p, name: name, open: open, client: client, deflates: deflates, subscriptions: map[string]*subscription{}}
 	client.Event(routing.Opened)
 	return v
 }
 
-// Stats returns how many audiences and viewers there are.
+// Stats returns the numbers of audiences and viewers.
 func (p *Pool) Stats() (audiences, viewers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,10 +119,11 @@ func (p *Pool) Stats() (audiences, viewers int) {
 	return len(p.audiences), viewers
 }
 
-// errTooManyKinds reports a viewer of one kind too many.
+// errTooManyKinds reports a viewer beyond maxKinds.
 var errTooManyKinds = errors.New("too many kinds of viewers of this link")
 
-// joinLocked puts a viewer into the audience of its kind, which is made if need be.
+// joinLocked puts a viewer into the audience of its kind, and creates that if
+// necessary.
 func (p *Pool) joinLocked(v *Viewer, greeting string) (*audience, error) {
 	k := kind{v.name, v.open.Authority(), greeting}
 	a := p.audiences[k]
@@ -145,7 +147,7 @@ func (p *Pool) joinLocked(v *Viewer, greeting string) (*audience, error) {
 	return a, nil
 }
 
-// openLocked makes an audience, and its connection to the host.
+// openLocked creates an audience and connects it to the host.
 func (p *Pool) openLocked(v *Viewer, k kind) (*audience, error) {
 	ctx, cancel := context.WithCancel(p.cfg.Life)
 	a := &audience{
@@ -164,7 +166,7 @@ func (p *Pool) openLocked(v *Viewer, k kind) (*audience, error) {
 	return a, nil
 }
 
-// forgetLocked has no viewer join an audience any more.
+// forgetLocked removes an audience, so that no viewer joins it any more.
 func (p *Pool) forgetLocked(a *audience) {
 	if p.audiences[a.kind] == a {
 		delete(p.audiences, a.kind)

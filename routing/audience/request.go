@@ -26,32 +26,31 @@ func names(list ...string) map[string]bool {
 	return set
 }
 
-// A sharedRequest is a request that the audience asks the host for all viewers that ask
-// the same. One request of it at a time is under way, and they are at least spacing
-// apart: who asks meanwhile waits for the next, so an answer is never older than what
-// it answers.
+// A sharedRequest is sent to the host for all viewers with an equal request. At most
+// one is pending, and two are at least spacing apart. A viewer that asks meanwhile
+// waits for the next, so an answer is never older than the viewer's request.
 type sharedRequest struct {
 	key     string
 	request []byte // without its id
-	feed    *feed  // of subscribe
+	feed    *feed  // for subscribe
 	waiting []*waiter
 	flying  []*waiter
-	asked   bool        // a request is under way
-	inLine  bool        // it waits for others to be answered
-	rested  bool        // spacing is over
-	rest    *time.Timer // ends that
+	asked   bool        // a request is pending
+	inLine  bool        // it waits until fewer requests are pending
+	rested  bool        // spacing has passed
+	rest    *time.Timer // sets rested
 }
 
-// A waiter is a viewer that has asked.
+// A waiter is a viewer's unanswered request.
 type waiter struct {
 	viewer       *Viewer
-	id           []byte        // raw, of its request; nil: it is for a greeting
-	subscription *subscription // that it asks for
-	greet        *greeting     // that it is part of
-	place        int           // in there
+	id           []byte        // the request's raw id; nil: part of a greeting
+	subscription *subscription // the requested subscription
+	greet        *greeting     // the greeting that it is part of
+	place        int           // index in greet.answers
 }
 
-// subscribe asks for a channel. Of its params, what shapes a snapshot counts.
+// subscribe requests a channel. Only the params that shape a snapshot are passed on.
 func (v *Viewer) subscribe(env *ahp.Envelope) {
 	view, _ := ahp.MemberOf(env.Params, "view")
 	channel := string(env.Channel)
@@ -62,7 +61,7 @@ func (v *Viewer) subscribe(env *ahp.Envelope) {
 	v.join(channel, view.Raw, &waiter{viewer: v, id: bytes.Clone(env.ID)}, func(why string) { v.refuse(env, ahp.CodeRateLimited, why) })
 }
 
-// join has the host asked for a channel on behalf of a viewer.
+// join requests a channel from the host on behalf of a viewer.
 func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why string)) {
 	a := v.in
 	f := a.feed(channel)
@@ -79,7 +78,7 @@ func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why st
 	a.ask("subscribe", append(params, '}'), nil, w)
 }
 
-// ask asks the host what others may ask too.
+// ask sends a request that other viewers may share.
 func (v *Viewer) ask(env *ahp.Envelope) {
 	w := &waiter{viewer: v, id: bytes.Clone(env.ID)}
 	var top []byte
@@ -89,7 +88,7 @@ func (v *Viewer) ask(env *ahp.Envelope) {
 	v.in.ask(string(env.Method), compact(env.Params), top, w)
 }
 
-// compact returns raw JSON without space between, so that the same looks the same.
+// compact returns raw JSON without white space, so that equal requests compare equal.
 func compact(raw []byte) []byte {
 	var b bytes.Buffer
 	if raw == nil || json.Compact(&b, raw) != nil {
@@ -98,7 +97,7 @@ func compact(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// ask puts a viewer to those who ask the same.
+// ask adds a viewer to an equal request.
 func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	name, _ := json.Marshal(method) // never fails
 	request := append([]byte(`"method":`), name...)
@@ -127,7 +126,7 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	a.turn(q)
 }
 
-// turn sends a request if it is to be asked now, and forgets it if it is over.
+// turn sends a request that is due, and forgets a finished request.
 func (a *audience) turn(q *sharedRequest) {
 	switch {
 	case q.asked, q.inLine, !q.rested:
@@ -153,7 +152,7 @@ func (a *audience) turn(q *sharedRequest) {
 	}
 }
 
-// rested lets a request be sent again.
+// rested allows a request to be sent again.
 func (a *audience) rested(q *sharedRequest) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -163,7 +162,7 @@ func (a *audience) rested(q *sharedRequest) {
 	}
 }
 
-// answered takes an answer of the host's.
+// answered handles an answer from the host.
 func (a *audience) answered(ans *answer) {
 	id, err := idOf(ans.env.ID)
 	if err == nil && id == greetID && a.base == nil {
@@ -197,10 +196,10 @@ func (a *audience) answered(ans *answer) {
 	}
 }
 
-// idOf reads the id of an answer: the audience's own are numbers.
+// idOf parses an answer's id: the audience's own ids are numbers.
 func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 64) }
 
-// seqOf reads a serverSeq, 0 for what is none.
+// seqOf parses a serverSeq. It returns 0 for an invalid number.
 func seqOf(raw []byte) int64 {
 	seq, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {
@@ -218,11 +217,11 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 		v.flying--
 	}
 	if v.in != a {
-		return // it has gone
+		return // the viewer is gone
 	}
 	v.asked--
 	switch {
-	case s == nil || s.index < 0: // or it has unsubscribed since
+	case s == nil || s.index < 0: // or already unsubscribed
 	case ans.err == nil:
 		s.taken, s.floor, s.at = true, ans.seq, a.at
 	case !s.taken && s.asks == 0:
@@ -232,7 +231,7 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 	case w.greet != nil:
 		w.greet.part(w.place, ans)
 	case s != nil:
-		ans.to(v, w.id, v.push) // before what is held
+		ans.to(v, w.id, v.push) // before held messages
 	default:
 		ans.to(v, w.id, func(f routing.Frame) { v.deliver(&item{text: &text{plain: []routing.Frame{f}}}) })
 	}

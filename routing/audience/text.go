@@ -6,25 +6,26 @@ import (
 )
 
 const (
-	// longest is how long a piece of a message is: other frames come between two of them.
+	// longest is the longest piece of a message. Other frames may come between two
+	// pieces.
 	longest = 128 << 10
 
-	// Compression saves little of less.
-	packLeast   = 256     // of a notification, bytes
-	packAnswers = 1 << 10 // of an answer, which has a piece of each viewer's own
+	// Shorter texts gain little from compression.
+	packLeast   = 256     // for a notification, in bytes
+	packAnswers = 1 << 10 // for an answer, which also has a piece for each viewer
 )
 
-// A text is a message, or a part of one, that several viewers are told. It is encoded
-// once for all of them, and compressed once for those who want that: without what was sent before,
-// each piece by itself, so that pieces of several texts make a message.
+// A text is a message, or a part of a message, for several viewers. It is encoded
+// once, and compressed once for the viewers that want compression. Each piece is
+// compressed without earlier context, so that pieces of several texts form a message.
 type text struct {
 	raw         []byte
-	first, last bool // of its message
+	first, last bool // part of its message
 	plain       []routing.Frame
 	packed      []routing.Frame
 }
 
-// frames returns the text as output. It is made at the first call for each kind.
+// frames returns the text as output. The first call for each encoding makes it.
 func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 	made, encode := &t.plain, cfg.Encode
 	if packed {
@@ -52,17 +53,17 @@ func (v *Viewer) packs(bytes, least int) bool {
 	return v.deflates && bytes >= least && v.pool.cfg.Deflate != nil
 }
 
-// An answer is what the host says to a request.
+// An answer is the host's answer to a request.
 type answer struct {
 	env      ahp.Envelope
-	rest     text   // all of it behind the id
+	rest     text   // everything behind the id
 	snapshot text   // its raw is nil if there is none
-	seq      int64  // of the snapshot
-	size     int    // of the text that was asked for, by which it is compressed or not
-	err      []byte // raw; nil: it is a result
+	seq      int64  // the snapshot's
+	size     int    // of the requested text, which decides about compression
+	err      []byte // raw; nil: success
 }
 
-// readAnswer reads an answer. That takes time if it is long.
+// readAnswer parses an answer, which takes time for a long answer.
 func readAnswer(env ahp.Envelope) *answer {
 	ans := &answer{env: env, err: env.Error}
 	body, name := env.Result, `"result":`
@@ -83,8 +84,8 @@ func readAnswer(env ahp.Envelope) *answer {
 	return ans
 }
 
-// to sends an answer to one of those who have asked: the beginning with its id, and
-// the rest, which is the same for all.
+// to sends an answer to one viewer: the beginning with its id, and the rest, which all
+// viewers share.
 func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), ',')
 	cfg, packed := &v.pool.cfg, v.packs(ans.size, packAnswers)
@@ -98,8 +99,8 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	}
 }
 
-// prepare encodes what is needed of an answer for those who wait for it, without the
-// pool's mutex: a long one takes time.
+// prepare encodes the parts of an answer for its waiters, without the pool's mutex,
+// because long answers take time.
 func (a *audience) prepare(s *said) {
 	s.answer = readAnswer(s.env)
 	id, err := idOf(s.env.ID)

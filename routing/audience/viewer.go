@@ -9,19 +9,19 @@ import (
 	"ahprelay/routing"
 )
 
-// A phase is where a viewer stands.
+// A phase is a viewer's phase of life.
 type phase int
 
 const (
-	fresh   phase = iota // it has not begun
-	joining              // it has said initialize or reconnect, which is not answered
+	fresh   phase = iota // before initialize or reconnect
+	joining              // initialize or reconnect is not answered yet
 	live
 	gone
 )
 
-// A Viewer is one client of an audience. It has the methods of a
-// [routing.RelayConn], in the place of which it stands. Safe for concurrent use, but
-// one goroutine at a time may Send.
+// A Viewer is one client of an audience. It has the methods of a [routing.RelayConn],
+// which it replaces. It is safe for concurrent use, but only one goroutine at a time
+// may Send.
 type Viewer struct {
 	// Set by Enter, then read-only.
 	pool   *Pool
@@ -29,37 +29,37 @@ type Viewer struct {
 	open   routing.Open
 	client routing.ClientConn
 
-	deflates bool // it takes compressed messages, and gains by them
+	deflates bool // it benefits from compression
 
 	// Guarded by the pool's mutex.
 	phase         phase
 	in            *audience // nil while fresh, and when gone
-	index         int       // in its viewers
-	clientID      string    // that it gives itself
-	asked         int       // requests without an answer
+	index         int       // in its audience's viewers
+	clientID      string    // chosen by the client
+	asked         int       // unanswered requests
 	subscriptions map[string]*subscription
-	flying        int // requests for subscriptions that are under way at the host
+	flying        int // subscribe requests pending at the host
 	held          []item
 	heldSize      int
-	failed        bool            // too much is held: it is to be closed
-	ready         bool            // it is to be told Ready
+	failed        bool            // too much is held: close the viewer
+	ready         bool            // send the event Ready
 	touched       bool            // it is in the audience's touched
-	out           []routing.Frame // to be handed over by flush
+	out           []routing.Frame // delivered by flush
 }
 
 // An item is a notification on its way to viewers.
 type item struct {
 	text *text
-	feed *feed  // nil: it is for all
-	seq  int64  // serverSeq of an action; 0: it has none
-	at   uint64 // of audience.at
+	feed *feed  // nil: a broadcast
+	seq  int64  // an action's serverSeq; 0: none
+	at   uint64 // audience.at
 }
 
-// itemCost is what an item counts against a bound besides its bytes.
+// itemCost is added to each item's size in bounds.
 const itemCost = 64
 
-// Send takes one message of the viewer's, which may be kept. The error is
-// [routing.ErrConnClosed] once it has ended.
+// Send takes one message from the viewer, and may keep it. The error is
+// [routing.ErrConnClosed] once the viewer has ended.
 func (v *Viewer) Send(_ context.Context, message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -81,7 +81,7 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 		if echo := gate.TakeBack(&env, v.clientID, v.in.seq, "this link only looks"); echo != nil {
 			v.say(echo)
 		}
-	} // nobody asks a viewer anything, and what else it could tell is for who may do something
+	} // no answers are expected, and other notifications need more authority
 	if v.in == nil {
 		v.hand()
 	} else {
@@ -90,7 +90,8 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 	return nil
 }
 
-// SendCounted is [Viewer.Send]: what is counted for a message nobody waits for.
+// SendCounted is [Viewer.Send]. Counted bytes are released at once, because a viewer
+// has no queue towards the host.
 func (v *Viewer) SendCounted(ctx context.Context, message []byte, counted int) error {
 	if err := v.Send(ctx, message); err != nil {
 		return err
@@ -99,16 +100,16 @@ func (v *Viewer) SendCounted(ctx context.Context, message []byte, counted int) e
 	return nil
 }
 
-// Written does nothing: what a viewer takes holds nobody back.
+// Written does nothing: viewers do not hold the host back.
 func (v *Viewer) Written(int) {}
 
-// Progress does nothing, as Written.
+// Progress does nothing, like Written.
 func (v *Viewer) Progress() {}
 
-// Queued returns 0: nothing of a viewer's waits for the host.
+// Queued returns 0: a viewer has no queue towards the host.
 func (v *Viewer) Queued() int { return 0 }
 
-// Flush tells the client [routing.Flushed]: what it has sent is done with.
+// Flush delivers [routing.Flushed] at once.
 func (v *Viewer) Flush() { v.client.Event(routing.Flushed) }
 
 // Abort is Close.
@@ -124,15 +125,14 @@ func (v *Viewer) Close(ahp.CloseCode, string) {
 	}
 }
 
-// Waits reports whether the viewer is in an audience whose connection the host has not taken yet.
+// Waits reports whether the host has not yet accepted the audience's connection.
 func (v *Viewer) Waits() bool {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
 	return v.in != nil && !v.in.taken.Load()
 }
 
-// HostClient is the clientId that stands for the viewer at the host, "" while there is
-// none.
+// HostClient returns the audience's clientId at the host, or "" without an audience.
 func (v *Viewer) HostClient() string {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
@@ -142,14 +142,14 @@ func (v *Viewer) HostClient() string {
 	return v.in.clientID
 }
 
-// end tells the viewer that its connection to the host has ended.
+// end closes the viewer because its connection to the host has ended.
 func (v *Viewer) end(code ahp.CloseCode, reason string) {
 	v.phase = gone
 	v.in.leave(v)
 	v.client.Closed(code, reason)
 }
 
-// request takes a request.
+// request handles a request.
 func (v *Viewer) request(env *ahp.Envelope) {
 	method := string(env.Method)
 	mcp := strings.HasPrefix(string(env.Channel), "mcp:")
@@ -191,23 +191,23 @@ func isTop(env *ahp.Envelope) bool {
 	return !inParams
 }
 
-// say sends the viewer a message of its own, behind what it is kept.
+// say sends a message to this viewer alone, behind held messages.
 func (v *Viewer) say(message []byte) {
 	v.deliver(&item{text: &text{raw: message, first: true, last: true}})
 }
 
-// offer gives a viewer what has come on a channel that it watches, or asks to.
+// offer passes a message to a subscription that exists or is pending.
 func (v *Viewer) offer(s *subscription, i *item) {
 	switch {
 	case s.asked > 0, s.taken && v.phase == joining:
-		v.hold(i) // until its snapshot is there
+		v.hold(i) // until the snapshot arrives
 	case !s.taken, i.seq != 0 && i.seq <= s.floor:
 	default:
 		v.deliver(i)
 	}
 }
 
-// deliver sends the viewer an item, or holds it behind those that are held.
+// deliver sends an item to the viewer, or holds it behind held items.
 func (v *Viewer) deliver(i *item) {
 	if len(v.held) > 0 {
 		v.hold(i)
@@ -223,7 +223,7 @@ func (v *Viewer) pushText(t *text) {
 	}
 }
 
-// touch has flush look at the viewer.
+// touch makes flush visit the viewer.
 func (v *Viewer) touch() {
 	if v.in != nil && !v.touched {
 		v.touched = true
@@ -231,8 +231,8 @@ func (v *Viewer) touch() {
 	}
 }
 
-// push appends a frame to what is handed over next. Frames that stand one behind the
-// other in memory, as they have come together, become one again.
+// push appends a frame to the viewer's output. It joins frames that lie next to each
+// other in memory.
 func (v *Viewer) push(f routing.Frame) {
 	v.touch()
 	f.Credit = 0
@@ -241,7 +241,7 @@ func (v *Viewer) push(f routing.Frame) {
 	}
 }
 
-// hold keeps an item until the answers are there that it comes behind.
+// hold keeps an item until the pending answers have arrived.
 func (v *Viewer) hold(i *item) {
 	size := len(i.text.raw) + itemCost
 	if v.heldSize+size > maxHeldBytes || len(v.held) >= maxHeldItems {
@@ -256,13 +256,13 @@ func (v *Viewer) hold(i *item) {
 	v.pool.cfg.Kept(size)
 }
 
-// drop forgets what is held.
+// drop discards held items.
 func (v *Viewer) drop() {
 	v.pool.cfg.Kept(-v.heldSize)
 	v.held, v.heldSize = nil, 0
 }
 
-// hand hands over what the viewer is to be sent.
+// hand delivers the viewer's output.
 func (v *Viewer) hand() {
 	if len(v.out) > 0 && v.phase != gone {
 		v.client.Deliver(v.out)
@@ -271,7 +271,7 @@ func (v *Viewer) hand() {
 	v.out = v.out[:0]
 }
 
-// release lets go what is held, if no answer is to come before it any more.
+// release sends held items once no answer is pending.
 func (v *Viewer) release() {
 	if v.phase == live && v.flying == 0 && len(v.held) > 0 {
 		held := v.held
@@ -284,8 +284,8 @@ func (v *Viewer) release() {
 	}
 }
 
-// isFor reports whether an item that was held is to be sent: it is, unless the
-// viewer's snapshot has it, or it came before that.
+// isFor reports whether to send a held item: not if the viewer's snapshot contains or
+// follows it.
 func (v *Viewer) isFor(i *item) bool {
 	if i.feed == nil {
 		return true

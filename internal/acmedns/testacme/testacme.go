@@ -1,5 +1,5 @@
-// Package testacme is an authority that speaks ACME, and the DNS server that it asks, for
-// tests. Both are in this process.
+// Package testacme is an ACME authority and its DNS server for tests, both within this
+// process.
 package testacme
 
 import (
@@ -26,27 +26,27 @@ import (
 	"ahprelay/test/testca"
 )
 
-// Key is a key as tsig-keygen writes it.
+// Key is a key in tsig-keygen's format.
 const Key = `key "relay-key" {
 	algorithm hmac-sha256;
 	secret "c2VjcmV0LW9mLXRoZS1yZWxheS1hbmQtaXRzLWRucw==";
 };
 `
 
-// Zone is what the DNS server of the tests answers for.
+// Zone is the test DNS server's zone.
 const Zone = "example.test."
 
-// A DNS answers for Zone, takes updates, and has records in a directory too.
+// A DNS serves Zone, accepts updates, and also serves records from a directory.
 type DNS struct {
 	Addr string
 	dir  string
 
 	mu      sync.Mutex // guards the fields below
 	records map[string]string
-	updates int // that were taken
+	updates int // accepted updates
 }
 
-// StartDNS starts one.
+// StartDNS starts a DNS server.
 func StartDNS(t testing.TB) *DNS {
 	t.Helper()
 	s := &DNS{dir: t.TempDir(), records: map[string]string{}}
@@ -105,7 +105,7 @@ func (s *DNS) update(r *dns.Msg) {
 	}
 }
 
-// Records returns those that are there.
+// Records returns all current records.
 func (s *DNS) Records() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,10 +135,10 @@ func (s *DNS) answer(m *dns.Msg, q dns.Question) {
 	}
 }
 
-// Start starts an authority that asks a DNS server.
+// Start starts an authority that verifies records with a DNS server.
 func Start(t testing.TB, resolver string) (directory string) {
 	t.Helper()
-	if err := os.Setenv("PEBBLE_VA_NOSLEEP", "1"); err != nil { // else it waits as the ones on the web do
+	if err := os.Setenv("PEBBLE_VA_NOSLEEP", "1"); err != nil { // else it waits like public authorities
 		t.Fatal(err)
 	}
 	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
@@ -155,14 +155,14 @@ func Start(t testing.TB, resolver string) (directory string) {
 	return server.URL + "/dir"
 }
 
-// Updates returns how many were taken.
+// Updates returns the number of accepted updates.
 func (s *DNS) Updates() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates
 }
 
-// KeyFile writes the key by which updates are taken.
+// KeyFile writes the key for updates.
 func (s *DNS) KeyFile(t testing.TB) string { return write(t, Key) }
 
 // Hook writes a program that sets records without an update.
