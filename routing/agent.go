@@ -27,10 +27,6 @@ type HostConn interface {
 	// before is written to the host.
 	Flush()
 
-	// Ask queues a request of the relay's own for the host, whose response
-	// [AgentConn.Answer] takes.
-	Ask(ask uint64, request []byte)
-
 	// Closed reports that the client is gone: no message follows. The host-agent still
 	// writes what is queued, then closes the local connection.
 	Closed(code ahp.CloseCode, reason string)

@@ -217,11 +217,6 @@ func (l *agentLink) record(f *link.Fields) error {
 		}
 	case recordNeed:
 		return l.need(number)
-	case recordAsk:
-		ask := f.Uvarint()
-		if data := f.Bytes(); !f.Bad {
-			l.asked(number, ask, data)
-		}
 	case recordFlush:
 		if c := l.conns[number]; c != nil && !c.told {
 			c.host.Flush()

@@ -391,8 +391,5 @@ func (h byteHost) Deliver(message []byte, _ bool, credit int) { h.bytes.deliver(
 // Flush implements [HostConn]. Relays never flush byte streams.
 func (byteHost) Flush() {}
 
-// Ask implements [HostConn]. No relay asks anything here.
-func (byteHost) Ask(uint64, []byte) {}
-
 // Closed implements [HostConn].
 func (h byteHost) Closed(code ahp.CloseCode, reason string) { h.bytes.ends(code, reason) }

@@ -222,7 +222,6 @@ func (s *chunkStore) counted(n int) {
 // A storedChunk is encoded for clients.
 type storedChunk struct {
 	frames []Frame
-	data   [][]byte // the unencoded pieces, within frames
 	size   int
 }
 
@@ -245,7 +244,6 @@ func (r *RelayEnd) chunk(number, flags uint64, data []byte) error {
 		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", link.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
 	}
 	encoded := r.cfg.Encode(data, false, false, false)
-	ch.data = append(ch.data, encoded[len(encoded)-len(data):])
 	ch.frames = append(ch.frames, Frame{Data: encoded, Credit: len(data), Shared: &Shared{Size: len(encoded)}})
 	if flags&fragmentLast != 0 {
 		s.arriving = 0
@@ -282,13 +280,6 @@ func (r *RelayEnd) chunkRef(conn, number uint64) error {
 	}
 	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
 		return fmt.Errorf("%w: chunk on connection %d beyond its credit", link.ErrBadPacket, conn)
-	}
-	if c.aside != 0 {
-		for _, data := range ch.data {
-			c.takeAside(data, false)
-		}
-		r.consumed(c, ch.size+pieceCost)
-		return nil
 	}
 	r.frames = append(r.frames[:0], ch.frames...)
 	c.deliver(r.frames)

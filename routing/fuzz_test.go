@@ -30,7 +30,6 @@ func (s *stillClient) Deliver(frames []Frame) { s.frames += len(frames) }
 type stillHost struct{ still }
 
 func (s *stillHost) Deliver([]byte, bool, int) {}
-func (s *stillHost) Ask(uint64, []byte)        {}
 
 func record(kind recordKind, numbers ...uint64) []byte { return appendRecord(nil, kind, numbers...) }
 
@@ -54,7 +53,7 @@ func FuzzRelayHandle(f *testing.F) {
 	f.Add(recordWith("ahp-chat:_1", recordWatch, 7), record(recordUnwatch, 7), body)
 	f.Add(recordWith("chunk", recordChunk, 1, fragmentLast), record(recordChunkRef, 1, 1), record(recordDrop, 1))
 	f.Add(record(recordFlushed, 1), record(recordProbe, 2), record(recordCredit, 3, 1<<30))
-	f.Add(append(record(recordAside, 1, 1), recordWith("half", recordFragment, 1, fragmentFirst)...), record(recordChunkRef, 1, 1), body)
+	f.Add(recordWith("half", recordFragment, 1, fragmentFirst), record(recordChunkRef, 1, 1), body)
 	f.Add(appendReport(nil, Report{Conn: "x", State: []byte(`{}`), Counts: []Count{{"kind", "class", 1}}}), recordWith("{}", recordReport, 0), body)
 	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
 		lines, client := &still{}, &stillClient{}
@@ -65,9 +64,6 @@ func FuzzRelayHandle(f *testing.F) {
 			if _, err := r.Open(Open{ID: "x"}, client); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := r.conns[1].Ask([]byte("ask"), func([]byte) {}); err != nil {
-			t.Fatal(err)
 		}
 		for i, p := range [][]byte{first, second, first} {
 			before := bytes.Clone(p)
@@ -116,7 +112,7 @@ func FuzzAgentHandle(f *testing.F) {
 	f.Add(recordWith("half", recordFragment, 1, fragmentFirst), recordWith("half", recordFragment, 1, fragmentLast|fragmentBinary))
 	f.Add(bytes.Join([][]byte{record(recordNeed, 1), record(recordNeed, 99)}, nil), record(recordWatching, 1))
 	f.Add(record(recordCredit, 1, 1<<30), record(recordFlush, 2))
-	f.Add(recordWith("ask", recordAsk, 1, 5), record(recordFlush, 1))
+	f.Add(record(recordFlush, 1), record(recordFlush, 2))
 	f.Add(appendOpen(nil, 1, Open{}), appendOpen(nil, maxConns, Open{}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		a := NewAgentEnd(AgentEndConfig{

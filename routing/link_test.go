@@ -108,10 +108,9 @@ type hostConn struct {
 	sent   [][]byte
 	closed bool
 
-	asked   []string // by the relay
-	flushes []int    // how many messages it had when it was to say so
-	stuck   bool     // the host takes nothing
-	untaken int      // credit of that
+	flushes []int // how many messages it had when it was to say so
+	stuck   bool  // the host takes nothing
+	untaken int   // credit of that
 }
 
 func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -139,14 +138,6 @@ func (h *hostConn) Flush() {
 	defer h.mu.Unlock()
 	h.flushes = append(h.flushes, len(h.got))
 	go h.conn.Flushed()
-}
-
-func (h *hostConn) Ask(ask uint64, request []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.asked = append(h.asked, string(request))
-	message, from, to := answer(int(ask), request)
-	go h.conn.Answer(ask, message, from, to)
 }
 
 func (h *hostConn) Closed(ahp.CloseCode, string) {

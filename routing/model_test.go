@@ -34,7 +34,6 @@ const (
 	stepMix                       // on all channels in turn
 	stepAsk                       // a client asks something
 	stepRead                      // a client reads content, which others read too
-	stepRelayAsk                  // the relay asks something for a client
 	stepAskAll                    // the host asks all clients
 	stepSub                       // a client subscribes
 	stepUnsub                     //
@@ -57,7 +56,7 @@ const (
 )
 
 var stepNames = [stepKinds]string{
-	"event", "burst", "mix", "ask", "read", "relayAsk", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
+	"event", "burst", "mix", "ask", "read", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
 	"lag", "loss", "repeat", "cut", "freeze", "mute", "hostRestart", "relayRestart", "agentRestart",
 }
 
@@ -87,7 +86,7 @@ func (p plan) String() string {
 
 // often is how often each kind of step is drawn.
 var often = [stepKinds]int{
-	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepRelayAsk: 2, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
+	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
 	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
@@ -270,8 +269,6 @@ func (r *run) clientStep(c *client, s step) {
 	switch s.kind {
 	case stepAsk:
 		c.send(frame("ask", s.n, s.size))
-	case stepRelayAsk:
-		c.ask(s.n, min(s.size, 9000))
 	case stepRead:
 		c.send(frame("read", s.n%3, s.size))
 	case stepSub:

@@ -160,7 +160,6 @@ type modelHost struct {
 
 // An emission is one thing that the host does on a connection.
 type emission struct {
-	ask      uint64 // the frame answers that request of a relay; 0: it is for the client
 	frame    []byte
 	binary   bool
 	channel  string // of a notification
@@ -265,11 +264,6 @@ func (c *modelConn) Deliver(message []byte, _ bool, credit int) {
 // Flush implements [routing.HostConn].
 func (c *modelConn) Flush() { c.in.push(arrived{}) }
 
-// Ask implements [routing.HostConn].
-func (c *modelConn) Ask(ask uint64, request []byte) {
-	c.out.push(emission{frame: append([]byte("reply to "), request...), ask: ask})
-}
-
 // Closed implements [routing.HostConn].
 func (c *modelConn) Closed(ahp.CloseCode, string) {
 	c.mu.Lock()
@@ -324,7 +318,7 @@ const longestRow = 5
 
 // mayShare reports whether something may be passed on in a row.
 func mayShare(e emission) bool {
-	return e.channel != "" && !e.binary && e.ask == 0 && e.to == 0 && e.close == 0 && !e.ready
+	return e.channel != "" && !e.binary && e.to == 0 && e.close == 0 && !e.ready
 }
 
 // sendRow passes on a notification, and those that are there behind it.
@@ -363,12 +357,6 @@ func (c *modelConn) send(e emission) bool {
 		channel = []byte(e.channel)
 	}
 	sent := bytes.Clone(e.frame)
-	if e.ask != 0 {
-		c.mu.Lock()
-		c.total += len(e.frame) + 128
-		c.mu.Unlock()
-		return c.conn.Answer(e.ask, e.frame, 0, 0) == nil
-	}
 	var err error
 	if e.to > 0 {
 		err = c.conn.FromHostWith(e.frame, e.from, e.to)
@@ -552,7 +540,6 @@ type client struct {
 	middle  bool
 	queued  int
 	opened  bool
-	asks    []int // answers to each of the relay's requests: there is to be one
 	flushes []int // messages sent before each
 	flushed []int // messages that were delivered before the answer to each
 	whole   int   // messages that were delivered
@@ -615,30 +602,6 @@ func (w *modelWorld) everybody() []*client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.clients)
-}
-
-// ask has the relay ask the host something on the client's connection.
-func (c *client) ask(number, size int) {
-	request := frame("relay asks", number, size)
-	c.mu.Lock()
-	i := len(c.asks)
-	c.asks = append(c.asks, 0)
-	c.mu.Unlock()
-	err := c.conn.Ask(request, func(response []byte) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.asks[i]++
-		switch {
-		case response == nil:
-		case string(response) != "reply to "+string(request):
-			c.world.fail("%s: %.60q is answered with %.60q", c.id, request, response)
-		}
-	})
-	if err != nil {
-		c.mu.Lock()
-		c.asks[i]++
-		c.mu.Unlock()
-	}
 }
 
 // flush has the client ask whether what it has sent was written to the host.

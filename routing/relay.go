@@ -400,11 +400,6 @@ func (r *RelayEnd) record(f *link.Fields) error {
 		if chunk := f.Uvarint(); !f.Bad {
 			return r.chunkRef(number, chunk)
 		}
-	case recordAside:
-		ask := f.Uvarint()
-		if c := r.conns[number]; c != nil && !f.Bad {
-			c.aside = ask
-		}
 	case recordReport:
 		if data := f.Bytes(); !f.Bad {
 			return r.report(data)
@@ -448,7 +443,7 @@ const mostOfRun = 2 << 10
 // for the same client, so that queues see one frame.
 func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
 	c := r.conns[conn]
-	if c == nil || c.client == nil || c.bytes || c.aside != 0 || len(data) > mostOfRun {
+	if c == nil || c.client == nil || c.bytes || len(data) > mostOfRun {
 		return r.piece(conn, data, fragmentFirst|fragmentLast)
 	}
 	total := len(data)
@@ -499,10 +494,6 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	if c.client == nil { // gone, and the host-agent will soon know
 		return nil
 	}
-	if c.takeAside(data, flags&fragmentLast != 0) {
-		r.consumed(c, cost)
-		return nil
-	}
 	last := flags&fragmentLast != 0
 	frame := Frame{Credit: cost}
 	if c.bytes {
@@ -516,13 +507,6 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	r.frames = append(r.frames[:0], frame)
 	c.deliver(r.frames)
 	return nil
-}
-
-// consumed returns credit for bytes that were consumed here.
-func (r *RelayEnd) consumed(c *RelayConn, cost int) {
-	if r.mux.written(&c.stream, cost) {
-		r.lines.Wake()
-	}
 }
 
 // watch listens to a channel's bodies, and confirms that to the host-agent. The

@@ -23,13 +23,7 @@ type RelayConn struct {
 	received     bool              // the host-agent's close has arrived
 	sentClose    bool              // our close has left
 
-	asks          map[uint64]func(response []byte) // requests of the relay's own
-	lastAsk       uint64
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
-
-	aside      uint64 // what the message that is coming answers; 0: it is the client's
-	asideData  []byte
-	asideBytes int
 }
 
 // A pendingItem waits for the bodies in front of it: a frame, a row of bodies, the
@@ -263,7 +257,6 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 		}
 	}
 	c.countPending(-c.pendingBytes)
-	c.endAsks()
 	if c.received { // the host-agent no longer reads
 		r.mux.drop(&c.stream, nil)
 	}
