@@ -154,8 +154,6 @@ type hostEnd struct {
 	slow    time.Duration // the host takes so long for a message
 	untaken int           // credit of that
 	got     []string
-	asked   []string                    // by the relay itself
-	respond func(request string) string // to that; nil: does not
 	closed  bool
 	code    ahp.CloseCode
 	reason  string
@@ -199,21 +197,6 @@ func (h *hostEnd) Flush() {
 	if !h.stuck {
 		h.w.running.Go(func() { _ = h.conn.Flushed() })
 	}
-}
-
-// Ask implements [routing.HostConn].
-func (h *hostEnd) Ask(ask uint64, request []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.asked = append(h.asked, string(request))
-	if h.respond == nil {
-		return
-	}
-	response := h.respond(string(request))
-	if response == "" {
-		return // it takes its time
-	}
-	h.w.running.Go(func() { _ = h.conn.Answer(ask, []byte(response), 0, 0) })
 }
 
 // Closed implements [routing.HostConn].

@@ -422,9 +422,8 @@ func (c *hostConn) decide(message []byte, env *ahp.Envelope) (gate.Decision, err
 // errBadMessage reports a message that cannot be read.
 var errBadMessage = errors.New("no message")
 
-// answerClient has a gate answer what the client, or the relay on its
-// connection, has sent. The end of the client is no error here: what it sent
-// before is still to be written.
+// answerClient sends a gate's answer to the client, or to the host-agent's own request. The
+// client's end is no error here, because its earlier messages are still written.
 func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 	asked, ok := c.asks.pop(env.ID)
 	switch ok = ok && env.Kind == ahp.Request; {
@@ -432,8 +431,6 @@ func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 		c.canvas.Settle(*asked.about)
 	case ok && asked.reply != nil:
 		asked.reply <- answer
-	case ok:
-		_ = c.conn.Answer(asked.number, answer, 0, 0)
 	case answer != nil:
 		_ = c.conn.FromHost(answer, false, nil)
 	}

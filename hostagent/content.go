@@ -49,10 +49,10 @@ func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate
 	return gate.Decision{}
 }
 
-// response passes a response of the host's on to whom asked: the client, or
-// the relay on its connection. What the host does not serve is served here.
+// response passes a response from the host to the client, or to the host-agent's own
+// request. Reads that the host does not serve are served here.
 func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, said *view.Reading) error {
-	asked, aside := c.asks.pop(env.ID)
+	asked, _ := c.asks.pop(env.ID)
 	out, read := c.canvas.Answer(message, env, said)
 	c.askAbout(c.canvas.Asks(), false)
 	if said != nil {
@@ -68,8 +68,6 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 			asked.reply <- bytes.Clone(m.Bytes)
 			return nil
 		}
-	case aside:
-		answer = func(m contentproxy.Message) error { return c.conn.Answer(asked.number, m.Bytes, m.From, m.To) }
 	}
 	if read == nil {
 		return answer(out)
@@ -101,14 +99,6 @@ func (c *hostConn) toClient(m contentproxy.Message) error {
 	return c.conn.FromHostWith(m.Bytes, m.From, m.To)
 }
 
-// Ask implements [routing.HostConn].
-func (c *hostConn) Ask(number uint64, request []byte) {
-	env, err := ahp.Peek(request)
-	if err == nil && env.Kind == ahp.Request && c.asks.add(ask{number: number, id: bytes.Clone(env.ID)}) {
-		c.queueUp(delivery{message: request}) // no relay sends anything else
-	}
-}
-
 // askAbout asks the host for the state of channels, by subscribes as the client's own. The
 // gates judge them like the client's. If the client waits, its own messages go on when the
 // host has answered.
@@ -130,8 +120,7 @@ func (c *hostConn) unasked(id []byte, about *view.Ask) {
 	c.canvas.Settle(*about)
 }
 
-// maxAsks bounds what is asked for at a time; relays have a lower bound of their
-// own.
+// maxAsks bounds the unanswered requests.
 const maxAsks = 64
 
 // asks are the requests on a connection that are not the client's.
@@ -147,13 +136,12 @@ type asks struct {
 // when the client resumes.
 const stateTime = 5 * time.Second
 
-// An ask is a relay's, or the host-agent's own.
+// An ask is a request of the host-agent's own: about or reply is set.
 type ask struct {
-	number uint64        // as the relay knows it
-	about  *view.Ask     // about a channel; nil: it is another's
-	waits  bool          // the client's messages wait for the answer
-	reply  chan<- []byte // gets the answer to a read of content by URL, and has room for it; nil: it is another's
-	id     []byte
+	about *view.Ask     // about a channel
+	waits bool          // the client's messages wait for the answer
+	reply chan<- []byte // receives the answer to a read of content by URL, and has room for it
+	id    []byte
 }
 
 // read asks the host for content, as the client would, and returns the answer.
