@@ -179,6 +179,23 @@ func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 	return true, nil
 }
 
+// An agentHandler handles a record from a relay. It reads the fields behind the number, and does
+// nothing if they are cut short (f.Bad).
+type agentHandler func(l *agentLink, number uint64, f *link.Fields) error
+
+// agentRecords has a handler for each kind of record from relays.
+var agentRecords = [recordKinds]agentHandler{
+	recordFrame:    (*agentLink).frameRecord,
+	recordFragment: (*agentLink).fragmentRecord,
+	recordClose:    (*agentLink).closeRecord,
+	recordCredit:   (*agentLink).creditRecord,
+	recordOpen:     (*agentLink).openRecord,
+	recordWatching: (*agentLink).watchingRecord,
+	recordNeed:     (*agentLink).needRecord,
+	recordFlush:    (*agentLink).flushRecord,
+}
+
+// record handles one record from the relay.
 func (l *agentLink) record(f *link.Fields) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -186,48 +203,41 @@ func (l *agentLink) record(f *link.Fields) error {
 		f.B = nil
 		return nil
 	}
-	switch kind, number := recordKind(f.Byte()), f.Uvarint(); kind {
-	case recordOpen:
-		if data := f.Bytes(); !f.Bad {
-			return l.open(number, data)
-		}
-	case recordFrame:
-		if data := f.Bytes(); !f.Bad {
-			return l.frame(number, data)
-		}
-	case recordFragment:
-		flags := f.Uvarint()
-		if data := f.Bytes(); !f.Bad {
-			return l.fragment(number, flags, data)
-		}
-	case recordClose:
-		code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
-		if !f.Bad {
-			l.closed(number, code, reason)
-		}
-	case recordCredit:
-		n := f.Uvarint()
-		if c := l.conns[number]; c != nil && n < 1<<31 {
-			l.mux.grant(&c.stream, int(n))
-			l.lines.Wake()
-		}
-	case recordWatching:
-		if on := l.watches[number]; on != nil {
-			on.ready = true
-		}
-	case recordNeed:
-		return l.need(number)
-	case recordFlush:
-		if c := l.conns[number]; c != nil && !c.told {
-			c.host.Flush()
-		}
-	default:
+	kind, number := recordKind(f.Byte()), f.Uvarint()
+	if kind >= recordKinds || agentRecords[kind] == nil {
 		return fmt.Errorf("%w: record %d from a relay", link.ErrBadPacket, kind)
+	}
+	return agentRecords[kind](l, number, f)
+}
+
+func (l *agentLink) creditRecord(number uint64, f *link.Fields) error {
+	n := f.Uvarint()
+	if c := l.conns[number]; c != nil && n < 1<<31 {
+		l.mux.grant(&c.stream, int(n))
+		l.lines.Wake()
 	}
 	return nil
 }
 
-func (l *agentLink) open(number uint64, data []byte) error {
+func (l *agentLink) watchingRecord(number uint64, _ *link.Fields) error {
+	if on := l.watches[number]; on != nil {
+		on.ready = true
+	}
+	return nil
+}
+
+func (l *agentLink) flushRecord(number uint64, _ *link.Fields) error {
+	if c := l.conns[number]; c != nil && !c.told {
+		c.host.Flush()
+	}
+	return nil
+}
+
+func (l *agentLink) openRecord(number uint64, f *link.Fields) error {
+	data := f.Bytes()
+	if f.Bad {
+		return nil
+	}
 	if l.conns[number] != nil || number >= maxConns {
 		return fmt.Errorf("%w: connection %d opened twice or out of range", link.ErrBadPacket, number)
 	}
@@ -245,8 +255,12 @@ func (l *agentLink) open(number uint64, data []byte) error {
 	return nil
 }
 
-// frame passes a message to the host.
-func (l *agentLink) frame(number uint64, message []byte) error {
+// frameRecord passes a message to the host.
+func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
+	message := f.Bytes()
+	if f.Bad {
+		return nil
+	}
 	c := l.conns[number]
 	cost := len(message) + pieceCost
 	switch {
@@ -262,11 +276,15 @@ func (l *agentLink) frame(number uint64, message []byte) error {
 	return nil
 }
 
-// fragment collects a message. Each piece is credited on arrival, because the message
+// fragmentRecord collects a message. Each piece is credited on arrival, because the message
 // may exceed the credit. No piece is credited while other messages wait for the host:
 // a host that reads nothing would otherwise receive one message after another. At most
 // two messages are thus buffered.
-func (l *agentLink) fragment(number, flags uint64, data []byte) error {
+func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
+	flags, data := f.Uvarint(), f.Bytes()
+	if f.Bad {
+		return nil
+	}
 	c := l.conns[number]
 	cost := len(data) + pieceCost
 	switch {
@@ -307,11 +325,12 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	return nil
 }
 
-// closed ends the connection towards the host, then in the other direction.
-func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
+// closeRecord ends the connection towards the host, then in the other direction.
+func (l *agentLink) closeRecord(number uint64, f *link.Fields) error {
+	code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
 	c := l.conns[number]
-	if c == nil || c.received {
-		return
+	if f.Bad || c == nil || c.received {
+		return nil
 	}
 	c.received = true
 	c.forgetFragments()
@@ -319,10 +338,11 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 	c.end(code, reason)
 	c.tellHost(code, reason)
 	l.agent.eased()
+	return nil
 }
 
-// need answers a relay's request for a missing body.
-func (l *agentLink) need(number uint64) error {
+// needRecord answers a relay's request for a missing body.
+func (l *agentLink) needRecord(number uint64, _ *link.Fields) error {
 	if l.answers.len() >= maxAsked {
 		return fmt.Errorf("%w: more than %d bodies asked for", link.ErrBadPacket, maxAsked)
 	}

@@ -345,7 +345,7 @@ func CountAnswers(packet []byte) (n int) {
 			f.Bytes()
 		case recordFrame, recordWatch, recordReport:
 			f.Bytes()
-		case recordChunkRef, recordAside:
+		case recordChunkRef:
 			f.Uvarint()
 		case recordFragment, recordClose, recordChunk:
 			f.Uvarint()

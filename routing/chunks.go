@@ -225,8 +225,12 @@ type storedChunk struct {
 	size   int
 }
 
-// chunk takes a piece of a chunk.
-func (r *RelayEnd) chunk(number, flags uint64, data []byte) error {
+// chunkRecord takes a piece of a chunk.
+func (r *RelayEnd) chunkRecord(number uint64, f *link.Fields) error {
+	flags, data := f.Uvarint(), f.Bytes()
+	if f.Bad {
+		return nil
+	}
 	s := &r.chunks
 	ch := s.chunks[number]
 	switch {
@@ -252,8 +256,11 @@ func (r *RelayEnd) chunk(number, flags uint64, data []byte) error {
 	return nil
 }
 
-// drop forgets a chunk.
-func (r *RelayEnd) drop(number uint64) error {
+// dropRecord forgets a chunk.
+func (r *RelayEnd) dropRecord(number uint64, f *link.Fields) error {
+	if f.Bad {
+		return nil
+	}
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
@@ -264,8 +271,12 @@ func (r *RelayEnd) drop(number uint64) error {
 	return nil
 }
 
-// chunkRef delivers a chunk to a client, as part of a message.
-func (r *RelayEnd) chunkRef(conn, number uint64) error {
+// chunkRefRecord delivers a chunk to a client, as part of a message.
+func (r *RelayEnd) chunkRefRecord(conn uint64, f *link.Fields) error {
+	number := f.Uvarint()
+	if f.Bad {
+		return nil
+	}
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {

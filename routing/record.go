@@ -50,10 +50,12 @@ const (
 	recordDrop     // chunk: no later record refers to it
 	recordChunkRef // conn, chunk: the chunk is the next part of the message
 
-	recordAsk   // relay to host-agent. conn, ask, frame: a request of the relay's own
-	recordAside // host-agent to relay. conn, ask: the next message on this connection answers that
+	_ // not in use
+	_
 
 	recordReport // host-agent to relay. 0, JSON of Report
+
+	recordKinds // one more than the last kind
 )
 
 // Flags of a fragment.

@@ -358,80 +358,94 @@ func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) 
 	return r.unsolved[packet] == 0, nil
 }
 
+// A relayHandler handles a record from a host-agent. It reads the fields behind the number, and does
+// nothing if they are cut short (f.Bad).
+type relayHandler func(r *RelayEnd, number uint64, f *link.Fields) error
+
+// relayRecords has a handler for each kind of record from host-agents.
+var relayRecords = [recordKinds]relayHandler{
+	recordFrame:    (*RelayEnd).frameRecord,
+	recordFragment: (*RelayEnd).fragmentRecord,
+	recordClose:    (*RelayEnd).closeRecord,
+	recordCredit:   (*RelayEnd).creditRecord,
+	recordOpened:   (*RelayEnd).openedRecord,
+	recordWatch:    (*RelayEnd).watchRecord,
+	recordUnwatch:  (*RelayEnd).unwatchRecord,
+	recordRefs:     (*RelayEnd).refs,
+	recordBody:     (*RelayEnd).bodyRecord,
+	recordGone:     (*RelayEnd).goneRecord,
+	recordReady:    eventRecord(Ready),
+	recordProbe:    eventRecord(Probe),
+	recordFlushed:  (*RelayEnd).flushedRecord,
+	recordChunk:    (*RelayEnd).chunkRecord,
+	recordDrop:     (*RelayEnd).dropRecord,
+	recordChunkRef: (*RelayEnd).chunkRefRecord,
+	recordReport:   (*RelayEnd).reportRecord,
+}
+
+// record handles one record from the host-agent.
 func (r *RelayEnd) record(f *link.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
-	switch kind {
-	case recordOpened:
-		if c := r.conns[number]; c != nil && c.client != nil && !c.opened {
-			c.opened = true
-			c.client.Event(Opened)
-		}
-	case recordReady:
-		if c := r.conns[number]; c != nil && c.client != nil {
-			c.client.Event(Ready)
-		}
-	case recordProbe:
-		if c := r.conns[number]; c != nil && c.client != nil {
-			c.client.Event(Probe)
-		}
-	case recordFlushed:
-		if c := r.conns[number]; c != nil && c.client != nil {
-			c.flushed()
-		}
-	case recordFrame:
-		if data := f.Bytes(); !f.Bad {
-			return r.whole(number, data, f)
-		}
-	case recordFragment:
-		flags := f.Uvarint()
-		if data := f.Bytes(); !f.Bad {
-			return r.piece(number, data, flags)
-		}
-	case recordChunk:
-		flags := f.Uvarint()
-		if data := f.Bytes(); !f.Bad {
-			return r.chunk(number, flags, data)
-		}
-	case recordDrop:
-		if !f.Bad {
-			return r.drop(number)
-		}
-	case recordChunkRef:
-		if chunk := f.Uvarint(); !f.Bad {
-			return r.chunkRef(number, chunk)
-		}
-	case recordReport:
-		if data := f.Bytes(); !f.Bad {
-			return r.report(data)
-		}
-	case recordRefs:
-		return r.refs(number, f)
-	case recordBody:
-		if data := f.Bytes(); !f.Bad && number != 0 && r.bodies.frames[number].Data == nil {
-			encoded := r.cfg.Encode(data, true, true, false)
-			r.body(number, encoded, len(data), &Shared{Size: len(encoded)})
-		}
-	case recordGone:
-		r.bodyLost(number)
-	case recordClose:
-		code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
-		if c := r.conns[number]; c != nil && !f.Bad {
-			c.closedByHost(code, reason)
-		}
-	case recordCredit:
-		n := f.Uvarint()
-		if c := r.conns[number]; c != nil && n < 1<<31 {
-			r.mux.grant(&c.stream, int(n))
-			r.lines.Wake()
-		}
-	case recordWatch:
-		if token := string(f.Bytes()); !f.Bad {
-			return r.watch(number, token)
-		}
-	case recordUnwatch:
-		r.unwatch(number)
-	default:
+	if kind >= recordKinds || relayRecords[kind] == nil {
 		return fmt.Errorf("%w: record %d from a host-agent", link.ErrBadPacket, kind)
+	}
+	return relayRecords[kind](r, number, f)
+}
+
+// live returns the connection with a number, or nil if its client is gone.
+func (r *RelayEnd) live(number uint64) *RelayConn {
+	if c := r.conns[number]; c != nil && c.client != nil {
+		return c
+	}
+	return nil
+}
+
+// eventRecord returns a handler that passes an event on.
+func eventRecord(e Event) relayHandler {
+	return func(r *RelayEnd, number uint64, _ *link.Fields) error {
+		if c := r.live(number); c != nil {
+			c.client.Event(e)
+		}
+		return nil
+	}
+}
+
+func (r *RelayEnd) openedRecord(number uint64, _ *link.Fields) error {
+	if c := r.live(number); c != nil && !c.opened {
+		c.opened = true
+		c.client.Event(Opened)
+	}
+	return nil
+}
+
+func (r *RelayEnd) flushedRecord(number uint64, _ *link.Fields) error {
+	if c := r.live(number); c != nil {
+		c.flushed()
+	}
+	return nil
+}
+
+func (r *RelayEnd) closeRecord(number uint64, f *link.Fields) error {
+	code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
+	if c := r.conns[number]; c != nil && !f.Bad {
+		c.closedByHost(code, reason)
+	}
+	return nil
+}
+
+func (r *RelayEnd) creditRecord(number uint64, f *link.Fields) error {
+	n := f.Uvarint()
+	if c := r.conns[number]; c != nil && n < 1<<31 {
+		r.mux.grant(&c.stream, int(n))
+		r.lines.Wake()
+	}
+	return nil
+}
+
+func (r *RelayEnd) bodyRecord(number uint64, f *link.Fields) error {
+	if data := f.Bytes(); !f.Bad && number != 0 && r.bodies.frames[number].Data == nil {
+		encoded := r.cfg.Encode(data, true, true, false)
+		r.body(number, encoded, len(data), &Shared{Size: len(encoded)})
 	}
 	return nil
 }
@@ -439,11 +453,15 @@ func (r *RelayEnd) record(f *link.Fields) error {
 // mostOfRun is the longest message, in bytes, that is joined with others.
 const mostOfRun = 2 << 10
 
-// whole takes a message for one client, and joins it with the messages behind it in f
+// frameRecord takes a message for one client, and joins it with the messages behind it in f
 // for the same client, so that queues see one frame.
-func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
-	c := r.conns[conn]
-	if c == nil || c.client == nil || c.bytes || len(data) > mostOfRun {
+func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
+	data := f.Bytes()
+	if f.Bad {
+		return nil
+	}
+	c := r.live(conn)
+	if c == nil || c.bytes || len(data) > mostOfRun {
 		return r.piece(conn, data, fragmentFirst|fragmentLast)
 	}
 	total := len(data)
@@ -481,6 +499,14 @@ func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
 // maxFrameHead is the encoded header's size, for allocation.
 const maxFrameHead = 4
 
+func (r *RelayEnd) fragmentRecord(conn uint64, f *link.Fields) error {
+	flags := f.Uvarint()
+	if data := f.Bytes(); !f.Bad {
+		return r.piece(conn, data, flags)
+	}
+	return nil
+}
+
 // piece takes a message, or a piece of a message, for one client.
 func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
@@ -509,10 +535,14 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	return nil
 }
 
-// watch listens to a channel's bodies, and confirms that to the host-agent. The
+// watchRecord listens to a channel's bodies, and confirms that to the host-agent. The
 // confirmation travels on the same connection behind the subscription, so it never
 // arrives first.
-func (r *RelayEnd) watch(number uint64, token string) error {
+func (r *RelayEnd) watchRecord(number uint64, f *link.Fields) error {
+	token := string(f.Bytes())
+	if f.Bad {
+		return nil
+	}
 	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
 		return fmt.Errorf("%w: watch %d after %d others", link.ErrBadPacket, number, len(r.watched))
 	}
@@ -525,9 +555,10 @@ func (r *RelayEnd) watch(number uint64, token string) error {
 	return nil
 }
 
-func (r *RelayEnd) unwatch(number uint64) {
+func (r *RelayEnd) unwatchRecord(number uint64, _ *link.Fields) error {
 	if token, ok := r.watched[number]; ok {
 		delete(r.watched, number)
 		r.lines.Unwatch(token)
 	}
+	return nil
 }

@@ -139,8 +139,8 @@ func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared)
 	}
 }
 
-// bodyLost handles the host-agent's answer that it no longer has a body.
-func (r *RelayEnd) bodyLost(number uint64) {
+// goneRecord handles the host-agent's answer that it no longer has a body.
+func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
 		if p.row.missing == 0 {
@@ -150,6 +150,7 @@ func (r *RelayEnd) bodyLost(number uint64) {
 			c.lose("a missing body is gone")
 		}
 	}
+	return nil
 }
 
 func (r *RelayEnd) takeAwaited(number uint64) []missingSlot {

@@ -111,8 +111,12 @@ func encodeReport(r Report) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// report handles a report from the host-agent.
-func (r *RelayEnd) report(data []byte) error {
+// reportRecord handles a report from the host-agent.
+func (r *RelayEnd) reportRecord(_ uint64, f *link.Fields) error {
+	data := f.Bytes()
+	if f.Bad {
+		return nil
+	}
 	report, err := readReport(data)
 	if err == nil && r.cfg.Report != nil {
 		r.cfg.Report(report)
