@@ -130,17 +130,17 @@ func NewAgentEnd(cfg AgentEndConfig) *AgentEnd {
 
 // Hello returns the bounds announced to relays.
 func (a *AgentEnd) Hello() link.Hello {
-	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
+	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
 }
 
 // Accept implements [link.AgentTraffic].
 func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports, takesSeveral: offer.Bodies,
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
 	}
 	l.mux.count = func(n int) { a.held += n }
-	l.mux.refsCost, l.mux.drained, l.mux.delay.tell = offer.RefsCost, l.drained, a.cfg.Delayed
+	l.mux.drained, l.mux.delay.tell = l.drained, a.cfg.Delayed
 	l.mux.chunks.limit = max(0, offer.Chunks)
 	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
@@ -148,9 +148,6 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.links = append(a.links, l)
-	if !l.takesSeveral {
-		a.leaving, a.leavingBodies = nil, 0 // it may hold several
-	}
 	return l
 }
 
@@ -184,14 +181,14 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	return (*a.publish.at(0)).channel.token, a.leaving
 }
 
-// nextBodies returns a message with the first bodies to publish, and their number. It
-// puts as many bodies as allowed into one message, because a message costs NATS and
-// relays more than its bytes.
+// nextBodies returns a message with the first bodies to publish, and their number. It puts
+// many bodies into one message, because a message costs NATS and relays more than its
+// bytes. With ShareFrom 1, other programs may read the bodies, and expect one in each message.
 func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	first := *a.publish.at(0)
 	together := append(a.together[:0], first)
 	defer func() { clear(together) }()
-	for bytes := len(first.frame); a.allTakeSeveral() && len(together) < a.publish.len(); {
+	for bytes := len(first.frame); a.cfg.ShareFrom > 1 && len(together) < a.publish.len(); {
 		b := *a.publish.at(len(together))
 		if bytes += len(b.frame); b.frame == nil || b.channel != first.channel || bytes > mostTogether {
 			break
@@ -204,12 +201,6 @@ func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	}
 	message = make([]byte, 0, len(first.frame)+len(a.cfg.Instance)+16)
 	return appendBody(message, a.cfg.Instance, first.number, first.frame), 1
-}
-
-// allTakeSeveral reports whether bodies may leave together. With ShareFrom 1, other
-// programs may read the bodies, and expect one body in a message.
-func (a *AgentEnd) allTakeSeveral() bool {
-	return a.cfg.ShareFrom > 1 && !slices.ContainsFunc(a.links, func(l *agentLink) bool { return !l.takesSeveral })
 }
 
 // Published implements [link.AgentTraffic].

@@ -25,11 +25,8 @@ type agentLink struct {
 	given   int // bytes of bodies in unreleased answers
 	ended   bool
 
-	takesSeveral bool // the relay takes several bodies in one message
-
-	takesReports bool             // the relay knows of them
-	reports      fifo[*AgentConn] // connections with a report
-	nextReports  time.Time        // when the next reports may leave
+	reports     fifo[*AgentConn] // connections with a report
+	nextReports time.Time        // when the next reports may leave
 }
 
 // An answer is a body that the relay requested. The body is nil if the host-agent no

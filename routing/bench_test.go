@@ -18,7 +18,7 @@ func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, b
 
 func benchAgentOf(b testing.TB, clients, from int) (*AgentEnd, *agentLink) {
 	a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
+	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20}, &still{}).(*agentLink)
 	var start []byte
 	for i := range clients {
 		start = appendOpen(start, uint64(i+1), Open{ID: fmt.Sprint(i)})
@@ -101,7 +101,7 @@ func BenchmarkRelayShared(b *testing.B) {
 	a, l := benchAgent(b)
 	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
-	r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
+	r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{})
 	for i := range benchClients {
 		if _, err := r.Open(Open{ID: fmt.Sprint(i)}, &stillClient{}); err != nil {
 			b.Fatal(err)
@@ -144,7 +144,7 @@ func BenchmarkSingleViewer(b *testing.B) {
 			a, l := benchAgentOf(b, 1, from)
 			encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
 			r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
-			r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
+			r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{})
 			client := &payingClient{}
 			conn, err := r.Open(Open{ID: "1"}, client)
 			if err != nil {

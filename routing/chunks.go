@@ -47,7 +47,7 @@ func (ch *chunk) wait(s *stream) {
 // A chunkTable is a host-agent's knowledge about the chunks that one relay has. The
 // relay's limit bounds it.
 type chunkTable struct {
-	limit    int // in bytes; 0: the relay takes no chunks
+	limit    int // in bytes
 	bySum    map[[sha256.Size]byte]*chunk
 	order    fifo[*chunk] // roughly in the order of last use
 	bytes    int
@@ -69,10 +69,7 @@ func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 // FromHostWith is FromHost for a response with content in message[from:to] that other
 // responses are likely to repeat.
 func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
-	c.link.agent.mu.Lock()
-	takes := c.link.mux.chunks.limit > 0
-	c.link.agent.mu.Unlock()
-	if !takes || to-from < minChunk {
+	if to-from < minChunk {
 		return c.FromHost(message, false, nil)
 	}
 	message = kept(message)

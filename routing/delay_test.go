@@ -18,7 +18,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 			Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 			Delayed: func(d time.Duration) { told = append(told, d) },
 		})
-		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
+		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{}).(*agentLink)
 		start := appendOpen(appendOpen(nil, 1, Open{ID: "1"}), 2, Open{ID: "2"})
 		if _, err := l.Handle(1, start); err != nil {
 			t.Fatal(err)

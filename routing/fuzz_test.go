@@ -119,7 +119,7 @@ func FuzzAgentHandle(f *testing.F) {
 			Instance: "agent", Credit: 1000, MaxFrame: 2000, QueueLimit: 2000, Window: 2000, Pinned: 2000,
 			Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 		})
-		l := a.Accept("relay", link.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000, Reports: true}, &still{}).(*agentLink)
+		l := a.Accept("relay", link.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000}, &still{}).(*agentLink)
 		start := append(appendOpen(nil, 1, Open{ID: "a"}), appendOpen(nil, 2, Open{ID: "b"})...)
 		if _, err := l.Handle(1, start); err != nil {
 			t.Fatal(err)

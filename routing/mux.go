@@ -145,8 +145,7 @@ func (s *stream) standing(now time.Time) time.Duration {
 // turns, so that a large frame does not delay other connections. A mux is not safe for
 // concurrent use.
 type mux struct {
-	count    func(n int) // receives changes of the bytes queued on all streams; may be nil
-	refsCost bool        // references take credit, as the peer gives it back
+	count func(n int) // receives changes of the bytes queued on all streams; may be nil
 
 	delay delay // samples the items' delay
 
@@ -381,14 +380,12 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 }
 
 // mayRefer reports whether a stream has credit for a reference.
-func (m *mux) mayRefer(s *stream) bool { return !m.refsCost || s.credit > 0 }
+func (m *mux) mayRefer(s *stream) bool { return s.credit > 0 }
 
 // refer adds a reference to the batch, for which there is credit.
 func (m *mux) refer(s *stream, b *body) {
 	m.batch.add(s, b)
-	if m.refsCost {
-		s.spend(b.cost())
-	}
+	s.spend(b.cost())
 }
 
 // flushBatch sends the batch, and schedules the streams that waited for it.

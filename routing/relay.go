@@ -148,8 +148,7 @@ type RelayEnd struct {
 	mu       lockorder.Mutex[lockorder.Routing] // guards the fields below and the connections
 	lines    link.RelayLines
 	mux      mux
-	credit   int  // bytes that may be sent ahead on each connection
-	refsCost bool // references take credit, and give it back
+	credit   int // bytes that may be sent ahead on each connection
 	conns    map[uint64]*RelayConn
 	free     []uint64 // used numbers that are free again
 	last     uint64   // highest number used
@@ -183,14 +182,14 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 
 // Hello returns the bounds announced to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
-	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true, Bodies: true}
+	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit}
 }
 
 // Start joins the RelayEnd to its link, before the link calls it.
 func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines, r.credit, r.refsCost = lines, min(answer.Credit, maxCredit), answer.RefsCost
+	r.lines, r.credit = lines, min(answer.Credit, maxCredit)
 }
 
 // ErrTooManyConns reports that a link has no free connection number.

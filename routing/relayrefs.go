@@ -121,10 +121,7 @@ func (r *RelayEnd) lookUp() *row {
 // body stores a new body that was heard, or sent on request. Encoded is a part of
 // shared, and size the length before encoding.
 func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared) {
-	frame := Frame{Data: encoded, Messages: 1, Shared: shared}
-	if r.refsCost {
-		frame.Credit = size + pieceCost
-	}
+	frame := Frame{Data: encoded, Messages: 1, Credit: size + pieceCost, Shared: shared}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--

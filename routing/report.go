@@ -57,7 +57,7 @@ const (
 func (c *AgentConn) Report(report func() Report) {
 	l := c.link
 	_ = l.with(func() error {
-		if l.ended || !l.takesReports {
+		if l.ended {
 			return nil
 		}
 		if c.report == nil {

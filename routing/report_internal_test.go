@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"ahprelay/broker/link"
 )
@@ -45,21 +44,6 @@ func TestReadReport(t *testing.T) {
 		_, err := readReport([]byte(test.data))
 		if (err == nil) != test.ok || err != nil && !errors.Is(err, link.ErrBadPacket) {
 			t.Errorf("%s: %v; want it taken: %v", test.name, err, test.ok)
-		}
-	}
-}
-
-// TestOldRelaysGetNoReports has a relay that knows of no reports get none.
-func TestOldRelaysGetNoReports(t *testing.T) {
-	for _, takes := range []bool{true, false} {
-		a := NewAgentEnd(AgentEndConfig{Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-		l := a.Accept("relay", link.Hello{Credit: 1000, MaxFrame: 1000, Reports: takes}, &still{}).(*agentLink)
-		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "x"})); err != nil {
-			t.Fatal(err)
-		}
-		l.conns[1].Report(func() Report { return Report{Conn: "x"} })
-		if payload, _ := l.Next(1, 1000, time.Now()); (payload != nil) != takes {
-			t.Errorf("a relay that takes reports, %v, is sent %q", takes, payload)
 		}
 	}
 }

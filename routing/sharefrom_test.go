@@ -16,7 +16,7 @@ import (
 func TestOneViewersNotifications(t *testing.T) {
 	for from, want := range map[int]bool{0: false, 2: false, 1: true} {
 		a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
+		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{}).(*agentLink)
 		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "1"})); err != nil {
 			t.Fatal(err)
 		}
@@ -52,22 +52,20 @@ func TestOneViewersNotifications(t *testing.T) {
 	}
 }
 
-// TestBodiesLeaveTogether publishes what came together in one message, up to a bound and as
-// long as it is of one channel; and each in a message of its own if a relay is linked that
-// knows of no others, or if all notifications are published. References wait for all of it.
+// TestBodiesLeaveTogether publishes waiting bodies in one message, up to a bound and only
+// for one channel. If all notifications are published, each body has its own message.
+// References wait for the whole message.
 func TestBodiesLeaveTogether(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		shareFrom int
-		old       bool // another relay knows of no messages with several
 		want      string
 	}{
-		{"relays take several", 0, false, "1 2 3|4|5|6|7 8|"},
-		{"one does not", 0, true, "1|2|3|4|5|6|7|8|"},
-		{"all is published", 1, false, "1|2|3|4|5|6|7|8|"},
+		{"shared", 0, "1 2 3|4|5|6|7 8|"},
+		{"all is published", 1, "1|2|3|4|5|6|7|8|"},
 	} {
 		a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: test.shareFrom, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-		offer := link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true, Bodies: true}
+		offer := link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20}
 		l := a.Accept("relay", offer, &still{}).(*agentLink)
 		if _, err := l.Handle(1, appendOpen(appendOpen(nil, 1, Open{ID: "1"}), 2, Open{ID: "2"})); err != nil {
 			t.Fatal(err)
@@ -96,13 +94,6 @@ func TestBodiesLeaveTogether(t *testing.T) {
 			size    int
 		}{{"a", 10}, {"a", 11}, {"a", 12}, {"b", 13}, {"a", mostTogether - 5}, {"a", mostTogether + 1}, {"a", 15}, {"a", 16}} {
 			say(n.channel, n.size)
-		}
-		if test.old {
-			offer.Bodies = false
-			if _, body := a.NextBody(); body == nil {
-				t.Fatal("nothing is published")
-			}
-			a.Accept("older", offer, &still{})
 		}
 		got, number, first := "", 0, a.bodies.last-8
 		for {

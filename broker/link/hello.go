@@ -42,10 +42,7 @@ type Hello struct {
 	Features []string `json:"features,omitempty"` // in a welcome: the features of the offer that the host-agent supports
 	Credit   int      `json:"credit"`             // bytes that the peer may send on each connection before any is written
 	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender passes on
-	Chunks   int      `json:"chunks,omitempty"`   // bytes of content chunks that the relay keeps; 0: it does not support chunks
-	Reports  bool     `json:"reports,omitempty"`  // the relay accepts reports of connections
-	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies use credit, and return it, like bytes; valid if both ends set it
-	Bodies   bool     `json:"bodies,omitempty"`   // the relay accepts several bodies in one message
+	Chunks   int      `json:"chunks,omitempty"`   // bytes of content chunks that the relay keeps
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: which side must do something, and what
 
 	// Fence is the number of the host's newest lease that the sender knows: a relay's
