@@ -2,8 +2,8 @@ package ahp
 
 import "strconv"
 
-// AllMembers returns the members of a raw JSON object, in their order. It
-// refuses what [Members] refuses, of all keys.
+// AllMembers returns a raw JSON object's members in order. It refuses everything that
+// [Members] refuses, for all keys.
 func AllMembers(object []byte) ([]Member, error) {
 	s := scanner{buf: object}
 	list, err := s.members()
@@ -55,7 +55,7 @@ func (s *scanner) member(i int, m *Member) int {
 		return failed
 	}
 	key, _ := s.string(start)
-	name, _ := decode(s.buf[start:key]) // name has seen that it can be
+	name, _ := decode(s.buf[start:key]) // name has checked it
 	m.Name = string(name)
 	at, _ := s.token(i)
 	if i = s.value(at); i == failed {

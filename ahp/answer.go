@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendResult appends to dst the JSON-RPC response that answers the request
-// with this raw id (JSON-RPC 2.0, section 5). The id goes in verbatim, as does
-// the raw JSON result; a nil result is null, which is what ping is answered.
+// AppendResult appends to dst the JSON-RPC response to the request with this raw id
+// (JSON-RPC 2.0, section 5). The id is written verbatim, like the raw JSON result. A
+// nil result is null, the answer to ping.
 func AppendResult(dst, id, result []byte) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 	dst = appendRaw(dst, id)
@@ -16,10 +16,9 @@ func AppendResult(dst, id, result []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendError appends to dst the JSON-RPC error response that answers the
-// request with this raw id (JSON-RPC 2.0, sections 5 and 5.1). The id goes in
-// verbatim; a nil id is null, which answers what had no readable id. Data is
-// raw JSON, and left out when nil.
+// AppendError appends to dst the JSON-RPC error response to the request with this raw
+// id (JSON-RPC 2.0, sections 5 and 5.1). The id is written verbatim; a nil id is null,
+// for requests without a readable id. Data is raw JSON, and omitted if nil.
 func AppendError(dst, id []byte, code int, message string, data []byte) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 	dst = appendRaw(dst, id)
@@ -34,7 +33,7 @@ func AppendError(dst, id []byte, code int, message string, data []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendRaw appends raw JSON, or null for none.
+// appendRaw appends raw JSON, or null if raw is nil.
 func appendRaw(dst, raw []byte) []byte {
 	if raw == nil {
 		return append(dst, "null"...)
@@ -59,8 +58,8 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// AppendChannel returns a message of [AppendResult] or [AppendError] with a
-// channel at its top level, as messages on mcp:// channels have it.
+// AppendChannel adds a channel at the top level to a message from [AppendResult] or
+// [AppendError], as mcp:// channels require.
 func AppendChannel(message, channel []byte) []byte {
 	message = append(message[:len(message)-1], `,"channel":`...)
 	return append(appendText(message, string(channel)), '}')

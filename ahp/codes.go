@@ -25,33 +25,32 @@ const (
 	CodeCanvasProviderError        = -32012
 )
 
-// Error codes of the relay's own, outside the range that JSON-RPC and AHP
-// grow in.
+// The relay's own error codes, outside the ranges in which JSON-RPC and AHP grow.
 const (
 	CodeHostOffline = 4100
 	CodeRateLimited = 4290
 )
 
-// A CloseCode is the code of a WebSocket close frame (RFC 6455, section 7.4).
-// Of the relay's own codes, 4000 to 4499 mean "reconnect" and 4500 to 4999
-// mean "do not", so that a client needs no table.
+// A CloseCode is the code in a WebSocket close frame (RFC 6455, section 7.4). Among
+// the relay's own codes, 4000 to 4499 mean "reconnect" and 4500 to 4999 mean "do not
+// reconnect", so a client needs no table.
 type CloseCode uint16
 
 // Close codes that the relay sends to clients.
 const (
 	CloseShuttingDown  CloseCode = 1001 // drain: reconnect at once
-	CloseMessageTooBig CloseCode = 1009 // a frame over the limit
-	CloseResync        CloseCode = 1012 // the contract could not be kept: reconnect at once
-	CloseOverloaded    CloseCode = 1013 // queue bound or quota passed: reconnect with back-off
-	CloseHostOffline   CloseCode = 4100 // host-agent or host is gone
-	CloseBadMessage    CloseCode = 4500 // not one JSON-RPC object in a text frame
+	CloseMessageTooBig CloseCode = 1009 // a frame above the limit
+	CloseResync        CloseCode = 1012 // a delivery guarantee could not be kept: reconnect at once
+	CloseOverloaded    CloseCode = 1013 // queue bound or quota exceeded: reconnect with back-off
+	CloseHostOffline   CloseCode = 4100 // the host-agent or host is gone
+	CloseBadMessage    CloseCode = 4500 // not a single JSON-RPC object in a text frame
 	CloseTokenEnded    CloseCode = 4501 // token expired or revoked
-	CloseForbidden     CloseCode = 4503 // host or clientId is not this token's
+	CloseForbidden     CloseCode = 4503 // the token does not cover the host or clientId
 	CloseUnknownHost   CloseCode = 4504 // never enrolled
 )
 
-// Reason is the text with which the reason of a close frame begins. A closer
-// may append ": " and details.
+// Reason returns the text with which the close frame's reason begins. A closer may
+// append ": " and details.
 func (c CloseCode) Reason() string {
 	switch c {
 	case CloseShuttingDown:

@@ -1,11 +1,11 @@
-// Package ahp is the vocabulary of the Agent Host Protocol (AHP) as a relay
-// needs it: reading the envelope of a frame, answering for a host, names and
-// codes. It does no I/O, and never changes a frame.
+// Package ahp is the vocabulary of the Agent Host Protocol (AHP) for a relay: it reads
+// a frame's envelope, builds responses in a host's place, and defines names, codes and
+// the method table. It does no I/O, and never changes a frame.
 //
-// # A frame
+// # Frames
 //
-// AHP is JSON-RPC 2.0 over WebSocket. One text frame is one message, one JSON
-// object (RFC 8259), and [Peek] reads its envelope:
+// AHP is JSON-RPC 2.0 over WebSocket. A text frame is a message, a single JSON object
+// (RFC 8259), and [Peek] reads its envelope:
 //
 //	{"jsonrpc":"2.0","id":7,"method":"subscribe","params":{"channel":"ahp-root://"}}
 //
@@ -15,78 +15,74 @@
 //	params     object, array or null; kept raw
 //	result     any value; kept raw
 //	error      any value; kept raw
-//	channel    string, an AHP channel URI: where a message belongs
+//	channel    string, an AHP channel URI: the message's destination
 //
-// The channel is params.channel. On mcp:// channels, which carry messages of
-// another protocol verbatim, it stands at the top level instead, in responses
-// too. Both places may hold it, if they hold the same.
+// The channel is params.channel. On mcp:// channels, which carry a different
+// protocol's messages verbatim, it stands at the top level instead, in responses too.
+// Both places may have it, if they are equal.
 //
-// The kind of a frame follows from the keys that it has:
+// A frame's kind follows from its keys:
 //
 //	method   id       result, error   kind
 //	yes      yes      neither         request ("id":null included)
 //	yes      no       neither         notification
-//	no       yes      exactly one     response ("id":null answers a frame that had no readable id)
+//	no       yes      exactly one     response ("id":null answers a frame without a readable id)
 //	anything else                     refused
 //
-// jsonrpc is not read: public clients omit it, and public hosts do not ask for
-// it. Every other key and value is checked to be JSON, and otherwise passes
-// uninterpreted, methods and fields that nobody has heard of yet included.
+// jsonrpc is not read: public clients omit it, and public hosts do not require it.
+// Every other key and value is validated as JSON, and otherwise passes unread, unknown
+// methods and fields included.
 //
-// # What is refused
+// # Refused frames
 //
-// A check is only as good as its parser: where the relay read one channel and
-// the host another, a client could address what its token does not allow. So
-// whatever two careful parsers might read differently is refused with close
+// A check is only as good as its parser: if the relay and the host read different
+// channels from a frame, a client could reach a channel outside its token. Therefore,
+// everything that two careful parsers could read differently is refused with close
 // code 4500 ([CloseBadMessage]) before a host sees it:
 //
-//   - what is not exactly one JSON object with JSON white space around it: an
+//   - a frame that is not exactly one JSON object with JSON white space around it: an
 //     array (a JSON-RPC batch), a byte order mark, trailing bytes;
-//   - anything that RFC 8259 does not allow, at any depth: single quotes,
-//     comments, trailing commas, NaN, 01, control characters in strings, ...;
+//   - anything outside RFC 8259, at any depth: single quotes, comments, trailing commas,
+//     NaN, 01, control characters in strings, ...;
 //   - invalid UTF-8, at any depth;
 //   - more than [MaxDepth] nested objects and arrays;
-//   - a second occurrence of a key that is read, at the place where it is read;
-//   - a channel at the top level and another one in params;
-//   - a key that is read whose value has another type than the table says. A
-//     params that is null passes as if absent, since JSON-RPC libraries write
-//     that; other scalars are no params (JSON-RPC 2.0, section 4.2);
-//   - a lone surrogate escape ("\ud800"), which parsers turn into different
-//     text, wherever text is decoded: in the keys of an object from which
-//     members are read, and in the strings that are read.
+//   - a duplicate key in a place where Peek reads that key;
+//   - different channels at the top level and in params;
+//   - a value whose type differs from the table above. A null params passes as if
+//     absent, since JSON-RPC libraries write it; other scalars are invalid (JSON-RPC
+//     2.0, section 4.2);
+//   - a lone surrogate escape ("\ud800"), which parsers decode differently, in decoded
+//     text: the keys of an object whose members are read, and the strings among these
+//     members.
 //
-// Keys are compared after their escapes are decoded, and exactly: "\u0069d" is
-// id, "ID" is not. A frame that has a key such as that passes, but says so
-// ([Envelope].Misspelt): hosts in Go or .NET may take it for id. [Spelt] refuses
-// such keys.
+// Keys are compared exactly, after their escapes are decoded: "\u0069d" is id, "ID" is
+// not. A frame with a key like "ID" passes, but is marked ([Envelope].Misspelt): hosts
+// in Go or .NET may read it as id. [Spelt] refuses such keys.
 //
-// Every refusal is a [*FrameError]. It tells the offset and the rule, and
-// quotes nothing from the frame.
+// Every refusal is a [*FrameError]. It has the offset and the rule, and quotes nothing
+// from the frame.
 //
-// # More of a few methods
+// # Methods
 //
-// [ReadInitializeParams], [ReadInitializeResult] and [ReadReconnectParams] read
-// the few fields that a relay needs from the raw params or result of an
-// [Envelope], under the same rules. [Members] is what they are made of;
-// [AllMembers] is for objects whose keys are not known. Of actions there are so
-// many that [Peek] reads their params too, see [Said].
+// [ReadInitializeParams], [ReadInitializeResult] and [ReadReconnectParams] read the
+// few fields that a relay needs from an [Envelope]'s raw params or result, under the
+// same rules. They use [Members]; [AllMembers] is for objects with unknown keys.
+// Actions are so frequent that [Peek] reads their params too, see [Said].
 //
 // # Ids
 //
-// A request and its response carry the same id, but a host may write it
-// anew: 1.0 may come back as 1, "\u0061" as "a". [SameID] compares ids as a
-// JavaScript host would. The two directions of a connection have separate id
-// spaces, and an id may be a string.
+// A request and its response carry the same id, but a host may rewrite it: 1.0 may
+// come back as 1, "\u0061" as "a". [SameID] compares ids as a JavaScript host would.
+// Each direction has its own ids, and an id may be a string.
 //
-// # Answers
+// # Responses
 //
-// [AppendResult] and [AppendError] build the responses that a relay gives
-// itself. AHP error codes stand with the JSON-RPC ones; those of the relay's
-// own are outside both ranges.
+// [AppendResult] and [AppendError] build the relay's own responses. AHP's error codes
+// stand beside JSON-RPC's; the relay's own are outside both ranges.
 //
 // # Concurrency and ownership
 //
-// All functions may run at once. What they return aliases the bytes that they
-// were given, unless they say otherwise; nothing writes to those bytes, and
-// appending to a returned slice does not either.
+// All functions are safe for concurrent use. Unless documented otherwise, results
+// alias the arguments. The package never writes to these bytes, and neither does an
+// append to a returned slice.
 package ahp

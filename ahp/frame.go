@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// MaxDepth is how many objects and arrays may be nested in a frame, the frame
-// itself included. JSON.parse and encoding/json accept more, and real frames
-// have a dozen.
+// MaxDepth bounds the nesting depth of objects and arrays in a frame, including the
+// frame itself. JSON.parse and encoding/json accept more, and real frames have a
+// dozen.
 const MaxDepth = 1000
 
-// A Kind tells what a JSON-RPC 2.0 message is (sections 4, 4.1 and 5).
+// A Kind is the kind of a JSON-RPC 2.0 message (sections 4, 4.1 and 5).
 type Kind uint8
 
-// The kinds of messages. The zero Kind is none of them.
+// The kinds. The zero Kind is invalid.
 const (
 	Request      Kind = iota + 1 // has an id and a method, and gets a response
 	Response                     // answers the request with its id
@@ -33,53 +33,51 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// An Envelope is what [Peek] reads of a frame. Its slices alias the frame,
-// except a Method or Channel that was written with JSON escapes.
+// An Envelope holds the parts that [Peek] reads from a frame. Its slices alias the
+// frame, except a Method or Channel with JSON escapes.
 type Envelope struct {
 	Kind Kind
 
-	// ID is the raw id: a JSON number, a string with its quotes, or null. It
-	// is nil for a notification. Compare ids with SameID.
+	// ID is the raw id: a JSON number, a string with its quotes, or null. It is nil
+	// for a notification. Compare ids with SameID.
 	ID []byte
 
-	// Method is the text of the method, nil for a response.
+	// Method is the method's text, nil for a response.
 	Method []byte
 
-	// Channel is the text of the channel URI, nil when there is none: most
-	// responses have none, and a few of the requests and notifications that
-	// real hosts send.
+	// Channel is the channel URI, or nil: most responses have none, and some requests
+	// and notifications from real hosts lack it too.
 	Channel []byte
 
 	// Params, Result and Error are raw JSON values, nil when absent.
 	Params, Result, Error []byte
 
-	// Said is what params say of an action.
+	// Said holds an action's members in params.
 	Said Said
 
-	// Misspelt reports a key that differs in case only from one that Peek reads,
-	// where it reads it: parsers that do not mind case may read that one.
+	// Misspelt reports a key that differs only in case from a key that Peek reads:
+	// case-insensitive parsers may read it.
 	Misspelt bool
 }
 
-// Said is the rest of an action's params, {channel, action, serverSeq,
-// origin?}: raw values, nil when absent. All are nil if params do not name the
-// channel themselves, or have one of these members twice: what parsers do not
-// read alike says nothing.
+// Said holds the raw members of an action's params, {channel, action, serverSeq,
+// origin?}, nil when absent. All are nil if params lack the channel or have a
+// duplicate member, which parsers read differently.
 type Said struct {
 	Action, ServerSeq, Origin []byte
 
-	// Type is the text of the action's type, nil when it is none. Of several,
-	// it is the first: whoever acts on it looks for others.
+	// Type is the action's type, or nil. If the type is duplicate, it is the first: a
+	// caller that relies on it checks for duplicates.
 	Type []byte
 }
 
-// MayBeOf reports whether the action may be of those whose types begin with a
-// prefix, such as "session/": one whose type is not known may.
+// MayBeOf reports whether the action's type may begin with a prefix, such as
+// "session/". An unknown type may.
 func (s *Said) MayBeOf(prefix string) bool {
 	return s.Type == nil || bytes.HasPrefix(s.Type, []byte(prefix))
 }
 
-// typeOf returns the text of an action's type, which most hosts write first.
+// typeOf returns the action's type, which most hosts write first.
 func typeOf(action []byte) (text []byte) {
 	Values(action, func(key, value []byte) bool {
 		if string(key) != "type" {
@@ -91,8 +89,8 @@ func typeOf(action []byte) (text []byte) {
 	return text
 }
 
-// Seq returns the serverSeq, 0 when it is absent. It refuses with a
-// [*FrameError] what is not an integer that all parsers read alike.
+// Seq returns the serverSeq, 0 when it is absent. It refuses with a [*FrameError] a
+// value that is not an integer for all parsers.
 func (s *Said) Seq() (int64, error) {
 	m := Member{Name: "serverSeq", Raw: s.ServerSeq}
 	seq, err := m.integer()
@@ -102,15 +100,15 @@ func (s *Said) Seq() (int64, error) {
 	return seq, nil
 }
 
-// A FrameError says why a frame, or a part of it, is refused. All of them
-// lead to the same close code, CloseBadMessage.
+// A FrameError is the reason why a frame, or a part of it, is refused. All lead to the
+// same close code, CloseBadMessage.
 type FrameError struct {
-	// Offset is where the rule was found broken, in bytes from the start of
-	// what was read: the frame for Peek, the raw value for the others.
+	// Offset is the error's position, in bytes from the input's start: the frame for
+	// Peek, the raw value for the other functions.
 	Offset int
 
-	// Reason names the rule. It quotes nothing from the frame: of keys, it
-	// names only those that the reader asked for.
+	// Reason names the rule. It quotes nothing from the frame, and names only keys
+	// that the caller asked for.
 	Reason string
 }
 
@@ -119,7 +117,7 @@ func (e *FrameError) Error() string {
 	return fmt.Sprintf("byte %d: %s", e.Offset, e.Reason)
 }
 
-// Where Peek finds what it reads.
+// Members that Peek reads, as indexes.
 const (
 	topID = iota
 	topMethod
@@ -137,12 +135,11 @@ const (
 	inOrigin
 )
 
-// Peek validates a frame and reads its envelope. The package documentation
-// lists what it reads and what it refuses; an error is a [*FrameError].
+// Peek validates a frame and reads its envelope. The package documentation lists the
+// members it reads and the frames it refuses; an error is a [*FrameError].
 //
-// Peek reads the frame once and keeps nothing. It does not allocate, unless
-// the frame is refused, or an id, a method, a channel or a key next to one
-// of these was written with JSON escapes.
+// Peek reads the frame once and keeps nothing. It allocates only if the frame is
+// refused, or if an id, method, channel or neighboring key has JSON escapes.
 func Peek(frame []byte) (e Envelope, _ error) {
 	params := [...]Member{
 		inChannel:   {Name: "channel"},
@@ -180,7 +177,7 @@ func Peek(frame []byte) (e Envelope, _ error) {
 	return e, nil
 }
 
-// setSaid sets what params say of an action.
+// setSaid sets the action's members.
 func (e *Envelope) setSaid(params []Member) {
 	channel, action, seq, origin := &params[inChannel], &params[inAction], &params[inServerSeq], &params[inOrigin]
 	if channel.Raw != nil && !action.twice && !seq.twice && !origin.twice {
@@ -188,7 +185,7 @@ func (e *Envelope) setSaid(params []Member) {
 	}
 }
 
-// setTexts sets the members of the envelope that are decoded.
+// setTexts sets the decoded members.
 func (e *Envelope) setTexts(method, topChannel, paramsChannel *Member) (err *FrameError) {
 	if e.Method, err = method.text(); err != nil {
 		return err
@@ -210,7 +207,7 @@ func (e *Envelope) setTexts(method, topChannel, paramsChannel *Member) (err *Fra
 	return nil
 }
 
-// kind tells the kind from the keys that the frame has, or 0.
+// kind returns the kind according to the frame's keys, or 0.
 func (e *Envelope) kind() Kind {
 	answers := 0
 	if e.Result != nil {
@@ -230,8 +227,8 @@ func (e *Envelope) kind() Kind {
 	return 0
 }
 
-// checkID refuses an id that is neither number, string nor null (JSON-RPC 2.0,
-// section 4), and one whose text is not the same for every parser.
+// checkID refuses an id that is neither number, string nor null (JSON-RPC 2.0, section
+// 4), or whose text is ambiguous.
 func checkID(id *Member) *FrameError {
 	if id.Raw == nil {
 		return nil
@@ -246,9 +243,8 @@ func checkID(id *Member) *FrameError {
 	return &FrameError{id.offset, `"id" is not a number, a string or null`}
 }
 
-// checkParams refuses params that are no structure (JSON-RPC 2.0, section
-// 4.2). Null passes: libraries write it for "no params", and no host can read
-// a channel from it.
+// checkParams refuses scalar params (JSON-RPC 2.0, section 4.2). Null passes:
+// libraries write it for "no params", and no host can read a channel from it.
 func checkParams(params *Member) *FrameError {
 	if params.Raw == nil {
 		return nil

@@ -5,12 +5,11 @@ import (
 	"math"
 )
 
-// SameID reports whether two raw ids, as [Peek] returns them, are the same id
-// to a JSON parser in JavaScript. A host that parses a request and writes its
-// id into the response may write it otherwise: 1.0 and 1e0 come back as 1,
-// "\u0061" as "a", 9007199254740993 as 9007199254740992, and as null what is beyond
-// the range of doubles, so that this is the same as null. A number and a string
-// are never the same, and nil, which is no id, is the same as nothing.
+// SameID reports whether two raw ids from [Peek] are equal for a JavaScript host. Such
+// a host parses a request's id and may write it differently into the response: 1.0 and
+// 1e0 come back as 1, "\u0061" as "a", 9007199254740993 as 9007199254740992, and
+// numbers beyond the range of doubles as null, so they equal null. A number never
+// equals a string, and nil, the absent id, equals nothing.
 func SameID(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -28,8 +27,8 @@ func SameID(a, b []byte) bool {
 	return okA && okB && numberA == numberB
 }
 
-// numberOrNull returns the value of a raw number, infinity for whatever JavaScript
-// writes as null.
+// numberOrNull returns a raw number's value, and infinity for everything that
+// JavaScript writes as null.
 func numberOrNull(raw []byte) (float64, bool) {
 	if string(raw) == "null" {
 		return math.Inf(1), true

@@ -6,27 +6,27 @@ import (
 	"strconv"
 )
 
-// A Member is a member of a JSON object that a reader asks for.
+// A Member is a requested member of a JSON object.
 type Member struct {
-	// Name is the key, after decoding. The reader sets it.
+	// Name is the decoded key. The caller sets it.
 	Name string
 
-	// Raw is the value as it stands in the object, nil when there is none.
+	// Raw is the value as written in the object, or nil.
 	Raw []byte
 
 	offset  int  // of Raw
-	parent  bool // members of the value are wanted too
-	lenient bool // it may be given twice: that is noted, and not refused
+	parent  bool // members of the value are requested too
+	lenient bool // a duplicate is recorded, not refused
 	twice   bool
 }
 
-// Members sets the Raw of each member in want from a raw JSON object, such as
-// the Params that [Peek] returned. Keys that want does not name are ignored.
+// Members sets the Raw field of each member in want from a raw JSON object, such as
+// Params from [Peek]. It ignores keys that want does not name.
 //
-// It refuses with a [*FrameError] whatever Peek would refuse in a frame: what
-// is not one valid JSON object, a named key that stands there twice. The Raw of
-// want must be nil before, and means nothing after an error. The Raw values
-// alias object; Members allocates only where a key has escapes.
+// It refuses with a [*FrameError] everything that Peek would refuse in a frame: an
+// invalid JSON object, or a duplicate named key. Raw must be nil before the call, and
+// is undefined after an error. The values alias object; Members allocates only for
+// keys with escapes.
 func Members(object []byte, want []Member) error {
 	s := scanner{buf: object}
 	if err := s.document(want, nil); err != nil {
@@ -35,9 +35,9 @@ func Members(object []byte, want []Member) error {
 	return nil
 }
 
-// Spelt is [Members], and refuses a key too that is another spelling of a named
-// one: one that differs from it in case only. There are parsers that read both
-// as one, so that they may see a value that was not looked at.
+// Spelt is like [Members], and also refuses keys that differ only in case from a named
+// key. Case-insensitive parsers confuse the two, and could read a value that was never
+// checked.
 func Spelt(object []byte, want []Member) error {
 	s := scanner{buf: object, spelling: true}
 	if err := s.document(want, nil); err != nil {
@@ -49,24 +49,24 @@ func Spelt(object []byte, want []Member) error {
 	return nil
 }
 
-// Offset is where Raw stands in the object that it was read from, in bytes.
+// Offset returns Raw's position in its object, in bytes.
 func (m *Member) Offset() int { return m.offset }
 
-// In returns the member as one of what the object or array is a member of that it
-// stands in: its offset is there.
+// In returns the member with its offset in the outer object: object is itself a member
+// there.
 func (m Member) In(object Member) Member {
 	m.offset += object.offset
 	return m
 }
 
-// Elements returns the elements of a raw JSON array as members without a name;
-// ok is false if it is none.
+// Elements returns a raw JSON array's elements as members without names. ok is false
+// if raw is no array.
 func Elements(raw []byte) (list []Member, ok bool) {
 	s := scanner{buf: raw}
 	if s.byteAt(0) != '[' {
 		return nil, false
 	}
-	for i := 1; ; i++ { // behind the bracket, or a comma
+	for i := 1; ; i++ { // behind the bracket or a comma
 		start, c := s.token(i)
 		if c == ']' && list == nil {
 			return list, true
@@ -86,14 +86,14 @@ func Elements(raw []byte) (list []Member, ok bool) {
 	}
 }
 
-// Text decodes a raw JSON string, such as a [Member]'s. It reports false for
-// anything else, and for a lone surrogate, which has no text.
+// Text decodes a raw JSON string, such as a [Member]'s. It returns false for any other
+// value, and for a lone surrogate, which has no text.
 func Text(raw []byte) (string, bool) {
 	text, ok := decode(raw)
 	return string(text), ok
 }
 
-// decode is Text without the copy, where nothing is escaped.
+// decode is Text without the copy for strings without escapes.
 func decode(raw []byte) ([]byte, bool) {
 	s := scanner{buf: raw}
 	if s.byteAt(0) != '"' {
@@ -110,8 +110,7 @@ func decode(raw []byte) ([]byte, bool) {
 	return unescape(inner)
 }
 
-// text returns the text of a member that a scanner has read, nil when it is
-// absent.
+// text returns a scanned member's text, or nil if it is absent.
 func (m *Member) text() ([]byte, *FrameError) {
 	switch {
 	case m.Raw == nil:
@@ -130,8 +129,7 @@ func (m *Member) text() ([]byte, *FrameError) {
 	return text, nil
 }
 
-// texts returns the texts of a member that is an array of strings, nil when it
-// is absent.
+// texts returns the texts in an array of strings, or nil if the member is absent.
 func (m *Member) texts() ([]string, *FrameError) {
 	if m.Raw == nil {
 		return nil, nil
@@ -151,12 +149,12 @@ func (m *Member) texts() ([]string, *FrameError) {
 	return list, nil
 }
 
-// maxSafeInteger is the greatest integer that every JSON parser reads alike
-// (RFC 8259, section 6).
+// maxSafeInteger is the greatest integer that every JSON parser reads exactly (RFC
+// 8259, section 6).
 const maxSafeInteger = 1<<53 - 1
 
-// integer returns the value of a member that is an integer, however it is
-// written (7, 7.0, 7e0), and 0 when it is absent.
+// integer returns an integer member's value in any notation (7, 7.0, 7e0), and 0 if it
+// is absent.
 func (m *Member) integer() (int64, *FrameError) {
 	if m.Raw == nil {
 		return 0, nil
@@ -171,11 +169,11 @@ func (m *Member) integer() (int64, *FrameError) {
 	return int64(f), nil
 }
 
-// safeDigits is how many digits no integer beyond maxSafeInteger has.
+// safeDigits is a count of digits with which no integer exceeds maxSafeInteger.
 const safeDigits = 15
 
-// digits returns the value of a raw JSON number that is nothing but a few
-// digits, as integers are written.
+// digits returns a raw JSON number's value if it has only a few digits, the usual
+// form.
 func digits(raw []byte) (v int64, ok bool) {
 	if len(raw) == 0 || len(raw) > safeDigits || raw[0] == '0' && len(raw) > 1 {
 		return 0, false
@@ -193,26 +191,27 @@ func (m *Member) refuse(what string) *FrameError {
 	return &FrameError{m.offset, strconv.Quote(m.Name) + " " + what}
 }
 
-// number returns the value of a raw JSON number as a double, as JavaScript
-// does: beyond the range of doubles it is an infinity.
+// number returns a raw JSON number as a double, like JavaScript: beyond the range it
+// is an infinity.
 func number(raw []byte) (float64, bool) {
 	s := scanner{buf: raw}
 	if s.number(0) != len(raw) {
 		return 0, false
 	}
-	f, _ := strconv.ParseFloat(string(raw), 64) // can fail only by range, and then returns ±Inf
+	f, _ := strconv.ParseFloat(string(raw), 64) // can only fail by range, and then returns ±Inf
 	return f, true
 }
 
-// unescape decodes the inside of a JSON string whose escapes are valid. It
-// reports false for a surrogate that is not half of a pair.
+// unescape decodes the inside of a JSON string with valid escapes. It returns false
+// for a surrogate outside a pair.
 func unescape(inner []byte) ([]byte, bool) {
 	buffer := make([]byte, 0, len(inner)+unescapeRoom)
 	text, _ := unescapeInto(&buffer, inner, 0, 0)
 	return text, text != nil
 }
 
-// shortEscapeOf is what a backslash and a byte stand for: a quote, a backslash or a slash for itself.
+// shortEscapeOf maps the byte behind a backslash to its meaning: a quote, backslash or
+// slash to itself.
 var shortEscapeOf = func() (of [256]byte) {
 	for c := range of {
 		of[c] = byte(c)
@@ -242,8 +241,8 @@ func hex4(digits []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// MemberOf returns a member of a raw object that has it. It reports false for
-// what is no object, or has the member twice.
+// MemberOf returns a raw object's member. It returns false if raw is no object, or the
+// member is absent or duplicate.
 func MemberOf(object []byte, name string) (Member, bool) {
 	m := [...]Member{{Name: name}}
 	if Members(object, m[:]) != nil || m[0].Raw == nil {
@@ -252,14 +251,14 @@ func MemberOf(object []byte, name string) (Member, bool) {
 	return m[0], true
 }
 
-// TextOf returns a member of a raw object that is a string, or "".
+// TextOf returns a raw object's string member, or "".
 func TextOf(object []byte, name string) string {
 	m, _ := MemberOf(object, name)
 	s, _ := Text(m.Raw)
 	return s
 }
 
-// ElementsOf returns the elements of a raw array, none for anything else.
+// ElementsOf returns a raw array's elements, and none for any other value.
 func ElementsOf(raw []byte) []Member {
 	list, _ := Elements(raw)
 	return list
@@ -268,11 +267,11 @@ func ElementsOf(raw []byte) []Member {
 // IsObject reports whether a raw value is an object.
 func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
 
-// IsNone reports whether a raw value is absent or null, as the origin and the
-// rejectionReason are of an action that is the host's own word.
+// IsNone reports whether a raw value is absent or null, like origin and
+// rejectionReason in the host's own actions.
 func IsNone(raw []byte) bool { return raw == nil || string(raw) == "null" }
 
-// Texts decodes a raw JSON array of strings; ok is false if it is none.
+// Texts decodes a raw JSON array of strings; ok is false for any other value.
 func Texts(raw []byte) (list []string, ok bool) {
 	m := Member{Raw: raw}
 	list, err := m.texts()

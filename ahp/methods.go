@@ -1,19 +1,18 @@
 package ahp
 
-// InitializeParams is what a relay reads of the params of initialize, the
-// request with which a client opens a connection (AHP, common commands).
+// InitializeParams holds initialize's params, as far as a relay reads them. With this
+// request a client opens a connection (AHP, common commands).
 type InitializeParams struct {
 	ClientID         string   // "" when absent
 	ProtocolVersions []string // in the client's order of preference
 
-	// Capabilities is the raw capabilities object, nil when absent. It aliases
-	// the params.
+	// Capabilities is the raw capabilities object, nil when absent. It aliases the
+	// params.
 	Capabilities []byte
 }
 
-// ReadInitializeParams reads the raw params of an initialize request. It
-// refuses with a [*FrameError] what [Members] refuses, and a field of a type
-// that AHP does not give it.
+// ReadInitializeParams reads an initialize request's raw params. It returns a
+// [*FrameError] for params that [Members] refuses, and for a field with a wrong type.
 func ReadInitializeParams(params []byte) (InitializeParams, error) {
 	want := [...]Member{{Name: "clientId"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
 	if err := Members(params, want[:]); err != nil {
@@ -30,18 +29,18 @@ func ReadInitializeParams(params []byte) (InitializeParams, error) {
 	return InitializeParams{string(clientID), versions, want[2].Raw}, nil
 }
 
-// InitializeResult is what a relay reads of the result of initialize (AHP,
+// InitializeResult holds the members of initialize's result that a relay reads (AHP,
 // common commands).
 type InitializeResult struct {
-	ProtocolVersion string // that the host chose; "" when absent
+	ProtocolVersion string // chosen by the host; "" when absent
 
-	// ServerInfo is the raw name and version of the host's software, nil when
-	// absent. It aliases the result.
+	// ServerInfo is the raw name and version of the host's software, nil when absent.
+	// It aliases the result.
 	ServerInfo []byte
 }
 
-// ReadInitializeResult reads the raw result of an initialize request. It
-// refuses as [ReadInitializeParams] does.
+// ReadInitializeResult reads an initialize request's raw result. It fails like
+// [ReadInitializeParams].
 func ReadInitializeResult(result []byte) (InitializeResult, error) {
 	want := [...]Member{{Name: "protocolVersion"}, {Name: "serverInfo"}}
 	if err := Members(result, want[:]); err != nil {
@@ -54,17 +53,16 @@ func ReadInitializeResult(result []byte) (InitializeResult, error) {
 	return InitializeResult{string(version), want[1].Raw}, nil
 }
 
-// ReconnectParams is what a relay reads of the params of reconnect, the
-// request with which a client resumes on a new connection (AHP, common
-// commands).
+// ReconnectParams holds reconnect's params, as far as a relay reads them. With this
+// request a client resumes on a new connection (AHP, common commands).
 type ReconnectParams struct {
 	ClientID          string   // "" when absent
 	LastSeenServerSeq int64    // 0 when absent
 	Subscriptions     []string // channel URIs
 }
 
-// ReadReconnectParams reads the raw params of a reconnect request. It refuses
-// as [ReadInitializeParams] does.
+// ReadReconnectParams reads a reconnect request's raw params. It fails like
+// [ReadInitializeParams].
 func ReadReconnectParams(params []byte) (ReconnectParams, error) {
 	want := [...]Member{{Name: "clientId"}, {Name: "lastSeenServerSeq"}, {Name: "subscriptions"}}
 	if err := Members(params, want[:]); err != nil {

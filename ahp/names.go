@@ -2,12 +2,12 @@ package ahp
 
 import "fmt"
 
-// MaxNameLen is the length limit of names, in bytes.
+// MaxNameLen is the longest name, in bytes.
 const MaxNameLen = 63
 
-// CheckName reports why s cannot name a tenant, a host or the instance of a
-// process: a name matches [a-z0-9-]{1,63}, so that it is one NATS token, one
-// URL path segment and one DNS label. The error says what the name is of.
+// CheckName reports why s cannot name a tenant, a host or a process instance: a name
+// matches [a-z0-9-]{1,63}, so it is a single NATS token, URL path segment and DNS
+// label. The error begins with what, the named thing.
 func CheckName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("%s is empty; want 1 to %d of a-z, 0-9 and -", what, MaxNameLen)

@@ -9,33 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner validates one JSON text (RFC 8259) in one pass. Its methods take
-// the position at which something starts, and return the position after it,
-// or failed. The first failure is kept.
+// A scanner validates a JSON text (RFC 8259) in one pass. Its methods take a start
+// position, and return the position behind the parsed part, or failed. The first
+// failure is kept.
 //
-// It does not recurse into values: open objects and arrays are bits, so that
-// nesting costs no stack.
+// It does not recurse into values: open objects and arrays are bits, so nesting costs
+// no stack.
 type scanner struct {
 	buf   []byte
 	depth int                          // open objects and arrays
-	kinds [(MaxDepth + 63) / 64]uint64 // which of those that value opened are objects
+	kinds [(MaxDepth + 63) / 64]uint64 // marks the objects among them
 	err   *FrameError
 
-	spelling bool   // keys that differ from a wanted one in case are looked for
-	other    string // the wanted one that was found so last, or ""
+	spelling bool   // look for keys that differ from a wanted key in case
+	other    string // the last wanted key found in that form, or ""
 	otherAt  int
 }
 
 // failed is the position that a method returns after a failure.
 const failed = -1
 
-// fail keeps why the text is refused.
+// fail records a failure's reason.
 func (s *scanner) fail(at int, reason string) int {
 	s.err = &FrameError{at, reason}
 	return failed
 }
 
-// unexpected refuses the byte at i, or the end of the text.
+// unexpected refuses the byte at i, or the text's end.
 func (s *scanner) unexpected(i int) int {
 	if i >= len(s.buf) {
 		return s.fail(len(s.buf), "unexpected end")
@@ -43,8 +43,8 @@ func (s *scanner) unexpected(i int) int {
 	return s.fail(i, "unexpected byte")
 }
 
-// document validates the whole text, which is one object, and fills want and
-// inner as object does.
+// document validates the whole text, a single object, and fills want and inner like
+// object.
 func (s *scanner) document(want, inner []Member) *FrameError {
 	i, c := s.token(0)
 	if c != '{' {
@@ -60,9 +60,8 @@ func (s *scanner) document(want, inner []Member) *FrameError {
 	return s.err
 }
 
-// object validates the object at i and fills the members that want names. Of
-// a wanted member that is marked as parent and is an object itself, it fills
-// the members that inner names.
+// object validates the object at i and fills the members in want. If a wanted member
+// is marked as parent and is an object itself, its members fill inner.
 func (s *scanner) object(i int, want, inner []Member) int {
 	if i = s.open(i); i == failed {
 		return failed
@@ -101,8 +100,7 @@ func (s *scanner) object(i int, want, inner []Member) int {
 	}
 }
 
-// name reads a key and its colon, and returns which member of want it is, or
-// nil.
+// name reads a key and its colon, and returns its member of want, or nil.
 func (s *scanner) name(i int, want []Member) (int, *Member) {
 	i, c := s.token(i)
 	if c != '"' {
@@ -134,7 +132,7 @@ func (s *scanner) name(i int, want []Member) (int, *Member) {
 	return s.colon(end), m
 }
 
-// find returns the member of want that is called key, or nil.
+// find returns the member of want named key, or nil.
 func find(want []Member, key []byte) *Member {
 	for k := range want {
 		if want[k].Name == string(key) {
@@ -144,14 +142,13 @@ func find(want []Member, key []byte) *Member {
 	return nil
 }
 
-// findFolded returns the name of the member of want that key is another
-// spelling of for parsers that do not mind case, encoding/json's folding
-// included (which takes U+017F for s, and U+212A for k), or "".
+// findFolded returns the name in want that equals key without regard to case, or "".
+// It folds like encoding/json, which also equates U+017F with s and U+212A with k.
 func findFolded(want []Member, key []byte) string {
 	for k := range want {
 		name := want[k].Name
 		if len(key) < len(name) || key[0]|0x20 != name[0]|0x20 && key[0] < utf8.RuneSelf {
-			continue // folding makes no key shorter, of names in ASCII
+			continue // folding shortens no key, for ASCII names
 		}
 		if strings.EqualFold(name, string(key)) {
 			return name
@@ -194,8 +191,8 @@ func (s *scanner) value(i int) int {
 	}
 }
 
-// follow reads what comes between the end of a value and the start of the
-// next: the ends of containers, down to floor, then a comma and a key.
+// follow reads the text between a value's end and the next value's start: the
+// containers' closing brackets, down to floor, then a comma and a key.
 func (s *scanner) follow(i, floor int) int {
 	for s.depth > floor {
 		at, c := s.token(i)
@@ -231,7 +228,7 @@ func (s *scanner) open(i int) int {
 	return i + 1
 }
 
-// key validates a key that nobody asked for, and its colon.
+// key validates an unwanted key and its colon.
 func (s *scanner) key(i int) int {
 	if i >= len(s.buf) || s.buf[i] != '"' {
 		return s.unexpected(i)
@@ -251,8 +248,8 @@ func (s *scanner) colon(i int) int {
 	return i + 1
 }
 
-// token returns the first byte at or after i that is not white space, and its
-// position. At the end of the text the byte is 0.
+// token returns the position and value of the first byte from i that is not white
+// space. At the end the byte is 0.
 func (s *scanner) token(i int) (int, byte) {
 	const space = 1<<' ' | 1<<'\t' | 1<<'\n' | 1<<'\r'
 	for ; i < len(s.buf); i++ {
@@ -320,7 +317,7 @@ func (s *scanner) digits(i int) int {
 	return i
 }
 
-// byteAt returns the byte at i, or 0 at the end of the text.
+// byteAt returns the byte at i, or 0 at the text's end.
 func (s *scanner) byteAt(i int) byte {
 	if i < len(s.buf) {
 		return s.buf[i]
@@ -328,12 +325,12 @@ func (s *scanner) byteAt(i int) byte {
 	return 0
 }
 
-// string validates the string that starts at i. It is plain if it has no
-// escapes, so that its bytes are its text.
+// string validates the string that starts at i. It is plain if it has no escapes, so
+// its bytes are its text.
 func (s *scanner) string(i int) (end int, plain bool) {
 	buf, start := s.buf, i+1
 	plain = true
-	var seen uint64 // a high bit is set if a byte was not ASCII; it may be one after the string
+	var seen uint64 // a high bit is set by a byte outside ASCII, possibly behind the string
 	for i = start; ; {
 		if i+8 <= len(buf) {
 			word := binary.LittleEndian.Uint64(buf[i:])
@@ -358,7 +355,7 @@ func (s *scanner) string(i int) (end int, plain bool) {
 			if i = s.escape(i); i == failed {
 				return failed, false
 			}
-			for i+2 < len(buf) { // escapes come together, or nearly
+			for i+2 < len(buf) { // escapes often stand close together
 				if buf[i] != '\\' && isPlain[buf[i]] {
 					i++
 				}
@@ -381,16 +378,16 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// specials marks the bytes of word that end a run of plain text: quotes,
-// backslashes and control characters. The lowest mark is exact; a borrow may
-// set wrong ones above it.
+// specials marks the bytes in word that end a run of plain text: quotes, backslashes
+// and control characters. The lowest mark is exact; a borrow may set false marks above
+// it.
 func specials(word uint64) uint64 {
 	quote := word ^ '"'*lowBits
 	backslash := word ^ '\\'*lowBits
 	return ((word - ' '*lowBits) | (quote - lowBits) | (backslash - lowBits)) &^ word & highBits
 }
 
-// isPlain is true for the ASCII characters that stand for themselves in a string.
+// isPlain is true for ASCII characters that need no escape in a string.
 var isPlain = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\'
@@ -398,11 +395,11 @@ var isPlain = func() (plain [256]bool) {
 	return plain
 }()
 
-// shortEscapes are the characters that make an escape with a backslash.
+// shortEscapes are the characters that form an escape with a backslash.
 var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// escape validates the escape that starts at i (RFC 8259, section 7). Whether
-// surrogates are paired is unescape's matter.
+// escape validates the escape at i (RFC 8259, section 7). unescape checks whether
+// surrogates are paired.
 func (s *scanner) escape(i int) int {
 	switch s.byteAt(i + 1) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':

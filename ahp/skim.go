@@ -5,29 +5,28 @@ import (
 	"strconv"
 )
 
-// A Skimmer reads the envelope of a frame that is too long to keep, as its bytes
-// come. It holds a few KiB of it at most. The zero Skimmer is at the beginning.
+// A Skimmer reads the envelope from a frame that is too long to keep, while its bytes
+// arrive. It keeps a few KiB at most. The zero Skimmer is ready for a new frame.
 //
-// It knows the frame's own keys from those of anything inside it, wherever they
-// stand, and refuses what [Peek] refuses of them. What is between is not
-// validated, because it goes nowhere.
+// It distinguishes the frame's own keys from nested keys, in any order, and refuses
+// the same values as [Peek]. The rest is not validated, because it goes nowhere.
 type Skimmer struct {
 	state  skimState
 	depth  int  // open objects and arrays
 	inText bool // in a string
-	escape bool // behind a backslash in it
+	escape bool // behind a backslash in a string
 
-	key    []byte // raw, of the member that is read
-	wanted bool   // it is one of skimmed
-	keep   bool   // and its value is kept
-	value  []byte // of that, raw
-	envel  []byte // members that were found, as the text of a small frame without its end
+	key    []byte // raw key of the current member
+	wanted bool   // the key is in skimmed
+	keep   bool   // the value is kept
+	value  []byte // the raw value
+	envel  []byte // found members, as the text of a small frame without its end
 	err    *FrameError
 	size   int
 }
 
-// A skimState is where the frame's own text stands. What is inside a value is
-// told by depth and inText.
+// A skimState is the position in the frame's own text. depth and inText cover the
+// inside of values.
 type skimState uint8
 
 const (
@@ -37,30 +36,29 @@ const (
 	skimInKey
 	skimColon
 	skimValue  // before a value
-	skimInside // in a value that is a string, an object or an array
-	skimScalar // in another one
+	skimInside // in a string, object or array
+	skimScalar // in a different value
 	skimComma  // behind a value
 	skimEnd    // behind the frame
 )
 
-// Bounds of what is kept of a member that is read: nobody has keys, ids or
-// methods as long as that.
+// Bounds of a kept member: real keys, ids and methods are much shorter.
 const (
-	maxSkimKey   = 6 * len("channel") // all of it written with escapes
+	maxSkimKey   = 6 * len("channel") // written with escapes only
 	maxSkimValue = 4 << 10
 )
 
-// skimmed are the keys that tell what a frame is, and whether their values are
-// kept. Of params nothing is.
+// skimmed maps the keys that determine a frame's kind to true if their values are
+// kept. Params are not kept.
 var skimmed = map[string]bool{"id": true, "method": true, "channel": true, "result": false, "error": false}
 
-// Size is how many bytes have come.
+// Size returns how many bytes were received.
 func (s *Skimmer) Size() int { return s.size }
 
-// MaxSkim is how long a frame may be at most to be skimmed, in bytes.
+// MaxSkim is the largest frame that can be skimmed, in bytes.
 const MaxSkim = 4 << 30
 
-// Over reports whether it is clear before the end that Envelope fails.
+// Over reports, before the end, whether Envelope will fail.
 func (s *Skimmer) Over() bool { return s.err != nil }
 
 // Write implements [io.Writer]. It never fails.
@@ -80,7 +78,7 @@ func (s *Skimmer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text takes bytes of a string, and returns how many.
+// text consumes a string's bytes, and returns their count.
 func (s *Skimmer) text(p []byte) int {
 	n := 0
 	for n < len(p) {
@@ -107,7 +105,7 @@ func (s *Skimmer) text(p []byte) int {
 	return n
 }
 
-// plain returns how many bytes come before a quote or a backslash.
+// plain counts the bytes before a quote or backslash.
 func plain(p []byte) (n int) {
 	for n < len(p) && p[n] != '"' && p[n] != '\\' {
 		n++
@@ -118,7 +116,7 @@ func plain(p []byte) (n int) {
 	return n
 }
 
-// note keeps bytes of a key, or of a value that is wanted.
+// note keeps a key's or a wanted value's bytes.
 func (s *Skimmer) note(p []byte) {
 	switch {
 	case s.state == skimInKey && len(s.key) <= maxSkimKey+2:
@@ -142,7 +140,7 @@ func (s *Skimmer) textEnded() {
 	}
 }
 
-// keyEnded looks whether a key is wanted.
+// keyEnded checks whether a key is wanted.
 func (s *Skimmer) keyEnded() {
 	s.wanted, s.keep = false, false
 	if len(s.key) > maxSkimKey+2 {
@@ -154,13 +152,13 @@ func (s *Skimmer) keyEnded() {
 	}
 }
 
-// valueEnded notes a member that is wanted.
+// valueEnded records a wanted member.
 func (s *Skimmer) valueEnded() {
 	s.state = skimComma
 	if !s.wanted {
 		return
 	}
-	if len(s.envel) > 4*maxSkimValue { // of which some keys are the same
+	if len(s.envel) > 4*maxSkimValue { // only duplicate keys can take so much
 		s.fail(s.size, "an id, method or channel is given too often")
 		return
 	}
@@ -177,7 +175,7 @@ func (s *Skimmer) valueEnded() {
 	s.value = s.value[:0]
 }
 
-// token takes a byte outside of strings.
+// token consumes a byte outside strings.
 func (s *Skimmer) token(c byte, at int) {
 	if s.state == skimScalar {
 		switch c {
@@ -230,7 +228,7 @@ func (s *Skimmer) begin(c byte) {
 	s.note([]byte{c})
 }
 
-// inside takes a byte of an object or array.
+// inside consumes a byte in an object or array.
 func (s *Skimmer) inside(c byte) {
 	s.note([]byte{c})
 	switch c {
@@ -251,9 +249,8 @@ func (s *Skimmer) fail(at int, reason string) {
 	}
 }
 
-// Envelope returns the Kind, ID and Method of the frame, and the Channel if that
-// stands at the top level, once all of it has come. An error is a
-// [*FrameError].
+// Envelope returns the complete frame's Kind, ID and Method, and the Channel from the
+// top level. An error is a [*FrameError].
 func (s *Skimmer) Envelope() (Envelope, error) {
 	switch {
 	case s.err != nil:
@@ -268,8 +265,8 @@ func (s *Skimmer) Envelope() (Envelope, error) {
 	return env, err
 }
 
-// AppendTooLong appends to dst the error response that answers a request, where
-// it or its response is too long to pass: env is that of either.
+// AppendTooLong appends to dst the error response to a request, if the request or its
+// response is too long to pass. env belongs to the long message.
 func AppendTooLong(dst []byte, env *Envelope, size, limit int) []byte {
 	what := env.Kind.String()
 	message := "the " + what + " is " + strconv.Itoa(size) + " bytes long; at most " + strconv.Itoa(limit) + " pass"

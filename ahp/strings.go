@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// A StringAt is a string of a JSON value, and where it stands.
+// A StringAt is a string in a JSON value, and its position.
 type StringAt struct {
-	Text  []byte // decoded; nil for one with a lone surrogate, which has no text
-	Key   []byte // of the member whose value it is, or is in; nil for none, or where IsKey
-	Depth int    // of the object or array around it; 1 for members of the outermost
+	Text  []byte // decoded; nil for a lone surrogate, which has no text
+	Key   []byte // of the enclosing member; nil for none, or with IsKey
+	Depth int    // of the enclosing object or array; 1 for members of the outermost
 	IsKey bool   // it is a key itself
-	Bare  bool   // it has no slash, backslash, colon or percent sign, and is known to: so it is no URI, nor a path
+	Bare  bool   // it certainly has no slash, backslash, colon or percent sign: it is neither URI nor path
 }
 
-// Strings calls visit with each string of a raw JSON value that is valid, such
-// as the Params that [Peek] returned, keys included, in their order, until
-// visit returns false. What visit is given is good until it returns.
+// Strings calls visit for each string in a valid raw JSON value, such as Params from
+// [Peek], keys included, in order, until visit returns false. The StringAt is valid
+// until visit returns.
 func Strings(raw []byte, visit func(StringAt) bool) {
 	s := scanner{buf: raw}
 	var key []byte
@@ -46,7 +46,7 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 			}
 			i = end
 			at := StringAt{Text: text, Key: key, Depth: depth, Bare: !marked}
-			if c := raw[min(end+1, len(raw)-1)]; c != ',' { // mostly
+			if c := raw[min(end+1, len(raw)-1)]; c != ',' { // usually
 				after, c := s.token(end + 1)
 				i = after - 1
 				if c == ':' {
@@ -62,10 +62,10 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 	}
 }
 
-// textBuffers are what [Strings] decodes into.
+// textBuffers are the buffers into which [Strings] decodes.
 var textBuffers = sync.Pool{New: func() any { return new([2][]byte) }}
 
-// mostKept is how long a buffer is that is kept for other texts, in bytes.
+// mostKept is the largest buffer kept for reuse, in bytes.
 const mostKept = 2 << 20
 
 func putTextBuffers(buffers *[2][]byte) {
@@ -77,9 +77,8 @@ func putTextBuffers(buffers *[2][]byte) {
 	textBuffers.Put(buffers)
 }
 
-// runEnd returns where the run of a string ends that begins at i: with its quote, with an
-// escape, or with all there is; and whether there may be marks in it, of those that Bare is
-// about.
+// runEnd returns where the plain run from i ends: at a quote, at an escape or with the
+// input. marked reports whether the run may have a character that Bare excludes.
 func runEnd(raw []byte, i int) (end int, marked bool) {
 	for ; i+8 <= len(raw) && !marked; i += 8 {
 		word := binary.LittleEndian.Uint64(raw[i:])
@@ -95,30 +94,29 @@ func runEnd(raw []byte, i int) (end int, marked bool) {
 		}
 	}
 	for ; i < len(raw) && raw[i] != '"' && raw[i] != '\\'; i++ {
-		marked = true // nobody has looked
+		marked = true // unchecked
 	}
 	return i, marked
 }
 
-// marksIn marks the slashes, colons and percent signs of a word. There may be wrong marks above
-// the lowest.
+// marksIn marks the slashes, colons and percent signs in a word. There may be false
+// marks above the lowest.
 func marksIn(word uint64) uint64 {
 	slash, colon, percent := word^'/'*lowBits, word^':'*lowBits, word^'%'*lowBits
 	return ((slash-lowBits)&^slash | (colon-lowBits)&^colon | (percent-lowBits)&^percent) & highBits
 }
 
-// endsRun marks the quotes and backslashes of a word. The lowest mark is exact.
+// endsRun marks the quotes and backslashes in a word. The lowest mark is exact.
 func endsRun(word uint64) uint64 {
 	quote, backslash := word^'"'*lowBits, word^'\\'*lowBits
 	return ((quote-lowBits)&^quote | (backslash-lowBits)&^backslash) & highBits
 }
 
-// unescapeRoom is how much of its buffer unescapeInto may write at once. It may write twice in a
-// step.
+// unescapeRoom is the largest single write of unescapeInto. A step may write twice.
 const unescapeRoom = 8
 
-// unescapeInto returns the text of a valid string, decoded into a buffer, and where its
-// quote is, or the end of what there is. Its first escape is at i. The text is nil for a
+// unescapeInto decodes a valid string, whose first escape is at i, into a buffer. It
+// returns the text and its quote's position, or the input's end. The text is nil for a
 // lone surrogate, which is not half of a pair.
 func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end int) {
 	buf := append((*buffer)[:0], raw[start:i]...)
@@ -129,7 +127,7 @@ func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end in
 		}
 		buf = buf[:cap(buf)]
 		if i+1 >= len(raw) || raw[i] != '\\' {
-			if i < len(raw) && raw[i] != '"' && raw[i] != '\\' { // where there was no room, or at the end
+			if i < len(raw) && raw[i] != '"' && raw[i] != '\\' { // no room was left, or the input ends soon
 				n, i = copyRun(buf, raw, n, i)
 				continue
 			}
@@ -147,7 +145,7 @@ func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end in
 			lone = lone || r == loneSurrogate
 			n, i = n+utf8.EncodeRune(buf[n:], r), i+size
 		}
-		if i+8 > len(raw) || raw[i] == '\\' { // escapes come together, or nearly
+		if i+8 > len(raw) || raw[i] == '\\' { // escapes often stand close together
 			continue
 		}
 		if raw[i+1] == '\\' && raw[i] != '"' {
@@ -156,7 +154,7 @@ func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end in
 			continue
 		}
 		word := binary.LittleEndian.Uint64(raw[i:])
-		binary.LittleEndian.PutUint64(buf[n:], word) // what is behind the run is written over
+		binary.LittleEndian.PutUint64(buf[n:], word) // bytes behind the run are overwritten later
 		if found := endsRun(word); found != 0 {
 			run := bits.TrailingZeros64(found) / 8
 			n, i = n+run, i+run
@@ -166,7 +164,7 @@ func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end in
 	}
 }
 
-// copyRun copies what stands for itself to where n is, as far as there is room.
+// copyRun copies plain characters to n, as far as there is room.
 func copyRun(buf, raw []byte, n, i int) (int, int) {
 	for n+8 <= len(buf) && i+8 <= len(raw) {
 		word := binary.LittleEndian.Uint64(raw[i:])
@@ -187,8 +185,8 @@ func copyRun(buf, raw []byte, n, i int) (int, int) {
 // loneSurrogate is no rune.
 const loneSurrogate = -1
 
-// unicodeEscape returns the rune of the escape with u that stands first, or of it and the
-// next, and how long that is. The rune may be loneSurrogate.
+// unicodeEscape decodes the first \u escape, or a surrogate pair, and returns its rune
+// and length. The rune may be loneSurrogate.
 func unicodeEscape(raw []byte) (r rune, size int) {
 	const long = len(`\u0000`)
 	r, ok := hex4(raw[2:])

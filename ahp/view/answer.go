@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// answer reads the answer to a request of the client's. It reports false for
-// one to a request that is not known.
+// answer reads the response to a client's request. It returns false if the request is
+// unknown.
 func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	call, ok := w.conn.calls.pop(env.ID)
 	if !ok {
@@ -45,8 +45,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	return true
 }
 
-// greeted takes what a client has said of itself that the host has let in. With
-// reconnect, what it declared before holds.
+// greeted records a client's declaration that the host has accepted. With reconnect,
+// the earlier declaration holds.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true
@@ -67,9 +67,9 @@ func (w *walk) greeted(call *Call, result []byte) {
 	}
 }
 
-// takenUp returns the subscriptions that the host goes on with, of those that the
-// client resumes. A list of all channels says which; a list of snapshots too, but
-// for those that come in windows; replayed actions come with what is missing.
+// takenUp returns the resumed subscriptions that the host continues. A complete
+// channel list names them. So does a snapshot list, except for channels in windows.
+// Replayed actions come with the missing channels.
 func takenUp(result []byte, asked []string) []string {
 	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
 	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
@@ -96,9 +96,9 @@ func takenUp(result []byte, asked []string) []string {
 	return slices.DeleteFunc(asked, func(channel string) bool { return !slices.Contains(named, channel) })
 }
 
-// subscribed takes note of the subscriptions that the host has granted: some that
-// the client has asked for, and those of which it has sent the state. The client
-// may have left some since.
+// subscribed records the subscriptions that the host has granted: granted ones of the
+// client's request, and those with a state in the message. The client may have
+// unsubscribed since from some.
 func (w *walk) subscribed(call *Call, granted []string) {
 	for _, channel := range append(granted, w.Told...) {
 		if channel != "" && !slices.Contains(call.left, channel) {

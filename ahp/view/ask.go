@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// maxAsks bounds for how many channels the host is asked after one message.
+// maxAsks bounds a message's Asks.
 const maxAsks = 16
 
-// An Ask is a subscribe that the host-agent sends on a client's connection, for a channel
-// to which the client is subscribed: so it changes nothing, and the answer has the
-// channel's state. The view reads the answer like those to the client. It is not for the
-// client.
+// An Ask is a subscribe that the host-agent sends on a client's connection, for a
+// channel to which the client is subscribed. It therefore changes nothing, and its
+// response has the channel's state. The view reads the response like the client's own.
+// The client does not get it.
 type Ask struct {
 	Channel string
 	Params  []byte
 }
 
-// Ask has the host asked for the state of a channel, as far as there is room.
+// Ask adds a request for a channel's state, as far as there is room.
 func (r *Reading) Ask(channel string) {
 	if len(r.Asks) >= maxAsks || slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Channel == channel }) {
 		return
@@ -28,12 +28,12 @@ func (r *Reading) Ask(channel string) {
 
 // PlainSubscribe returns the params of a subscribe without options.
 func PlainSubscribe(channel string) []byte {
-	params, _ := json.Marshal(map[string]string{"channel": channel}) // a text cannot fail
+	params, _ := json.Marshal(map[string]string{"channel": channel}) // never fails for strings
 	return params
 }
 
-// Untold returns the sessions, chats and changesets with which a client goes on that the
-// message does not have the state of: those of a reconnect that is answered with a replay.
+// Untold returns the client's sessions, chats and changesets without a state in this
+// message: those from a reconnect with a replay.
 func (r *Reading) Untold() (list []string) {
 	if !r.Accepted || r.Call.Method != "reconnect" || r.Anew {
 		return nil
@@ -46,8 +46,8 @@ func (r *Reading) Untold() (list []string) {
 	return list
 }
 
-// otherState are the schemes of channels that are no session, chat or changeset. These
-// have schemes of their providers.
+// otherState are the schemes of channels other than sessions, chats and changesets.
+// Those have their providers' schemes.
 var otherState = []string{"ahp-root", "ahp-canvas", "ahp-resource-watch", "ahp-tcp", "ahp-otlp", "ahp-automations", "mcp"}
 
 func hasOtherState(channel string) bool {

@@ -7,20 +7,20 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Canvas is what the host has said of an open canvas.
+// A Canvas describes a canvas that the host has opened.
 type Canvas struct {
 	Instance string
-	Hosted   bool // the host provides it, and no client
+	Hosted   bool // the host provides it, not a client
 
-	// Where its content is, as the host says it; "" if it does not.
+	// The content's location according to the host, or "".
 	URL, ContentURI string
 
-	Closed bool // it was open, and is not any more
+	Closed bool // it is no longer open
 
 	when stamp
 }
 
-// Canvas returns what is known of a canvas.
+// Canvas returns the known facts about a canvas.
 func (h *Host) Canvas(channel string) (Canvas, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -28,7 +28,7 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	if o, listed := h.owned.Get(h.key(channel)); listed {
 		refs := slices.DeleteFunc(slices.Clone(o.links), func(l link) bool { return l.what != CanvasRef })
 		c.Closed = len(refs) > 0
-		for i := range refs { // it is open if one says so, or its own state has come since
+		for i := range refs { // it is open if a list has it, or if its own state is newer
 			holds, said := h.holdsLocked(h.key(channel), &refs[i])
 			c.Closed = c.Closed && !holds && c.when.before(said)
 		}
@@ -36,7 +36,7 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	return c, ok
 }
 
-// canvasLocked takes the state of a canvas, or a change of it.
+// canvasLocked records a canvas's state, or a change.
 func (h *Host) canvasLocked(f *Fact) {
 	c, known := h.canvases.Get(f.Of)
 	if f.when.before(c.when) {
@@ -53,8 +53,8 @@ func (h *Host) canvasLocked(f *Fact) {
 		if c.Instance, _ = ahp.Text(m[2].Raw); c.Instance == "" {
 			c.Instance = ahp.TextOf(m[5].Raw, "instanceId")
 		}
-		// Before canvases were registered, each said who provides it. Since then,
-		// extensions of the host do.
+		// Before canvases were registered, each named its provider. Since then, the
+		// host's extensions provide them.
 		extension, _ := ahp.Text(m[4].Raw)
 		c.Hosted = ahp.TextOf(m[3].Raw, "kind") == "server" || m[3].Raw == nil && extension != ""
 	case CanvasSource:

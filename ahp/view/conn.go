@@ -6,59 +6,59 @@ import (
 	"ahprelay/ahp"
 )
 
-// maxSubscribed bounds the subscriptions of a connection that are known.
+// maxSubscribed bounds a connection's known subscriptions.
 const maxSubscribed = 4096
 
-// A Conn is what is known of one client's connection to a host. It is not safe
-// for concurrent use: who carries the messages has one order for them.
+// A Conn is the view of a client's connection to a host. It is not safe for concurrent
+// use: its owner orders the messages.
 type Conn struct {
 	host    *Host
 	subject string
 
-	calls, asks calls // of the client, and of the host
+	calls, asks calls // open requests of the client, and of the host
 	frames      pieces
 	subscribed  map[string]bool
-	client      clientKey // that the host has let in
+	client      clientKey // accepted by the host
 	hello       hello
-	known       bool // what the client has declared
-	earlier     bool // on another connection
+	known       bool // the client's declaration is known
+	earlier     bool // from a different connection
 	greeted     bool // the host has accepted initialize or reconnect
 
-	seq  int64 // told to the client, or said to be by it
-	told int64 // how far the host was at least when it last said something here: its own word alone
+	seq  int64 // sent to the client, or claimed by it
+	told int64 // a lower bound of the host's serverSeq at its last message here, from the host's messages alone
 }
 
-// Conn returns the view of a new connection of a subject's client.
+// Conn returns the view for a subject's new connection.
 func (h *Host) Conn(subject string) *Conn {
 	return &Conn{host: h, subject: subject, subscribed: map[string]bool{}}
 }
 
-// Host returns what all connections to the host have in common.
+// Host returns the view that all connections to the host share.
 func (c *Conn) Host() *Host { return c.host }
 
-// Seq is the highest serverSeq that the host has said here; or, if it is higher,
-// the one that the client says it has seen.
+// Seq returns the highest serverSeq that the host has sent here, or that the client
+// claims to have seen.
 func (c *Conn) Seq() int64 { return c.seq }
 
-// ClientID is who the client says that it is, "" if it has not.
+// ClientID returns the clientId that the client has sent, or "".
 func (c *Conn) ClientID() string { return c.hello.clientID }
 
 // Greeted reports whether the host has accepted initialize or reconnect.
 func (c *Conn) Greeted() bool { return c.greeted }
 
-// Declared returns the capabilities that the client has declared, as they came,
-// or nil for none; known is false if nobody has told. Earlier says that it was
-// on another connection: with reconnect, clients declare nothing.
+// Declared returns the client's declared capabilities as received, or nil for none.
+// known is false if they are unknown. Earlier is true if they come from a different
+// connection: with reconnect, clients declare nothing.
 func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 	return c.hello.capabilities, c.earlier, c.known
 }
 
-// Keep keeps something for the client, for when it comes again on another
-// connection: in place of what was kept, until the host process ends or there is no
-// room for it. It weighs nothing until [Conn.Weigh].
+// Keep keeps a value for the client's next connection, in place of the last kept
+// value, until the host process ends or space is needed. It weighs nothing until
+// [Conn.Weigh].
 func (c *Conn) Keep(what any) { c.keep(what, 0, true) }
 
-// Weigh says how much of the room something takes, if it is what is kept.
+// Weigh sets a value's weight, if it is still kept.
 func (c *Conn) Weigh(what any, weight int) { c.keep(what, weight, false) }
 
 func (c *Conn) keep(what any, weight int, anew bool) {
@@ -81,7 +81,7 @@ func (c *Conn) keep(what any, weight int, anew bool) {
 	}
 }
 
-// Kept is what is kept for the client, nil for nothing.
+// Kept returns the value kept for the client, or nil.
 func (c *Conn) Kept() any {
 	c.host.mu.Lock()
 	defer c.host.mu.Unlock()
@@ -91,8 +91,8 @@ func (c *Conn) Kept() any {
 	return nil
 }
 
-// Subscribed reports whether the client is subscribed to a channel, as the host
-// has confirmed on this connection.
+// Subscribed reports whether the client is subscribed to a channel, as confirmed by
+// the host on this connection.
 func (c *Conn) Subscribed(channel string) bool { return c.subscribed[channel] }
 
 func (c *Conn) subscribe(channel string) {
@@ -101,8 +101,7 @@ func (c *Conn) subscribe(channel string) {
 	}
 }
 
-// unsubscribe notes that the client wants to hear no more of a channel, not
-// even in answers that are still to come.
+// unsubscribe removes a subscription, also from responses that are still due.
 func (c *Conn) unsubscribe(channel string) {
 	delete(c.subscribed, channel)
 	c.frames.drop(channel)
@@ -114,13 +113,13 @@ func (c *Conn) unsubscribe(channel string) {
 	}
 }
 
-// Waits reports whether a request of the client's with that id is without an
-// answer, and full whether there is no room for another.
+// Waits reports whether a client's request with this id is open, and full whether no
+// further request can be tracked.
 func (c *Conn) Waits(id []byte) (waits, full bool) {
 	return c.calls.find(id) >= 0, len(c.calls) >= maxCalls
 }
 
-// Sent takes note of a message of the client's that goes on to the host.
+// Sent records a client's message that goes on to the host.
 func (c *Conn) Sent(env *ahp.Envelope) {
 	switch {
 	case env.Kind == ahp.Notification && string(env.Method) == "unsubscribe":
@@ -140,8 +139,8 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 	}
 }
 
-// Asked takes note of a request of the host's that goes on to the client. Of
-// those that are never answered, the oldest make room.
+// Asked records a host's request that goes on to the client. At the bound, the oldest
+// open request is forgotten.
 func (c *Conn) Asked(env *ahp.Envelope) {
 	if len(c.asks) >= maxCalls {
 		c.asks = slices.Delete(c.asks, 0, 1)
@@ -149,8 +148,7 @@ func (c *Conn) Asked(env *ahp.Envelope) {
 	c.asks = append(c.asks, newCall(env))
 }
 
-// Answering returns the request of the host's that a response of the client's
-// answers.
+// Answering returns the host's request that a client's response answers.
 func (c *Conn) Answering(id []byte) (Call, bool) {
 	if i := c.asks.find(id); i >= 0 {
 		return c.asks[i], true
@@ -158,8 +156,8 @@ func (c *Conn) Answering(id []byte) (Call, bool) {
 	return Call{}, false
 }
 
-// FromHost reads a message of the host's, and takes note of it. It returns nil
-// if nothing is to be read in it.
+// FromHost reads a host's message and records its facts. It returns nil if the message
+// has none.
 func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	switch env.Kind {
 	case ahp.Request:
@@ -179,13 +177,13 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 		w.message(message, env)
 	}
 	c.seq = max(c.seq, w.seq)
-	// Who answers is as far as it was when it was asked.
+	// A response is at least as new as its request.
 	c.told = max(c.told, w.seq, w.Call.seq)
 	c.host.learn(r.Facts, c.told)
 	return r
 }
 
-// saysSomething is the cheap look at a notification.
+// saysSomething reports cheaply whether a notification may have facts.
 func (c *Conn) saysSomething(env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":

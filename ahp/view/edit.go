@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// An Editor puts a changed message together: it replaces parts of it, and
-// leaves all other bytes alone. The zero Editor changes nothing.
+// An Editor edits a message: it replaces parts, and keeps all other bytes. The zero
+// Editor changes nothing.
 type Editor struct{ edits []edit }
 
 type edit struct {
@@ -14,17 +14,17 @@ type edit struct {
 	with    []byte
 }
 
-// A Place is where something stands in a message.
+// A Place is a byte range in a message.
 type Place struct{ At, End int }
 
-// Replace puts something else in a place. Places that are replaced may lie in
-// one another: what stands in another one that is replaced goes with that. Of
-// two for one place, the second counts.
+// Replace replaces a place. Replaced places may be nested: an outer replacement
+// includes the inner. If the same place is replaced twice, the second replacement
+// counts.
 func (e *Editor) Replace(p Place, with []byte) { e.edits = append(e.edits, edit{p.At, p.End, with}) }
 
-// Keep leaves only some elements of an array, given where all of them stand.
+// Keep removes an array's unwanted elements, given all elements' places.
 func (e *Editor) Keep(all []Place, wanted func(i int) bool) {
-	kept, dropped := -1, -1 // the last that is kept, the first that is dropped since
+	kept, dropped := -1, -1 // the last kept element, and the first dropped element since then
 	for i := range all {
 		switch {
 		case !wanted(i):
@@ -46,16 +46,16 @@ func (e *Editor) Keep(all []Place, wanted func(i int) bool) {
 	}
 }
 
-// Changes reports whether anything is to be replaced.
+// Changes reports whether there are replacements.
 func (e *Editor) Changes() bool { return len(e.edits) > 0 }
 
-// Apply returns the message with its replacements; the message itself if there
-// are none. The Editor is as new then.
+// Apply returns the message with its replacements, or the message itself if there are
+// none. It resets the Editor.
 func (e *Editor) Apply(message []byte) []byte {
 	if len(e.edits) == 0 {
 		return message
 	}
-	// The outer one of two that begin at one place comes first.
+	// If two places start together, the outer comes first.
 	slices.SortStableFunc(e.edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.end, a.end)) })
 	out := make([]byte, 0, len(message))
 	done := 0

@@ -1,27 +1,25 @@
 package view
 
-// A Fact is something that the host has said, whatever it said it in.
+// A Fact is a host's statement about a channel, independent of the message's form.
 type Fact struct {
 	Kind Kind
 	What What
-	Of   string   // the channel that it is about
-	URI  string   // what belongs to that, or does no more; or the id of a customization
-	List []string // all that belong to it, of a Lists
+	Of   string   // the channel
+	URI  string   // the URI that belongs to the channel or no longer does, or the id of a customization
+	List []string // with Lists: all that belong to the channel
 
-	// Raw is the part of the message that describes it, and At where that
-	// stands; -1 in messages that came in pieces.
+	// Raw is the part of the message that describes the fact, and At its position; -1
+	// in a message that came in frames.
 	Raw []byte
 	At  int
 
-	// Own says that the host says it itself, in an action. What stands in a state
-	// it may have taken over from a client.
+	// Own is true in the host's own action. A state may contain a client's statements.
 	Own bool
 
 	when stamp
 }
 
-// A stamp is when the host has said something: how far it was, and of what it
-// said there, or of what says nothing of that, what was heard first.
+// A stamp orders facts: by serverSeq, then by receipt.
 type stamp struct {
 	seq   int64
 	heard uint64
@@ -29,46 +27,46 @@ type stamp struct {
 
 func (a stamp) before(b stamp) bool { return a.seq < b.seq || a.seq == b.seq && a.heard < b.heard }
 
-// A Kind is what a [Fact] says.
+// A Kind is a [Fact]'s kind.
 type Kind uint8
 
-// What facts say.
+// Fact kinds.
 const (
 	Has    Kind = iota + 1 // URI belongs to Of
-	HasNot                 // URI does not belong to Of any more
-	Lists                  // of What, only List belong to Of
-	Claims                 // URI belongs to those of List, and to nobody else
-	Offers                 // the call of a tool with the id URI may be answered with the options List
+	HasNot                 // URI no longer belongs to Of
+	Lists                  // of kind What, only List belong to Of
+	Claims                 // URI belongs to the channels in List alone
+	Offers                 // the tool call with the id URI has the options List
 
-	CanvasIs      // Raw is the whole state of the canvas Of
-	CanvasChanges // Raw is what changes in it
-	CanvasSource  // Raw is where its content is: {url}
+	CanvasIs      // Raw is the complete state of the canvas Of
+	CanvasChanges // Raw is a change of that state
+	CanvasSource  // Raw is the location of its content: {url}
 
-	Customizations       // Raw is the list of all of the session Of; nil: it has none
-	Customization        // Raw is one of them, whole
-	CustomizationGone    // the one with the id URI is removed
-	CustomizationToggled // the one with the id URI is enabled or disabled: Raw is the action
-	ServerIs             // the MCP server with the id URI has another state or channel: Raw is the action
-	ServerStarts         // somebody wants the MCP server with the id URI to start
+	Customizations       // Raw is the complete list of the session Of; nil: it has none
+	Customization        // Raw is a complete customization
+	CustomizationGone    // the customization with the id URI is removed
+	CustomizationToggled // the customization with the id URI is enabled or disabled: Raw is the action
+	ServerIs             // the MCP server with the id URI has a new state or channel: Raw is the action
+	ServerStarts         // a client wants the MCP server with the id URI to start
 	ServerStops          // or to stop
 
 	SessionGone // the session Of is removed
 )
 
-// What is the kind of things that belong to a channel.
+// What is a kind of thing that belongs to a channel.
 type What uint8
 
-// What belongs to channels.
+// Things that belong to channels.
 const (
-	Channel   What = iota // one that has no kind of its own here
+	Channel   What = iota // any other channel
 	Chat                  // of a session
 	CanvasRef             // of a session or chat
 	Terminal              // of a session or chat
 	Changeset             // of a session or chat; the URI may be a template
 	Server                // the channel of an MCP server
-	Content               // something that can be read, and is no channel
+	Content               // readable, and no channel
 	Watch                 // of files
-	Hint                  // somebody says that it belongs there: its own state tells
-	Folder                // in which a session works; nobody owns it
-	FileText              // a file's content before or after an edit; nobody owns it
+	Hint                  // a claim by a tool or client; the terminal's own state decides
+	Folder                // a working directory of a session, which has no owner
+	FileText              // a file's content before or after an edit, which has no owner
 )

@@ -4,30 +4,29 @@ import (
 	"ahprelay/ahp"
 )
 
-// Bounds of messages that come in pieces.
+// Bounds for messages in frames.
 const (
 	maxFramed  = 64       // channels with an unfinished message
 	maxPieces  = 64 << 20 // bytes of all unfinished messages of a connection
-	frameSlack = 64       // bytes that a piece costs beside its text
+	frameSlack = 64       // bytes that a frame costs besides its text
 )
 
-// pieces are the unfinished messages of one direction of a connection, by
-// channel: there is one at a time on each.
+// pieces are a connection's unfinished messages in one direction, at most one for each
+// channel.
 type pieces struct {
 	open   map[string]*piece
 	size   int
-	broken bool // there was no room for the beginning of one: what begins is not known any more
+	broken bool // the beginning of a message was lost: later beginnings are unknown
 }
 
-// A piece is the beginning of a message. One for which there is no room is
-// lost, up to its end.
+// A piece is a message's beginning. If there is no room, it is lost up to its end.
 type piece struct {
 	text []byte
 	lost bool
 }
 
-// add takes the params of channel/frame. It returns the whole message with its
-// last piece, nil before that; lost reports that it is not known.
+// add adds a channel/frame's params. With the last frame, it returns the whole
+// message, and nil before. lost reports that the message is unknown.
 func (p *pieces) add(params []byte) (whole []byte, lost bool) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "data"}, {Name: "final"}}
 	if ahp.Members(params, m[:]) != nil || m[1].Raw == nil {
@@ -61,7 +60,7 @@ func (p *pieces) add(params []byte) (whole []byte, lost bool) {
 	return one.text, one.lost
 }
 
-// drop forgets what was begun on a channel.
+// drop forgets a channel's unfinished message.
 func (p *pieces) drop(channel string) {
 	if one := p.open[channel]; one != nil {
 		p.size -= cap(one.text)

@@ -7,49 +7,49 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Bounds of what is known of a host.
+// Bounds of a Host.
 const (
-	maxOwned    = 16 << 10 // URIs of which it is known to what they belong, and channels whose lists are known
-	maxOwners   = 8        // of one URI
+	maxOwned    = 16 << 10 // URIs with known owners, and channels with known lists
+	maxOwners   = 8        // of a URI
 	maxPrefixes = 4096
 	maxCanvases = 1024
-	maxClients  = 1024     // that are remembered
-	maxKept     = 16 << 10 // of the weight of what is kept for clients
+	maxClients  = 1024     // remembered clients
+	maxKept     = 16 << 10 // total weight of the values kept for clients
 	maxClientID = 4 << 10
 )
 
-// A Host is what a host process has said to all of its clients. It is safe for
-// concurrent use.
+// A Host holds the facts that a host process has sent to all of its clients. It is
+// safe for concurrent use.
 type Host struct {
 	key     func(uri string) string
-	changes atomic.Uint64 // how often something may have ceased to belong to what it did
-	servers atomic.Bool   // it has named a channel of an MCP server
+	changes atomic.Uint64 // counts events that may have removed a URI from its owner
+	servers atomic.Bool   // the host has named an MCP server's channel
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
 	owned    *simplelru.LRU[string, *owned]
 	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
-	lists    *simplelru.LRU[listKey, stamp] // when the host has listed all of a kind
-	floor    stamp                          // the same of the lists that there is no room for
+	lists    *simplelru.LRU[listKey, stamp] // the time of the last complete list
+	floor    stamp                          // the same for evicted lists
 	heard    uint64                         // messages
 	canvases *simplelru.LRU[string, Canvas]
 	clients  *simplelru.LRU[clientKey, *client]
-	kept     int     // weight of what is kept for clients
-	command  *string // what begins a command to the host; nil: it has not said
+	kept     int     // total weight of the values kept for clients
+	command  *string // prefix of a command to the host; nil: unknown
 }
 
 type clientKey struct{ subject, clientID string }
 
-// A client is what is remembered of one for when it comes again.
+// A client holds the facts kept for a client's return.
 type client struct {
 	hello  hello
-	known  bool // it has declared that
+	known  bool // it has declared hello
 	kept   any
 	weight int
 }
 
-// NewHost returns a Host of which nothing is known. Key returns the form in
-// which URIs are compared; nil: as they are written.
+// NewHost returns an empty Host. Key returns the form in which URIs are compared; nil:
+// as they are written.
 func NewHost(key func(uri string) string) *Host {
 	if key == nil {
 		key = func(uri string) string { return uri }
@@ -79,31 +79,31 @@ func later(a, b stamp) stamp {
 }
 
 func newLRU[K comparable, V any](limit int, evicted func(K, V)) *simplelru.LRU[K, V] {
-	l, _ := simplelru.NewLRU(limit, evicted) // fails only where there is no limit
+	l, _ := simplelru.NewLRU(limit, evicted) // an error occurs only for a limit of 0
 	return l
 }
 
-// Ended says that the host process has ended: what it has said means nothing
-// to the next one.
+// Ended forgets everything: the host process has ended, and its facts mean nothing to
+// its successor.
 func (h *Host) Ended() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetLocked()
 }
 
-// Changes is another number than before when something may belong to a channel
-// no more.
+// Changes returns a counter that increases whenever a URI may no longer belong to a
+// channel.
 func (h *Host) Changes() uint64 { return h.changes.Load() }
 
-// reached returns how far the host is.
+// reached returns the highest known serverSeq.
 func (h *Host) reached() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seq
 }
 
-// begins takes how far the host says that it is, when it is asked to begin with
-// a client. Less far than it was before it was asked is another process.
+// begins records an initialize response's serverSeq. If it is below the value at the
+// request's time, the host process is a new one.
 func (h *Host) begins(seq, before int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,8 +112,8 @@ func (h *Host) begins(seq, before int64) {
 	}
 }
 
-// CommandPrefix is what begins a message that the host takes for a command to run,
-// "" for nothing; known is false if it has not said yet.
+// CommandPrefix returns the prefix of messages that the host runs as commands, or ""
+// for none. known is false if the host has not announced it yet.
 func (h *Host) CommandPrefix() (prefix string, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,15 +123,15 @@ func (h *Host) CommandPrefix() (prefix string, known bool) {
 	return *h.command, true
 }
 
-// commandsBegin takes what begins a command.
+// commandsBegin records the command prefix.
 func (h *Host) commandsBegin(prefix string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.command = &prefix
 }
 
-// learn takes what a message says. So far is the host on the connection that it
-// has come on.
+// learn records a message's facts. seq is the host's serverSeq on the message's
+// connection.
 func (h *Host) learn(facts []Fact, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,11 +155,10 @@ func (h *Host) learn(facts []Fact, seq int64) {
 	}
 }
 
-// HasServers reports whether the host has named the channel of an MCP server to any
-// client.
+// HasServers reports whether the host has named an MCP server's channel to any client.
 func (h *Host) HasServers() bool { return h.servers.Load() }
 
-// clientLocked returns what is remembered of a client, nil for one that cannot be.
+// clientLocked returns a client's entry, or nil for an invalid clientId.
 func (h *Host) clientLocked(key clientKey) *client {
 	if key.clientID == "" || len(key.clientID) > maxClientID {
 		return nil
@@ -172,8 +171,8 @@ func (h *Host) clientLocked(key clientKey) *client {
 	return c
 }
 
-// greet remembers what a client has declared, if it has. Else it returns what the
-// client declared before.
+// greet records a client's declaration, if it has made one. Otherwise it returns the
+// client's earlier declaration.
 func (h *Host) greet(key clientKey, says hello, declares bool) (before hello, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// A listKey stands for all of a kind that belong to a channel; or, of terminals,
-// for all to which one belongs.
+// A listKey stands for all things of a kind that belong to a channel; for terminals,
+// for all owners.
 type listKey struct {
 	of   string
 	what What
 }
 
-// owned is to what a URI belongs, or has belonged.
+// owned lists a URI's present and past owners.
 type owned struct{ links []link }
 
-// A link says that a URI belongs to a channel; or no more. Connections hear of it at
-// different times: the one counts that the host has said last, as its serverSeq
-// tells.
+// A link states that a URI belongs to a channel, or no longer does. Connections see
+// links at different times: the link with the highest serverSeq counts.
 type link struct {
 	of   string
 	what What
@@ -25,7 +24,7 @@ type link struct {
 	gone bool
 }
 
-// ownershipLocked takes what the host says of what belongs to what.
+// ownershipLocked records a fact about ownership.
 func (h *Host) ownershipLocked(f *Fact) {
 	l := link{of: f.Of, what: f.What, when: f.when, gone: f.Kind == HasNot}
 	switch f.Kind {
@@ -49,8 +48,7 @@ func (h *Host) ownershipLocked(f *Fact) {
 	}
 }
 
-// listsLocked notes that the host has listed all of a kind, and reports whether
-// no later list is known.
+// listsLocked records a complete list, and reports whether no later list is known.
 func (h *Host) listsLocked(key listKey, when stamp) bool {
 	if last, _ := h.lists.Peek(key); when.before(last) {
 		return false
@@ -60,7 +58,7 @@ func (h *Host) listsLocked(key listKey, when stamp) bool {
 	return true
 }
 
-// linkLocked takes one link, unless a later one is known.
+// linkLocked records a link, unless a later link is known.
 func (h *Host) linkLocked(uri string, l link) {
 	table := h.owned
 	if before, _, template := strings.Cut(uri, "{"); template {
@@ -93,15 +91,15 @@ func (h *Host) linkLocked(uri string, l link) {
 	}
 }
 
-// saysOwn reports whether a template, up to its first variable, says anything
-// of its own: else it could be anybody's.
+// saysOwn reports whether a template is specific before its first variable. If not, it
+// could match any session's URIs.
 func saysOwn(before string) bool {
 	_, path, ok := strings.Cut(strings.TrimSuffix(before, "/"), ":/")
 	return ok && strings.Trim(path, "/") != "" && !strings.Contains(before, "*")
 }
 
-// holdsLocked reports whether a link holds still: the host has not listed all
-// of its kind since, without it. Said is when the host has last said whether.
+// holdsLocked reports whether a link still holds: no later list omits it. Said is when
+// the host last mentioned it.
 func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 	key := listKey{l.of, l.what}
 	if l.what == Terminal {
@@ -114,19 +112,18 @@ func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 	return !l.gone && !l.when.before(listed), later(l.when, listed)
 }
 
-// Owners returns the channels that a URI belongs to, as the host has said.
+// Owners returns the channels to which a URI belongs, according to the host.
 func (h *Host) Owners(uri string) []string {
 	return h.owners(uri, func(what What) bool { return what != Content && what != Hint })
 }
 
-// ContentOf returns the channels of which a URI is something that can be read: it
-// may be anything, and is no channel for that.
+// ContentOf returns the channels that name a URI as readable content. The URI may be
+// anything, and is no channel for that.
 func (h *Host) ContentOf(uri string) []string {
 	return h.owners(uri, func(what What) bool { return what == Content })
 }
 
-// Hinted returns the channels of which somebody says there that a URI belongs
-// to them.
+// Hinted returns the channels in which a tool or client claims a URI.
 func (h *Host) Hinted(uri string) []string {
 	return h.owners(uri, func(what What) bool { return what == Hint })
 }

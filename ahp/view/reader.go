@@ -6,9 +6,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// What the members of a state, or of an action of the host's own, say of their
-// channel. A path is of names, and of [] for all elements of an array; [type] for
-// those elements only that have that type. What stands there is a URI.
+// The facts in a channel's state, or in an action of the host itself, by path. A path
+// has names, [] for all elements in an array, and [type] for elements with that type.
+// It leads to a URI.
 var (
 	says = tree(append([]rule{
 		{Chat, "chats[] chats[].resource defaultChat defaultChat.resource chat chat.resource summary.resource inputNeeded[].chat request.chat"},
@@ -19,30 +19,30 @@ var (
 		{FileText, sidesOf("files[].edit.", "file.edit.")},
 	}, ofTools(callPaths...)...)).calls(callPaths...)
 
-	// Of a state, the folders too in which the session works.
+	// In a state, also the session's working directories.
 	saysState = tree([]rule{{Folder, "workingDirectories[] workingDirectory summary.workingDirectories[] summary.workingDirectory"}})
 
-	// The same of what a list has of a session.
+	// The same for a session in a list.
 	saysSummary = tree([]rule{{Chat, "chats[].resource defaultChat"}, {Folder, "workingDirectories[] workingDirectory"}})
 
 	saysTurns = tree(ofTools("turns[].responseParts[].toolCall."))
 
-	// A seed's session lists in canvases what could be opened: that has no resource.
+	// A seed's session lists available canvases in canvases: those have no resource.
 	saysCanvases = tree([]rule{{CanvasRef, "canvases[].resource canvas.resource"}})
 )
 
-// A rule is what the URIs at some paths are.
+// A rule assigns a kind to the URIs at some paths.
 type rule struct {
 	what  What
 	paths string
 }
 
-// callPaths are where calls of tools stand, or their members.
+// callPaths are the paths to tool calls, or to their members.
 var callPaths = []string{"turns[].responseParts[].toolCall.", "activeTurn.responseParts[].toolCall.", "inputNeeded[].toolCall.", "request.toolCall.", "part.toolCall.", "", "result."}
 
-// ofTools are rules of calls of tools. These speak there, and may be a client's:
-// that a terminal stands there is a hint, and its claim says whose it is. What is
-// to be read counts of the host's own tools only.
+// ofTools returns the rules for tool calls. Their content comes from tools, which may
+// be a client's: a terminal there is a hint, and its claim shows its owner. Readable
+// content counts only for the host's own tools.
 func ofTools(calls ...string) (list []rule) {
 	for _, call := range calls {
 		list = append(list, rule{Hint, call + "content[terminal].resource"}, rule{Content, call + "content[terminal].result.fullOutput.uri " + call + "toolInput.uri"},
@@ -51,8 +51,7 @@ func ofTools(calls ...string) (list []rule) {
 	return list
 }
 
-// sidesOf returns the paths of the contents before and after the edits that stand at
-// some paths.
+// sidesOf returns the paths of the contents before and after the edits at some paths.
 func sidesOf(edits ...string) (paths string) {
 	for _, edit := range edits {
 		paths += edit + "before.content.uri " + edit + "after.content.uri "
@@ -66,7 +65,7 @@ type node struct {
 	names   []string // of members
 	members []*node  // by these
 	kind    string   // the type that an object must have; "": any
-	call    bool     // it may be the call of a tool
+	call    bool     // it may be a tool call
 	each    []*node  // of an array, each for elements of its type
 }
 
@@ -81,7 +80,7 @@ func tree(rules []rule) *node {
 	return root
 }
 
-// at returns the node at the end of a path.
+// at returns the node at a path's end.
 func (n *node) at(path string) *node {
 	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' }) {
 		name, kind, array := strings.Cut(name, "[")
@@ -102,7 +101,7 @@ func (n *node) member(name string) *node {
 	return n.members[len(n.members)-1]
 }
 
-// element returns the node of the elements of a type.
+// element returns the node for elements with a type.
 func (n *node) element(kind string) *node {
 	for _, known := range n.each {
 		if known.kind == kind {
@@ -113,7 +112,7 @@ func (n *node) element(kind string) *node {
 	return n.each[len(n.each)-1]
 }
 
-// calls marks the nodes that may be calls of tools.
+// calls marks the nodes that may be tool calls.
 func (n *node) calls(paths ...string) *node {
 	for _, path := range paths {
 		n.at(strings.TrimSuffix(path, ".")).call = true
@@ -121,16 +120,16 @@ func (n *node) calls(paths ...string) *node {
 	return n
 }
 
-// A reader reads the state of a channel, or an action on it.
+// A reader reads a channel's state, or an action.
 type reader struct {
 	*walk
 	of    string // the channel
 	seq   int64
 	own   bool
-	their bool // what is read is a client's tool's
+	their bool // inside the call of a client's tool
 }
 
-// follow reads what stands at the paths from a node on.
+// follow reads a value at a node and below.
 func (r *reader) follow(n *node, raw []byte) {
 	if raw == nil {
 		return
@@ -171,7 +170,7 @@ func (r *reader) follow(n *node, raw []byte) {
 	}
 }
 
-// offers reads the options that the host offers for the call of a tool.
+// offers reads a tool call's options.
 func (r *reader) offers(call []byte) {
 	m := [...]ahp.Member{{Name: "toolCallId"}, {Name: "options"}}
 	if ahp.Members(call, m[:]) != nil {
@@ -190,7 +189,7 @@ func (r *reader) offers(call []byte) {
 	r.say(f)
 }
 
-// isHosts reports whether a call is of a tool of the host's own.
+// isHosts reports whether a call is for a host's own tool.
 func isHosts(call []byte) bool {
 	m := [...]ahp.Member{{Name: "contributor"}}
 	return ahp.IsObject(call) && ahp.Members(call, m[:]) == nil && ahp.IsNone(m[0].Raw)
@@ -201,14 +200,14 @@ func (r *reader) say(f Fact) {
 	r.fact(f)
 }
 
-// has notes what belongs to the channel, if that can be a URI.
+// has adds a URI that belongs to the channel, if it is valid.
 func (r *reader) has(what What, uri string) {
 	if isURI(uri) && (what != Server || strings.EqualFold(uri[:min(len(uri), len(mcpScheme))], mcpScheme)) {
 		r.say(Fact{Kind: Has, What: what, URI: uri, At: -1})
 	}
 }
 
-// part says something that a part of the message describes.
+// part adds a fact that a message part describes.
 func (r *reader) part(kind Kind, m ahp.Member) {
 	at := m.Offset()
 	if r.pieces {
@@ -217,14 +216,14 @@ func (r *reader) part(kind Kind, m ahp.Member) {
 	r.say(Fact{Kind: kind, Raw: m.Raw, At: at})
 }
 
-// about says something of a customization.
+// about adds a fact about a customization.
 func (r *reader) about(kind Kind, id string, raw []byte) {
 	if id != "" {
 		r.say(Fact{Kind: kind, URI: id, Raw: raw, At: -1})
 	}
 }
 
-// Members that are read in ways of their own.
+// Members with their own rules.
 const (
 	inType = iota
 	inID
@@ -242,8 +241,8 @@ const (
 	inCount
 )
 
-// members returns these of a state or an action; ok is false if that is all that
-// can be read of it.
+// members returns these members from a state or an action; ok is false if it is
+// unreadable.
 func (r *reader) members(whole ahp.Member) (m [inCount]ahp.Member, ok bool) {
 	for i, name := range [inCount]string{
 		"type", "id", "chats", "chat", "openCanvases", "canvases", "canvas", "customizations", "customization", "turns", "claim", "terminals", "instanceId",
@@ -260,7 +259,7 @@ func (r *reader) members(whole ahp.Member) (m [inCount]ahp.Member, ok bool) {
 	return m, true
 }
 
-// state reads the whole state of a channel.
+// state reads a channel's complete state.
 func (r *reader) state(whole ahp.Member) {
 	m, ok := r.members(whole)
 	if !ok || r.root(&m) {
@@ -278,7 +277,7 @@ func (r *reader) state(whole ahp.Member) {
 	r.follow(saysState, whole.Raw)
 }
 
-// action reads an action of the host's own.
+// action reads the host's own action.
 func (r *reader) action(whole ahp.Member) {
 	m, ok := r.members(whole)
 	kind, _ := ahp.Text(m[inType].Raw)
@@ -318,8 +317,8 @@ func (r *reader) action(whole ahp.Member) {
 	r.common(whole.Raw, &m, kind == "chat/canvasesChanged")
 }
 
-// root reads what is known of the terminals of all, and reports whether that is
-// all there is: nothing belongs to the root.
+// root reads the claims of the root's terminals, and reports whether the channel is
+// the root, to which nothing belongs.
 func (r *reader) root(m *[inCount]ahp.Member) bool {
 	for _, e := range ahp.ElementsOf(m[inTerminals].Raw) {
 		if claim, ok := ahp.MemberOf(e.Raw, "claim"); ok {
@@ -329,9 +328,9 @@ func (r *reader) root(m *[inCount]ahp.Member) bool {
 	return r.of == rootChannel
 }
 
-// moves reads an action of a client's that the host has accepted. It names
-// nothing that is believed: all that a client can do is to turn on and off
-// what the host has described.
+// moves reads a client's action that the host has accepted. URIs in it are ignored: a
+// client can only enable and disable customizations, and start and stop servers, that
+// the host has described.
 func (r *reader) moves(whole ahp.Member) {
 	if m, ok := r.members(whole); ok {
 		kind, _ := ahp.Text(m[inType].Raw)
@@ -353,7 +352,7 @@ func (r *reader) moved(kind, id string, raw []byte) {
 
 func (r *reader) isCanvas() bool { return strings.HasPrefix(r.of, canvasScheme) }
 
-// canvas reads the whole state of a canvas.
+// canvas reads a canvas's complete state.
 func (r *reader) canvas(state ahp.Member) {
 	r.part(CanvasIs, state)
 	instance, _ := ahp.MemberOf(state.Raw, "instanceId")
@@ -366,8 +365,8 @@ func (r *reader) instance(raw []byte) {
 	}
 }
 
-// common reads what says the same in states and in actions. Canvases of a chat are
-// a list of all.
+// common reads the members with the same meaning in states and actions. a chat's
+// canvases are a complete list.
 func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	if m[inOpenCanvases].Raw != nil {
 		r.list(CanvasRef, m[inOpenCanvases].Raw, "channel")
@@ -383,8 +382,7 @@ func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	}
 }
 
-// list reads a list of all of a kind that belong to the channel; none: there
-// are none.
+// list reads a complete list for the channel.
 func (r *reader) list(what What, raw []byte, name string) {
 	if !ahp.IsNone(raw) && raw[0] != '[' {
 		return
@@ -398,7 +396,7 @@ func (r *reader) list(what What, raw []byte, name string) {
 	r.say(f)
 }
 
-// uriOf reads a URI that stands for itself, or that a member of an object is.
+// uriOf reads a URI that is a string, or an object's member.
 func uriOf(raw []byte, name string) string {
 	if uri, ok := ahp.Text(raw); ok {
 		return uri
@@ -406,7 +404,7 @@ func uriOf(raw []byte, name string) string {
 	return ahp.TextOf(raw, name)
 }
 
-// claimed reads whose a terminal is.
+// claimed reads a terminal's owner.
 func (r *reader) claimed(uri string, claim []byte) {
 	f := Fact{Kind: Claims, What: Terminal, URI: uri, At: -1}
 	if ahp.TextOf(claim, "kind") == "session" {

@@ -7,18 +7,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// maxCalls bounds the requests in one direction of a connection that are
-// without an answer.
+// maxCalls bounds a connection's open requests in one direction.
 const maxCalls = 1000
 
-// maxParams bounds the params of a request that are kept, in bytes.
+// maxParams bounds a request's kept params, in bytes.
 const maxParams = 2 << 10
 
-// maxCapabilities bounds the capabilities of a client, in bytes: of one that has
-// more, they are not known.
+// maxCapabilities bounds a client's capabilities, in bytes. Longer capabilities are
+// unknown.
 const maxCapabilities = 16 << 10
 
-// A Call is a request that has gone on, by which its answer is read.
+// A Call is an open request. Its response is read according to it.
 type Call struct {
 	ID      []byte
 	Method  string
@@ -28,25 +27,25 @@ type Call struct {
 	Resumed []string // the subscriptions of a reconnect
 
 	hello hello
-	left  []string // what the client has unsubscribed from since
-	seq   int64    // how far the host was when it was sent
+	left  []string // channels from which the client has unsubscribed since
+	seq   int64    // the host's serverSeq when it was sent
 }
 
-// hello is what a client says of itself when a connection begins.
+// A hello is a client's declaration in initialize or reconnect.
 type hello struct {
 	clientID     string
-	capabilities []byte // as it came; nil: it has declared none
-	unclear      bool   // it can be read in more than one way, or is too long
+	capabilities []byte // as received; nil: none declared
+	unclear      bool   // it is ambiguous or too long
 }
 
-// calls are the requests of one side, the oldest first.
+// calls are one side's open requests, the oldest first.
 type calls []Call
 
 func (c calls) find(id []byte) int {
 	return slices.IndexFunc(c, func(one Call) bool { return ahp.SameID(one.ID, id) })
 }
 
-// pop returns the request that a response answers.
+// pop removes and returns the request that a response answers.
 func (c *calls) pop(id []byte) (call Call, ok bool) {
 	i := c.find(id)
 	if i < 0 {
@@ -96,9 +95,9 @@ func newCall(env *ahp.Envelope) Call {
 	return call
 }
 
-// ClientIDOf returns the clientId in the params of initialize or reconnect: clear is
-// false for one that not every host reads alike. To say none is to have one too, that
-// of all who say none: hosts may take them for one client.
+// ClientIDOf returns the clientId in initialize's or reconnect's params. clear is
+// false if hosts could read it differently. A missing clientId counts as an empty one,
+// which all such clients share: hosts may treat these as one client.
 func ClientIDOf(params []byte) (id string, clear bool) {
 	if !ahp.IsObject(params) {
 		return "", true
@@ -111,5 +110,5 @@ func ClientIDOf(params []byte) (id string, clear bool) {
 	return id, id != "" || m[0].Raw == nil
 }
 
-// opens reports whether a request is one that a connection begins with.
+// opens reports whether a request opens a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }

@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// Channels and schemes that have a meaning of their own.
+// Channels and schemes with special meanings.
 const (
 	rootChannel   = "ahp-root://"
 	canvasScheme  = "ahp-canvas:"
@@ -15,25 +15,24 @@ const (
 	mcpScheme     = "mcp:"
 )
 
-// A Reading is what a message of the host's says.
+// A Reading holds a host message's facts.
 type Reading struct {
-	Call     Call     // that a response answers
-	Answers  bool     // it answers one that is known
-	Accepted bool     // and grants it
-	Greets   bool     // it is the first that lets the client in
-	Granted  []string // subscriptions that it grants
-	Anew     bool     // it has a list of states: of channels that are not in it, what was said before does not hold
-	Told     []string // channels of which it has the whole state
+	Call     Call     // answered by this response
+	Answers  bool     // Call is known
+	Accepted bool     // the response grants Call
+	Greets   bool     // it is the first response that accepts the client
+	Granted  []string // granted subscriptions
+	Anew     bool     // it has a list of states: older facts about all other channels no longer hold
+	Told     []string // channels with their complete state in the message
 	Facts    []Fact
 
-	// Lost says that not all could be read: there was no room, or it can be read
-	// in more than one way.
+	// Lost is true if a part was not read: it is ambiguous, or there was no room.
 	Lost bool
 
 	// Edit changes the message.
 	Edit Editor
 
-	// Asks are the requests that the host is to get on this connection, beside the
+	// Asks are requests that the host-agent sends on this connection besides the
 	// client's: see [Reading.Ask].
 	Asks []Ask
 }
@@ -42,12 +41,12 @@ type Reading struct {
 type walk struct {
 	*Reading
 	conn   *Conn
-	seq    int64 // how far the host is, as the message says
-	pieces bool  // it came in pieces, and cannot be changed
+	seq    int64 // the message's highest serverSeq
+	pieces bool  // it came in frames, and cannot be edited
 }
 
-// quiet reports whether actions of a type say nothing of what is a fact,
-// whatever stands in them: those that hosts send most, a few words of a text.
+// quiet reports whether a type's actions never have facts: hosts send these most
+// often, with a few words each.
 func quiet(kind []byte) bool {
 	switch string(kind) {
 	case "chat/delta", "chat/reasoning", "chat/toolCallDelta", "chat/usage", "chat/activityChanged",
@@ -57,11 +56,10 @@ func quiet(kind []byte) bool {
 	return false
 }
 
-// concerns is the cheap look at an action: whether it may say anything that is
-// a fact.
+// concerns reports cheaply whether an action may have facts.
 func concerns(said *ahp.Said) (may bool) {
 	switch {
-	case said.Action == nil: // it is not clear which it is
+	case said.Action == nil: // ambiguous
 		return true
 	case quiet(said.Type):
 		return false
@@ -85,7 +83,7 @@ func concerns(said *ahp.Said) (may bool) {
 	return may
 }
 
-// message reads a message of the host's.
+// message reads a host's message.
 func (w *walk) message(message []byte, env *ahp.Envelope) {
 	params, _ := ahp.MemberOf(message, "params")
 	switch string(env.Method) {
@@ -110,7 +108,7 @@ func (w *walk) message(message []byte, env *ahp.Envelope) {
 	}
 }
 
-// frame puts a message together that comes in pieces.
+// frame joins a message that comes in frames.
 func (w *walk) frame(env *ahp.Envelope) {
 	whole, lost := w.conn.frames.add(env.Params)
 	w.Lost = w.Lost || lost
@@ -126,8 +124,8 @@ func (w *walk) frame(env *ahp.Envelope) {
 	w.message(whole, &inner)
 }
 
-// members returns some members of an object, where they stand in the message; ok is
-// false if it cannot be read.
+// members reads an object's members, with their places in the message; ok is false if
+// it is unreadable.
 func (w *walk) members(object ahp.Member, want []ahp.Member) (ok bool) {
 	if !ahp.IsObject(object.Raw) || ahp.Members(object.Raw, want) != nil {
 		w.Lost = w.Lost || !ahp.IsNone(object.Raw)
@@ -139,8 +137,8 @@ func (w *walk) members(object ahp.Member, want []ahp.Member) (ok bool) {
 	return true
 }
 
-// carriers reads the members that carry state: of a result, of the params of a
-// notification, or of one channel of a reconnect.
+// carriers reads the members that carry state, in a result, in a notification's
+// params, or in a reconnect's channel.
 func (w *walk) carriers(object ahp.Member) {
 	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}, {Name: "channels"}, {Name: "serverSeq"}}
 	if !w.members(object, m[:]) {
@@ -154,7 +152,7 @@ func (w *walk) carriers(object ahp.Member) {
 	each(m[3], w.carriers)
 }
 
-// each calls f with each element of an array, where it stands in the message.
+// each calls f with each element of an array and its place in the message.
 func each(array ahp.Member, f func(ahp.Member)) {
 	for _, e := range ahp.ElementsOf(array.Raw) {
 		f(e.In(array))
@@ -176,8 +174,8 @@ func (w *walk) snapshot(snapshot ahp.Member) {
 	}
 }
 
-// action reads {channel, action, serverSeq, origin?, rejectionReason?}. What the
-// host has rejected says nothing, and a client's words little.
+// action reads {channel, action, serverSeq, origin?, rejectionReason?}. A rejected
+// action has no facts, and a client's action has few.
 func (w *walk) action(envelope ahp.Member) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
 	if !w.members(envelope, m[:]) {
@@ -199,17 +197,17 @@ func (w *walk) action(envelope ahp.Member) {
 	}
 }
 
-// seqOf reads a serverSeq; 0 for what is none.
+// seqOf reads a serverSeq, or returns 0.
 func seqOf(raw []byte) int64 {
 	said := ahp.Said{ServerSeq: raw}
 	seq, _ := said.Seq()
 	return seq
 }
 
-// reaches takes note of how far the host is.
+// reaches records a serverSeq.
 func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, seqOf(raw)) }
 
-// summary reads what a list says of a session.
+// summary reads a session's entry in a list.
 func (w *walk) summary(session string, raw []byte) {
 	if session != "" {
 		r := reader{walk: w, of: session}
@@ -219,11 +217,11 @@ func (w *walk) summary(session string, raw []byte) {
 
 func (w *walk) fact(f Fact) { w.Facts = append(w.Facts, f) }
 
-// maxURI bounds the URIs that are known, in bytes.
+// maxURI bounds the URIs in facts, in bytes.
 const maxURI = 4096
 
-// isURI reports whether a text can be a URI of something that belongs to a
-// channel: the root does to none.
+// isURI reports whether a text can be the URI of a thing that belongs to a channel.
+// The root belongs to none.
 func isURI(text string) bool {
 	return len(text) <= maxURI && text != rootChannel && strings.Contains(text, ":")
 }

@@ -9,25 +9,24 @@ import (
 	"ahprelay/auth"
 )
 
-// What clients do at a host is mostly said in actions. The levels talk and
-// approve are some of these, with the members that are known here and no
-// others: a host reads more into an action some day than the level is about.
+// Clients change a host's state mostly through actions. The levels talk and approve
+// allow a few of these, with the members listed here: a host could give a meaning to
+// any additional member.
 //
-// Who may talk but not operate is not to come to a command by another way. A
-// host runs what begins with its terminalCommandPrefix in a shell, without
-// asking anybody, and takes what begins with a slash for a command to itself: such
-// messages take the level operate. So do those that choose an agent, or say
-// something that is the provider's own (_meta). Input of a tool that was changed
-// before it was approved is somebody's own command too.
+// A client that may talk but not operate must not run a command in a different way.
+// Hosts run a message that begins with terminalCommandPrefix in a shell, without an
+// approval, and treat a leading slash as a command to themselves. Such messages need
+// the level operate. So do messages that choose an agent or have provider metadata
+// (_meta), and approvals with changed tool input.
 
-// An action is what is known of an action of clients.
+// An action describes an action that clients dispatch.
 type action struct {
 	needs   auth.Access
-	members []string // beside type
-	message string   // which of them is a message to an agent; "": none
+	members []string // besides type
+	message string   // the member that is a message to an agent; "": none
 }
 
-// actions are those that need less than the level operate.
+// actions are the actions that need less than the level operate.
 var actions = map[string]action{
 	"chat/turnStarted":             {auth.AccessTalk, []string{"turnId", "startedAt", "message", "queuedMessageId"}, "message"},
 	"chat/turnCancelled":           {auth.AccessTalk, []string{"turnId", "duration"}, ""},
@@ -39,7 +38,7 @@ var actions = map[string]action{
 	"chat/inputCompleted":          {auth.AccessTalk, []string{"requestId", "response", "answers"}, ""},
 	"chat/isReadChanged":           {auth.AccessTalk, []string{"isRead"}, ""},
 	"session/isReadChanged":        {auth.AccessTalk, []string{"isRead"}, ""},
-	activeClientSet:                {auth.AccessTalk, []string{"activeClient"}, ""}, // goes on as withoutTools leaves it
+	activeClientSet:                {auth.AccessTalk, []string{"activeClient"}, ""}, // goes on as withoutTools rewrites it
 
 	"chat/toolCallConfirmed": {auth.AccessApprove, []string{
 		"turnId", "toolCallId", "approved", "confirmed", "reason", "reasonMessage", "selectedOptionId", "userSuggestion",
@@ -47,7 +46,7 @@ var actions = map[string]action{
 	"chat/toolCallResultConfirmed": {auth.AccessApprove, []string{"turnId", "toolCallId", "approved"}, ""},
 }
 
-// operateActions are those of clients that take the level operate.
+// operateActions are the clients' actions that need the level operate.
 var operateActions = strings.Fields("root/configChanged " +
 	"session/titleChanged session/activeClientRemoved session/workingDirectorySet session/workingDirectoryRemoved session/workingDirectoryReplaced " +
 	"session/customizationToggled session/mcpServerStartRequested session/mcpServerStopRequested session/mcpServerBackgroundRequested " +
@@ -58,11 +57,11 @@ var operateActions = strings.Fields("root/configChanged " +
 	"automation/createRequested automation/updateRequested automation/removed automationRun/cancelRequested " +
 	"canvas/message canvas/closeRequested")
 
-// OtherAction is the label of actions that are not known.
+// OtherAction labels unknown actions.
 const OtherAction = "other"
 
-// ActionLabel returns the type of an action of clients if it is known, or else [OtherAction]: metrics
-// have so few labels whatever clients send.
+// ActionLabel returns a known client action's type, or else [OtherAction]. It bounds
+// the metric labels, whatever clients send.
 func ActionLabel(kind string) string {
 	if _, known := actions[kind]; known || slices.Contains(operateActions, kind) {
 		return kind
@@ -70,14 +69,14 @@ func ActionLabel(kind string) string {
 	return OtherAction
 }
 
-// Members of what carries actions, and of messages to agents.
+// Members in dispatchAction, and in messages to agents.
 var (
 	dispatched     = []string{"channel", "clientSeq", "action"}
 	messageMembers = []string{"text", "origin", "attachments", "model"}
 	pendingMembers = []string{"id", "message"}
 )
 
-// judgeAction says why somebody who may not operate may not say an action.
+// judgeAction returns why a client below operate may not dispatch an action, or nil.
 func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	if string(env.Method) != "dispatchAction" {
 		return nil
@@ -115,7 +114,8 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	return a.judgeMessage(message)
 }
 
-// judgeMessage wants a message to be words to an agent.
+// judgeMessage returns nil if a message is plain text to an agent, and otherwise the
+// reason for its refusal.
 func (a *Authority) judgeMessage(raw []byte) *refusal {
 	if ahp.IsNone(raw) {
 		return nil
@@ -138,19 +138,20 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	return nil
 }
 
-// anyCommand may begin commands of a host that has not said yet what does.
+// anyCommand are possible command prefixes of a host that has not announced its prefix
+// yet.
 var anyCommand = strings.Split("$ % & > < | ; : \\ ^ ~ = + ? . # @", " ")
 
-// isCommand reports whether a text begins a command to a host. Hosts drop blanks before a
-// command, but each drops a set of its own: JavaScript drops U+FEFF too. So characters that
-// are not visible do not count.
+// isCommand reports whether a text begins a command to a host. Hosts skip blanks
+// before a command, each by its own definition: JavaScript also skips U+FEFF. All
+// invisible characters are skipped here.
 func isCommand(text string, prefixes ...string) bool {
 	text = strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 	return slices.ContainsFunc(append(prefixes, "!", "/"), func(p string) bool { return p != "" && strings.HasPrefix(text, p) })
 }
 
-// onlyMembers returns the members of an object by their names; ok is false if it
-// is none, or has others than the names and type.
+// onlyMembers returns an object's members by name. ok is false if raw is no object or
+// has a member that is neither in names nor "type".
 func onlyMembers(raw []byte, names []string) (members map[string][]byte, ok bool) {
 	list, err := ahp.AllMembers(raw)
 	if err != nil {

@@ -9,41 +9,44 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A client that writes to a session says so with session/activeClientSet, and offers tools and
-// customizations of its own with that. VS Code's window waits until the session's state has the
-// very entry that it has sent, and sends the action again each time that the state has another
-// one: rejecting the action, or changing the entry, makes it repeat the action without end.
+// A client that writes to a session sends session/activeClientSet, and offers its own
+// tools and customizations with it. VS Code's window waits until the session's state
+// has the very entry it sent, and repeats the action whenever the state has a
+// different entry. If the relay rejected the action or changed the entry, VS Code
+// would repeat the action forever.
 //
-// Tools and customizations end in the agent, with descriptions that it obeys and plugins that
-// the host runs. So a client below the level operate enters the session without them: the host
-// gets the entry with an empty list of tools, and echoes that to all clients. In the echo
-// that this client gets, its own entry stands as it was sent. All else of the echo, its serverSeq
-// included, is the host's. An entry that may not go on has no echo at all ([TakeBack]).
+// Tools and customizations reach the agent, with descriptions that it obeys and
+// plugins that the host runs. A client below the level operate therefore enters the
+// session without them: the host gets the entry with an empty list of tools, and
+// echoes that to all clients. In the echo to this client, its own entry stands as it
+// was sent. All else in the echo, including its serverSeq, is the host's. A refused
+// entry has no echo at all ([TakeBack]).
 
-// activeClientSet is the action.
+// activeClientSet is the action's type.
 const activeClientSet = "session/activeClientSet"
 
-// Bounds of the entries whose echoes a connection has not got yet.
+// Bounds for entries whose echoes are still due on a connection.
 const (
 	maxClaims     = 16
-	maxClaimBytes = 64 << 10 // of one entry
+	maxClaimBytes = 64 << 10 // of an entry
 )
 
 // A claim is an entry that went to the host without its tools.
 type claim struct {
 	channel string
-	seq     string // clientSeq, as the client has written it
-	entry   []byte // as the client has written it
+	seq     string // clientSeq, as the client wrote it
+	entry   []byte // as the client wrote it
 }
 
-// An activeClient is what goes to the host of an entry.
+// An activeClient is an entry as the host gets it.
 type activeClient struct {
 	ClientID    string   `json:"clientId"`
 	DisplayName string   `json:"displayName,omitempty"`
 	Tools       []string `json:"tools"` // always empty, and required
 }
 
-// judgeActiveClient says why a client that may not operate may not enter a session like that.
+// judgeActiveClient returns why a client below operate may not enter a session with
+// this entry.
 func (a *Authority) judgeActiveClient(entry []byte) *refusal {
 	id, ok := ahp.Text(memberOf(entry, "clientId"))
 	switch {
@@ -55,7 +58,7 @@ func (a *Authority) judgeActiveClient(entry []byte) *refusal {
 	return nil
 }
 
-// memberOf returns a member of an object that spells it in one way only, or nil.
+// memberOf returns an object's member if its key has only one spelling, or nil.
 func memberOf(object []byte, name string) []byte {
 	m := [...]ahp.Member{{Name: name}}
 	if ahp.Spelt(object, m[:]) != nil {
@@ -64,22 +67,23 @@ func memberOf(object []byte, name string) []byte {
 	return m[0].Raw
 }
 
-// withoutTools decides about an action that may pass: an active client's entry goes on without
-// tools and customizations, where the client may not operate.
+// withoutTools rewrites a permitted session/activeClientSet from a client below
+// operate: its entry goes on without tools and customizations. All other messages
+// pass.
 func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	if a.policy.Writes() || string(env.Method) != "dispatchAction" || string(env.Said.Type) != activeClientSet {
 		return Decision{}
 	}
 	entry, ok := nested(message, "params", "action", "activeClient")
 	if !ok {
-		return Decision{Verdict: Answer} // judgeAction has read it
+		return Decision{Verdict: Answer} // unreachable: judgeAction has read it
 	}
 	name, _ := ahp.Text(memberOf(entry.Raw, "displayName"))
 	bare, err := json.Marshal(activeClient{a.view.ClientID(), name, []string{}})
 	if err != nil {
-		return Decision{Verdict: Answer} // texts can be encoded
+		return Decision{Verdict: Answer} // unreachable: strings can be encoded
 	}
-	if len(a.claims) >= maxClaims { // the host does not echo: the oldest makes room
+	if len(a.claims) >= maxClaims { // the host does not echo: drop the oldest
 		a.claims = slices.Delete(a.claims, 0, 1)
 	}
 	seq, _ := ahp.MemberOf(env.Params, "clientSeq")
@@ -89,8 +93,8 @@ func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	return Decision{Replace, e.Apply(message)}
 }
 
-// withOwnEntry returns the echo of an entry of this client's with the entry as the client has
-// sent it; ok is false for all other messages.
+// withOwnEntry returns the echo of this client's entry with the entry as the client
+// sent it. ok is false for all other messages.
 func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte, ok bool) {
 	if len(a.claims) == 0 || env == nil || env.Kind != ahp.Notification || string(env.Said.Type) != activeClientSet ||
 		ahp.TextOf(env.Said.Origin, "clientId") != a.view.ClientID() {
@@ -108,7 +112,7 @@ func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte
 	return e.Apply(message), true
 }
 
-// nested returns a member of a member of an object, and so on, with its place in the object.
+// nested returns the member at a path of names, with its place in the object.
 func nested(object []byte, names ...string) (ahp.Member, bool) {
 	at := ahp.Member{Raw: object}
 	for _, name := range names {

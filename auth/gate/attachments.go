@@ -8,16 +8,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// What a client says to an agent may have attachments: chats, annotations and
-// files, which the host reads for the agent. A chat may be another session's, of
-// which the agent then gets the whole transcript. So where channels are limited,
-// attachments are to be in reach like what a client asks for itself, wherever
-// they stand: in chat/turnStarted, chat/pendingMessageSet, a draft, the
-// initialMessage of createChat, and what comes later.
+// A message to an agent may have attachments: chats, annotations and files, which the
+// host reads for the agent. A chat may belong to a different session, whose transcript
+// the agent then gets. With limited channels, an attachment must be in reach like
+// anything that the client requests itself, wherever it stands: in chat/turnStarted,
+// chat/pendingMessageSet, a draft, createChat's initialMessage, and later actions.
 
-// A client that may not operate attaches only the kinds that AHP defines, with the members
-// that AHP defines for them: a host may take the URI of a file from any other member. Metadata (_meta) is
-// the provider's own.
+// Below the level operate, a client may attach only the kinds that AHP defines, with
+// AHP's members: a host may take a file's URI from any additional member. Metadata
+// (_meta) belongs to the provider.
 var (
 	attachmentKinds   = []string{"simple", "embeddedResource", "resource", "annotations", "chat"}
 	attachmentMembers = []string{
@@ -29,7 +28,8 @@ var (
 
 var unknownAttachment = no("an attachment that says more than is known of it takes the level operate")
 
-// attachmentsKnown says why the attachments of a message say more than is known.
+// attachmentsKnown returns the reason for a refusal if an attachment has an unknown
+// kind or member.
 func attachmentsKnown(raw []byte) *refusal {
 	list, ok := listOf(raw)
 	if !ok {
@@ -49,8 +49,8 @@ func attachmentsKnown(raw []byte) *refusal {
 	return nil
 }
 
-// attachmentValue reports whether a member of an attachment has a value of its kind:
-// a range, a list of ids, or a text or number.
+// attachmentValue reports whether an attachment's member has a valid value: a range,
+// an id list, or a text or number.
 func attachmentValue(name string, value []byte) bool {
 	switch name {
 	case "range", "selection":
@@ -62,7 +62,7 @@ func attachmentValue(name string, value []byte) bool {
 	return value[0] != '{' && value[0] != '['
 }
 
-// isRange reports whether a value is a range of a text: numbers in known members.
+// isRange reports whether a value is a text range: numbers in known members.
 func isRange(value []byte, depth int) bool {
 	if !ahp.IsObject(value) {
 		return value[0] != '"' && value[0] != '['
@@ -73,19 +73,19 @@ func isRange(value []byte, depth int) bool {
 	})
 }
 
-// judgeAttachments says why what a message has attached is out of reach.
+// judgeAttachments returns why a message's attachment is unreachable.
 func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	if bytes.HasPrefix(env.Channel, []byte(mcpScheme)) {
-		return nil // which carries what is no message to an agent
+		return nil // such a message does not go to an agent
 	}
 	const nowhere = 1 << 30
-	inside := nowhere // strings that are deeper than this are attached
-	names := nowhere  // the string before is a key, so deep, whose value is a URI
+	inside := nowhere // strings deeper than this belong to attachments
+	names := nowhere  // depth of the last key, if its value is a URI
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
 		if s.Depth <= inside {
 			inside = nowhere
 		}
-		object := s.Depth > names // in place of a URI: hosts read these in ways of their own
+		object := s.Depth > names // in place of a URI: hosts read such objects in different ways
 		if !object {
 			names = nowhere
 		}
@@ -109,16 +109,16 @@ func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	return no
 }
 
-// namesURI reports whether a key of an attachment is that of a URI.
+// namesURI reports whether an attachment's key holds a URI.
 func namesURI(key []byte) bool {
 	return slices.ContainsFunc([]string{"resource", "uri", "chat", "session", "channel"}, func(name string) bool { return isText(key, name) })
 }
 
-// isText reports whether a text is a word, in whatever case.
+// isText reports whether a text equals a word, ignoring case.
 func isText(text []byte, word string) bool { return bytes.EqualFold(text, []byte(word)) }
 
-// judgeAttachment says why one thing may not be attached. The web is not the
-// host's; and whose a file of a client is, [Identity] sees to.
+// judgeAttachment returns why a URI may not be attached. Web addresses are not the
+// host's, and [Identity] judges clients' files.
 func (a *Authority) judgeAttachment(uri string) *refusal {
 	scheme, _, _ := strings.Cut(uri, ":")
 	switch scheme {

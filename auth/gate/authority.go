@@ -9,15 +9,15 @@ import (
 	"ahprelay/auth"
 )
 
-// An Authority is the gate of a client that may not do everything: see the
-// package documentation. [Policy.Gate] makes it.
+// An Authority is the gate for a client with limited authority: see the package
+// documentation. [Policy.Gate] returns it.
 type Authority struct {
 	policy Policy
 	view   *view.Conn
 	reach  *reach     // nil: all channels
 	files  *fileReach // nil: all files
 	told   *told      // nil: the client may name anything
-	claims []claim    // entries of active clients that the host has not echoed yet, the oldest first
+	claims []claim    // active clients' entries that the host has not echoed yet, the oldest first
 }
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
@@ -50,17 +50,16 @@ func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
 	return a.withoutTools(message, env)
 }
 
-// opens are the requests whose answers say how far the host is.
+// opens are the requests whose responses carry the host's serverSeq.
 var opens = map[string]bool{"initialize": true, "reconnect": true, "subscribe": true}
 
-// Refusals of requests whose answers could not be told apart, or not be
-// judged.
+// Refusals for requests whose responses would be ambiguous or could not be judged.
 var (
 	sameID  = &refusal{ahp.CodeInvalidRequest, "another request with this id is under way"}
 	tooMany = &refusal{ahp.CodeRateLimited, "too many requests are under way"}
 )
 
-// tellApart says why the answer to a request could not be told apart.
+// tellApart returns why a response to this request would be ambiguous.
 func (a *Authority) tellApart(env *ahp.Envelope) *refusal {
 	switch waits, full := a.view.Waits(env.ID); {
 	case full:
@@ -71,7 +70,7 @@ func (a *Authority) tellApart(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// A refusal is why a request may not pass.
+// A refusal is the reason why a message may not pass.
 type refusal struct {
 	code   int
 	reason string
@@ -81,7 +80,7 @@ func no(format string, args ...any) *refusal {
 	return &refusal{ahp.CodePermissionDenied, fmt.Sprintf(format, args...)}
 }
 
-// Reasons of refusals.
+// Refusals.
 var (
 	noMethod = no("this token does not allow this method")
 	noCase   = no("a key that is read stands here in another case too")
@@ -90,7 +89,7 @@ var (
 	noAsk    = no("unknown method: a client that may not see everything gets only what is known")
 )
 
-// judge says why a message of the client's may not pass, nil if it may.
+// judge returns why a client's message may not pass, or nil.
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	m, known := methodOf(env)
 	switch {
@@ -103,7 +102,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
 	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(tcpScheme)):
-		return noFrame // nobody has windows to send them in
+		return noFrame // no client has a window for such frames
 	}
 	if !a.policy.Writes() {
 		if no := a.judgeAction(env); no != nil {
@@ -129,7 +128,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	return a.judgeAttachments(env)
 }
 
-// noAccess is the refusal of what takes more than the token has.
+// noAccess refuses a message above the token's level.
 func (a *Authority) noAccess(needs auth.Access) *refusal {
 	if !a.policy.Speaks() {
 		return no("this token may look and not change anything")
@@ -137,8 +136,8 @@ func (a *Authority) noAccess(needs auth.Access) *refusal {
 	return no("this takes the level %s, and here is %s only", needs.Level(), a.policy.Access.Level())
 }
 
-// refuse answers a request; of notifications, dispatchAction has an answer of
-// its own.
+// refuse answers a request with an error and dispatchAction with a rejection. It drops
+// other notifications.
 func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 	switch {
 	case env.Kind == ahp.Request:
@@ -160,7 +159,7 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 	return d
 }
 
-// judgeHost decides about a message of the host's.
+// judgeHost decides about a host's message.
 func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if a.files != nil {
 		a.told.learn(said)
@@ -182,16 +181,16 @@ func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Read
 	return a.reach.response(message, env, said)
 }
 
-// answers are the requests of hosts that a client which does not operate may answer:
-// true if only where its policy says that it may be asked for its files.
+// answers are the host's requests that a client below operate may answer. The value
+// true means: only if its policy allows reverse access to its files.
 var answers = map[string]bool{
 	"ping": false, "resourceRead": true, "resourceList": true, "resourceResolve": true,
 }
 
-// answered decides about an answer of the client's: one that may grant
-// something is replaced by a refusal.
+// answered decides about a client's response. A result that could grant a permission
+// is replaced by an error.
 func (a *Authority) answered(env *ahp.Envelope) Decision {
-	if env.Misspelt { // it may be a request
+	if env.Misspelt { // the message may be a request
 		return Decision{Replace, ahp.AppendError(nil, env.ID, noCase.code, noCase.reason, nil)}
 	}
 	if a.policy.Writes() || env.Error != nil {

@@ -10,51 +10,50 @@ import (
 	"ahprelay/ahp"
 )
 
-// Hosts have URIs for the files of clients, with the clientId as the
-// authority: vscode-agent-client://<clientId>/file/-/home/ada/notes.txt. Who
-// asks a host for one has the host ask that client. They stand in many places,
-// and hosts read them in many ways: as strings, as objects with a member
-// "authority", in a channel's name as base64 of JSON. So what is looked at
-// here is every string of a request, in whatever way somebody could read it;
-// an authority that is the clientId of another subject in one of them is
-// enough to refuse.
+// Hosts have URIs for the files of clients, with the clientId as the authority:
+// vscode-agent-client://<clientId>/file/-/home/ada/notes.txt. A client that requests
+// such a URI makes the host ask the named client for the file. These URIs stand in
+// many places, and hosts read them in many ways: as strings, as objects with a member
+// "authority", in a channel's name as base64 of JSON. The search therefore covers
+// every string of a request, in every reading that a parser could choose. If an
+// authority in any reading is the clientId of a different subject, the request is
+// refused.
 
-// clientScheme is part of the schemes of URIs that stand for files of clients,
-// and of nothing else. Their authority has to be one of the subject's own.
+// clientScheme occurs in every scheme for clients' files, and in no other. The
+// authority in such a URI must be the subject's own.
 const clientScheme = "agent-client"
 
-// Bounds of how deep URIs are looked for in others. What goes deeper is
-// refused.
+// Nesting bounds for the search. A deeper request is refused.
 const (
 	maxEscapes = 4        // times that a text is percent-encoded
-	maxPacks   = 3        // texts in base64 in texts
-	maxPacked  = 64 << 10 // bytes of base64; above it, nothing is the name of a channel any more
-	minPacked  = 8        // bytes of base64: a URI with an authority has more
-	maxStarts  = 8        // where base64 with slashes may start: with the text, or in scheme://user@name:port/ behind any of them
+	maxPacks   = 3        // base64 within base64
+	maxPacked  = 64 << 10 // bytes of base64; a longer text is no channel's name
+	minPacked  = 8        // bytes of base64; any URI with an authority is longer
+	maxStarts  = 8        // places where base64 with slashes may start: at the text's start, or in scheme://user@name:port/ behind any of these
 )
 
-// Steps are what a look costs: one is about a nanosecond, or less, but for what it
-// takes to read a text's JSON. A request has so many for each of its bytes that any
-// text of people or programs is looked at to its end, in one string or in many; one
-// that is made to cost more is refused, so that it costs its sender and nobody else.
+// Steps measure a search's cost. A step takes at most about a nanosecond, except while
+// a text's JSON is read. A request has enough steps for each of its bytes to search
+// any natural text completely, in one string or in many. A request crafted to cost
+// more is refused, so that its cost falls on its sender.
 const (
-	freeSteps   = 128 << 10 // of each request,
+	freeSteps   = 128 << 10 // for each request,
 	stepsPerTwo = 5         // and for each two bytes of its params
 
 	perString    = 18  // besides half a step for each byte
-	perMarked    = 23  // that could name a file, besides half a step for each byte
-	perMark      = 5   // slash or colon
-	perAuthority = 20  // that begins somewhere,
-	perOwner     = 600 // and could be somebody's by its length
-	perPiece     = 12  // that could be base64
+	perMarked    = 23  // for a string that could name a file, besides half a step for each byte
+	perMark      = 5   // a slash or colon
+	perAuthority = 20  // the start of an authority,
+	perOwner     = 600 // if its length is that of a clientId
+	perPiece     = 12  // a piece that could be base64
 	perEscape    = 8
-	perRound     = 30  // of decoding escapes, besides
-	perUnpacked  = 280 // that begins like a URI or JSON, and is decoded and read
-	perPacked    = 12  // for each byte of base64 that is decoded, and read as JSON
+	perRound     = 30  // besides, for each round of decoding escapes
+	perUnpacked  = 280 // a piece that begins like a URI or JSON, and is decoded and read
+	perPacked    = 12  // for each of its bytes
 )
 
-// foreignFile says why a request may not pass: it names a file of another
-// subject's client, or cannot be understood.
+// foreignFile returns why to refuse a request: it names a file of a different
+// subject's client, or its search costs too much.
 func (i *Identity) foreignFile(env *ahp.Envelope) objection {
 	l := newLook(i.subjects, i.who.Subject, len(env.Params))
 	data := string(env.Method) == "resourceWrite"
@@ -67,32 +66,33 @@ func (i *Identity) foreignFile(env *ahp.Envelope) objection {
 	return none
 }
 
-// A look is a search for URIs of others' files.
+// A look is a search for URIs that name foreign files: files at different subjects'
+// clients.
 type look struct {
 	subjects *Subjects
-	own      string // who asks
-	left     int    // steps that may still be taken
+	own      string // the requesting subject
+	left     int    // remaining steps
 
-	escapedAuthority bool // authorities has found one with an escape
+	escapedAuthority bool // the last text had an authority with an escape
 }
 
-// newLook begins a look at so many bytes.
+// newLook begins a search in size bytes.
 func newLook(subjects *Subjects, own string, size int) look {
 	return look{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
 }
 
-// tooMuch takes steps, and reports whether they are too many.
+// tooMuch takes steps, and reports whether too few were left.
 func (l *look) tooMuch(steps int) bool {
 	l.left -= steps
 	return l.left < 0
 }
 
-// strings reports whether a string of a raw JSON value names a file of
-// another's. The content that resourceWrite brings is none to be looked at.
+// strings reports whether a string of a raw JSON value names a foreign file. It skips
+// the content in resourceWrite.
 func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		switch {
-		case s.Text == nil: // hosts replace what is no text, each in its way
+		case s.Text == nil: // hosts replace invalid text, each in its own way
 			found = true
 		case l.tooMuch(perString + len(s.Text)/2):
 			found = true
@@ -110,12 +110,12 @@ func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 	return found
 }
 
-// maxLooked is how much is looked at of a string that is no URI. What stands
-// further behind, in a text or in a picture, no host takes for one.
+// maxLooked bounds the search in a string that is no URI as a whole. No host reads a
+// URI further behind, in a text or in a picture.
 const maxLooked = 32 << 10
 
-// long is text for a longer string. One that could be a URI as a whole is
-// refused: nobody has URIs so long, but for those that are their own content.
+// long searches a longer string. A string that could be a URI as a whole is refused:
+// no real URI is so long, except those with inline content.
 func (l *look) long(text []byte, nested int) bool {
 	var start []byte
 	for _, c := range text {
@@ -135,8 +135,8 @@ func (l *look) long(text []byte, nested int) bool {
 	return l.text(text[:maxLooked], nested)
 }
 
-// hasClientScheme reports whether an object in a raw JSON value has the scheme
-// of a client's files as a member.
+// hasClientScheme reports whether an object in a raw JSON value has a scheme of
+// clients' files as a member.
 func hasClientScheme(raw []byte) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		found = bytes.EqualFold(s.Key, []byte("scheme")) && strings.Contains(strings.ToLower(string(s.Text)), clientScheme)
@@ -145,7 +145,7 @@ func hasClientScheme(raw []byte) (found bool) {
 	return found
 }
 
-// text reports whether a text names a file of another's, however often it is
+// text reports whether a text names a foreign file, however often it is
 // percent-encoded.
 func (l *look) text(text []byte, nested int) bool {
 	for range maxEscapes {
@@ -177,15 +177,16 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// marksIn marks the slashes, backslashes and colons of a word. The lowest mark is
-// exact; there may be wrong ones above it.
+// marksIn marks the slashes, backslashes and colons in a word. The lowest mark is
+// exact; false marks may stand above it.
 func marksIn(word uint64) uint64 {
 	s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits
 	return ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits
 }
 
-// firstMark returns where the first of a text's bytes stands that could make it name a
-// file: a slash, backslash, colon or percent sign; the length of the text for none.
+// firstMark returns the index of the first byte that could make a text name a file: a
+// slash, backslash, colon or percent sign. Without such a byte, it returns the text's
+// length.
 func firstMark(text []byte) int {
 	at := 0
 	for ; at+8 <= len(text); at += 8 {
@@ -206,15 +207,15 @@ func firstMark(text []byte) int {
 // isMark is true for slashes, backslashes and colons.
 var isMark = [256]bool{'/': true, '\\': true, ':': true}
 
-// isSlash reports whether parsers may take a byte for a slash.
+// isSlash reports whether a parser may treat a byte as a slash.
 func isSlash(c byte) bool { return c == '/' || c == '\\' }
 
-// isDropped reports whether some parsers of URIs drop a byte.
+// isDropped reports whether some URI parsers drop a byte.
 func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 
-// parts looks at what slashes and colons part a text into: at whatever follows
-// two slashes, and at what could be base64, which stands before a query or
-// fragment. No mark stands before start.
+// parts searches a text's parts between slashes and colons: the part behind two
+// slashes, and a part that could be base64, which stands before a query or fragment.
+// No mark stands before start.
 func (l *look) parts(text []byte, start, nested int) bool {
 	p := part{text: text, path: text, nested: nested}
 	if nested == maxPacks {
@@ -249,19 +250,19 @@ func (l *look) parts(text []byte, start, nested int) bool {
 	return l.tooMuch(perMark) || p.mayBePacked() && l.packed(&p, len(text))
 }
 
-// A part is a text that is being parted.
+// A part is the current part in a text.
 type part struct {
-	text, path []byte // path is what stands before a query or fragment, once it is cut
+	text, path []byte // path is the text before a query or fragment, once it is cut
 	cut        bool
 	nested     int
-	at         int // where the part begins that is looked at
+	at         int // where the current part begins
 	starts     int // marks before it
 
 	lookedForUser, user bool // see hasUser
 }
 
-// hasUser reports whether an authority of the text may have a user before the rest. Most
-// texts are nobody's address.
+// hasUser reports whether the text's authority may begin with a user. Most texts have
+// no @ at all.
 func (p *part) hasUser() bool {
 	if !p.lookedForUser {
 		p.lookedForUser, p.user = true, bytes.IndexByte(p.text, '@') >= 0
@@ -269,18 +270,18 @@ func (p *part) hasUser() bool {
 	return p.user
 }
 
-// mayBePacked reports whether the part that is looked at, or all from there on, could be
-// base64 of something to look at. Few are.
+// mayBePacked reports whether the current part, or the rest of the text, could be
+// base64 that must be searched. Few parts could.
 func (p *part) mayBePacked() bool {
 	return p.at+minPacked <= len(p.path) && mayBegin([4]byte(p.path[p.at:]))
 }
 
-// mayFollow is true for what may stand behind a slash that begins an authority: another,
-// or what some parsers drop.
+// mayFollow is true for bytes that may stand behind the first slash of an authority: a
+// second slash, or a byte that some parsers drop.
 var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': true}
 
-// authorityBehind looks at what follows two slashes, the first of which stands at
-// a place. Of three slashes, the last two may be meant.
+// authorityBehind searches an authority behind two slashes, the first of which stands
+// at an index. Of three slashes, a parser may use the last two.
 func (l *look) authorityBehind(p *part, at int) bool {
 	text, next := p.text, at+1
 	for next < len(text) && isDropped(text[next]) {
@@ -297,12 +298,12 @@ func (l *look) authorityBehind(p *part, at int) bool {
 	return l.authorityAt(before, rest, plain)
 }
 
-// authorityAt looks at an authority that may end in several ways: with a
-// slash, a query or a fragment, if it is plain that it begins; with what cannot
-// stand in a URI; or with a backslash, once what some parsers drop is gone.
+// authorityAt searches an authority that may end in several ways: at a slash, query or
+// fragment, if its beginning is clear; at a byte that is invalid in a URI; or at a
+// backslash, after some parsers have dropped bytes.
 func (l *look) authorityAt(before, rest []byte, plain bool) bool {
 	end, lenient, drops := -1, -1, false
-	port, endPort := -1, -1 // the last colon, and that before end
+	port, endPort := -1, -1 // the last colon, and the last colon before end
 	var class authorityClass
 scan:
 	for i, c := range rest {
@@ -337,7 +338,7 @@ scan:
 		return true
 	}
 	client := ofClient(before)
-	if !client && class&^(severalReadings|ends|mayEnd) == 0 { // as most are
+	if !client && class&^(severalReadings|ends|mayEnd) == 0 { // the usual case
 		return l.foreign(rest, class) || l.foreignTo(rest, port, class) || l.foreignTo(rest, end, class) || l.foreignTo(rest, endPort, class) || l.left < 0
 	}
 	l.escapedAuthority = l.escapedAuthority || class&escapes != 0
@@ -355,12 +356,12 @@ scan:
 	return l.authority(dropped(rest), client, class)
 }
 
-// foreignTo is foreign for a text up to a place; -1: there is none.
+// foreignTo calls foreign for the text before an index; -1 means none.
 func (l *look) foreignTo(text []byte, at int, class authorityClass) bool {
 	return at >= 0 && l.foreign(text[:at], class)
 }
 
-// first is at, if there is none yet.
+// first returns found, or at if found is negative.
 func first(found, at int) int {
 	if found < 0 {
 		return at
@@ -368,7 +369,7 @@ func first(found, at int) int {
 	return found
 }
 
-// dropped returns a text without what some parsers drop.
+// dropped returns a text without the bytes that some parsers drop.
 func dropped(text []byte) []byte {
 	var out []byte
 	for _, c := range text {
@@ -379,11 +380,10 @@ func dropped(text []byte) []byte {
 	return out
 }
 
-// maxScheme is how much of a scheme is looked at, from its end.
+// maxScheme bounds the search for a scheme, from its end.
 const maxScheme = 256
 
-// ofClient reports whether a text ends with the scheme of a client's files,
-// and its colon.
+// ofClient reports whether a text ends with a scheme of clients' files, and its colon.
 func ofClient(before []byte) bool {
 	i := len(before) - 1
 	for i >= 0 && isDropped(before[i]) {
@@ -406,36 +406,36 @@ func ofClient(before []byte) bool {
 	return long >= len(clientScheme) && isClientScheme(before[start:i])
 }
 
-// isClientScheme reports whether a scheme of at most maxScheme bytes, and what some
-// parsers drop, is that of a client's files.
+// isClientScheme reports whether a scheme is for clients' files. The scheme has at
+// most maxScheme bytes, and bytes that some parsers drop.
 func isClientScheme(scheme []byte) bool {
 	var buffer [maxScheme]byte
 	small := buffer[:0]
 	for _, c := range scheme {
 		if !isDropped(c) {
-			small = append(small, c|0x20) // of a letter, the small one
+			small = append(small, c|0x20) // a letter becomes lower case
 		}
 	}
 	return bytes.Contains(small, []byte(clientScheme))
 }
 
-// ofScheme reports whether a byte may stand in a scheme.
+// ofScheme reports whether a byte is valid in a scheme.
 func ofScheme(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
 }
 
-// An authorityClass says what an authority has.
+// An authorityClass is a set with an authority's special bytes.
 type authorityClass uint8
 
 const (
-	severalReadings authorityClass = 1 << iota // an escape, or what could end a user or begin a port
+	severalReadings authorityClass = 1 << iota // an escape, or a byte that could end a user or begin a port
 	escapes
 	notASCII
-	ends   // a slash, a query or a fragment begins
-	mayEnd // it cannot stand in a URI
+	ends   // a slash, or the start of a query or fragment
+	mayEnd // invalid in a URI
 	isLost // some parsers drop it
 	isBack // a backslash
-	isAt   // what ends a user
+	isAt   // the end of a user
 )
 
 var classOf = func() (class [256]authorityClass) {
@@ -454,7 +454,7 @@ var classOf = func() (class [256]authorityClass) {
 	return class
 }()
 
-// authorityClassOf returns what a text has.
+// authorityClassOf returns a text's class.
 func authorityClassOf(text []byte) (class authorityClass) {
 	for _, c := range text {
 		class |= classOf[c]
@@ -462,10 +462,9 @@ func authorityClassOf(text []byte) (class authorityClass) {
 	return class
 }
 
-// authority reports whether an authority is a clientId of another subject. One
-// that has to be a client's is also refused if nobody has said it yet: it could
-// become another's.
-// It has at most what class says.
+// authority reports whether an authority is a different subject's clientId. If the
+// authority must be a client's, an unknown clientId is foreign too, because a
+// different subject could use it later. class is an upper bound.
 func (l *look) authority(text []byte, client bool, class authorityClass) bool {
 	if len(text) == 0 {
 		return l.left < 0
@@ -494,8 +493,8 @@ func (l *look) authority(text []byte, client bool, class authorityClass) bool {
 	return true
 }
 
-// foreignAmong reports whether a reading of an authority that has no escapes is
-// another's. Most have no length of a clientId's, and are looked at no further.
+// foreignAmong reports whether an authority without escapes has a foreign reading.
+// Most readings differ from all clientIds in length, and cost nothing more.
 func (l *look) foreignAmong(text []byte, class authorityClass) bool {
 	if class&severalReadings == 0 {
 		return l.foreign(text, class)
@@ -509,7 +508,7 @@ func (l *look) foreignAmong(text []byte, class authorityClass) bool {
 	return false
 }
 
-// foreign reports whether a clientId is another's.
+// foreign reports whether a different subject owns a clientId.
 func (l *look) foreign(id []byte, class authorityClass) bool {
 	if class&notASCII == 0 && !l.subjects.hasLength(len(id)) {
 		return false
@@ -518,8 +517,8 @@ func (l *look) foreign(id []byte, class authorityClass) bool {
 	return owner != "" && owner != l.own
 }
 
-// owner returns whose a clientId is, "" if it is nobody's. Most lengths are no
-// clientId's. It has at most what class says.
+// owner returns a clientId's owner, or "". Most texts differ from all clientIds in
+// length. class is an upper bound.
 func (l *look) owner(id []byte, class authorityClass) string {
 	switch {
 	case len(id) > 3*maxClientIDLen: // in lower case it may be a third as long
@@ -549,8 +548,7 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// readings are what may be meant by an authority: with or without what could
-// be a user or a port.
+// readings returns an authority's readings: with or without a possible user or port.
 func readings(text []byte) (list [6][]byte, n int) {
 	user, last, port := -1, -1, -1 // the first and the last @, and the last colon
 	for i, c := range text {
@@ -576,8 +574,8 @@ func readings(text []byte) (list [6][]byte, n int) {
 	return list, n
 }
 
-// packed looks at what is in base64 up to a mark, or from where the part begins to the end,
-// since base64 may have slashes of its own: channels of resource watches are named so.
+// packed searches base64 up to a mark, and from the current part to the end, because
+// base64 may contain slashes: resource watches have such channels.
 func (l *look) packed(p *part, end int) bool {
 	if !p.cut {
 		p.cut = true
@@ -597,8 +595,8 @@ func (l *look) packed(p *part, end int) bool {
 	return p.starts < maxStarts && whole < len(p.path) && l.base64(rest, p.nested) || l.base64(p.path[p.at:whole], p.nested)
 }
 
-// base64 looks at what a text is in base64, of either alphabet, whose first
-// characters begin something.
+// base64 decodes and searches a text in base64, in either alphabet, if its beginning
+// is plausible.
 func (l *look) base64(text []byte, nested int) bool {
 	if len(text) < minPacked || len(text) > maxPacked {
 		return false
@@ -627,11 +625,11 @@ func (l *look) base64(text []byte, nested int) bool {
 	return err == nil && l.strings(env.Params, false, nested+1)
 }
 
-// mayBegin reports whether four characters may be the first of base64 that begins accepts. Most
-// of those of a text may not.
+// mayBegin reports whether begins could accept base64 with these first four
+// characters. It rejects most texts cheaply.
 func mayBegin(text [4]byte) bool {
 	one, two, three, four := base64Values[text[0]], base64Values[text[1]], base64Values[text[2]], base64Values[text[3]]
-	if one|two|three|four >= 64 { // what they decode to is further behind
+	if one|two|three|four >= 64 { // the decoded bytes stand further behind
 		return one != 65 && two != 65 && three != 65 && four != 65
 	}
 	first, second, third := one<<2|two>>4, two<<4|three>>2, three<<6|four
@@ -644,8 +642,7 @@ func mayBegin(text [4]byte) bool {
 	return goesOn[second] && (goesOn[third] || second == ':' || second == '%')
 }
 
-// goesOn is true for the bytes that begins accepts behind one that is of a scheme, and of a scheme
-// themselves.
+// goesOn is true for bytes that begins accepts behind a scheme's byte.
 var goesOn = func() (may [256]bool) {
 	for c := range may {
 		may[c] = ofScheme(byte(c)) || isDropped(byte(c)) || c == ':' || c == '%'
@@ -653,7 +650,7 @@ var goesOn = func() (may [256]bool) {
 	return may
 }()
 
-// beginning is true for the bytes that begins accepts first: also 0xEF, of a byte
+// beginning is true for bytes that begins accepts first, including 0xEF of a byte
 // order mark.
 var beginning = func() (may [256]bool) {
 	for c := range may {
@@ -662,11 +659,11 @@ var beginning = func() (may [256]bool) {
 	return may
 }()
 
-// maxBeginning is how much base64 is decoded to see whether it is worth more.
+// maxBeginning bounds the bytes that begins decodes.
 const maxBeginning = 64
 
-// begins reports whether what so many bytes of base64 decode to may be the
-// beginning of a URI, or of JSON that has strings.
+// begins reports whether size bytes in base64 decode to a possible start for a URI, or
+// for JSON with strings.
 func begins(text []byte, size int) bool {
 	var buffer [maxBeginning]byte
 	data, ok := decodeBase64(buffer[:0], text[:min(size, len(text))])
@@ -689,9 +686,8 @@ func begins(text []byte, size int) bool {
 	return size < len(text)
 }
 
-// base64Values are the values of the characters of both alphabets, and of a
-// backslash, which may stand for a slash; 64 is for what is left out, and 65 for
-// what is none of base64.
+// base64Values are the character values in both alphabets, with a backslash as a
+// slash. 64 marks ignored characters, and 65 all characters outside base64.
 var base64Values = func() (values [256]byte) {
 	for i := range values {
 		values[i] = 65
@@ -705,8 +701,8 @@ var base64Values = func() (values [256]byte) {
 	return values
 }()
 
-// decodeBase64 appends what a text is in base64; ok is false if it has other
-// characters.
+// decodeBase64 appends the decoded text. ok is false if it has characters outside
+// base64.
 func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	var bits uint32
 	have := 0
@@ -727,9 +723,9 @@ func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	return data, true
 }
 
-// escapesNothing reports whether all that is escaped in a text is such as makes no
-// difference outside of an authority: no part of a scheme, of base64 or of an
-// escape, and nothing that an authority or a path begins or ends with.
+// escapesNothing reports whether a text's escapes matter only inside an authority:
+// none stands for a byte in a scheme, in base64 or in an escape, nor for a byte that
+// begins or ends an authority or a path.
 func (l *look) escapesNothing(text []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(text[at:], '%')
@@ -743,8 +739,7 @@ func (l *look) escapesNothing(text []byte) bool {
 	}
 }
 
-// unescape decodes each escape of a text once, and reports whether there are
-// any.
+// unescape decodes each escape of a text once, and reports whether there were any.
 func (l *look) unescape(text []byte) (plain []byte, escaped bool) {
 	copied := 0
 	for at := 0; ; at++ {
@@ -774,7 +769,7 @@ func (l *look) unescape(text []byte) (plain []byte, escaped bool) {
 	return append(plain, text[copied:]...), true
 }
 
-// unescapePercent decodes each escape of a URI once, and leaves what is none.
+// unescapePercent decodes each valid escape in a URI once.
 func unescapePercent(text string) string {
 	if !strings.Contains(text, "%") {
 		return text

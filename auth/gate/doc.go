@@ -1,224 +1,221 @@
-// Package gate decides what may pass on a client's connection to a host.
+// Package gate decides which messages may pass on a client's connection to a host.
 //
-// A host-agent asks the gates of a connection about each message, in both
-// directions, before it takes note of it otherwise: it alone sees every
-// message whole, in order, and before its bytes are shared. Requests that a
-// relay asks on a client's connection are judged as the client's.
+// A host-agent asks the gates of a connection about each message, in both directions,
+// before it uses the message in any other way. Only the host-agent sees every message
+// whole, in order, and before its bytes are shared. Requests that a relay sends on a
+// client's connection are judged like the client's own.
 //
 // # Authority
 //
-// A [Policy] is what a client may do: what its token says, narrowed by what the
-// host-agent's owner allows ([Policy.Narrow]). [Policy.Gate] makes the gate for
-// one connection; it is nil for a policy that allows everything, so that
-// nothing is looked at on such a connection.
+// A [Policy] describes a client's authority: the authority in its token, narrowed by
+// the host-agent owner's limits ([Policy.Narrow]). [Policy.Gate] returns the gate for
+// one connection. It returns nil for a policy that allows everything, so such a
+// connection costs nothing.
 //
-// A policy has three parts, and a request needs all of them:
+// A policy has three parts, and a request must satisfy all three:
 //
-//   - Access, one of five levels ([auth.Access]), each of which includes those before
-//     it: look (older name: read) is what changes nothing; talk adds turns, the queue,
-//     drafts, marks of what was read, and answers to questions; approve adds whether an
-//     agent may do what it asks for; operate (write) allows everything, and own
-//     (admin) is no more to a host. testdata/matrix.txt has what each is, method by method and
-//     action by action. Of MCP, on mcp:// channels, lists, resources/read and prompts/get
-//     are looking, tools/call is operating.
-//   - Methods: patterns of what may be called, of all that access allows.
-//     initialize, reconnect, ping, subscribe, unsubscribe and the
-//     acknowledgements of flow control need not be named.
-//   - Channels: patterns of the URIs that may be reached.
+//   - Access: a level ([auth.Access]). There are five, and each includes the levels
+//     before it. look (older name: read) changes nothing. talk adds turns, the queue,
+//     drafts, read marks, and answers to questions. approve adds decisions about an
+//     agent's tool calls. operate (write) allows everything, and own (admin) is the same
+//     to a host. testdata/matrix.txt lists each method's and action's level. On mcp://
+//     channels, lists, resources/read and prompts/get need look, and tools/call needs
+//     operate.
+//   - Methods: patterns for the allowed methods. They only restrict the access level.
+//     initialize, reconnect, ping, subscribe, unsubscribe and flow-control
+//     acknowledgements need no pattern.
+//   - Channels: patterns for the URIs that the client may reach.
 //
 // # Talking without operating
 //
-// Who may talk or approve says actions, of which only those pass, with the members, that
-// are known. What is a command of the speaker's own, and not a word to an agent, is
-// operating: a message that begins with what the host has announced as its
-// terminalCommandPrefix, or with ! or /, also after characters that are not visible; one that chooses
-// another agent; and a tool call whose input was changed before it was approved. An
-// approver chooses among the options that the host has offered for that call on this
-// connection. An attachment is of a kind that AHP defines, and has no other members. A host asks no questions there. Where a plan is
-// put to a vote as a tool call, approving it takes approve; where a host asks by a
-// question, it is a question. And whatever an agent does unasked, it does for whoever may talk
-// to it.
+// At the levels talk and approve, only the actions in package ahp's table pass, with
+// their known members. A command is not a message to an agent, so these need operate:
+// a message that begins with the host's terminalCommandPrefix, or with ! or /, even
+// behind invisible characters; a message that chooses a different agent; and a tool
+// call whose input the client changed before the approval. An approver chooses among
+// the options that the host has offered for that call on this connection. An
+// attachment has a kind and members that AHP defines. The host
+// would act on all these without asking. If a host presents a plan as a tool call, its approval
+// needs approve; if the host asks a question, the answer needs talk. And an agent acts
+// by itself for everyone who may talk to it.
 //
-// A client that talks enters the session with session/activeClientSet. The host gets that
-// without the client's tools and customizations, which would be more than words to the agent, and echoes it so to all. In
-// the echo that the client itself gets, its entry stands as it has sent it: VS Code sends the
-// action again until it does. For the same reason a client that may only look gets no echo of it.
+// A client that talks enters the session with session/activeClientSet. The host gets
+// this action without the client's tools and customizations, because the agent obeys
+// these, and echoes it in that form to all clients. In the echo to the client itself,
+// the entry stands as the client sent it: VS Code repeats the action until it does.
+// For the same reason a client at the level look gets no rejection of this action.
 //
 // # Files
 //
-// Where access is below operate, or channels are limited, files are reached only if they
-// are named: by a pattern of channels that says of which scheme it is, and, if
-// the policy has folders ([Policy.WithFolders]), in the working directories of
-// sessions that may be seen, as the host has told them on this connection: in the
-// list of sessions, in their state, or when they were added. With policies that
-// are narrowed, each must allow a file. This holds for the resource methods, for
-// channels that are files or watches of them, and for URIs of files that are read
-// on channels of canvases and of MCP.
+// Below the level operate, or with limited channels, a client reaches only named
+// files. A channel pattern names a file if the pattern has a scheme. If the policy has
+// folders ([Policy.WithFolders]), the working directories of visible sessions count
+// too, as the host states them on this connection: in the list of sessions, in a
+// session's state, or when a session is added. If policies were narrowed, each must
+// allow the file. These rules hold for the resource methods, for channels that are
+// files or watches, and for file URIs in reads on canvas and MCP channels.
 //
-// The resource methods also read what is no file. The scheme of a URI decides who may
-// read its content; testdata/schemes.txt lists the schemes that VS Code's host serves:
+// The resource methods also read content that is no file. A URI's scheme decides
+// whether a client may read it; testdata/schemes.txt lists the schemes that VS Code's
+// host serves:
 //
-//   - a file before or after an edit (session-db:, pending-edit-content:) may be read by a
-//     client to whom the host has named that very URI, byte for byte, on this connection, on
-//     a channel in reach: as a side of an edit, in a changeset or in a call of a tool of the
-//     host's own;
-//   - a file in a revision of a repository (git-blob:) likewise, and below operate only if
-//     the file at the URI's path may be reached: the host serves any revision of any file;
-//   - the content of canvases (ahp-canvas-content:) in reach may be read;
-//   - some schemes take operate: a read by them acts, or shows what is a client's own;
-//   - a URI of an unknown scheme may be read if the host has said that it is content, if it
-//     lies below a channel that the client is subscribed to (with limited channels: that is
-//     in reach), or if a pattern names it. All else is refused.
+//   - A file before or after an edit (session-db:, pending-edit-content:) is readable if
+//     the host has named this URI, byte for byte, on this connection and on a channel in
+//     reach: as an edit's side, in a changeset, or in a call of a host's own tool.
+//   - A file in a repository's revision (git-blob:) needs the same. Below operate, the
+//     file at the URI's path must be in reach too, because the host serves any file in
+//     any revision.
+//   - Canvas content (ahp-canvas-content:) in reach is readable.
+//   - Some schemes need operate, because a read has an effect or shows a client's own
+//     data.
+//   - A URI with an unknown scheme is readable if the host has named it as content, if
+//     it lies below a channel to which the client is subscribed (with limited channels:
+//     below a channel in reach), or if a pattern names it. All other URIs are refused.
 //
-// These rules hold wherever a client names such a URI: in attachments, watches, reads of
-// canvases and of MCP servers, and as a channel. Only MCP servers have unknown schemes of
-// their own. A client that resumes with a replay is told nothing
-// anew; the gate has the host asked for the state ([view.Reading.Ask]).
+// These rules hold wherever a client names such a URI: in attachments, watches, reads
+// at canvases and MCP servers, and as a channel. Only MCP servers have their own
+// unknown schemes. After a replay the host repeats nothing, so the gate makes the
+// host-agent ask for the state ([view.Reading.Ask]).
 //
-// A key that is read is not to stand there in another case too, however it is
-// written: hosts in Go or .NET would read that one. Where a policy is not full,
-// such a message is refused, wherever a gate reads the key.
+// A key that a gate reads must not occur a second time in a different case: JSON
+// parsers in Go and .NET might read the second key. A policy that is not full refuses
+// such a message.
 //
-// Frames of clients (channel/frame) are not looked into. Windowed delivery is
-// declined ([Windows]), so that nobody has any to send but on raw connections
-// (ahp-tcp:): where a policy is not full, no others pass.
+// The content in a client's frames (channel/frame) is not parsed. [Windows] declines
+// windowed delivery, so clients use frames only on raw connections (ahp-tcp:). A
+// policy that is not full refuses all other frames.
 //
-// A method that is not in the matrix is unknown. Below the level operate, or with
-// limited channels, it is refused; otherwise it passes if the methods name it.
+// A method outside package ahp's table is unknown. Below the level operate, or with
+// limited channels, it is refused. Otherwise it passes if the policy's methods name
+// it.
 //
-// # What is in reach
+// # Reach
 //
-// With limited channels, a message of the client's passes if its channel and
-// whatever else its params name are in reach: initialSubscriptions, subscriptions
-// and windows, the URIs of the resource methods, a session, chat or claim that is
-// named beside the channel, what sessions, chats and runs are made from, a chat that is to be made unless it is an ahp-chat: that no other
-// session has or is named in, and what is attached to what it says to an agent, in requests and
-// actions (chats of other sessions, files). In reach is
+// With limited channels, a client's message passes if its channel and all other URIs
+// in its params are in reach: initialSubscriptions, subscriptions and windows; the
+// resource methods' URIs; a session, chat or claim beside the channel; sources for new
+// sessions, chats and runs; attachments in requests and actions. A new chat is in
+// reach too if it is an ahp-chat: that no different session owns or is named in. In
+// reach is
 //
-//   - what a pattern takes;
-//   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1;
-//   - what the host has said that it belongs to a channel in reach, to this
-//     client or to others, for as long as it does: chats, changesets,
-//     annotations, open canvases, the channels of MCP servers; the terminals
-//     whose state says that they are claimed for it; watches of files in reach; never
-//     files. What canvases show, and the input and whole output of the host's own
-//     tools, may be read, and is no channel.
-//     Package [ahprelay/view] reads what the host says. A chat that is moved to
-//     another session leaves the first one. Actions with an origin teach nothing:
-//     they are a client's words, which hosts repeat.
+//   - a URI that matches a pattern;
+//   - a URI below such a URI, by a slash: mock:/1/changeset/turn below mock:/1;
+//   - a URI that belongs to a channel in reach, for as long as the host states so, to
+//     this client or to a different client: chats, changesets, annotations, open
+//     canvases, MCP servers' channels, terminals whose state claims them for the
+//     channel, and watches on files in reach, but never files. Canvas content, and the
+//     host's own tools' input and complete output, are readable, and are no channels.
+//     Package [ahprelay/ahp/view] reads these facts. A chat that moves to a different
+//     session leaves the first session. Actions with an origin teach nothing, because
+//     hosts only repeat a client's words.
 //
-// So a token for a session reaches the session, and a token for
-// file:///home/ada/project/* the files there, but a token for a session alone no
-// files. An agent that a client may write to can do what it likes: limited
-// channels keep one who writes to a session from others' sessions only as far as the
-// agent does.
+// Thus a token for a session reaches the session, a token for
+// file:///home/ada/project/* reaches the files there, and a token for a session alone
+// reaches no files. An agent can use all of its own permissions for any client that
+// may write to it. Limited channels separate sessions only as far as the agent does.
 //
-// # How URIs are compared
+// # Comparing URIs
 //
-// A check of a URI is only as good as its parser, as with JSON. A URI is
-// compared with the escapes of its parts decoded, and only if there is but one
-// way to read it; otherwise it is refused, with the reason:
+// A check of a URI is only as good as its parser, as with JSON. A URI is compared with
+// the escapes of its parts decoded, and only if it has exactly one reading. Otherwise
+// it is refused with the reason. One reading means:
 //
-//   - it has a scheme in lower case;
-//   - what RFC 3986 does not allow is percent-encoded, but for letters of other
-//     alphabets, and letters, digits, - . _ and ~ are not;
-//   - escapes are of UTF-8, and however often its path is decoded there are no
-//     slashes, backslashes and control characters in its parts, none of them is
-//     empty but the last, and none consists of dots and spaces alone;
-//   - of files (file:, vscode-remote: and such): file:///path, or file://server/path,
-//     without query and fragment. A drive is the same in both cases, all else is
-//     not, whatever the file system says.
+//   - The scheme is in lower case.
+//   - Characters outside RFC 3986 are percent-encoded, except non-Latin letters.
+//     Letters, digits, - . _ and ~ are not encoded.
+//   - Escapes are UTF-8. However often the path is decoded, its parts contain no slash,
+//     backslash or control character, only the last part is empty, and no part consists
+//     of dots and spaces alone.
+//   - A file (file:, vscode-remote: and similar) is written file:///path or
+//     file://server/path, without query and fragment. Drive letters have no case. All
+//     other letters do, whatever the file system.
 //
-// Other URIs than those of files also pass if they are, byte for byte, what a
-// pattern without * or the host says. A * in a pattern stands for any
-// characters, slashes included. The URIs of resource methods are strings: hosts
-// may read objects in ways of their own.
+// A URI that is not a file also passes if it equals, byte for byte, a pattern without
+// * or a URI that the host has named. A * in a pattern stands for any characters,
+// including slashes. The URIs of resource methods must be strings, because hosts may
+// read objects in different ways.
 //
-// Where the host's files are those of this machine ([Policy].SharedFiles), what
-// file: and vscode-remote: name is followed through symbolic links, and must
-// then be in reach of patterns whose folders are followed too; a file that does
-// not exist, to where its folder leads; a link that leads nowhere is refused.
-// What is left: somebody who may write there can put a link in place of a folder
-// between this look and the host's; links that a host follows itself below what
-// it was asked for, such as in a folder that it copies, are not seen; hard links
-// and mounts are not told from other files; and of a host on another machine
-// nobody knows where its links lead.
+// If the host's files are on this machine ([Policy].SharedFiles), the gate follows the
+// symbolic links of file: and vscode-remote: URIs. The target must be in reach of the
+// patterns, whose folders are followed too. For a missing file, the folder's target
+// counts. A dangling link is refused. These gaps remain: a user with write permission
+// can replace a folder by a link between this check and the host's access; the host
+// may follow links below the requested folder, such as while it copies it; hard links
+// and mounts look like ordinary files; and links on a different machine are unknown.
 //
-// A client that resumes with reconnect has been told nothing yet on its new
-// connection, but what the host has said on others holds. If nothing is known of
-// a channel, reconnect is refused with -32008, with which hosts tell clients that
-// they do not know them: clients begin anew with initialize.
+// A client that resumes with reconnect knows nothing yet on its new connection, but
+// facts from the host's other connections hold. If the view knows nothing about a
+// channel, reconnect is refused with -32008, hosts' code for unknown clients. The
+// client then begins anew with initialize.
 //
-// What the host sends passes if its channel is in reach, and as far as it has the
-// shape that is known (known.go): what a host adds some day may be about anything.
-// What cannot be read, or in two ways, does not pass, nor notifications and requests
-// that are not in the matrix, nor answers to nothing. Of the others, errors among
-// them, members pass that are known. Where one of these holds what it never does,
-// an object for a text or something on a channel out of reach, what it stands in does
-// not pass: the element of a list, or the whole message. States, actions on
-// channels in reach, and what is read of files pass as they are, whatever is in
-// them. channel/frame passes on raw connections alone: nobody asks for others
-// ([Windows]). What MCP servers say is their own. A pattern that takes ahp-root://
-// itself lifts all this for what is in reach.
+// A host's message passes if its channel is in reach, with the members of the known
+// shape (known.go): members from a later AHP version could be about anything.
+// Unreadable and ambiguous messages do not pass, nor do unknown notifications and
+// requests, nor responses without a request. All other messages, errors included, keep
+// their known members. If a known member has a wrong type, such as an object for a
+// text, or is about an unreachable channel, then the value around it does not pass: a
+// list's element, or the whole message. States, actions on channels in reach, and file
+// contents pass unchanged. channel/frame passes only on raw connections ([Windows]).
+// MCP servers' messages pass unchanged. A pattern that matches ahp-root:// itself
+// lifts these limits for everything in reach.
 //
-// In answers to initialize, reconnect (in all forms) and subscribe, each part is
-// judged by its own channel. The root, unless a pattern takes it, is seen in part,
-// since no client can do without:
+// In responses to initialize, reconnect (in all forms) and subscribe, each part is
+// judged by its own channel. Every client needs the root. If no pattern matches the
+// root, the client sees a part:
 //
-//   - its state has its agents, the terminals in reach, 0 for activeSessions, and
-//     nothing else; of its actions, root/agentsChanged passes, and
-//     root/terminalsChanged with the terminals in reach;
-//   - listSessions is answered with the sessions in reach; root/sessionAdded,
+//   - The state has its agents, the terminals in reach, and 0 for activeSessions. The
+//     actions root/agentsChanged and root/terminalsChanged pass, the latter with the
+//     terminals in reach.
+//   - The response to listSessions has the sessions in reach. root/sessionAdded,
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
-//     reach, and no other notification but root/progress. Of a session they have the
-//     members that AHP defines;
-//   - root/progress passes if its token is one that the client has given on this connection,
-//     in a request that looking does not allow, and if it names nothing out of reach;
-//   - subscribe to the root with flowControl is refused, where [Windows] has not
-//     taken that out.
+//     reach. A session has the members that AHP defines. root/progress is the only other
+//     notification that passes.
+//   - root/progress passes if the client has sent its token on this connection in a
+//     request above the level look, and if it names nothing unreachable.
+//   - subscribe to the root with flowControl is refused, unless [Windows] has removed
+//     that member.
 //
-// A request of the host's that is unknown, or on a channel out of reach, is
-// answered with -32009. Known ones without a channel, or on the root, are about the
-// client itself, and pass.
+// A host's request that is unknown, or on an unreachable channel, is answered with
+// -32009. Known requests without a channel, or on the root, concern the client itself,
+// and pass.
 //
-// # What refused clients see
+// # Refusals
 //
 // A refused request is answered with -32009. A refused dispatchAction, which is a
-// notification, is answered as hosts do: with the action's echo, which has its
-// origin, a rejectionReason and the highest serverSeq that went to this client;
-// so a client that has shown its effect takes it back. Other notifications are
-// dropped. Two requests with one id at a time are refused (-32600): answers
-// could not be told apart.
+// notification, is answered as hosts do it: with the action's echo, which has its
+// origin, a rejectionReason and the highest serverSeq sent to this client. A client
+// that has already applied the action then reverts it. Other notifications are
+// dropped. A second request with the id of an open request is refused (-32600),
+// because the responses would be indistinguishable.
 //
-// A client that may not operate gets the host's requests, but an answer of its that
-// may grant something is replaced by error -32009: that is any result but that of
-// ping, and, if its token says reverse, of resourceRead, resourceList and
-// resourceResolve.
+// Below the level operate, a client gets the host's requests, but its response is
+// replaced by error -32009 if it could grant a permission. Every result counts as
+// such, except ping's, and, if the token allows reverse access, those for
+// resourceRead, resourceList and resourceResolve.
 //
 // # Subjects
 //
-// A host does not know who is behind a clientId. It lets everybody resume with
-// any, and asks any client for files that another names. So the host-agent
-// keeps subjects apart ([Subjects], [Identity]), across all relays:
+// A host does not know which user is behind a clientId. It lets any connection resume
+// with any clientId, and asks any client for files that a different client names. The
+// host-agent therefore separates subjects ([Subjects], [Identity]), across all relays:
 //
-//   - A clientId is the subject's that was the first to say it in initialize or
-//     reconnect, until the host process ends. Who says another's gets error
-//     -32009, and the connection ends. That the host does not let the first one in
-//     changes nothing; that it has said none counts as a clientId too. One that is
-//     no text, or that parsers could read in two ways, gets -32602. A host process
-//     has ended when nothing listens where it did and all connections of clients
-//     are gone; of a host behind a proxy, or one that is back before anybody has
-//     looked, that is never seen, and clientIds stay whose they are. They are
-//     forgotten with the host-agent.
-//   - While more than one subject uses the host, or has, a request that names a file
-//     of another subject's client is answered with -32009: one in which the authority
-//     of a URI, in any string, object or channel name, can be read as another
-//     subject's clientId, or in which a URI of a client's file names no client of
-//     the subject's own. Of a string above 32 KiB that is no URI as a whole, the
-//     beginning is looked at. What the search costs is bounded by the request's
-//     length; one that is made to cost more is refused. Other subjects' words in actions are not looked at: what
-//     comes of them is the next point.
-//   - Requests of the host's for a client's files (resource…, createResourceWatch)
-//     pass while no other subject may talk to agents, or might. Then they pass only to
-//     clients whose token says reverse; the host is answered -32009 for others.
+//   - A clientId belongs to the first subject that sends it in initialize or reconnect,
+//     until the host process ends. If a different subject sends it, that request gets
+//     error -32009, and the connection ends. The clientId stays owned even if the host
+//     refuses the first connection. A missing clientId counts as a clientId too. A
+//     clientId that is no text, or that parsers could read in two ways, gets -32602. A
+//     host process has ended when its address refuses connections and all connections of
+//     clients have ended. If the host is behind a proxy, or returns before the next
+//     check, its end is not noticed and clientIds keep their owners. They are forgotten
+//     with the host-agent.
+//   - Once more than one subject has used the host, a request is answered with -32009 if
+//     it names a file of a different subject's client: if a URI's authority, in any
+//     string, object or channel name, can be read as a different subject's clientId, or
+//     if a client-file URI names no client of the requesting subject. A string above 32
+//     KiB that is no URI as a whole is searched only at its beginning. The request's
+//     length bounds the search's cost; a more expensive request is refused. Actions are
+//     not searched: the next rule covers their effects.
+//   - A host's requests for a client's files (resource…, createResourceWatch) pass while
+//     no different subject may talk to agents. After that, they pass only to clients
+//     whose token allows reverse access. For all other clients, the host gets -32009.
 package gate

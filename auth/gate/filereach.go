@@ -11,15 +11,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A fileRule is which files a token, or a host's owner, allows.
+// A fileRule is the set of files that a token, or a host's owner, allows.
 type fileRule struct {
 	patternList
-	folders bool // also those in the working directories of sessions that may be seen
+	folders bool // also the files in the working directories of visible sessions
 }
 
-// newFileRule returns the rule of a list of channels. Who may change nothing
-// reaches only files that are named: by patterns that say of which scheme they
-// are.
+// newFileRule returns the rule for a channel list. A client below operate reaches only
+// named files: those in patterns that include a scheme.
 func newFileRule(channels []string, writes bool) fileRule {
 	if !writes {
 		channels = slices.DeleteFunc(slices.Clone(channels), func(p string) bool {
@@ -30,14 +29,14 @@ func newFileRule(channels []string, writes bool) fileRule {
 	return fileRule{patternList: newPatternList(channels)}
 }
 
-// takes reports whether the patterns take a canonical URI, or one above it.
+// takes reports whether the patterns match a canonical URI, or a URI above it.
 func (r *fileRule) takes(uri string) bool { return patternLists{r.patternList}.takeBelow(uri) }
 
-// maxFolders bounds what a connection learns of working directories.
+// maxFolders bounds the working directories kept for a connection.
 const maxFolders = 1024
 
-// A fileReach is which files, and what else the resource methods serve, a
-// client may reach.
+// A fileReach holds the files, and the resource methods' other content, that a client
+// may reach.
 type fileReach struct {
 	rules  []fileRule
 	shared bool   // symbolic links are followed before a file is judged
@@ -47,18 +46,18 @@ type fileReach struct {
 	told   *told
 
 	view    *view.Conn
-	folders map[string]bool // working directories of sessions that may be seen
+	folders map[string]bool // working directories of visible sessions
 }
 
 func newFileReach(p Policy, r *reach, v *view.Conn, t *told) *fileReach {
 	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), told: t, view: v, folders: map[string]bool{}}
 }
 
-// resourceKeys are where the resource methods name URIs.
+// resourceKeys are the members in which the resource methods name URIs.
 var resourceKeys = []string{"uri", "source", "destination", "target", "from", "to", "root", "resource"}
 
-// judgeResource wants all URIs of a resource method in reach. They are
-// strings: hosts that take objects for URIs read them in ways of their own.
+// judgeResource requires a resource method's URIs to be in reach. They must be
+// strings, because hosts that accept objects read them in different ways.
 func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
 	if f.reach != nil && env.Channel != nil && string(env.Channel) != rootChannel {
 		if no := f.reach.judgeURI(string(env.Channel)); no != nil {
@@ -72,8 +71,8 @@ func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// judgeOthers wants files in reach that other methods name: what is read on a
-// channel, and channels that are watches of files.
+// judgeOthers judges the files that other methods name: reads on a channel, and
+// channels that are file watches.
 func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	switch string(env.Method) {
 	case "canvasReadResource", "resources/read":
@@ -85,7 +84,7 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 		if !ok && !ahp.IsNone(m[0].Raw) {
 			return unreadable
 		}
-		// The resources of an MCP server have schemes of its own, the content of a canvas has not.
+		// An MCP server's resources have its own schemes. A canvas's content does not.
 		unknown := string(env.Method) == "canvasReadResource" && contentRules[bareScheme(uri)] == byReach && !f.writes
 		if unknown || isHosts(uri) {
 			return f.judgeURI(uri)
@@ -104,12 +103,12 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// watchScheme begins the channels of watches, which some hosts make anew for
-// whoever names one: they say themselves what is watched.
+// watchScheme begins watches' channels. A channel's name contains the watched URI, and
+// some hosts create the watch for any client that names it.
 const watchScheme = "ahp-resource-watch:"
 
-// judgeChannel wants a channel that is a file, or a watch of files, in reach.
-// Where channels are limited, they have been judged.
+// judgeChannel requires a channel that is a file, or a watch of files, to be in reach.
+// Limited channels have been judged before.
 func (f *fileReach) judgeChannel(channel string) *refusal {
 	switch {
 	case f.reach != nil:
@@ -133,8 +132,8 @@ func (f *fileReach) judgeChannel(channel string) *refusal {
 
 func (f *fileReach) judgeURI(uri string) *refusal { return notFor(uri, f.objection(uri)) }
 
-// objection says why the URI that a resource method names is out of reach: the rule of
-// its scheme decides.
+// objection returns why the URI in a resource method is unreachable, by its scheme's
+// rule.
 func (f *fileReach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -160,10 +159,10 @@ func (f *fileReach) objection(uri string) error {
 	return errOut
 }
 
-// namedObjection says why a client may not read the content of a file that a session
-// keeps. The host has named that very URI on this connection, and the session is in reach.
-// If the URI is of a revision, the files must be allowed too: the host takes it out of a
-// repository, which has more than the session.
+// namedObjection returns why a client may not read a file's content that a session
+// keeps. The host must have named this URI on this connection, and the session must be
+// in reach. For a revision's URI, the file must be in reach too: the host reads it
+// from a repository, which has more files than the session.
 func (f *fileReach) namedObjection(uri string, revision bool) error {
 	session, path, ok := keptBy(uri)
 	switch {
@@ -177,12 +176,12 @@ func (f *fileReach) namedObjection(uri string, revision bool) error {
 	return nil
 }
 
-// errUnnamed reports the content of a file that a client may not read because the host
-// has not named it.
+// errUnnamed reports file content that is unreadable because the host has not named
+// it.
 var errUnnamed = errors.New("the host has not named it on this connection")
 
-// fileObjection says why a file is out of reach: one of the rules does not
-// take it, or where it leads.
+// fileObjection returns why a file is unreachable: a rule does not match the file or
+// its target.
 func (f *fileReach) fileObjection(uri string) error {
 	plain, err := canonical(uri)
 	if err != nil {
@@ -206,16 +205,16 @@ func (f *fileReach) fileObjection(uri string) error {
 	return nil
 }
 
-// keptBy reads the URI of a file's content that a session keeps, and returns the session
-// and the file's path, if the URI has them. The URI is compared byte for byte with those
-// that the host has named, so that its spelling needs no further check.
+// keptBy parses the URI of file content that a session keeps, and returns the session
+// and the file's path, if present. The URI is compared byte for byte with the URIs
+// that the host has named, so its spelling needs no further check.
 func keptBy(uri string) (session, path string, ok bool) {
 	before, query, _ := strings.Cut(uri, "?")
 	if _, err := canonical(before); err != nil {
 		return "", "", false
 	}
 	_, path, _ = strings.Cut(before, ":")
-	if query == "" { // the authority names the session in a way of the host's own
+	if query == "" { // the authority names the session in the host's own way
 		return "", path, true
 	}
 	m := [...]ahp.Member{{Name: "sessionUri"}}
@@ -226,8 +225,8 @@ func keptBy(uri string) (session, path string, ok bool) {
 	return session, path, ok
 }
 
-// learn learns the working directories of sessions in reach from what the host
-// says to the client: lists of sessions, their state, and that one was added.
+// learn records reachable sessions' working directories from the host's messages:
+// session lists, states, and added sessions.
 func (f *fileReach) learn(said *view.Reading) {
 	if said == nil {
 		return

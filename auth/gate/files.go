@@ -14,21 +14,19 @@ import (
 	"ahprelay/auth"
 )
 
-// Where the host's files are those of this machine, it is seen to that
-// symbolic links do not lead out of what is named: below a folder that is
-// named there may be links that lead elsewhere. What is asked for, and the
-// folders that are named, are followed to where they lead, and compared there.
+// If the host's files are on this machine, the gate ensures that symbolic links do not
+// lead out of the named folders. It follows links in the requested file's path and in
+// the named folders, and compares the targets.
 //
-// Between the look and what the host does then, somebody who may write there
-// can put a link in place of a folder. And links that a host follows within
-// what it was asked for, such as in a folder that it copies, are not looked at.
+// Two gaps remain. Between this check and the host's access, a user with write
+// permission can replace a folder by a link. And the host may follow further links
+// within the request, such as while it copies a folder.
 
-// errLocal reports a file of another machine where files are those of this
-// one.
+// errLocal reports a file on a different machine.
 var errLocal = errors.New("it is on a server, or a drive, that this machine does not have")
 
-// leadsInside says why the canonical URI of a file leads elsewhere than the
-// patterns of a list and some folders say.
+// leadsInside returns why a file's canonical URI leads outside all patterns and
+// folders in a list, or nil.
 func leadsInside(uri string, patterns, folders []string) error {
 	scheme := schemeOf(uri)
 	if scheme != fileScheme && scheme != remoteScheme {
@@ -57,8 +55,8 @@ func schemeOf(uri string) string {
 	return scheme
 }
 
-// follow returns the canonical URI of where that of a file leads. What does
-// not exist yet is where its folder leads.
+// follow returns a file target's canonical URI. For a missing file, that is its path
+// below the folder's target.
 func follow(uri string) (string, error) {
 	origin, path, err := localPath(uri)
 	if err != nil {
@@ -77,7 +75,7 @@ func follow(uri string) (string, error) {
 		path, rest = parent, filepath.Join(filepath.Base(path), rest)
 	}
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil { // a link that leads nowhere is one that may be written through
+	if err != nil { // a dangling link could be written through
 		return "", fmt.Errorf("where it leads cannot be seen: %w", cause(err))
 	}
 	target := localURI(origin, filepath.Join(real, rest))
@@ -87,8 +85,7 @@ func follow(uri string) (string, error) {
 	return target, nil
 }
 
-// cause is an error of the file system without the path: it may be one that
-// the client is not to know.
+// cause returns a file system error without the path, which the client may not know.
 func cause(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -97,8 +94,8 @@ func cause(err error) error {
 	return errors.New("links that cannot be followed")
 }
 
-// localPath returns the path on this machine of the canonical URI of a file,
-// and what stands before it in the URI.
+// localPath returns the path on this machine for a file's canonical URI, and the part
+// of the URI before it.
 func localPath(uri string) (origin, path string, err error) {
 	scheme, rest, _ := strings.Cut(uri, "://")
 	authority, path, _ := cutAuthority("//" + rest)
@@ -116,7 +113,7 @@ func localPath(uri string) (origin, path string, err error) {
 	return origin, filepath.Clean("/" + path), nil
 }
 
-// localURI returns the canonical URI of a file of this machine.
+// localURI returns a local file's canonical URI.
 func localURI(origin, path string) string {
 	path = filepath.ToSlash(path)
 	if server := strings.TrimPrefix(origin, fileScheme+":"); server != "//" && strings.HasPrefix(path, server) {
@@ -135,8 +132,8 @@ func localURI(origin, path string) string {
 	return origin + strings.Join(parts, "/")
 }
 
-// followPattern returns a pattern of files whose folder, up to the first star,
-// is followed to where it leads. One whose folder cannot be is left as it is.
+// followPattern follows a pattern's folder, up to the first star, to its target. If
+// that is impossible, the pattern stays as it is.
 func followPattern(pattern, scheme string) string {
 	folder, rest := pattern, ""
 	if star := strings.IndexByte(pattern, '*'); star >= 0 {

@@ -7,12 +7,11 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// What a client with limited reach gets of what the host says: see [shape]. Who may
-// see the root gets all of it, but for the parts of answers and snapshots that are
-// on channels out of reach.
+// Filters for a client with limited channels, see [shape]. A client that may see the
+// root gets everything, except response and snapshot parts on unreachable channels.
 
-// response makes the answer to a request of the client's fit. Of what answers none
-// that is known, only the error passes that is about what could not be read.
+// response filters a response to a client's request. A response that matches no
+// request is dropped, except the id-null error that reports an unreadable request.
 func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	own := new(view.Reading)
 	if said == nil {
@@ -23,7 +22,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 	}
 	opens := opens[said.Call.Method] && env.Result != nil
 	if channel := said.Call.Channel; opens && said.Call.Method == "subscribe" && channel != rootChannel {
-		if no := r.judgeURI(channel); no != nil { // it was only hinted at, and is somebody else's
+		if no := r.judgeURI(channel); no != nil { // it was only hinted at, and belongs to a different session
 			return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 		}
 	}
@@ -34,8 +33,8 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's answer cannot be read, so that it is not known what may be seen of it", nil)}
 }
 
-// changed is the decision about a message that a reading which nobody else has
-// may change.
+// changed returns the decision about a message with a reading of its own, which a
+// filter may have edited.
 func changed(own *view.Reading, message []byte) Decision {
 	if own.Edit.Changes() {
 		return Decision{Replace, own.Edit.Apply(message)}
@@ -43,7 +42,7 @@ func changed(own *view.Reading, message []byte) Decision {
 	return Decision{}
 }
 
-// notification decides about a notification of the host's.
+// notification decides about a host's notification.
 func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	method, allowed := string(env.Method), r.allowsNext(env.Channel)
 	carries := method == "channel/snapshot" || method == "channel/frame"
@@ -66,7 +65,7 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 	return changed(own, message)
 }
 
-// request says why a request of the host's may not pass: a known one about the
+// request returns why a host's request may not pass. A known request about the
 // connection or the client itself may.
 func (r *reach) request(env *ahp.Envelope) *refusal {
 	switch {

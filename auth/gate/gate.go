@@ -5,46 +5,45 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Verdict is what becomes of a message.
+// A Verdict tells how a message continues.
 type Verdict int
 
 // The verdicts.
 const (
-	Pass    Verdict = iota // it goes on
-	Answer                 // it does not; its sender gets an answer, if there is one
-	Replace                // another goes on in its place
-	Expel                  // as Answer, and then the client's connection ends with CloseForbidden
+	Pass    Verdict = iota // the message goes on
+	Answer                 // the message stops; its sender gets Decision.Message, if any
+	Replace                // Decision.Message goes on in its place
+	Expel                  // like Answer, and then the client's connection ends with CloseForbidden
 )
 
-// A Decision is what a gate says of a message. The zero Decision lets it pass.
+// A Decision is a gate's verdict about a message. The zero Decision lets it pass.
 type Decision struct {
 	Verdict Verdict
-	Message []byte // the answer, nil for none; or what goes on in its place
+	Message []byte // the answer, nil for none; or the replacement
 }
 
-// A Gate stands between a client and the host on one connection. Its methods
-// are not called at once. They must not keep or change what they are given.
+// A Gate stands between a client and the host on one connection. Its methods are
+// called one at a time, and must neither keep nor change their arguments.
 type Gate interface {
-	// FromClient judges a message of the client's.
+	// FromClient judges a client's message.
 	FromClient(message []byte, env *ahp.Envelope) Decision
 
-	// FromHost judges a message of the host's. Env is nil for one that cannot
-	// be read. Said is what it says; nil: nothing that decides about anything. A
-	// gate may change the message by said.Edit, and let it pass.
+	// FromHost judges a host's message. Env is nil if the message is unreadable. Said
+	// is the view's reading of the message, or nil if it contains no facts. A gate may
+	// edit the message through said.Edit and let it pass.
 	FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision
 }
 
-// A Chain are the gates of one connection, from the client to the host, and the
-// view by which they decide. A message goes on if all of them let it. One that
-// a gate has answered is not shown to those behind it; one that a gate has
-// replaced is, as it is now.
+// A Chain is the gates of one connection, from the client to the host, and the view on
+// which they rely. A message goes on if all gates let it pass. A message that a gate
+// answers does not reach the gates behind it. If a gate replaces a message, the gates
+// behind it see the replacement.
 type Chain struct {
 	View  *view.Conn
 	Gates []Gate
 }
 
-// FromClient judges a message of the client's, and takes note of it if it goes
-// on.
+// FromClient judges a client's message, and records it in the view if it goes on.
 func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
 	p := passage{message: message, env: env}
 	for _, g := range c.Gates {
@@ -57,8 +56,8 @@ func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
 	return p.end()
 }
 
-// FromHost takes note of a message of the host's, and judges it. It returns what
-// the message says, too.
+// FromHost records a host's message in the view, and judges it. It also returns the
+// message's reading.
 func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Reading) {
 	p := passage{message: message, env: env}
 	if env != nil {
@@ -77,16 +76,15 @@ func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Rea
 	return p.end(), said
 }
 
-// A passage is a message on its way through gates.
+// A passage is a message on its way through the gates.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope
-	said     *view.Reading // nil for one that has been replaced
+	said     *view.Reading // nil if the message has been replaced
 	replaced bool
 }
 
-// goesOn reports whether a gate lets the message go on, or another in its
-// place.
+// goesOn reports whether a gate lets the message, or its replacement, go on.
 func (p *passage) goesOn(d *Decision) bool {
 	switch d.Verdict {
 	case Pass:
@@ -94,7 +92,7 @@ func (p *passage) goesOn(d *Decision) bool {
 	case Replace:
 		env, err := ahp.Peek(d.Message)
 		if err != nil {
-			*d = Decision{Verdict: Answer} // no gate that is in order does that
+			*d = Decision{Verdict: Answer} // only a faulty gate does that
 			return false
 		}
 		*p = passage{message: d.Message, env: &env, replaced: true}
@@ -103,7 +101,7 @@ func (p *passage) goesOn(d *Decision) bool {
 	return false
 }
 
-// end is what becomes of a message that all gates let pass.
+// end returns the decision about a message that passed all gates.
 func (p *passage) end() Decision {
 	if p.said != nil && p.said.Edit.Changes() {
 		return Decision{Replace, p.said.Edit.Apply(p.message)}

@@ -7,65 +7,65 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Who uses a connection, as the relay has verified it.
+// A Who is a connection's user, as the relay has verified it.
 type Who struct {
 	Subject string
-	Write   bool // may have an agent of the host do something
+	Write   bool // may make an agent of the host act
 	Reverse Reverse
 
-	// Refused is called with the class of each message that is refused, see
-	// RefusalClasses. It may be nil.
+	// Refused is called with each refused message's class, see RefusalClasses. It may
+	// be nil.
 	Refused func(class string)
 }
 
-// Refusal is the kind of what is refused, in reports and metrics.
+// Refusal is the kind for refused messages in reports and metrics.
 const Refusal = "refusal"
 
-// Classes of refusals.
+// Refusal classes.
 const (
-	RefusedClientID   = "client_id"   // of another subject, or there are too many
-	RefusedGreeting   = "greeting"    // a clientId that cannot be read one way only
-	RefusedClientFile = "client_file" // of another subject's client
+	RefusedClientID   = "client_id"   // a different subject's, or one too many
+	RefusedGreeting   = "greeting"    // an ambiguous clientId
+	RefusedClientFile = "client_file" // a file of a different subject's client
 	RefusedReverse    = "reverse"     // the host asks a client for its files
 )
 
-// RefusalClasses are all classes of refusals.
+// RefusalClasses lists all refusal classes.
 var RefusalClasses = []string{RefusedClientID, RefusedGreeting, RefusedClientFile, RefusedReverse}
 
-// A Reverse says when a host may ask a client for the client's own files.
+// A Reverse defines when a host may ask a client for the client's own files.
 type Reverse int
 
-// When it may.
+// Reverse values.
 const (
-	ReverseAlone  Reverse = iota // while no other subject has write access, or had
-	ReverseAlways                // whoever else is there: the client's token says so
-	ReverseNever                 // the host's owner says so
+	ReverseAlone  Reverse = iota // until a different subject with write access has connected
+	ReverseAlways                // always: the client's token allows it
+	ReverseNever                 // never: the host's owner forbids it
 )
 
-// An Identity is the gate of one client's connection that keeps subjects
-// apart at a host that does not know them:
+// An Identity is the gate that separates subjects at a host, which does not know them.
+// There is one for each client connection:
 //
-//   - initialize and reconnect with a clientId of another subject are refused,
-//     and end the connection.
-//   - What names a file of another subject's client is refused: hosts would
-//     ask that client for it.
-//   - As soon as another subject has write access, or had, the host may ask
-//     this client for its files only if its token says so: somebody else may
-//     be behind the question.
+//   - initialize and reconnect with a different subject's clientId are refused, and end
+//     the connection.
+//   - A request that names a file of a different subject's client is refused, because
+//     hosts would ask that client for it.
+//   - Once a different subject with write access has connected, the host may ask this
+//     client for its files only if the client's token allows it: that subject could have
+//     caused the request.
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects
 	who      Who
 
-	// Guarded by the lock of subjects.
+	// Guarded by subjects' lock.
 	owner *subject
 	ids   []*clientID
 }
 
-// Leave says that the connection to the host has ended.
+// Leave ends the connection to the host.
 func (i *Identity) Leave() { i.subjects.leave(i) }
 
-// An objection is why a message is refused, "" if it is not.
+// An objection is a refusal's reason, or "".
 type objection string
 
 const (
@@ -98,7 +98,7 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	return Decision{}
 }
 
-// greeting judges what a connection begins with.
+// greeting judges a connection's first request.
 func (i *Identity) greeting(env *ahp.Envelope) Decision {
 	id, ok := view.ClientIDOf(env.Params)
 	if !ok || len(id) > maxClientIDLen {
@@ -122,8 +122,7 @@ func (i *Identity) count(class string) {
 	}
 }
 
-// answer is the error that a request is answered with, nil for what gets no
-// answer.
+// answer returns the error response to a request, or nil for a notification.
 func (o objection) answer(env *ahp.Envelope, code int) []byte {
 	if env.Kind != ahp.Request {
 		return nil
@@ -151,8 +150,8 @@ func (i *Identity) mayBeAsked() bool {
 	return !i.subjects.othersWrite(i.who.Subject)
 }
 
-// asksForFiles reports whether a request of the host's is for a client's own
-// files: resourceRead and all its kin, those to come included.
+// asksForFiles reports whether a host's request is for a client's own files:
+// resourceRead and all methods with that prefix, future methods included.
 func asksForFiles(method []byte) bool {
 	return strings.HasPrefix(string(method), "resource") || string(method) == "createResourceWatch"
 }

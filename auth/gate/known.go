@@ -9,9 +9,9 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// What a client with limited channels may see of each kind of message of a host.
+// Shapes for a host's messages: the parts that a client with limited channels may see.
 
-// Parts of messages.
+// Message parts.
 var (
 	snapshot = about("resource",
 		object{"resource": plain, "state": whole, "fromSeq": plain}.seen,
@@ -22,8 +22,8 @@ var (
 	summary  = about("resource", sessionSummary.seen, never)
 	terminal = about("resource", whole, never)
 
-	// A list has of a session what AHP defines, and no member that a host adds some
-	// day: that may be about other sessions.
+	// A session in a list has only the members that AHP defines. A later version's
+	// member could be about different sessions.
 	sessionSummary = object{
 		"resource": plain, "provider": plain, "title": plain, "status": plain, "activity": plain, "createdAt": plain, "modifiedAt": plain,
 		"origin": flat, "project": flat, "workingDirectories": each(plain), "workingDirectory": plain, "repositories": each(flat),
@@ -35,15 +35,14 @@ var (
 		}.seen),
 	}
 
-	// Of the root anybody may see which agents there are, since no client can do
-	// without, and the terminals in reach.
+	// Every client needs the root's agents. It also sees the terminals in reach.
 	rootState   = object{"agents": whole, "activeSessions": zero, "terminals": each(terminal)}
 	rootActions = map[string]object{
 		"root/agentsChanged":    {"type": plain, "agents": whole},
 		"root/terminalsChanged": {"type": plain, "terminals": each(terminal)},
 	}
 
-	// A channel of a reconnect.
+	// a reconnect's channel.
 	resumed = object{"kind": plain, "channel": known, "actions": each(envelope), "snapshot": snapshot}.seen
 
 	limits  = object{"windowBytes": plain, "maximumFrameBytes": plain, "maximumMessageBytes": plain}.seen
@@ -52,13 +51,12 @@ var (
 
 	failure = object{"code": plain, "message": plain, "data": orNull(object{
 		"supportedVersions": each(plain),
-		"bytes":             plain, "limit": plain, // of what is too long to pass
+		"bytes":             plain, "limit": plain, // of a message above the size limit
 	}.seen)}.seen
 )
 
-// results are those of the requests that a client may ask. Of all others the
-// results have nothing that may be seen. What may be about nothing but what was
-// asked for is whole.
+// results are the result shapes that a client may see. Any other request's result has
+// no visible members. A part is whole if it can only be about the requested channel.
 var results = map[string]object{
 	"initialize": {
 		"protocolVersion": plain, "serverSeq": plain, "snapshots": each(snapshot),
@@ -85,9 +83,9 @@ var results = map[string]object{
 	"canvasReadResource":  {"contents": whole},
 }
 
-// notes are the params of the notifications of hosts, which are on a channel in
-// reach or, if rootNotes has them, on the root. Nobody has asked for channel/frame,
-// which carries anything, but on raw connections.
+// notes are the params of a host's notifications on a channel in reach or, if
+// rootNotes has the method, on the root. channel/frame, which carries anything, is
+// used only on raw connections.
 var notes = map[string]shape{
 	"action": envelope,
 
@@ -113,35 +111,35 @@ var notes = map[string]shape{
 	"otlp/exportMetrics": object{"channel": plain, "resourceMetrics": whole}.seen,
 }
 
-// rootNotes are those that may be seen on the root.
+// rootNotes are the notifications that a client may see on the root.
 var rootNotes = []string{"action", "root/progress", "root/sessionAdded", "root/sessionRemoved", "root/sessionSummaryChanged"}
 
-// mcpNotes are those of MCP servers, on mcp:// channels: a server's own words,
-// and not the host's.
+// mcpNotes are the notifications on mcp:// channels. They are an MCP server's
+// messages, not the host's.
 var mcpNotes = []string{
 	"notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed",
 	"notifications/resources/updated", "notifications/message", "notifications/progress", "notifications/cancelled",
 }
 
-// asks are the requests of hosts, and of MCP servers.
+// asks are hosts' and MCP servers' requests.
 var asks = []string{
 	"ping", "resourceRead", "resourceList", "resourceResolve", "resourceWrite", "resourceCopy", "resourceMove", "resourceDelete",
 	"resourceMkdir", "resourceRequest", "createResourceWatch", "canvasOpen", "canvasInvokeAction", "canvasInvokeOperation",
 	"canvasClose", "sampling/createMessage", "vscode/requestWorkspaceTrust",
 }
 
-// wire are the members of messages, beside the one that says something.
+// wire returns a message's shape with the given payload member.
 func wire(key string, of shape) object {
 	o := object{"jsonrpc": plain, "id": plain, "method": plain, "channel": plain}
 	o[key] = of
 	return o
 }
 
-// plainAction begins actions as most hosts write them.
+// plainAction begins an action in the form that most hosts write.
 const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
 
-// usual is the cheap look at an action: whether it has no members but those
-// that are known, as their lengths tell.
+// usual reports whether an action has only known members. It compares lengths, which
+// is cheap.
 func usual(message []byte, env *ahp.Envelope) bool {
 	said := &env.Said
 	if said.Action == nil {
@@ -157,8 +155,8 @@ func usual(message []byte, env *ahp.Envelope) bool {
 	return len(env.Params) == length && len(message) == len(plainAction)+length+len(`}`) && bytes.HasPrefix(message, []byte(plainAction))
 }
 
-// answer leaves of an answer what may be seen, and reports whether that is
-// anything. What an MCP server answers is its own.
+// answer reduces a response to its visible parts, and reports whether anything is
+// left. An MCP server's result is visible as it is.
 func (s *sight) answer(message []byte, env *ahp.Envelope, call *view.Call) bool {
 	key, of := "result", shape(results[call.Method].seen)
 	if env.Result == nil {
@@ -170,8 +168,8 @@ func (s *sight) answer(message []byte, env *ahp.Envelope, call *view.Call) bool 
 	return wire(key, of).seen(s, ahp.Member{Raw: message})
 }
 
-// note leaves of a notification what may be seen, and reports whether that is
-// anything.
+// note reduces a notification to its visible parts, and reports whether anything is
+// left.
 func (s *sight) note(message []byte, env *ahp.Envelope) bool {
 	params := notes[string(env.Method)]
 	if params == nil {

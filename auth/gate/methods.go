@@ -7,14 +7,14 @@ import (
 	"ahprelay/auth"
 )
 
-// A method is what is known of a request or notification of clients.
+// A method describes a request or notification that clients send.
 type method struct {
-	needs auth.Access // the level that allows it; "": as what changes anything
-	basic bool        // lists of methods need not name it: without it there is no connection, or nothing to see on it
+	needs auth.Access // the required level; "": the level operate
+	basic bool        // lists of methods need not name it: without it a client has no connection, or sees nothing
 	where target
 }
 
-// level is the level of access that a method needs.
+// level returns the access level that a method needs.
 func (m method) level() auth.Access {
 	if m.needs == "" {
 		return auth.AccessWrite
@@ -22,21 +22,21 @@ func (m method) level() auth.Access {
 	return m.needs
 }
 
-// A target is where a method names what it is about.
+// A target is the place where a method names its subject.
 type target int
 
 const (
-	onChannel   target = iota // its channel
-	onAny                     // nothing: it is about the connection
+	onChannel   target = iota // the message's channel
+	onAny                     // nowhere: the method concerns the connection
 	onHost                    // the whole host
-	onResource                // URIs in its params
-	onSource                  // its channel, and URIs in its params that something is made from
+	onResource                // URIs in the params
+	onSource                  // the channel, and URIs of sources in the params
 	onSubscribe               // lists of channels
-	onList                    // nothing: the answer is made to fit
+	onList                    // nowhere: the response is filtered
 )
 
-// methods are the requests and notifications of AHP that clients send. All
-// others are unknown.
+// methods are AHP's requests and notifications that clients send. All others are
+// unknown.
 var methods = map[string]method{
 	"initialize":  {needs: auth.AccessRead, basic: true, where: onSubscribe},
 	"reconnect":   {needs: auth.AccessRead, basic: true, where: onSubscribe},
@@ -44,7 +44,7 @@ var methods = map[string]method{
 	"subscribe":   {needs: auth.AccessRead, basic: true, where: onChannel},
 	"unsubscribe": {needs: auth.AccessRead, basic: true, where: onAny},
 
-	// Flow control of a subscription.
+	// Flow control for a subscription.
 	"channel/ack":    {needs: auth.AccessRead, basic: true, where: onChannel},
 	"channel/credit": {needs: auth.AccessRead, basic: true, where: onChannel},
 	"channel/reset":  {where: onChannel},
@@ -57,7 +57,7 @@ var methods = map[string]method{
 	"resourceList":       {needs: auth.AccessRead, where: onResource},
 	"resourceResolve":    {needs: auth.AccessRead, where: onResource},
 
-	"dispatchAction": {needs: auth.AccessTalk, where: onChannel}, // and as its action says, see actions
+	"dispatchAction": {needs: auth.AccessTalk, where: onChannel}, // the table actions has the level of each action
 	"createSession":  {where: onSource},
 	"disposeSession": {where: onChannel},
 	"createChat":     {where: onSource},
@@ -87,15 +87,15 @@ var methods = map[string]method{
 	"runAutomation":                    {where: onSource},
 	"fetchAutomationRuns":              {needs: auth.AccessRead, where: onSource},
 
-	// A provider's, which a client may not ask of a host.
+	// Only a provider gets these; hosts refuse them.
 	"canvasOpen":            {where: onChannel},
 	"canvasInvokeAction":    {where: onChannel},
 	"canvasInvokeOperation": {where: onChannel},
 	"canvasClose":           {where: onChannel},
 }
 
-// mcpMethods are the requests and notifications of MCP that clients send on
-// mcp:// channels.
+// mcpMethods are MCP's requests and notifications that clients send on mcp://
+// channels.
 var mcpMethods = map[string]method{
 	"ping":                     {needs: auth.AccessRead},
 	"tools/list":               {needs: auth.AccessRead},
@@ -118,10 +118,10 @@ var mcpMethods = map[string]method{
 	"unsubscribe": methods["unsubscribe"],
 }
 
-// mcpScheme begins the channels that carry messages of MCP.
+// mcpScheme begins MCP servers' channels.
 const mcpScheme = "mcp:"
 
-// methodOf returns what is known of a message's method.
+// methodOf returns the table's entry for a message.
 func methodOf(env *ahp.Envelope) (method, bool) {
 	if bytes.HasPrefix(env.Channel, []byte(mcpScheme)) {
 		m, ok := mcpMethods[string(env.Method)]

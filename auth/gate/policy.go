@@ -7,27 +7,26 @@ import (
 	"ahprelay/auth"
 )
 
-// A Policy says what a client may do on a connection. The zero Policy lets it
-// do nothing. [Policy.Narrow] makes one of two.
+// A Policy describes a client's authority on a connection. The zero Policy allows
+// nothing. [Policy.Narrow] combines two policies.
 type Policy struct {
 	Access  auth.Access
-	Reverse bool // a client that only reads may answer when the host asks for its files
+	Reverse bool // a client below operate may answer the host's requests for its files
 
-	// Lists of patterns: a channel, or a method, must be taken by each list.
-	// None: all are.
+	// Pattern lists: each list must match a channel or method. No lists match
+	// everything.
 	Channels, Methods [][]string
 
-	files []fileRule // each must allow a file; none: all may be reached
+	files []fileRule // each must allow a file; none: all files are in reach
 
-	// SharedFiles says that the host's files are those of this machine:
-	// symbolic links are followed before a file is judged.
+	// SharedFiles means that the host's files are on this machine: symbolic links are
+	// followed before a file is judged.
 	SharedFiles bool
 }
 
-// NewPolicy returns the policy of a token, or of flags. No channels or no
-// methods mean all. The patterns must be checked ([auth.CheckPatterns]). Files
-// are those that channels name, and, if only some do or nothing may be changed,
-// no others.
+// NewPolicy returns the policy for a token, or for flags. Empty channels or methods
+// mean all. The patterns must be checked ([auth.CheckPatterns]). If the channels are
+// limited or access is below operate, only files that the channels name are in reach.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
 	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {
@@ -36,8 +35,8 @@ func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Pol
 	return p
 }
 
-// WithFolders returns the policy that also allows the files in the working
-// directories of the sessions that may be seen, where it allows some only.
+// WithFolders returns the policy with the working directories of visible sessions
+// added to its files, if its files are limited.
 func (p Policy) WithFolders() Policy {
 	p.files = slices.Clone(p.files)
 	for i := range p.files {
@@ -46,7 +45,7 @@ func (p Policy) WithFolders() Policy {
 	return p
 }
 
-// lists returns the list, unless it takes everything.
+// lists returns a pattern list, or nil if it matches everything.
 func lists(patterns []string) [][]string {
 	if len(patterns) == 0 || slices.Contains(patterns, auth.All) {
 		return nil
@@ -54,7 +53,7 @@ func lists(patterns []string) [][]string {
 	return [][]string{patterns}
 }
 
-// Narrow returns the policy that allows what both allow.
+// Narrow returns the policy that allows only messages that both policies allow.
 func (p Policy) Narrow(q Policy) Policy {
 	p.Access = p.Access.Less(q.Access)
 	p.Reverse = p.Reverse && q.Reverse
@@ -64,31 +63,31 @@ func (p Policy) Narrow(q Policy) Policy {
 	return p
 }
 
-// Writes reports whether the policy allows everything that access is about.
+// Writes reports whether the policy has the level operate.
 func (p Policy) Writes() bool { return p.Access.Includes(auth.AccessWrite) }
 
-// Speaks reports whether the policy allows to have an agent do something.
+// Speaks reports whether the policy has the level talk.
 func (p Policy) Speaks() bool { return p.Access.Includes(auth.AccessTalk) }
 
-// Canvas reports whether the policy allows to look at the pages of canvases, and
-// to use them: who may not read their content, or not act on their channels, may
-// not do so over HTTP either.
+// Canvas reports whether the client may look at canvas pages, and use them. A client
+// that may not read canvas content, or not act on canvas channels, may not do so over
+// HTTP either.
 func (p Policy) Canvas() (look, use bool) {
 	look = p.Access.Includes(auth.AccessRead) && p.allowsMethod("canvasReadResource")
 	return look, look && p.Writes() && p.allowsMethod("dispatchAction")
 }
 
-// Previews reports whether the policy allows to open ports of the host's machine as
-// pages: that is no less than to open raw connections there.
+// Previews reports whether the client may open ports of the host's machine as pages.
+// This needs the same authority as raw connections.
 func (p Policy) Previews() bool {
 	return p.Writes() && p.Takes(tcpScheme+"/preview", "createTcpConnection")
 }
 
-// Full reports whether the policy allows everything: then no gate is needed.
+// Full reports whether the policy allows everything, so that it needs no gate.
 func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
 
-// Gate returns the gate that sees to the policy on one connection, nil if it
-// is full. It decides by what the host has said, as the view has it.
+// Gate returns the gate that enforces the policy on one connection, or nil if the
+// policy is full. The gate relies on the view's reading.
 func (p Policy) Gate(v *view.Conn) Gate {
 	if p.Full() {
 		return nil
@@ -96,7 +95,7 @@ func (p Policy) Gate(v *view.Conn) Gate {
 	return newAuthority(p, v)
 }
 
-// Takes reports whether the policy's lists take a channel and a method.
+// Takes reports whether the policy's lists match a channel and a method.
 func (p Policy) Takes(channel, method string) bool {
 	for _, list := range p.Channels {
 		if !auth.MatchesAny(list, channel) {
@@ -106,7 +105,7 @@ func (p Policy) Takes(channel, method string) bool {
 	return p.allowsMethod(method)
 }
 
-// allowsMethod reports whether the lists of methods take one.
+// allowsMethod reports whether the method lists match a method.
 func (p Policy) allowsMethod(method string) bool {
 	for _, list := range p.Methods {
 		if !auth.MatchesAny(list, method) {

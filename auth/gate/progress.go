@@ -7,27 +7,27 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of the progress tokens that are kept of a connection. The oldest make room.
+// Bounds for a connection's progress tokens. The oldest make room.
 const (
 	maxProgress      = 256
 	maxProgressToken = 256 // bytes
 )
 
-// Hosts send root/progress to all clients, whichever client's request it is about: only
-// the token in it tells. A client with limited channels gets the progress of the tokens
-// that it has given itself, in a request that changes something: nothing else takes long.
+// Hosts send root/progress to all clients, whichever client's request it is about:
+// only its token shows that. A client with limited channels gets the progress of its
+// own tokens, from requests above the level look: no other request takes long.
 
-// A progress is the set of progress tokens that a client has given on one connection.
+// A progress is the set of progress tokens that a client has sent on one connection.
 type progress struct {
 	tokens *simplelru.LRU[string, struct{}]
 }
 
 func newProgress() progress {
-	tokens, _ := simplelru.NewLRU[string, struct{}](maxProgress, nil) // fails only where there is no limit
+	tokens, _ := simplelru.NewLRU[string, struct{}](maxProgress, nil) // an error occurs only for a limit of 0
 	return progress{tokens}
 }
 
-// gives takes the token of a request of the client's that has passed.
+// gives records the token in a client's request that has passed.
 func (p progress) gives(env *ahp.Envelope) {
 	if m, known := methodOf(env); env.Kind != ahp.Request || !known || m.level() == auth.AccessRead {
 		return
@@ -37,14 +37,14 @@ func (p progress) gives(env *ahp.Envelope) {
 	}
 }
 
-// given reports whether the params of root/progress have a token that the client has given.
+// given reports whether the client has sent the token in the params of root/progress.
 func (p progress) given(params []byte) bool {
 	token := progressToken(params)
 	return token != "" && p.tokens.Contains(token)
 }
 
-// progressToken returns the token in some params, "" for none: a text begins with a quote,
-// however it is spelled.
+// progressToken returns the token in some params, or "". A text begins with a quote,
+// so that it differs from an equal number.
 func progressToken(params []byte) string {
 	m := [...]ahp.Member{{Name: "progressToken"}}
 	if !ahp.IsObject(params) || ahp.Spelt(params, m[:]) != nil || ahp.IsNone(m[0].Raw) || len(m[0].Raw) > maxProgressToken {

@@ -11,29 +11,29 @@ import (
 	"ahprelay/auth"
 )
 
-// rootChannel is the channel of the whole host.
+// rootChannel is the whole host's channel.
 const rootChannel = "ahp-root://"
 
-// Bounds of what is looked at to judge a URI.
+// Bounds on the work to judge a URI.
 const (
-	maxURI    = 4096 // bytes; longer ones are out of reach
-	maxOwners = 32   // channels that it belongs to, directly or not
+	maxURI    = 4096 // bytes; longer URIs are out of reach
+	maxOwners = 32   // channels to which it belongs, directly or not
 )
 
-// A reach is which channels and files a client may reach: those that its
-// patterns take, and what belongs to them, as the host has said. URIs are
-// compared as [canonical] writes them; one that is not canonical is taken only
-// as it is written.
+// A reach is the set of channels and files that a client may reach: those that its
+// patterns match, and those that belong to these, according to the host. URIs are
+// compared as [canonical] writes them. A URI that is not canonical must match
+// literally.
 type reach struct {
 	lists patternLists
 	root  bool // the root itself is in reach
 	host  *view.Host
 	progress
-	inReach map[string]bool // channels that are in reach
-	changes uint64          // of host, when that was so
+	inReach map[string]bool // a cache of channels in reach
+	changes uint64          // host.Changes() when the cache was filled
 }
 
-// A patternList is a list of patterns, as given and canonical.
+// A patternList has patterns as given and canonical.
 type patternList struct{ given, canonical []string }
 
 func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
@@ -47,11 +47,11 @@ func newReach(lists [][]string, host *view.Host) *reach {
 	return r
 }
 
-// maxInReach bounds what a connection remembers of where the host speaks.
+// maxInReach bounds a connection's cache of channels in reach.
 const maxInReach = 64
 
-// allowsNext is allows for what the host says: it speaks on few channels, and
-// often. What is in reach stays so until something may have left its owner.
+// allowsNext is allows for a host's message, with a cache: a host sends often, on few
+// channels. The cache is valid until a channel may have left its owner.
 func (r *reach) allowsNext(channel []byte) bool {
 	if changes := r.host.Changes(); changes != r.changes {
 		r.changes = changes
@@ -71,14 +71,14 @@ func (r *reach) allowsNext(channel []byte) bool {
 	return true
 }
 
-// allows reports whether a URI is in reach: it is named, or lies below what is.
+// allows reports whether a URI is in reach: it is named, or lies below a URI in reach.
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
-// errOut reports a URI that is out of reach.
+// errOut reports an unreachable URI.
 var errOut = errors.New("out of reach")
 
-// objection says why a URI is out of reach. One of a file is never taken as it
-// is written: whatever it looks like, it is to lead below what is named.
+// objection returns why a URI is unreachable, or nil. A file's URI never matches
+// literally: it must lead below a named URI.
 func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -90,8 +90,8 @@ func (r *reach) objection(uri string) error {
 	return nil
 }
 
-// contentObjection says why what a URI names may not be read: it is out of reach,
-// and no content of what is in reach.
+// contentObjection returns why a URI is unreadable: it is unreachable, and is no
+// reachable channel's content.
 func (r *reach) contentObjection(uri string) error {
 	is := func(u string) bool { return slices.ContainsFunc(r.host.ContentOf(u), r.allows) }
 	if above(Key(uri), is) || is(uri) {
@@ -100,7 +100,7 @@ func (r *reach) contentObjection(uri string) error {
 	return r.objection(uri)
 }
 
-// taken says why the patterns do not take a URI.
+// taken returns why the patterns do not match a URI, or nil.
 func (r *reach) taken(uri string, file bool) error {
 	if !file && r.lists.match(uri) {
 		return nil
@@ -115,9 +115,9 @@ func (r *reach) taken(uri string, file bool) error {
 	return nil
 }
 
-// belongs reports whether a URI, or one that it lies below, belongs to what the
-// patterns take, as the host has said. Seen are the channels that it belongs
-// to, as far as they were looked at. Files belong to nothing.
+// belongs reports whether a URI, or a URI above it, belongs to a channel that the
+// patterns match, according to the host. Seen collects the owners visited so far.
+// Files belong to no channel.
 func (r *reach) belongs(uri string, seen map[string]bool) (found bool) {
 	is := func(u string) bool {
 		return slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return r.owns(owner, seen) })
@@ -137,10 +137,10 @@ func (r *reach) owns(owner string, seen map[string]bool) bool {
 	return r.taken(owner, file) == nil || !file && r.belongs(owner, seen)
 }
 
-// patternLists are lists of patterns of which each must take a URI.
+// patternLists are pattern lists, each of which must match a URI.
 type patternLists []patternList
 
-// match reports whether a URI stands there itself.
+// match reports whether each list contains the URI literally.
 func (lists patternLists) match(uri string) bool {
 	for _, list := range lists {
 		if !slices.Contains(list.given, uri) {
@@ -150,10 +150,10 @@ func (lists patternLists) match(uri string) bool {
 	return true
 }
 
-// takeBelow reports whether the patterns take a canonical URI, or one that it
-// lies below. Who decodes before taking a URI apart takes an encoded ? or # for
-// the end of the path: so no star stands for it, unless what is before it is
-// taken too.
+// takeBelow reports whether the patterns match a canonical URI, or a URI above it. A
+// parser that decodes a URI before it splits the URI would end the path at an encoded
+// ? or #. A star therefore matches these only if the pattern also matches the part
+// before them.
 func (lists patternLists) takeBelow(uri string) bool {
 	cut := len(uri)
 	for _, mark := range []string{"%3F", "%23"} {
@@ -171,8 +171,7 @@ func (lists patternLists) takeBelow(uri string) bool {
 	return true
 }
 
-// above reports whether is holds for a canonical URI, or for one that it lies
-// below.
+// above reports whether is holds for a canonical URI or for a URI above it.
 func above(uri string, is func(string) bool) bool {
 	for end := len(uri); end > 0; end = strings.LastIndexByte(uri[:end], '/') {
 		if is(uri[:end]) {
@@ -182,8 +181,8 @@ func above(uri string, is func(string) bool) bool {
 	return false
 }
 
-// Key is how URIs are compared: canonical if they are, else as they are
-// written.
+// Key returns the form in which URIs are compared: the canonical form, or the URI
+// itself if it has none.
 func Key(uri string) string {
 	if plain, err := canonical(uri); err == nil {
 		return plain
@@ -191,14 +190,14 @@ func Key(uri string) string {
 	return uri
 }
 
-// hinted reports whether a client may ask for what may be a terminal that
-// belongs to what is in reach: its state tells whose it is.
+// hinted reports whether a client may subscribe to a URI that may be a terminal of a
+// channel in reach. The terminal's state then shows its owner.
 func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hinted(uri), r.allows) }
 
-// judge says why a request or notification of the client's is out of reach.
+// judge returns why a client's request or notification is out of reach, or nil.
 func (r *reach) judge(where target, env *ahp.Envelope) *refusal {
 	switch where {
-	case onAny, onList, onResource: // of which files are judged alike, whatever channels are
+	case onAny, onList, onResource: // files are judged in the same way, with or without limited channels
 		return nil
 	case onSubscribe:
 		return r.judgeSubscriptions(env)
@@ -210,7 +209,7 @@ func (r *reach) judge(where target, env *ahp.Envelope) *refusal {
 		case channel == rootChannel:
 			return r.judgeRoot(env)
 		case r.hinted(channel):
-			return nil // the answer tells
+			return nil // the response will show it
 		}
 	}
 	if no := r.judgeURI(string(env.Channel)); no != nil {
@@ -226,7 +225,7 @@ func (r *reach) judgeURI(uri string) *refusal {
 	return notFor(uri, r.objection(uri))
 }
 
-// notFor is the refusal of a URI, nil if there is no objection to it.
+// notFor returns a URI's refusal, or nil if objection is nil.
 func notFor(uri string, objection error) *refusal {
 	switch objection {
 	case nil:
@@ -248,8 +247,8 @@ func quote(uri string) string {
 	return strings.ToValidUTF8(uri, "?")
 }
 
-// judgeRoot lets anybody subscribe to the root, whose state and actions are
-// made to fit; but not in frames of flow control, which are not.
+// judgeRoot allows every client to subscribe to the root, because its state and
+// actions are filtered; but not with flow control, whose frames are not.
 func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "flowControl"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -261,10 +260,9 @@ func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// judgeSubscriptions looks at the lists of channels with which a connection
-// begins. A client that resumes with one of which nothing is known is told
-// what hosts tell clients that they do not know: it begins anew, and learns
-// what it needs.
+// judgeSubscriptions judges the channels in initialize and reconnect. A client that
+// resumes with an unknown channel gets hosts' error for unknown clients: it begins
+// anew, and the host's response shows which channels belong together.
 func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	list, no := subscriptionsOf(env)
 	if no != nil {
@@ -286,8 +284,7 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// subscriptionsOf returns the channels with which a connection begins, in all
-// forms of them.
+// subscriptionsOf returns the channels in initialize or reconnect, in all forms.
 func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 	unclear := no("subscriptions that cannot be read")
 	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}, {Name: "windows"}}
@@ -315,7 +312,7 @@ func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 	return channels, nil
 }
 
-// listOf returns the elements of a list that may be absent.
+// listOf returns an optional list's elements.
 func listOf(raw []byte) ([]ahp.Member, bool) {
 	if ahp.IsNone(raw) {
 		return nil, true
@@ -323,11 +320,11 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 	return ahp.Elements(raw)
 }
 
-// moreKeys are where a method may name something beside its channel, what a
-// terminal is claimed for among it.
+// moreKeys are the members in which a method may name a URI besides its channel, such
+// as a terminal's owner.
 var moreKeys = []string{"session", "chat", "claim"}
 
-// judgeMore wants what a method names beside its channel in reach.
+// judgeMore requires all URIs besides the channel to be in reach.
 func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	if !ahp.IsObject(env.Params) {
 		return nil
@@ -336,11 +333,11 @@ func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// sourceKeys are where methods name what something is made from.
+// sourceKeys are the members in which methods name a source of a new object.
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
-// judgeSources wants what something is made from in reach. What it is made to
-// be is the host's to decide, unless that is known to be somebody else's.
+// judgeSources requires a new object's sources to be in reach. The host decides about
+// the new URI, unless that URI is known to belong to a different session.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
 	switch string(env.Method) {
@@ -355,13 +352,12 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// chatScheme is that of chats, and never that of sessions, which have those of
-// their providers.
+// chatScheme begins chat URIs. Sessions have their providers' schemes.
 const chatScheme = "ahp-chat:"
 
-// judgeNew wants a chat that is to be made not to be there already as somebody
-// else's, nor to be what may be another session: a host that takes it for what the
-// client has made shows it to the client.
+// judgeNew refuses to create a chat under a URI that exists in a different session, or
+// that may be a different session: a host that takes such a URI for the client's own
+// shows it to the client.
 func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "chat"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -369,7 +365,7 @@ func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	}
 	uri, ok := ahp.Text(m[0].Raw)
 	switch {
-	case m[0].Raw == nil: // the host names it
+	case m[0].Raw == nil: // the host chooses the URI
 		return nil
 	case !ok:
 		return unreadable
@@ -382,8 +378,8 @@ func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// sessionIn returns the session that the URI of a chat says, as those of VS Code
-// do, ahp-chat://name/base64 of the session's; "" for none.
+// sessionIn returns the session in a chat's URI, or "". VS Code's URIs contain it:
+// ahp-chat://name/base64, with the session's URI in base64.
 func sessionIn(chat string) string {
 	name := chat[strings.LastIndexByte(chat, '/')+1:]
 	session, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(name, "="))
@@ -394,7 +390,7 @@ func sessionIn(chat string) string {
 	return string(session)
 }
 
-// How deep URIs may stand in params.
+// Nesting depth for URIs in params.
 const (
 	textOnly  = 1
 	maxNested = 5
@@ -402,7 +398,7 @@ const (
 
 var unreadable = no("params that cannot be read")
 
-// judgeKeys wants the URIs below some keys to be allowed, and counts them.
+// judgeKeys requires the URIs in some members to be allowed, and counts them.
 func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	m := make([]ahp.Member, len(keys))
 	for i, key := range keys {
@@ -424,10 +420,10 @@ func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *
 	return named, nil
 }
 
-// nestedKeys are where an object names a URI.
+// nestedKeys are the members in which an object names a URI.
 var nestedKeys = []string{"channel", "chat", "session", "resource", "uri", "source", "automation"}
 
-// judgeValue wants a URI, or those in an object or array, to be allowed.
+// judgeValue requires a URI, or all URIs in an object or array, to be allowed.
 func judgeValue(raw []byte, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	switch raw[0] {
 	case '"':

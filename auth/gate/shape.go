@@ -8,42 +8,42 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// What a client with limited channels gets of a host has a known shape: a message
-// is cut down to what is known and may be seen. A host may add anything some day,
-// about anybody; what has another shape than here is not seen.
+// A client with limited channels gets only known shapes from a host: a message is cut
+// down to its known and visible parts. Later AHP versions may add members about
+// anything, so unknown parts are hidden.
 
-// A sight is what may be seen of one message.
+// A sight is a message's visible part.
 type sight struct {
 	reach *reach
 	edit  *view.Editor
 	named []string // channels that the client has named itself
-	all   bool     // the root may be seen, and with it what is not known
+	all   bool     // the root is visible, and with it all unknown parts
 }
 
-// A shape looks at a value, and leaves in the message what may be seen of it. It
-// reports false if that is nothing: then it is left to what the value stands in.
+// A shape examines a value, and cuts it down to its visible parts. It returns false if
+// none remain: then the enclosing value decides.
 type shape func(s *sight, m ahp.Member) bool
 
-// whole is a value that may be seen as it is.
+// whole is the shape for a value that is visible as it is.
 func whole(*sight, ahp.Member) bool { return true }
 
-// plain is a text, a number or the like, which names nothing.
+// plain is the shape for a text, number or other scalar, which names nothing.
 func plain(s *sight, m ahp.Member) bool { return s.all || m.Raw[0] != '{' && m.Raw[0] != '[' }
 
-// known is the URI of a channel that the client knows: one in reach, or that it has
-// named itself.
+// known is the shape for a channel's URI that the client knows: the channel is in
+// reach, or the client has named it.
 func known(s *sight, m ahp.Member) bool {
 	uri, _ := ahp.Text(m.Raw)
 	return s.all || s.reach.allows(uri) || uri == rootChannel || slices.Contains(s.named, uri)
 }
 
-// reached is a URI in reach.
+// reached is the shape for a URI in reach.
 func reached(s *sight, m ahp.Member) bool {
 	uri, _ := ahp.Text(m.Raw)
 	return s.reach.allows(uri)
 }
 
-// flat is a value, or an object of values that name nothing.
+// flat is the shape for a scalar, or an object with scalars.
 func flat(s *sight, m ahp.Member) bool {
 	if s.all || !ahp.IsObject(m.Raw) {
 		return plain(s, m)
@@ -52,10 +52,10 @@ func flat(s *sight, m ahp.Member) bool {
 	return err == nil && !slices.ContainsFunc(members, func(one ahp.Member) bool { return !plain(s, one) })
 }
 
-// never may not be seen.
+// never is the shape for a hidden value.
 func never(*sight, ahp.Member) bool { return false }
 
-// zero is a number of things that may not be seen.
+// zero is the shape for a count that must not be visible.
 func zero(s *sight, m ahp.Member) bool {
 	if !s.all {
 		s.edit.Replace(placeOf(m), []byte("0"))
@@ -63,7 +63,7 @@ func zero(s *sight, m ahp.Member) bool {
 	return true
 }
 
-// orNull is null where the value may not be seen.
+// orNull returns a shape that replaces a hidden value by null.
 func orNull(of shape) shape {
 	return func(s *sight, m ahp.Member) bool {
 		if !ahp.IsNone(m.Raw) && !of(s, m) {
@@ -73,7 +73,7 @@ func orNull(of shape) shape {
 	}
 }
 
-// each is an array of the elements that may be seen.
+// each returns a shape for an array, which keeps its visible elements.
 func each(of shape) shape {
 	return func(s *sight, m ahp.Member) bool {
 		elements, ok := ahp.Elements(m.Raw)
@@ -91,8 +91,7 @@ func each(of shape) shape {
 	}
 }
 
-// An object has the members that are known; all of them may be seen, or the
-// object may not.
+// An object is a shape with known members. It is hidden if a known member is.
 type object map[string]shape
 
 func (o object) seen(s *sight, m ahp.Member) bool {
@@ -111,8 +110,8 @@ func (o object) seen(s *sight, m ahp.Member) bool {
 	return true
 }
 
-// about is an object that is about the channel which a member names. That is in
-// reach; or it is the root, of which some may be seen.
+// about returns the shape of an object about the channel that a member names. The
+// channel is in reach, or it is the root, which is partly visible.
 func about(key string, in, ofRoot shape) shape {
 	return func(s *sight, m ahp.Member) bool {
 		switch uri := ahp.TextOf(m.Raw, key); {
@@ -125,7 +124,7 @@ func about(key string, in, ofRoot shape) shape {
 	}
 }
 
-// oneOf is an object whose other members follow from that of one member.
+// oneOf returns an object shape that depends on a member's value.
 func oneOf(key string, shapes map[string]object) shape {
 	return func(s *sight, m ahp.Member) bool {
 		o := shapes[ahp.TextOf(m.Raw, key)]
@@ -133,7 +132,7 @@ func oneOf(key string, shapes map[string]object) shape {
 	}
 }
 
-// onTCP is an object on the channel of a raw connection.
+// onTCP returns a shape for an object on a raw connection's channel.
 func onTCP(of shape) shape {
 	return func(s *sight, m ahp.Member) bool {
 		return strings.HasPrefix(ahp.TextOf(m.Raw, "channel"), tcpScheme) && of(s, m)

@@ -11,67 +11,66 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a [Subjects].
+// Bounds for a [Subjects].
 const (
-	// maxClientIDs is how many clientIds are remembered.
+	// maxClientIDs bounds the clientIds in memory.
 	maxClientIDs = 1 << 16
 
-	// maxConnIDs is how many clientIds one connection may use.
+	// maxConnIDs bounds a connection's clientIds.
 	maxConnIDs = 16
 
-	// maxClientIDLen is the longest clientId, in bytes. Real ones have 36.
+	// maxClientIDLen is the longest clientId, in bytes. Real clientIds have 36.
 	maxClientIDLen = 1024
 
-	// goneTime is how long after a sign that the host process has ended the
-	// end of the last connection to it is taken for another.
+	// goneTime is the longest delay between a sign that the host process has ended and
+	// the last connection's end.
 	goneTime = 2 * time.Second
 )
 
-// Subjects are those who use one host, and whose the clientIds are that were
-// said to it. They are remembered as long as the host process lives, as hosts
-// remember clients: a clientId is the subject's that used it first.
+// A Subjects records the subjects that use a host, and the owners of their clientIds.
+// A clientId belongs to the first subject that used it, for the life of the host
+// process, as hosts remember clients.
 //
-// Two clientIds that differ only in case count as the same: hosts put them
-// into URIs as authorities, and some read these without regard to case.
+// Two clientIds that differ only in case count as equal: hosts put clientIds into URIs
+// as authorities, and some read these without regard to case.
 //
-// There is a bound, and no subject's use of it takes a clientId from another
-// subject that used less: when it is reached, the subject that has most loses
-// those that it has not used for longest and that have no connection. If there
-// are none, a new clientId is refused.
+// At the bound, the subject with the most clientIds loses those that are unused for
+// longest and have no connection. A subject thus never takes a clientId from a subject
+// with fewer. If no clientId can be dropped, a new clientId is refused.
 type Subjects struct {
-	several atomic.Bool                       // more than one subject was there, since the host process started
-	lengths [3*maxClientIDLen + 1]atomic.Bool // of clientIds in lower case, since then
-	firsts  [utf8.RuneSelf]atomic.Bool        // bytes that one of them begins with, if it is ASCII
+	several atomic.Bool                       // more than one subject has connected since the host process started
+	lengths [3*maxClientIDLen + 1]atomic.Bool // lengths of the clientIds in lower case, since then
+	firsts  [utf8.RuneSelf]atomic.Bool        // their first bytes, if ASCII
 
 	mu      sync.Mutex // guards the fields below
 	known   map[string]*subject
 	owners  map[idHash]*clientID
-	bound   int        // how many clientIds are of connections
+	bound   int        // clientIds with a connection
 	limit   int        // of owners
-	all     subjectSet // who was there
-	writers subjectSet // those of them with write access
-	endedAt time.Time  // when the host process has last shown that it has ended
+	all     subjectSet // all that have connected
+	writers subjectSet // those with write access
+	endedAt time.Time  // the last sign that the host process has ended
 	conns   map[*Identity]bool
 }
 
-// An idHash stands for a clientId, whatever its case. So one takes no more
-// memory than another.
+// An idHash is a clientId's hash, ignoring case. All clientIds thus take the same
+// memory.
 type idHash [sha256.Size]byte
 
 func hashID(id string) idHash { return hashLower([]byte(strings.ToLower(id))) }
 
-// hashLower is hashID for a clientId in lower case.
+// hashLower returns a clientId's hash in lower case.
 func hashLower(id []byte) idHash { return sha256.Sum256(id) }
 
-// A subject is one of those who use the host.
+// A subject is a host's user.
 type subject struct {
 	name  string
 	conns int
 	ids   int
-	idle  list.List // of *clientID without a connection; the one that was used last is at the back
+	idle  list.List // of *clientID without a connection, the last used at the back
 }
 
-// A subjectSet is nobody, one subject, or several.
+// A subjectSet has no subject, one, or several.
 type subjectSet struct {
 	one     string
 	several bool
@@ -84,7 +83,7 @@ func (p *subjectSet) join(subject string) {
 	p.several = p.several || p.one != subject
 }
 
-// others reports whether others than a subject are in it.
+// others reports whether the set has a different subject.
 func (p *subjectSet) others(subject string) bool {
 	return p.several || p.one != "" && p.one != subject
 }
@@ -97,7 +96,7 @@ type clientID struct {
 	idle  *list.Element // nil while conns > 0
 }
 
-// NewSubjects returns Subjects of a host that nobody has used yet.
+// NewSubjects returns the Subjects for a host without connections.
 func NewSubjects() *Subjects {
 	return &Subjects{
 		limit: maxClientIDs, known: map[string]*subject{},
@@ -105,13 +104,13 @@ func NewSubjects() *Subjects {
 	}
 }
 
-// Enter notes that a subject has connected, before any of its messages reach
-// the host, and returns the gate of that connection. Leave ends it.
+// Enter records a subject's connection, before any of its messages reach the host, and
+// returns the connection's gate. Leave ends the connection.
 func (s *Subjects) Enter(who Who) *Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if who.Subject == "" {
-		who.Subject = "\x00" // no token says that
+		who.Subject = "\x00" // no token has this subject
 	}
 	i := &Identity{subjects: s, who: who}
 	s.conns[i] = true
@@ -121,7 +120,7 @@ func (s *Subjects) Enter(who Who) *Identity {
 	return i
 }
 
-// note remembers that a subject was there, and whether it may write.
+// note records that a subject has connected, and whether it may write.
 func (s *Subjects) note(i *Identity) {
 	s.all.join(i.who.Subject)
 	s.several.Store(s.all.several)
@@ -162,17 +161,17 @@ func (s *Subjects) leave(i *Identity) {
 	}
 }
 
-// tidy drops a subject that has nothing any more.
+// tidy drops a subject without connections and clientIds.
 func (s *Subjects) tidy(one *subject) {
 	if one.conns == 0 && one.ids == 0 {
 		delete(s.known, one.name)
 	}
 }
 
-// HostEnded says that there is no host process: nothing listens where it did.
-// Once no connection to it is left, all that was remembered is forgotten. That
-// connections end is no such sign: a host that hangs looks the same, and who
-// makes it hang must not gain another's clientId by it.
+// HostEnded reports that the host's address refuses connections, so the host process
+// has ended. Once the last connection to it has ended, everything is forgotten. Ended
+// connections alone are no proof: a hanging host looks the same, and a client that
+// makes the host hang must not gain a different subject's clientId.
 func (s *Subjects) HostEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,14 +192,15 @@ func (s *Subjects) forget() {
 		s.firsts[i].Store(false)
 	}
 	s.all, s.writers = subjectSet{}, subjectSet{}
-	for i := range s.conns { // they wait for the next process
+	for i := range s.conns { // these wait for the next process
 		i.owner = s.subject(i.who.Subject)
 		i.owner.conns++
 		s.note(i)
 	}
 }
 
-// bind makes a clientId that of a connection's subject, or says why not.
+// bind assigns a clientId to a connection's subject, or returns the reason of its
+// refusal.
 func (s *Subjects) bind(i *Identity, text string) objection {
 	hash := hashID(text)
 	s.mu.Lock()
@@ -219,7 +219,7 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 		lower := strings.ToLower(text)
 		s.lengths[len(lower)].Store(true)
 		for c := range s.firsts {
-			if lower == "" || lower[0] == byte(c) { // the empty one is before whatever ends an authority
+			if lower == "" || lower[0] == byte(c) { // an empty clientId precedes any byte that ends an authority
 				s.firsts[c].Store(true)
 			}
 		}
@@ -238,8 +238,8 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 	return none
 }
 
-// makeRoom reports whether there is room for one more clientId, and makes it
-// at the cost of the subject that has most.
+// makeRoom reports whether there is room for a further clientId. If necessary, it
+// drops a clientId from the subject with the most.
 func (s *Subjects) makeRoom() bool {
 	if len(s.owners) < s.limit {
 		return true
@@ -260,7 +260,7 @@ func (s *Subjects) makeRoom() bool {
 	return true
 }
 
-// owner returns whose a clientId is: "" if nobody has used it.
+// owner returns a clientId's owner, or "".
 func (s *Subjects) owner(hash idHash) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,12 +270,11 @@ func (s *Subjects) owner(hash idHash) string {
 	return ""
 }
 
-// hasLength reports whether there may be a clientId of so many bytes in lower
-// case.
+// hasLength reports whether a clientId in lower case may have this length.
 func (s *Subjects) hasLength(n int) bool { return n < len(s.lengths) && s.lengths[n].Load() }
 
-// mayBegin reports whether there may be a clientId that a text with this byte at its front
-// stands for: with escapes, or with what some parsers drop before it.
+// mayBegin reports whether a text with this first byte may stand for a clientId: with
+// escapes, or behind bytes that some parsers drop.
 func (s *Subjects) mayBegin(first byte) bool {
 	if first >= utf8.RuneSelf || first == '%' || isDropped(first) {
 		return true
@@ -286,7 +285,8 @@ func (s *Subjects) mayBegin(first byte) bool {
 	return s.firsts[first].Load()
 }
 
-// othersWrite reports whether another subject has, or had, write access.
+// othersWrite reports whether a different subject with write access is, or was,
+// connected.
 func (s *Subjects) othersWrite(subject string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// takeBack is [TakeBack] for the client of this connection.
+// takeBack calls [TakeBack] for this connection's client.
 func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
 	return TakeBack(env, a.view.ClientID(), a.view.Seq(), reason)
 }
 
-// TakeBack is the echo with which hosts reject an action of a client's, so that a client
-// that has shown its effect already takes it back. It is nil for what is no
-// action, and for session/activeClientSet: VS Code repeats that as long as it is rejected, and without
-// an echo, it takes its entry for one that is on its way.
+// TakeBack returns the echo with which hosts reject a client's action, so that a
+// client reverts an action that it has already applied. It returns nil for messages
+// other than actions, and for session/activeClientSet: VS Code repeats that action as
+// long as it is rejected, and without an echo treats its entry as still on its way.
 func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) []byte {
 	if string(env.Said.Type) == activeClientSet {
 		return nil

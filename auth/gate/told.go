@@ -10,17 +10,17 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Bounds of what is kept of what the host has named. The oldest make room.
+// Bounds for named content. The oldest entries make room.
 const (
 	maxTexts   = 16 << 10 // contents of files
-	maxOffers  = 256      // calls of tools that wait for an answer
-	maxOptions = 32       // of one call
+	maxOffers  = 256      // tool calls that wait for an answer
+	maxOptions = 32       // of a call
 )
 
-// A told is what the host has named on one connection, in channels in reach: contents of
-// files, and the options of calls that wait for an approval. A limited client may name only
-// these. A client that resumes with a replay is told nothing again: then the host is asked
-// for the state.
+// A told records URIs that the host has named on one connection, on channels in reach:
+// file contents, and the options in tool calls that wait for an approval. A limited
+// client may name only these. After a replay the host names nothing again, so it is
+// asked for the state.
 type told struct {
 	reach   *reach                                          // nil: all channels
 	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs
@@ -30,13 +30,13 @@ type told struct {
 type optionHash [sha256.Size]byte
 
 func newTold(r *reach) *told {
-	texts, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxTexts, nil) // fails only where there is no limit
+	texts, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxTexts, nil) // an error occurs only for a limit of 0
 	options, _ := simplelru.NewLRU[[sha256.Size]byte, []optionHash](maxOffers, nil)
 	return &told{r, texts, options}
 }
 
-// learn takes what the host says, and has the host asked for the state of the channels
-// with which the client goes on untold.
+// learn records a host message's facts, and requests the state for channels that the
+// client resumes by a replay.
 func (t *told) learn(said *view.Reading) {
 	if said == nil {
 		return
@@ -62,16 +62,16 @@ func (t *told) learn(said *view.Reading) {
 	}
 }
 
-// isNamed reports whether a URI counts only if the host has named it.
+// isNamed reports whether a URI is readable only after the host has named it.
 func isNamed(uri string) bool {
 	rule := contentRules[bareScheme(uri)]
 	return rule == byName || rule == byRevision
 }
 
-// text reports whether the host has named the content of a file.
+// text reports whether the host has named a file's content.
 func (t *told) text(uri string) bool { return t.texts.Contains(sha256.Sum256([]byte(uri))) }
 
-// offers reports whether the host has offered an option for the call of a tool.
+// offers reports whether the host has offered an option for a tool call.
 func (t *told) offers(call, option []byte) bool {
 	id, okCall := ahp.Text(call)
 	choice, okOption := ahp.Text(option)

@@ -7,24 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// Hosts read URIs in many ways: some decode escapes twice, or those that they
-// can; some drop tabs and line breaks, or take a backslash for a slash. So a
-// URI counts only if there is but one way to read it, and is then compared
-// with its escapes decoded. What follows is RFC 3986, less what parsers in use
-// do not read alike (WHATWG's URL, VS Code's, Go's).
+// Hosts read URIs in many ways: some decode escapes twice, or ignore invalid escapes;
+// some drop tabs and line breaks, or treat a backslash as a slash. A URI therefore
+// counts only if it has exactly one reading, and is then compared with its escapes
+// decoded. The rules are RFC 3986, minus everything that the parsers in use (WHATWG's
+// URL, VS Code's, Go's) read differently.
 
-// Schemes whose paths are those of a file system.
+// Schemes with file system paths.
 const (
 	fileScheme   = "file"
 	remoteScheme = "vscode-remote"
 )
 
-// isFile reports whether a URI may stand for a file, however carelessly its
-// scheme is written.
+// isFile reports whether a URI may name a file, even if its scheme is misspelled.
 func isFile(uri string) bool { return contentRules[bareScheme(uri)] == byFile }
 
-// bareScheme returns the scheme of a URI as careless parsers read it: in lower
-// case, without blanks and control characters.
+// bareScheme returns a URI's scheme as a lenient parser reads it: in lower case,
+// without blanks and control characters.
 func bareScheme(uri string) string {
 	scheme, _, _ := strings.Cut(uri, ":")
 	return strings.ToLower(strings.Map(func(r rune) rune {
@@ -35,7 +34,7 @@ func bareScheme(uri string) string {
 	}, scheme))
 }
 
-// Why a URI is not canonical.
+// Reasons why a URI is not canonical.
 var (
 	errScheme    = errors.New("it does not begin with a scheme in lower case")
 	errCharacter = errors.New("it has a character that is to be percent-encoded")
@@ -46,9 +45,9 @@ var (
 	errFile      = errors.New("a file has neither query nor fragment, and is written file:///path or file://server/path")
 )
 
-// canonical returns a URI with its escapes decoded, as URIs are compared, or
-// why it can be read in several ways. What stays encoded is what would be
-// mistaken for something else, and the star of patterns.
+// canonical returns a URI with its escapes decoded, or the reason why it has several
+// readings. A character that would be ambiguous when decoded stays encoded, and so
+// does the star of patterns.
 func canonical(uri string) (string, error) {
 	scheme, rest, ok := strings.Cut(uri, ":")
 	if !ok || !isScheme(scheme) {
@@ -95,7 +94,7 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// cutAuthority takes the authority off what follows a scheme.
+// cutAuthority splits the part behind the scheme into authority and path.
 func cutAuthority(hier string) (authority, path string, ok bool) {
 	after, ok := strings.CutPrefix(hier, "//")
 	if !ok {
@@ -107,8 +106,8 @@ func cutAuthority(hier string) (authority, path string, ok bool) {
 	return after, "", true
 }
 
-// checkText refuses what may not stand in a URI as it is. Letters of all
-// languages may: everybody reads them alike.
+// checkText refuses invalid characters and escapes. Letters in all languages may stand
+// unencoded, because all parsers read them alike.
 func checkText(text string) error {
 	if !utf8.ValidString(text) {
 		return errCharacter
@@ -126,7 +125,7 @@ func checkText(text string) error {
 	return nil
 }
 
-// mayStand reports whether a character need not be encoded.
+// mayStand reports whether a character may stand unencoded.
 func mayStand(r rune) bool {
 	return r > ' ' && !strings.ContainsRune("\"<>\\^`{|}\x7f", r) && !unicode.IsControl(r) && !unicode.IsSpace(r)
 }
@@ -141,13 +140,13 @@ func escapeAt[T string | []byte](text T, i int) (byte, bool) {
 	return high<<4 | low, okHigh && okLow
 }
 
-// isUnreserved reports whether a character means the same with and without an
-// escape, so that nobody writes one (RFC 3986, section 2.3).
+// isUnreserved reports whether a character has the same meaning with and without an
+// escape, so that no encoder escapes it (RFC 3986, section 2.3).
 func isUnreserved(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// canonicalPath looks at the parts of a path.
+// canonicalPath decodes a path's parts.
 func canonicalPath(path string) (string, error) {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
@@ -162,8 +161,8 @@ func canonicalPath(path string) (string, error) {
 	return strings.Join(parts, "/"), nil
 }
 
-// canonicalPart decodes a part of a path, or an authority. However often
-// somebody decodes it, it stays one part, and none that leads upwards.
+// canonicalPart decodes a path's part, or an authority. However often a host decodes
+// it again, it stays a single part and does not lead upward.
 func canonicalPart(part string) (string, error) {
 	text := part
 	for i := range maxEscapes {
@@ -184,9 +183,9 @@ func canonicalPart(part string) (string, error) {
 	return "", errHidden
 }
 
-// leadsUp reports whether a part of a path is "." or "..", or could be taken
-// for it: Windows drops dots and spaces at the end of a name, and who decodes
-// first and takes apart then cuts at what was encoded.
+// leadsUp reports whether a part of a path is "." or "..", or could be mistaken for
+// these: Windows drops dots and spaces at a name's end, and some parsers decode before
+// they split.
 func leadsUp(part string) bool {
 	for piece := range strings.FieldsFuncSeq(part, func(c rune) bool { return strings.ContainsRune(":;?#", c) }) {
 		if strings.Trim(piece, ". ") == "" {
@@ -196,7 +195,7 @@ func leadsUp(part string) bool {
 	return false
 }
 
-// checkTail looks at a query and a fragment, which some take for more of the
+// checkTail checks a query and a fragment, which some parsers treat as part of the
 // path.
 func checkTail(tail string) error {
 	for range maxEscapes {
@@ -217,8 +216,8 @@ func checkTail(tail string) error {
 	return errHidden
 }
 
-// encode encodes in a decoded text what may not stand in a URI, or would mean
-// something there.
+// encode encodes the characters of a decoded text that are invalid or special in a
+// URI.
 func encode(text string) string {
 	const digits = "0123456789ABCDEF"
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, mustEncode) {
@@ -241,7 +240,7 @@ func encode(text string) string {
 
 func mustEncode(r rune) bool { return !mayStand(r) || strings.ContainsRune("/%?#*", r) }
 
-// filePath returns the canonical path of a file.
+// filePath returns a file's canonical path.
 func filePath(scheme, authority, path string, hasAuthority bool, tail string) (string, error) {
 	if !hasAuthority || !strings.HasPrefix(path, "/") || tail != "" {
 		return "", errFile
@@ -258,13 +257,13 @@ func filePath(scheme, authority, path string, hasAuthority bool, tail string) (s
 	return path, nil
 }
 
-// notOfServer reports whether a character is not of a server's name.
+// notOfServer reports whether a character is invalid in a server's name.
 func notOfServer(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
 }
 
-// isDrive reports whether a path of a file begins with a drive of Windows:
-// /c:, or /c| as of old, which is encoded by now.
+// isDrive reports whether a file's path begins with a Windows drive: /c: or the old
+// form /c|, which is encoded here.
 func isDrive(path string) bool {
 	if len(path) < 3 || (path[1]|0x20 < 'a' || path[1]|0x20 > 'z') {
 		return false
@@ -273,8 +272,7 @@ func isDrive(path string) bool {
 	return drive[1:] == ":" || drive[1:] == "%7C"
 }
 
-// canonicalPattern writes a pattern as URIs are compared. Its stars are all
-// that stands for something else.
+// canonicalPattern returns a pattern's canonical form. Only its stars are special.
 func canonicalPattern(pattern string) string {
 	if path, ok := strings.CutPrefix(pattern, "file:/"); ok && !strings.HasPrefix(path, "/") {
 		pattern = "file:///" + path

@@ -6,8 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// neededFor says which capability of the client's a request of the host's
-// needs.
+// neededFor lists the capability that a host's request needs at the client.
 var neededFor = map[string]capability{
 	"canvasOpen": canvas, "canvasInvokeAction": canvas, "canvasInvokeOperation": canvas, "canvasClose": canvas,
 	"sampling/createMessage": samplingClient,
@@ -15,7 +14,7 @@ var neededFor = map[string]capability{
 	"roots/list":             roots,
 }
 
-// A capability is one that a client declares in initialize.
+// A capability is a capability that clients declare in initialize.
 type capability uint8
 
 const (
@@ -26,7 +25,7 @@ const (
 	roots
 )
 
-// classOf is how events of a missing capability are called.
+// classOf lists each missing capability's event class.
 var classOf = map[capability]string{
 	canvas:         "canvas_without_client_capability",
 	mcpApps:        "mcp_apps_without_client_capability",
@@ -35,34 +34,33 @@ var classOf = map[capability]string{
 	roots:          "roots_without_client_capability",
 }
 
-// nameOf is how clients call it.
+// nameOf lists each capability's name in AHP.
 var nameOf = map[capability]string{
 	canvas: "canvas", mcpApps: "mcpApps", samplingClient: "sampling", elicitation: "elicitation", roots: "roots",
 }
 
-// maxCapabilities is how much of what a client has declared is kept as it
-// came, in bytes.
+// maxCapabilities bounds the client's declaration that is kept, in bytes.
 const maxCapabilities = 4 << 10
 
-// declared is what a client can do, as far as is known.
+// A declared holds a client's known capabilities.
 type declared struct {
 	known bool
 	flags capability
-	raw   []byte // as it came; nil if that was too long, or nothing
-	from  string // how it is known
+	raw   []byte // as received; nil if it was too long or absent
+	from  string // the source
 }
 
-// How capabilities are known.
+// Sources for a client's capabilities.
 const (
 	fromInitialize = "initialize"
 	fromReconnect  = "reconnect"
 	fromEarlier    = "earlier connection"
 )
 
-// lacks reports whether the client is known not to have a capability.
+// lacks reports whether the client is known to lack a capability.
 func (d *declared) lacks(c capability) bool { return d.known && d.flags&c == 0 }
 
-// readDeclared reads the capabilities of a client, nil if it has sent none.
+// readDeclared parses a client's capabilities, nil if it has sent none.
 func readDeclared(raw []byte, from string) declared {
 	d := declared{known: true, from: from}
 	if ahp.IsNone(raw) {

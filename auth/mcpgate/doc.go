@@ -1,15 +1,14 @@
-// Package mcpgate stands between a client and the MCP servers of a host: on
-// each connection it lets pass what the host has said that it serves, and
-// watches that the host asks of a client only what that can do.
+// Package mcpgate stands between a client and a host's MCP servers. On each
+// connection, it passes only messages that a server's announced capabilities cover,
+// and checks the host's requests against the client's capabilities.
 //
 // # Channels
 //
-// A host that runs MCP servers lists them in the state of a session: each is a
-// customization of type "mcpServer", at the top level of
-// SessionState.customizations or among the children of a container. It may
-// name a channel, an opaque URI with the scheme mcp, on which clients send MCP
-// messages. What is served there is the union of the capability sets of all
-// customizations that name it and are ready:
+// A host that runs MCP servers lists them in a session's state: each is a
+// customization with the type "mcpServer", at the top level in
+// SessionState.customizations or among a container's children. It may name a channel,
+// an opaque URI with the scheme mcp, on which clients send MCP messages. The channel
+// serves the union of all ready customizations' capability sets:
 //
 //	mcpApp.capabilities   requests                                             notifications of the client
 //	serverTools           tools/list, tools/call
@@ -17,69 +16,67 @@
 //	logging               logging/setLevel                                     notifications/message
 //	sampling              sampling/createMessage
 //
-// notifications/progress and notifications/cancelled belong to requests: they
-// pass where anything is served, or once was that this client has used. A
-// customization is ready if it names a channel, its state is ready (or it has
-// none), and neither it nor its container is disabled: by the first of its
-// enablement, or, where it has none, by enabled, which hosts had to AHP 0.8.
+// notifications/progress and notifications/cancelled belong to requests: they pass if
+// the channel serves anything, or if this client has used it before. A customization
+// is ready if it names a channel, its state is ready or absent, and neither it nor its
+// container is disabled. enablement's first entry decides about that, or, without
+// enablement, the member enabled from hosts up to AHP 0.8.
 //
-// # What becomes of a message of the client's
+// # Messages from the client
 //
 //	the channel on this connection                      a request         a notification
 //	serves the method                                   passes            passes
-//	serves other methods, or none                       error -32601      ends here
-//	was named, and is not ready any more, or not yet    error -32008      ends here
-//	was never named, nor any other by the host          passes            passes
-//	was never named                                     error -32008      ends here
+//	serves different methods, or none                   error -32601      dropped
+//	was named, and is not ready, or not ready yet       error -32008      dropped
+//	was never named, and the host has named none        passes            passes
+//	was never named                                     error -32008      dropped
 //
-// Until a host process has named some channel to some client, it may use the scheme in
-// its own way; in strict mode it may not. notifications/progress and
-// notifications/cancelled pass on channels that were never named.
+// Until a host process has named a channel to any client, it may use the scheme in its
+// own way, except in strict mode. notifications/progress and notifications/cancelled
+// pass on channels that were never named.
 //
-// initialize and notifications/initialized are never served. Responses pass:
-// they answer requests that have passed. What is answered here carries the
-// channel at its top level, as all messages on such a channel do.
+// initialize and notifications/initialized are never served. Responses pass: they
+// answer requests that have passed. A response of the gate carries the channel at its
+// top level, like all messages on such a channel.
 //
-// Of what the host sends on a channel, notifications/…/list_changed pass only
-// where the capability says "listChanged": true. Everything else passes.
+// # Messages from the host
+//
+// notifications/…/list_changed pass only if the capability has "listChanged": true.
+// All other messages on a channel pass.
 //
 // # Unknown capabilities
 //
-// Later versions may add capabilities. Where mcpApp.capabilities has one that is
-// not in the table, methods that are in no row pass; where a customization has
-// another member that is an object with capabilities in it, all methods pass,
-// but the handshake. Each such message is counted. In strict mode only the
-// table counts.
+// Later versions may add capabilities. If mcpApp.capabilities has a capability outside
+// the table, all methods outside the table pass. If a customization has an additional
+// member that is an object with capabilities, all methods except the handshake pass.
+// Each such message is counted. In strict mode only the table counts.
 //
-// # What a gate knows
+// # Sources of knowledge
 //
-// Only what the host has said on that very connection counts, in whatever
-// message and form, as package [ahprelay/view] reads it. Of an action with an
-// origin, which is a client's, only what clients may dispatch counts: that a
-// server is turned on or off, or is to start or stop. One that was rejected says
-// nothing.
+// Only the host's messages on the same connection count, in whatever message and form,
+// as package [ahprelay/ahp/view] reads them. An action with an origin comes from a
+// client, so only the effects that clients may have count: a server is enabled or
+// disabled, or is to start or stop. A rejected action has no effect.
 //
-// A client that comes back with reconnect, and gets a replay, goes on with what
-// the host has said before, of the sessions that it resumes, on the last
-// connection on which the same subject used the same clientId: of 1024 clients,
-// as far as those that are away have no more than 16384 servers together, and
-// until the host process ends ([view.Host]). Of sessions of which nothing is known, as with
-// a new host-agent, the host is asked for the state on this connection ([view.Reading.Ask]);
-// the client's messages wait for the answer.
+// A client may return with reconnect and get a replay. Its sessions then keep the
+// facts of the last connection on which the same subject used the same clientId. They
+// are kept for 1024 clients, up to 16384 servers for all absent clients together,
+// until the host process ends ([view.Host]). If nothing is known about a session, as
+// after a restart of the host-agent, the host-agent asks the host for the state on
+// this connection ([view.Reading.Ask]), and the client's messages wait for the answer.
 //
-// A replay may change a customization of which nothing is known: then its channel
-// is known, its capabilities are not, and all methods pass for as long as it is
-// ready. What was last said of a session stays in force when the client
-// unsubscribes, until the host says otherwise here. When a session is removed, its
-// channels are not ready any more.
+// A replay may change an unknown customization. Then its channel is known and its
+// capabilities are not, and all methods pass while it is ready. A session's last facts
+// stay in force when the client unsubscribes, until the host changes them on this
+// connection. When a session is removed, its channels are no longer ready.
 //
-// A gate keeps up to 1024 servers and the last 256 channels that are named no
-// more. What is beyond that, or has names of more than 4 KiB, it does not
-// know: it serves nothing, and is counted.
+// A gate keeps up to 1024 servers and the last 256 channels that are no longer named.
+// A server beyond these bounds, or with names above 4 KiB, is unknown: it serves
+// nothing, and is counted.
 //
-// # Capabilities of clients
+// # Client capabilities
 //
-// A client declares in initialize what it can do. The host needs that for
+// A client declares its capabilities in initialize. The host needs them for
 //
 //	canvasOpen, canvasInvokeAction, canvasInvokeOperation, canvasClose   canvas
 //	sampling/createMessage                                               sampling
@@ -87,19 +84,18 @@
 //	roots/list                                                           roots
 //	mcpApp in the state of a session                                     mcpApps
 //
-// What the client has not declared is warned of in soft mode, and passes. In
-// strict mode such a request gets error -32601 and does not reach the client.
-// State passes in strict mode too, since no message is changed on its way or
-// left out of a sequence of actions; but the channels that it names serve that
-// client nothing.
+// In soft mode, a missing capability causes a warning, and the request passes. In
+// strict mode the request gets error -32601 and does not reach the client. State
+// passes in strict mode too, because the gate neither changes messages nor leaves gaps
+// in a sequence of actions; but the channels in that state serve the client nothing.
 //
-// A client that comes back with reconnect declares nothing. What it declared
-// before holds, on any connection to this host process on which the same subject
-// used the same clientId, as far as the last 1024 of these are remembered.
-// Otherwise its capabilities are not known, and nothing is refused for them.
+// A client that returns with reconnect declares nothing. Its earlier declaration
+// holds, from any connection to this host process on which the same subject used the
+// same clientId, for the last 1024 of these. Otherwise its capabilities are unknown,
+// and no request is refused for them.
 //
 // # Concurrency
 //
-// [Gate.FromClient], [Gate.FromHost] and [Gate.Leave] are not called at once. All
-// else is safe for concurrent use.
+// [Gate.FromClient], [Gate.FromHost] and [Gate.Leave] must not be called concurrently.
+// All other methods are safe for concurrent use.
 package mcpgate

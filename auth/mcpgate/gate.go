@@ -9,21 +9,21 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// An Event is something that a gate has seen, to be counted and logged.
+// An Event is a gate's finding, for counters and logs.
 type Event struct {
 	Kind   string // Warning, Rejection or Observation
-	Class  string // why, one of [Classes]
-	Method string // of the message, cut; "" if it has none
+	Class  string // the reason, one of [Classes]
+	Method string // of the message, truncated; "" if it has none
 }
 
-// Kinds of events.
+// Event kinds.
 const (
 	Warning     = "warning"     // the message has passed
-	Rejection   = "rejection"   // it has not
-	Observation = "observation" // not enough is known to say whether it should
+	Rejection   = "rejection"   // the message has not passed
+	Observation = "observation" // the gate lacks the facts to decide
 )
 
-// Classes of events beside those of missing capabilities.
+// Event classes besides those for missing capabilities.
 const (
 	methodNotServed       = "method_not_served"
 	notificationNotServed = "notification_not_served"
@@ -34,7 +34,7 @@ const (
 	notKept               = "state_not_kept"
 )
 
-// Classes returns the classes of a kind of events.
+// Classes returns an event kind's classes.
 func Classes(kind string) (list []string) {
 	switch kind {
 	case Warning:
@@ -55,19 +55,18 @@ func missing() (list []string) {
 	return list
 }
 
-// Config says how the gate of a connection is to work.
+// Config configures a connection's gate.
 type Config struct {
 	Strict bool
 
-	// Event is told what the gate has seen, Changed that [Gate.State] is
-	// another. Both may be nil, and are called by the callers of FromClient and
+	// Event receives the gate's findings. Changed is called after [Gate.State] has
+	// changed. Both may be nil, and are called by the callers of FromClient and
 	// FromHost.
 	Event   func(Event)
 	Changed func()
 }
 
-// A Gate is the gate of a client's connection to the host. It implements
-// [gate.Gate].
+// A Gate is the gate for a client's connection to the host. It implements [gate.Gate].
 type Gate struct {
 	cfg  Config
 	view *view.Conn
@@ -75,17 +74,16 @@ type Gate struct {
 	register *register // the fields below are guarded by its lock
 	client   declared
 	greeted  bool    // the host has accepted initialize or reconnect
-	events   []Event // to be told when the lock is free
+	events   []Event // reported when the lock is free
 	changed  bool
 }
 
-// New returns the gate of a new connection, of which v reads what is said.
+// New returns the gate for a new connection with view v.
 func New(v *view.Conn, cfg Config) *Gate {
 	return &Gate{cfg: cfg, view: v, register: newRegister()}
 }
 
-// Leave says that the connection has ended. What the host has said to the client
-// is kept for when it comes again.
+// Leave ends the connection. The host's facts are kept for the client's return.
 func (g *Gate) Leave() {
 	g.register.mu.Lock()
 	servers := g.register.servers
@@ -94,7 +92,7 @@ func (g *Gate) Leave() {
 	g.view.Weigh(g.register, servers)
 }
 
-// unlock ends a call, and tells what has come of it.
+// unlock ends a call, and reports its events.
 func (g *Gate) unlock() {
 	events, changed := g.events, g.changed
 	g.events, g.changed = nil, false
@@ -109,7 +107,7 @@ func (g *Gate) unlock() {
 	}
 }
 
-// maxMethod is how much of a method is told, in bytes.
+// maxMethod bounds the method in an event, in bytes.
 const maxMethod = 64
 
 func (g *Gate) note(kind, class string, method []byte) {
@@ -126,7 +124,7 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		defer g.unlock()
 		return g.toServer(env)
 	case env.Kind == ahp.Request && saysState(string(env.Method)):
-		if _, full := g.view.Waits(env.ID); full { // what the answer says will not be known
+		if _, full := g.view.Waits(env.ID); full { // the response will be unknown
 			g.register.mu.Lock()
 			defer g.unlock()
 			g.note(Observation, notKept, env.Method)
@@ -135,15 +133,14 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// saysState reports whether the answer to a request may say what servers there
-// are.
+// saysState reports whether the response to a request may describe servers.
 func saysState(method string) bool { return opens(method) || method == "subscribe" }
 
-// opens reports whether a request is one that a connection begins with.
+// opens reports whether a request opens a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }
 
-// served returns what a channel serves in the mode of this connection, and
-// whether it is ready at all.
+// served returns a channel's capabilities in this connection's mode, and whether the
+// channel is ready.
 func (g *Gate) served(ch *channel) (all surface, ready bool) {
 	all, ready = ch.served()
 	if g.cfg.Strict {
@@ -152,7 +149,7 @@ func (g *Gate) served(ch *channel) (all surface, ready bool) {
 	return all, ready
 }
 
-// toServer judges a message of the client's on a channel of the scheme mcp.
+// toServer judges a client's message on an mcp:// channel.
 func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 	ch := g.register.channels[string(env.Channel)]
 	if ch == nil {
@@ -179,9 +176,8 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// toUnknown judges a message of the client's on a channel of the scheme mcp that
-// the host has not named to it. Where the host names none to anybody, it may use
-// that scheme in its own way.
+// toUnknown judges a client's message on an mcp:// channel that the host has not named
+// to it. A host that names none at all may use that scheme in its own way.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
@@ -189,7 +185,7 @@ func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
-// unavailable says why a channel is not ready.
+// unavailable returns why a channel is not ready.
 func unavailable(ch *channel) string {
 	why := "the MCP server's channel is not available"
 	switch {
@@ -201,7 +197,7 @@ func unavailable(ch *channel) string {
 	return why + ": the server's state is " + ch.named[0].state
 }
 
-// reject refuses a message of the client's.
+// reject refuses a client's message.
 func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
 	g.note(Rejection, class, env.Method)
 	if env.Kind == ahp.Notification {
@@ -210,8 +206,8 @@ func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string)
 	return gate.Decision{Verdict: gate.Answer, Message: refusal(env, code, message)}
 }
 
-// refusal answers a request. On a channel of the scheme mcp the answer names
-// it, as MCP's own messages there do.
+// refusal answers a request. On an mcp:// channel the response names the channel, like
+// MCP's own messages there.
 func refusal(env *ahp.Envelope, code int, message string) []byte {
 	answer := ahp.AppendError(nil, env.ID, code, message, nil)
 	if !isMCP(env.Channel) {
@@ -241,7 +237,7 @@ func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.De
 	return gate.Decision{}
 }
 
-// toClient judges a request of the host's that needs a capability.
+// toClient judges a host's request that needs a capability.
 func (g *Gate) toClient(env *ahp.Envelope, need capability) gate.Decision {
 	switch {
 	case !g.client.known:
@@ -257,8 +253,7 @@ func (g *Gate) toClient(env *ahp.Envelope, need capability) gate.Decision {
 	return gate.Decision{}
 }
 
-// listChanged judges a notification of the host's on a channel of the scheme
-// mcp.
+// listChanged judges a host's notification on an mcp:// channel.
 func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
 	ch := g.register.channels[string(env.Channel)]
 	if ch == nil {
@@ -276,7 +271,7 @@ func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// learn takes note of what the host says.
+// learn records a host message's facts.
 func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 	method := said.Call.Method
 	if !said.Answers {
@@ -309,14 +304,14 @@ func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 	g.learnt(l, method)
 }
 
-// mayHaveServers reports whether a channel may be a session: it is no chat, and lies below
-// none of the others.
+// mayHaveServers reports whether a channel may be a session: it is no chat, and lies
+// below no other channel in the list.
 func mayHaveServers(uri string, others []string) bool {
 	below := func(other string) bool { return strings.HasPrefix(uri, other+"/") }
 	return !strings.HasPrefix(uri, "ahp-chat:") && !slices.ContainsFunc(others, below)
 }
 
-// greet takes what a client has declared that the host has let in.
+// greet records a client's capabilities that the host has accepted.
 func (g *Gate) greet(method string) {
 	if capabilities, earlier, known := g.view.Declared(); earlier {
 		g.client = readDeclared(capabilities, fromEarlier)
@@ -326,8 +321,8 @@ func (g *Gate) greet(method string) {
 	g.greeted, g.changed = true, true
 }
 
-// resume takes over what the host has said on an earlier connection of the
-// sessions that the client goes on with, but of those whose state it tells anew.
+// resume adopts the facts of an earlier connection about the client's sessions, except
+// sessions with a new state in this message.
 func (g *Gate) resume(before map[string]*session, said *view.Reading) {
 	if said.Anew {
 		return
@@ -346,7 +341,7 @@ func (g *Gate) resume(before map[string]*session, said *view.Reading) {
 	}
 }
 
-// learnt counts what came with a message.
+// learnt reports the findings about a message.
 func (g *Gate) learnt(l learned, method string) {
 	g.changed = g.changed || l.changed
 	if l.lost {

@@ -8,15 +8,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// learned is what was learnt from one message.
+// A learned collects a message's facts.
 type learned struct {
-	changed bool // something about channels
+	changed bool // a channel has changed
 	apps    int  // customizations with mcpApp
-	lost    bool // something could not be kept, or not be read
+	lost    bool // a part was unreadable or did not fit
 }
 
-// text returns the text of a member that is a string of a length that is
-// kept.
+// text returns a member's text, or "" if it is no string or too long to keep.
 func text(m *ahp.Member) string {
 	s, _ := ahp.Text(m.Raw)
 	if len(s) > maxName {
@@ -25,8 +24,8 @@ func text(m *ahp.Member) string {
 	return s
 }
 
-// read reads a customization, with its children if it is of the top level. It
-// reports false for one that is not known, because it has no id.
+// read parses a customization, with its children if it is at the top level. ok is
+// false if it has no id.
 func (l *learned) read(raw []byte, top bool) (c customization, ok bool) {
 	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
@@ -54,9 +53,8 @@ func (l *learned) read(raw []byte, top bool) (c customization, ok bool) {
 	return c, true
 }
 
-// disabled reads whether a customization is disabled; known is false if it says
-// nothing of that. Since AHP 0.9, enablement lists what was decided, and the first
-// counts.
+// disabled reports whether a customization is disabled; known is false if it does not
+// state that. Since AHP 0.9, enablement lists the decisions, and the first counts.
 func disabled(enabled, enablement *ahp.Member) (off, known bool) {
 	if list, ok := ahp.Elements(enablement.Raw); ok {
 		if len(list) == 0 {
@@ -69,8 +67,8 @@ func disabled(enabled, enablement *ahp.Member) (off, known bool) {
 	return off, off || string(enabled.Raw) == "true"
 }
 
-// kindOf returns the kind of a state, "" if there is no state. One that cannot
-// be read is not ready.
+// kindOf returns the kind of a state, "" without a state, and "unknown", which is not
+// ready, for an unreadable state.
 func kindOf(raw []byte) string {
 	if ahp.IsNone(raw) {
 		return ""
@@ -81,8 +79,8 @@ func kindOf(raw []byte) string {
 	return "unknown"
 }
 
-// channel returns the channel that a customization names, "" if none or one
-// of another scheme: those belong to AHP.
+// channel returns a customization's channel, or "" if there is none or its scheme is
+// not mcp: those channels belong to AHP.
 func (l *learned) channel(m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
@@ -100,8 +98,7 @@ func isMCP(uri []byte) bool {
 func anyOne(*customization) bool     { return true }
 func isServer(c *customization) bool { return c.server }
 
-// learn takes what the host says of a session. A state without customizations
-// has none.
+// learn records a fact about a session. A state without customizations has none.
 func (r *register) learn(l *learned, f *view.Fact) {
 	if len(f.Of) > maxName || len(f.URI) > maxName {
 		l.lost = l.lost || f.Kind >= view.Customizations
@@ -130,7 +127,7 @@ func (r *register) learn(l *learned, f *view.Fact) {
 		s, _ = s.with(f.URI, anyOne, func(customization) []customization { return nil })
 	case view.CustomizationToggled:
 		m := [...]ahp.Member{{Name: "enabled"}, {Name: "enablement"}}
-		_ = ahp.Members(f.Raw, m[:]) // the view has looked at them
+		_ = ahp.Members(f.Raw, m[:]) // the view has checked them
 		off, said := disabled(&m[0], &m[1])
 		if known = known && said; known {
 			s, _ = s.with(f.URI, anyOne, func(c customization) []customization {
@@ -158,8 +155,9 @@ func (r *register) learn(l *learned, f *view.Fact) {
 	}
 }
 
-// upsert returns the session with a customization of the top level in place of
-// what had its id, and of what only changes were known that it holds.
+// upsert returns the session with a customization at the top level. It replaces the
+// entry with the same id, and entries that were known only by changes and are now its
+// children.
 func (s *session) upsert(top customization) *session {
 	tops := slices.DeleteFunc(slices.Clone(s.tops), func(c customization) bool {
 		return c.id == top.id || c.sets == partial && slices.ContainsFunc(top.children, func(child customization) bool { return child.id == c.id })
@@ -167,8 +165,8 @@ func (s *session) upsert(top customization) *session {
 	return &session{s.full, append(tops, top)}
 }
 
-// moved returns the session with another state and channel of a server. Of one that
-// was not described before, nothing else is known.
+// moved returns the session with a server's new state and channel. If the server was
+// not described before, its capabilities are unknown.
 func (s *session) moved(id, state, channel string) *session {
 	moved, ok := s.with(id, isServer, func(c customization) []customization {
 		c.state, c.channel = state, channel

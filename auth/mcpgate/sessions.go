@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Bounds of what a connection's gate keeps.
+// Bounds for a connection's gate.
 const (
 	maxSessions = 4096
 	maxServers  = 1024
@@ -14,20 +14,20 @@ const (
 	maxName     = 4 << 10 // bytes of a URI or an id
 )
 
-// A customization is one of a session's that has to do with MCP servers: it is one
-// itself, or holds some. It does not change: another takes its place.
+// A customization is an MCP server of a session, or a container with servers. It is
+// immutable.
 type customization struct {
 	id       string
 	off      bool            // disabled
-	children []customization // which are servers
+	children []customization // servers
 
 	server  bool
 	sets    surface
-	state   string // kind; "" if it has none
+	state   string // kind; "" without a state
 	channel string // "" if it names none
 }
 
-// servers is how many there are.
+// servers counts the servers.
 func (c *customization) servers() int {
 	if c.server {
 		return 1
@@ -35,16 +35,14 @@ func (c *customization) servers() int {
 	return len(c.children)
 }
 
-// A session is what is known of a session's customizations. It does not change
-// either.
+// A session is the known part of a session's customizations. It is immutable too.
 type session struct {
-	full bool // the host has said what there is; else only what has changed is known
+	full bool // the host has sent the complete list; else only changes are known
 	tops []customization
 }
 
-// with returns the session with something else in the place of the customization
-// that has an id, and whether it has that; as for reducers, the top level comes
-// first.
+// with returns the session with the customization id replaced, and whether it exists.
+// As in reducers, the top level comes first.
 func (s *session) with(id string, is func(*customization) bool, put func(customization) []customization) (*session, bool) {
 	in := func(list []customization) ([]customization, bool) {
 		i := slices.IndexFunc(list, func(c customization) bool { return c.id == id && is(&c) })
@@ -66,22 +64,22 @@ func (s *session) with(id string, is func(*customization) bool, put func(customi
 	return s, false
 }
 
-// A serverEntry is a server, and whether it, or what holds it, is disabled.
+// A serverEntry is a server, and whether it or its container is disabled.
 type serverEntry struct {
 	*customization
 	off bool
 }
 
-// ready reports whether what the server's customization says holds.
+// ready reports whether the server's capabilities are available.
 func (p serverEntry) ready() bool { return !p.off && (p.state == "" || p.state == "ready") }
 
-// A channel is one that a customization names or has named.
+// A channel is a channel that a customization names or has named.
 type channel struct {
-	named []serverEntry // by these
+	named []serverEntry // the customizations that name it
 	used  bool          // a request has passed on it
 }
 
-// served returns what a channel serves, and whether it is ready at all.
+// served returns a channel's capabilities, and whether it is ready.
 func (ch *channel) served() (all surface, ready bool) {
 	for _, p := range ch.named {
 		if p.ready() {
@@ -92,15 +90,15 @@ func (ch *channel) served() (all surface, ready bool) {
 	return all, ready
 }
 
-// A register is what a connection's gate knows of sessions and channels. It is
-// kept for when the client comes again.
+// A register holds a gate's facts about sessions and channels. It is kept for the
+// client's return.
 type register struct {
 	mu       sync.Mutex // guards the fields below, and those of the Gate
 	sessions map[string]*session
 	order    []string // of the sessions
 	channels map[string]*channel
-	gone     []string        // channels that nobody names any more, oldest first
-	silent   map[string]bool // channels whose whole state has no customizations
+	gone     []string        // channels that are no longer named, oldest first
+	silent   map[string]bool // channels whose complete state has no customizations
 	servers  int
 }
 
@@ -108,18 +106,18 @@ func newRegister() *register {
 	return &register{sessions: map[string]*session{}, channels: map[string]*channel{}, silent: map[string]bool{}}
 }
 
-// knows reports whether the host has told what customizations a channel has.
+// knows reports whether a channel's customizations are known.
 func (r *register) knows(uri string) bool { return r.sessions[uri] != nil || r.silent[uri] }
 
-// tellsNone notes that the whole state of a channel has no customizations.
+// tellsNone records a complete state without customizations.
 func (r *register) tellsNone(uri string) {
 	if len(r.silent) < maxSessions {
 		r.silent[uri] = true
 	}
 }
 
-// some returns what is known of sessions; nil is the session of a channel that is known to
-// have no customizations.
+// some returns the known sessions among some URIs. nil stands for a channel that is
+// known to have no customizations.
 func (r *register) some(uris []string) map[string]*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +130,8 @@ func (r *register) some(uris []string) map[string]*session {
 	return some
 }
 
-// put takes what is known of a session now, nil for nothing, as far as there is
-// room, and reports whether there was.
+// put records a session's customizations, nil for none, and reports whether all of
+// them fit.
 func (r *register) put(uri string, s *session) (all bool) {
 	old := r.sessions[uri]
 	switch {
@@ -170,8 +168,8 @@ func (r *register) put(uri string, s *session) (all bool) {
 	return all
 }
 
-// name finds out who names which channel, and keeps those that nobody names any
-// more, unless there are too many.
+// name updates each channel's customizations, and keeps a bounded number of channels
+// that are no longer named.
 func (r *register) name() {
 	before := r.channels
 	r.channels = make(map[string]*channel, len(before))

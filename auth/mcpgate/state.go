@@ -7,35 +7,35 @@ import (
 	"unicode/utf8"
 )
 
-// State is what a gate knows, for who looks after the host.
+// A State is a gate's state, for the host's operator.
 type State struct {
 	Initialized  bool            `json:"initialized"` // the host has accepted initialize or reconnect
 	Mode         string          `json:"mode"`        // soft or strict
 	Capabilities json.RawMessage `json:"clientCapabilities,omitempty"`
-	From         string          `json:"clientCapabilitiesFrom,omitempty"` // how they are known; "" if they are not
+	From         string          `json:"clientCapabilitiesFrom,omitempty"` // the source; "" if unknown
 	Channels     []ChannelState  `json:"channels,omitempty"`
-	Omitted      int             `json:"channelsOmitted,omitempty"` // that there was no room for
+	Omitted      int             `json:"channelsOmitted,omitempty"` // beyond the bound
 }
 
-// A ChannelState is what a gate knows of a channel.
+// A ChannelState is a channel's state.
 type ChannelState struct {
 	Channel     string   `json:"channel"`
-	State       string   `json:"state"`             // ready, or why it is not
-	Methods     []string `json:"methods,omitempty"` // that are served
+	State       string   `json:"state"`             // ready, or the reason why not
+	Methods     []string `json:"methods,omitempty"` // the served methods
 	ListChanged []string `json:"listChanged,omitempty"`
-	Open        bool     `json:"open,omitempty"` // other methods pass, too: not all capabilities are known
+	Open        bool     `json:"open,omitempty"` // further methods pass: some capabilities are unknown
 }
 
 const (
-	// maxChannels bounds the channels in a state, in bytes of JSON.
+	// maxChannels bounds the channels in a state, as JSON bytes.
 	maxChannels = 16 << 10
 
-	// stateCost is what one takes besides its URI, at most, and a name of a state
+	// stateCost is the largest cost of a channel besides its URI, with a state's name
 	// that is all escapes.
 	stateCost = 320 + 6*64
 )
 
-// lengthAsJSON is how long a text is in JSON, at most, in bytes.
+// lengthAsJSON returns an upper bound for a text's length in JSON, in bytes.
 func lengthAsJSON(text string) (n int) {
 	for _, r := range text {
 		switch {
@@ -50,8 +50,8 @@ func lengthAsJSON(text string) (n int) {
 	return n
 }
 
-// State returns what the gate knows. It takes less than 24 KiB as JSON, in which
-// <, > and & are not escaped.
+// State returns the gate's state. It takes less than 24 KiB as JSON, in which <, > and
+// & are not escaped.
 func (g *Gate) State() State {
 	g.register.mu.Lock()
 	defer g.register.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A surface is a set of capabilities.
+// A surface is a capability set.
 type surface uint16
 
 const (
@@ -17,15 +17,15 @@ const (
 	logging
 	sampling
 
-	laterFlag // mcpApp.capabilities has one that is not in the table
-	laterSet  // there is a set that is not known
-	partial   // nothing is known of the sets
+	laterFlag // mcpApp.capabilities has a capability outside the table
+	laterSet  // there is an unknown set
+	partial   // the sets are unknown
 
 	none  surface = 0
 	table         = tools | resources | logging | sampling
 )
 
-// servedBy says which capability serves a method of the client's.
+// servedBy lists the capability that serves a client's method.
 var servedBy = map[string]surface{
 	"tools/list": tools, "tools/call": tools,
 	"resources/list": resources, "resources/templates/list": resources, "resources/read": resources,
@@ -33,13 +33,13 @@ var servedBy = map[string]surface{
 	"sampling/createMessage": sampling,
 }
 
-// methods are those of servedBy, in the order in which they are shown.
+// methods are servedBy's keys, in display order.
 var methods = []string{
 	"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
 	"logging/setLevel", "notifications/message", "sampling/createMessage",
 }
 
-// Methods of MCP that have rules of their own.
+// MCP methods with their own rules.
 const (
 	mcpInitialize  = "initialize"
 	mcpInitialized = "notifications/initialized"
@@ -50,19 +50,19 @@ const (
 	resourcesListChanged = "notifications/resources/list_changed"
 )
 
-// isHandshake reports whether a method belongs to the handshake of MCP, which
-// channels do not carry.
+// isHandshake reports whether a method belongs to MCP's handshake, which channels do
+// not carry.
 func isHandshake(method []byte) bool {
 	return string(method) == mcpInitialize || string(method) == mcpInitialized
 }
 
-// belongsToRequest reports whether a method is about a request under way.
+// belongsToRequest reports whether a method concerns an open request.
 func belongsToRequest(method []byte) bool {
 	return string(method) == mcpProgress || string(method) == mcpCancelled
 }
 
-// serves reports whether a method is served, and whether only because not all
-// is known of what is.
+// serves reports whether a method is served, and whether this is unsure because some
+// capabilities are unknown.
 func (s surface) serves(method []byte) (yes, unsure bool) {
 	by, known := servedBy[string(method)]
 	switch {
@@ -76,8 +76,8 @@ func (s surface) serves(method []byte) (yes, unsure bool) {
 	return false, false
 }
 
-// forwards reports whether a list_changed notification of the host's may pass,
-// and whether only because not all is known.
+// forwards reports whether a host's list_changed notification may pass, and whether
+// this is unsure because some capabilities are unknown.
 func (s surface) forwards(method []byte) (yes, unsure bool) {
 	switch string(method) {
 	case toolsListChanged:
@@ -91,13 +91,13 @@ func (s surface) forwards(method []byte) (yes, unsure bool) {
 	return yes || unsure, unsure
 }
 
-// isListChanged reports whether a method says that a list has changed.
+// isListChanged reports whether a method is a list_changed notification.
 func isListChanged(method []byte) bool {
 	return bytes.HasPrefix(method, []byte("notifications/")) && bytes.HasSuffix(method, []byte("/list_changed"))
 }
 
-// knownCapabilities are the capabilities of the table, with the flag for
-// "listChanged": true.
+// knownCapabilities are the table's capabilities, with the flag for "listChanged":
+// true.
 var knownCapabilities = map[string][2]surface{
 	"serverTools":     {tools, toolsChanged},
 	"serverResources": {resources, resourcesChanged},
@@ -105,15 +105,15 @@ var knownCapabilities = map[string][2]surface{
 	"sampling":        {sampling, 0},
 }
 
-// knownMembers are the members of a customization that are no capability sets.
+// knownMembers are a customization's members that are no capability sets.
 var knownMembers = map[string]bool{
 	"type": true, "id": true, "uri": true, "name": true, "description": true, "icons": true, "range": true,
 	"enabled": true, "enablement": true, "state": true, "channel": true, "mcpApp": true, "children": true,
 	"load": true, "_meta": true,
 }
 
-// readSurface reads the capability sets of a customization. App says that it
-// has mcpApp.
+// readSurface parses a customization's capability sets. App reports whether it has
+// mcpApp.
 func readSurface(customization []byte) (s surface, app bool) {
 	members, err := ahp.AllMembers(customization)
 	if err != nil {
@@ -132,7 +132,7 @@ func readSurface(customization []byte) (s surface, app bool) {
 	return s, app
 }
 
-// capabilities returns the member of that name of an object, if it is an object.
+// capabilities returns an object's member capabilities, if it is an object.
 func capabilities(raw []byte) []byte {
 	m := [...]ahp.Member{{Name: "capabilities"}}
 	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil || !ahp.IsObject(m[0].Raw) {
@@ -151,7 +151,7 @@ func readSet(raw []byte) (s surface) {
 	}
 	for _, m := range members {
 		if !ahp.IsObject(m.Raw) {
-			continue // a capability is there by being an object
+			continue // a capability's value is an object
 		}
 		flags, known := knownCapabilities[m.Name]
 		if !known {
