@@ -102,7 +102,7 @@ func TestPeekSaid(t *testing.T) {
 		{`{"channel":"x","action":{},"serverSeq":7,"server\u0053eq":7}`, ahp.Said{}},
 		{`{"channel":"x","origin":null,"action":{},"origin":{}}`, ahp.Said{}},
 		{`{"channel":"x","origin":{},"action":{},"origin":null}`, ahp.Said{}},
-		// Nor does what names no channel.
+		// Nor does a missing channel.
 		{`{"action":{"type":"a"},"serverSeq":7}`, ahp.Said{}},
 		{`[{"channel":"x","action":{}}]`, ahp.Said{}},
 	}

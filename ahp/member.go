@@ -44,7 +44,7 @@ func Spelt(object []byte, want []Member) error {
 		return err
 	}
 	if s.other != "" {
-		return &FrameError{s.otherAt, strconv.Quote(s.other) + " in another spelling"}
+		return &FrameError{s.otherAt, strconv.Quote(s.other) + " in a second spelling"}
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func (s *Skimmer) valueEnded() {
 		return
 	}
 	if len(s.envel) > 4*maxSkimValue { // only duplicate keys can take so much
-		s.fail(s.size, "an id, method or channel is given too often")
+		s.fail(s.size, "too many ids, methods or channels")
 		return
 	}
 	if s.envel == nil {

@@ -95,7 +95,7 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	}
 	members, ok := onlyMembers(params["action"], known.members)
 	if !ok {
-		return no("%s here says more than is known of it, which takes the level operate", kind)
+		return no("%s has a member that needs the level operate", kind)
 	}
 	if kind == activeClientSet {
 		return a.judgeActiveClient(members["activeClient"])
@@ -122,7 +122,7 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	}
 	members, ok := onlyMembers(raw, messageMembers)
 	if !ok {
-		return no("a message that says more than text, attachments and model takes the level operate")
+		return no("a message with members other than text, attachments and model needs the level operate")
 	}
 	if no := attachmentsKnown(members["attachments"]); no != nil {
 		return no
@@ -133,7 +133,7 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	}
 	prefix, known := a.view.Host().CommandPrefix()
 	if isCommand(text, prefix) || !known && isCommand(text, anyCommand...) {
-		return no("what begins like a command takes the level operate")
+		return no("a message that begins like a command needs the level operate")
 	}
 	return nil
 }

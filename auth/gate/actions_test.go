@@ -77,7 +77,7 @@ func TestRefusalsNameTheLevel(t *testing.T) {
 		auth.AccessApprove: `{"id":1,"method":"createTerminal","params":{"channel":"t:/1"}}`,
 	} {
 		d := chainOf(gate.NewPolicy(level, nil, nil, false), nil).FromClient([]byte(message), peek(t, message))
-		if want := "takes the level operate, and here is " + level.Level(); !strings.Contains(string(d.Message), want) {
+		if want := "this needs the level operate; this token has " + level.Level(); !strings.Contains(string(d.Message), want) {
 			t.Errorf("%s: %s; want %q in it", message, d.Message, want)
 		}
 	}

@@ -51,9 +51,9 @@ func (a *Authority) judgeActiveClient(entry []byte) *refusal {
 	id, ok := ahp.Text(memberOf(entry, "clientId"))
 	switch {
 	case !ok || id == "" || id != a.view.ClientID():
-		return no("an active client with a clientId that is not this connection's takes the level operate")
+		return no("an active client with a clientId other than this connection's needs the level operate")
 	case len(entry) > maxClaimBytes:
-		return no("an active client of more than %d bytes takes the level operate", maxClaimBytes)
+		return no("an active client above %d bytes needs the level operate", maxClaimBytes)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ var (
 	rangeMembers = []string{"range", "start", "end", "line", "character"}
 )
 
-var unknownAttachment = no("an attachment that says more than is known of it takes the level operate")
+var unknownAttachment = no("an attachment with an unknown kind or member needs the level operate")
 
 // attachmentsKnown returns the reason for a refusal if an attachment has an unknown
 // kind or member.

@@ -55,8 +55,8 @@ var opens = map[string]bool{"initialize": true, "reconnect": true, "subscribe": 
 
 // Refusals for requests whose responses would be ambiguous or could not be judged.
 var (
-	sameID  = &refusal{ahp.CodeInvalidRequest, "another request with this id is under way"}
-	tooMany = &refusal{ahp.CodeRateLimited, "too many requests are under way"}
+	sameID  = &refusal{ahp.CodeInvalidRequest, "a request with this id is still open"}
+	tooMany = &refusal{ahp.CodeRateLimited, "too many open requests"}
 )
 
 // tellApart returns why a response to this request would be ambiguous.
@@ -83,10 +83,10 @@ func no(format string, args ...any) *refusal {
 // Refusals.
 var (
 	noMethod = no("this token does not allow this method")
-	noCase   = no("a key that is read stands here in another case too")
-	noFrame  = no("what comes in frames is not looked into: this token allows them on raw connections alone")
-	noWord   = no("unknown method: a token that may not do everything allows only what is known")
-	noAsk    = no("unknown method: a client that may not see everything gets only what is known")
+	noCase   = no("a key occurs in two spellings that differ in case")
+	noFrame  = no("this token allows frames on raw connections only")
+	noWord   = no("unknown method: a limited token allows known methods only")
+	noAsk    = no("unknown method: a limited client gets known methods only")
 )
 
 // judge returns why a client's message may not pass, or nil.
@@ -131,9 +131,9 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 // noAccess refuses a message above the token's level.
 func (a *Authority) noAccess(needs auth.Access) *refusal {
 	if !a.policy.Speaks() {
-		return no("this token may look and not change anything")
+		return no("this token allows the level look only")
 	}
-	return no("this takes the level %s, and here is %s only", needs.Level(), a.policy.Access.Level())
+	return no("this needs the level %s; this token has %s", needs.Level(), a.policy.Access.Level())
 }
 
 // refuse answers a request with an error and dispatchAction with a rejection. It drops
@@ -200,5 +200,5 @@ func (a *Authority) answered(env *ahp.Envelope) Decision {
 	if files, ok := answers[call.Method]; known && ok && (!files || a.policy.Reverse) {
 		return Decision{}
 	}
-	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "what may grant something takes the level operate", nil)}
+	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "a response that could grant a permission needs the level operate", nil)}
 }

@@ -34,10 +34,10 @@
 // behind invisible characters; a message that chooses a different agent; and a tool
 // call whose input the client changed before the approval. An approver chooses among
 // the options that the host has offered for that call on this connection. An
-// attachment has a kind and members that AHP defines. The host
-// would act on all these without asking. If a host presents a plan as a tool call, its approval
-// needs approve; if the host asks a question, the answer needs talk. And an agent acts
-// by itself for everyone who may talk to it.
+// attachment has a kind and members that AHP defines. The host would act on all these
+// without asking. If a host presents a plan as a tool call, its approval needs
+// approve; if the host asks a question, the answer needs talk. And an agent acts by
+// itself for everyone who may talk to it.
 //
 // A client that talks enters the session with session/activeClientSet. The host gets
 // this action without the client's tools and customizations, because the agent obeys

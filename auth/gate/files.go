@@ -23,7 +23,7 @@ import (
 // within the request, such as while it copies a folder.
 
 // errLocal reports a file on a different machine.
-var errLocal = errors.New("it is on a server, or a drive, that this machine does not have")
+var errLocal = errors.New("it is on a server or drive that this machine does not have")
 
 // leadsInside returns why a file's canonical URI leads outside all patterns and
 // folders in a list, or nil.
@@ -70,13 +70,13 @@ func follow(uri string) (string, error) {
 		}
 		parent := filepath.Dir(path)
 		if parent == path || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return "", fmt.Errorf("where it leads cannot be seen: %w", cause(err))
+			return "", fmt.Errorf("its target cannot be determined: %w", cause(err))
 		}
 		path, rest = parent, filepath.Join(filepath.Base(path), rest)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil { // a dangling link could be written through
-		return "", fmt.Errorf("where it leads cannot be seen: %w", cause(err))
+		return "", fmt.Errorf("its target cannot be determined: %w", cause(err))
 	}
 	target := localURI(origin, filepath.Join(real, rest))
 	if strings.HasSuffix(uri, "/") && !strings.HasSuffix(target, "/") {
@@ -91,7 +91,7 @@ func cause(err error) error {
 	if errors.As(err, &at) {
 		return at.Err
 	}
-	return errors.New("links that cannot be followed")
+	return errors.New("links cannot be followed")
 }
 
 // localPath returns the path on this machine for a file's canonical URI, and the part

@@ -30,7 +30,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 	if r.root && !opens || s.answer(message, env, &said.Call) {
 		return changed(own, message)
 	}
-	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's answer cannot be read, so that it is not known what may be seen of it", nil)}
+	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's response is unreadable, so its visible parts are unknown", nil)}
 }
 
 // changed returns the decision about a message with a reading of its own, which a

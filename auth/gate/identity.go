@@ -70,13 +70,13 @@ type objection string
 
 const (
 	none           objection = ""
-	refusedForeign objection = "this clientId is another subject's"
-	refusedFull    objection = "there is no room for another clientId at this host"
+	refusedForeign objection = "this clientId belongs to a different subject"
+	refusedFull    objection = "too many clientIds at this host"
 	refusedMany    objection = "too many clientIds on one connection"
-	refusedClear   objection = "clientId is to be one text of 1 to 1024 bytes"
-	refusedFile    objection = "this is a file of another subject's client"
-	refusedLook    objection = "too much in this request could be a file of another subject's client"
-	refusedAsk     objection = "this client is not to be asked for its files: others use this host, or its owner says so"
+	refusedClear   objection = "clientId must be a single string with 1 to 1024 bytes"
+	refusedFile    objection = "this file belongs to a different subject's client"
+	refusedLook    objection = "this request has too many possible names for files at different subjects' clients"
+	refusedAsk     objection = "this client's files are not available: the host has further users, or its owner forbids it"
 )
 
 // FromClient implements [Gate].

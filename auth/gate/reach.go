@@ -231,18 +231,18 @@ func notFor(uri string, objection error) *refusal {
 	case nil:
 		return nil
 	case errOut:
-		return no("this token is not for %s", quote(uri))
+		return no("this token does not cover %s", quote(uri))
 	}
-	return no("this token is not for %s: %v", quote(uri), objection)
+	return no("this token does not cover %s: %v", quote(uri), objection)
 }
 
 // quote shortens a URI for an error.
 func quote(uri string) string {
 	switch {
 	case uri == "":
-		return "what names no channel"
+		return "a missing channel"
 	case len(uri) > 200:
-		return "a channel of so long a name"
+		return "a channel with so long a name"
 	}
 	return strings.ToValidUTF8(uri, "?")
 }
@@ -273,7 +273,7 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 		case channel == rootChannel:
 		case string(env.Method) == "reconnect":
 			if !r.allows(channel) {
-				return &refusal{ahp.CodeNotFound, "this token is not known to be for " + quote(channel) + "; begin with initialize"}
+				return &refusal{ahp.CodeNotFound, "this token is not known to cover " + quote(channel) + "; begin with initialize"}
 			}
 		default:
 			if no := r.judgeURI(channel); no != nil {
@@ -286,7 +286,7 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 
 // subscriptionsOf returns the channels in initialize or reconnect, in all forms.
 func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
-	unclear := no("subscriptions that cannot be read")
+	unclear := no("unreadable subscriptions")
 	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}, {Name: "windows"}}
 	w := [...]ahp.Member{{Name: "items"}}
 	if env.Params == nil || ahp.Spelt(env.Params, m[:]) != nil || !ahp.IsNone(m[2].Raw) && ahp.Spelt(m[2].Raw, w[:]) != nil {
@@ -396,7 +396,7 @@ const (
 	maxNested = 5
 )
 
-var unreadable = no("params that cannot be read")
+var unreadable = no("unreadable params")
 
 // judgeKeys requires the URIs in some members to be allowed, and counts them.
 func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {

@@ -37,10 +37,10 @@ func bareScheme(uri string) string {
 // Reasons why a URI is not canonical.
 var (
 	errScheme    = errors.New("it does not begin with a scheme in lower case")
-	errCharacter = errors.New("it has a character that is to be percent-encoded")
-	errEscape    = errors.New("it has an escape that is none, not of UTF-8, or of what needs none")
+	errCharacter = errors.New("it has a character that must be percent-encoded")
+	errEscape    = errors.New("it has an escape that is invalid, not UTF-8, or unnecessary")
 	errHidden    = errors.New("its path has an encoded slash, backslash or control character")
-	errDots      = errors.New("its path has a part of nothing but dots or spaces")
+	errDots      = errors.New("its path has a part with only dots or spaces")
 	errEmpty     = errors.New("its path has an empty part")
 	errFile      = errors.New("a file has neither query nor fragment, and is written file:///path or file://server/path")
 )
