@@ -87,7 +87,7 @@ func (s *Skimmer) text(p []byte) int {
 			n++
 			continue
 		}
-		n += plain(p[n:])
+		n += plainRun(p[n:])
 		if n == len(p) {
 			break
 		}
@@ -105,8 +105,8 @@ func (s *Skimmer) text(p []byte) int {
 	return n
 }
 
-// plain counts the bytes before a quote or backslash.
-func plain(p []byte) (n int) {
+// plainRun counts the bytes before a quote or backslash.
+func plainRun(p []byte) (n int) {
 	for n < len(p) && p[n] != '"' && p[n] != '\\' {
 		n++
 		for n+8 <= len(p) && specials(binary.LittleEndian.Uint64(p[n:])) == 0 {

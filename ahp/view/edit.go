@@ -3,6 +3,8 @@ package view
 import (
 	"cmp"
 	"slices"
+
+	"ahprelay/ahp"
 )
 
 // An Editor edits a message: it replaces parts, and keeps all other bytes. The zero
@@ -15,7 +17,7 @@ type edit struct {
 }
 
 // A Place is a byte range in a message.
-type Place struct{ At, End int }
+type Place = ahp.Place
 
 // Replace replaces a place. Replaced places may be nested: an outer replacement
 // includes the inner. If the same place is replaced twice, the second replacement
@@ -33,16 +35,16 @@ func (e *Editor) Keep(all []Place, wanted func(i int) bool) {
 			}
 			continue
 		case dropped >= 0:
-			e.Replace(Place{all[dropped].At, all[i].At}, nil)
+			e.Replace(Place{At: all[dropped].At, End: all[i].At}, nil)
 		}
 		kept, dropped = i, -1
 	}
 	switch last := len(all) - 1; {
 	case dropped < 0:
 	case kept >= 0:
-		e.Replace(Place{all[kept].End, all[last].End}, nil)
+		e.Replace(Place{At: all[kept].End, End: all[last].End}, nil)
 	default:
-		e.Replace(Place{all[0].At, all[last].End}, nil)
+		e.Replace(Place{At: all[0].At, End: all[last].End}, nil)
 	}
 }
 

@@ -202,7 +202,7 @@ func (r *reader) say(f Fact) {
 
 // has adds a URI that belongs to the channel, if it is valid.
 func (r *reader) has(what What, uri string) {
-	if isURI(uri) && (what != Server || strings.EqualFold(uri[:min(len(uri), len(mcpScheme))], mcpScheme)) {
+	if isURI(uri) && (what != Server || strings.EqualFold(uri[:min(len(uri), len(ahp.MCPScheme))], ahp.MCPScheme)) {
 		r.say(Fact{Kind: Has, What: what, URI: uri, At: -1})
 	}
 }
@@ -325,7 +325,7 @@ func (r *reader) root(m *[inCount]ahp.Member) bool {
 			r.claimed(ahp.TextOf(e.Raw, "resource"), claim.Raw)
 		}
 	}
-	return r.of == rootChannel
+	return r.of == ahp.RootChannel
 }
 
 // moves reads a client's action that the host has accepted. URIs in it are ignored: a

@@ -9,10 +9,8 @@ import (
 
 // Channels and schemes with special meanings.
 const (
-	rootChannel   = "ahp-root://"
 	canvasScheme  = "ahp-canvas:"
 	contentScheme = "ahp-canvas-content:"
-	mcpScheme     = "mcp:"
 )
 
 // A Reading holds a host message's facts.
@@ -223,5 +221,5 @@ const maxURI = 4096
 // isURI reports whether a text can be the URI of a thing that belongs to a channel.
 // The root belongs to none.
 func isURI(text string) bool {
-	return len(text) <= maxURI && text != rootChannel && strings.Contains(text, ":")
+	return len(text) <= maxURI && text != ahp.RootChannel && strings.Contains(text, ":")
 }

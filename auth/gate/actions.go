@@ -10,7 +10,8 @@ import (
 )
 
 // Clients change a host's state mostly through actions. The levels talk and approve
-// allow a few of these, with the members listed here: a host could give a meaning to
+// allow a few of these, with the members that package ahp
+// lists: a host could give a meaning to
 // any additional member.
 //
 // A client that may talk but not operate must not run a command in a different way.
@@ -19,51 +20,13 @@ import (
 // the level operate. So do messages that choose an agent or have provider metadata
 // (_meta), and approvals with changed tool input.
 
-// An action describes an action that clients dispatch.
-type action struct {
-	needs   auth.Access
-	members []string // besides type
-	message string   // the member that is a message to an agent; "": none
-}
-
-// actions are the actions that need less than the level operate.
-var actions = map[string]action{
-	"chat/turnStarted":             {auth.AccessTalk, []string{"turnId", "startedAt", "message", "queuedMessageId"}, "message"},
-	"chat/turnCancelled":           {auth.AccessTalk, []string{"turnId", "duration"}, ""},
-	"chat/pendingMessageSet":       {auth.AccessTalk, []string{"kind", "id", "message", "pendingMessage"}, "message"},
-	"chat/pendingMessageRemoved":   {auth.AccessTalk, []string{"kind", "id"}, ""},
-	"chat/queuedMessagesReordered": {auth.AccessTalk, []string{"order"}, ""},
-	"chat/draftChanged":            {auth.AccessTalk, []string{"draft"}, "draft"},
-	"chat/inputAnswerChanged":      {auth.AccessTalk, []string{"requestId", "questionId", "answer"}, ""},
-	"chat/inputCompleted":          {auth.AccessTalk, []string{"requestId", "response", "answers"}, ""},
-	"chat/isReadChanged":           {auth.AccessTalk, []string{"isRead"}, ""},
-	"session/isReadChanged":        {auth.AccessTalk, []string{"isRead"}, ""},
-	activeClientSet:                {auth.AccessTalk, []string{"activeClient"}, ""}, // goes on as withoutTools rewrites it
-
-	"chat/toolCallConfirmed": {auth.AccessApprove, []string{
-		"turnId", "toolCallId", "approved", "confirmed", "reason", "reasonMessage", "selectedOptionId", "userSuggestion",
-	}, "userSuggestion"},
-	"chat/toolCallResultConfirmed": {auth.AccessApprove, []string{"turnId", "toolCallId", "approved"}, ""},
-}
-
-// operateActions are the clients' actions that need the level operate.
-var operateActions = strings.Fields("root/configChanged " +
-	"session/titleChanged session/activeClientRemoved session/workingDirectorySet session/workingDirectoryRemoved session/workingDirectoryReplaced " +
-	"session/customizationToggled session/mcpServerStartRequested session/mcpServerStopRequested session/mcpServerBackgroundRequested " +
-	"session/isArchivedChanged session/configChanged " +
-	"chat/toolCallComplete chat/toolCallContentChanged chat/turnResume chat/truncated chat/workingDirectorySet chat/workingDirectoryRemoved chat/isArchivedChanged " +
-	"changeset/filesReviewChanged terminal/input terminal/resized terminal/claimed terminal/titleChanged terminal/cleared " +
-	"annotations/set annotations/updated annotations/removed annotations/entrySet annotations/entryRemoved " +
-	"automation/createRequested automation/updateRequested automation/removed automationRun/cancelRequested " +
-	"canvas/message canvas/closeRequested")
-
 // OtherAction labels unknown actions.
 const OtherAction = "other"
 
 // ActionLabel returns a known client action's type, or else [OtherAction]. It bounds
 // the metric labels, whatever clients send.
 func ActionLabel(kind string) string {
-	if _, known := actions[kind]; known || slices.Contains(operateActions, kind) {
+	if _, known := ahp.Actions[kind]; known {
 		return kind
 	}
 	return OtherAction
@@ -86,14 +49,14 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 		return unreadable
 	}
 	kind := ahp.TextOf(params["action"], "type")
-	known, ok := actions[kind]
+	action, ok := ahp.Actions[kind]
 	switch {
 	case !ok:
 		return a.noAccess(auth.AccessWrite)
-	case !a.policy.Access.Includes(known.needs):
-		return a.noAccess(known.needs)
+	case !a.allows(action.Level):
+		return a.noAccess(accessOf[action.Level])
 	}
-	members, ok := onlyMembers(params["action"], known.members)
+	members, ok := onlyMembers(params["action"], action.Members)
 	if !ok {
 		return no("%s has a member that needs the level operate", kind)
 	}
@@ -103,7 +66,7 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	if option := members["selectedOptionId"]; !ahp.IsNone(option) && !a.told.offers(members["toolCallId"], option) {
 		return no("the host has not offered this option for this tool call on this connection")
 	}
-	message := members[known.message]
+	message := members[action.Message]
 	if pending := members["pendingMessage"]; !ahp.IsNone(pending) {
 		inner, ok := onlyMembers(pending, pendingMembers)
 		if !ok || !ahp.IsNone(message) {

@@ -89,7 +89,7 @@ func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	seq, _ := ahp.MemberOf(env.Params, "clientSeq")
 	a.claims = append(a.claims, claim{string(env.Channel), string(seq.Raw), bytes.Clone(entry.Raw)})
 	var e view.Editor
-	e.Replace(placeOf(entry), bare)
+	e.Replace(entry.Place(), bare)
 	return Decision{Replace, e.Apply(message)}
 }
 
@@ -107,7 +107,7 @@ func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte
 		return nil, false
 	}
 	var e view.Editor
-	e.Replace(placeOf(entry), a.claims[i].entry)
+	e.Replace(entry.Place(), a.claims[i].entry)
 	a.claims = slices.Delete(a.claims, i, i+1)
 	return e.Apply(message), true
 }

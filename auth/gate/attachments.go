@@ -75,7 +75,7 @@ func isRange(value []byte, depth int) bool {
 
 // judgeAttachments returns why a message's attachment is unreachable.
 func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
-	if bytes.HasPrefix(env.Channel, []byte(mcpScheme)) {
+	if bytes.HasPrefix(env.Channel, []byte(ahp.MCPScheme)) {
 		return nil // such a message does not go to an agent
 	}
 	const nowhere = 1 << 30

@@ -38,7 +38,7 @@ func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
 		return a.answered(env)
 	}
 	no := a.judge(env)
-	if no == nil && env.Kind == ahp.Request && (a.reach != nil || a.files != nil || opens[string(env.Method)]) {
+	if no == nil && env.Kind == ahp.Request && (a.reach != nil || a.files != nil || opens(string(env.Method))) {
 		no = a.tellApart(env)
 	}
 	if no != nil {
@@ -49,9 +49,6 @@ func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
 	}
 	return a.withoutTools(message, env)
 }
-
-// opens are the requests whose responses carry the host's serverSeq.
-var opens = map[string]bool{"initialize": true, "reconnect": true, "subscribe": true}
 
 // Refusals for requests whose responses would be ambiguous or could not be judged.
 var (
@@ -91,17 +88,17 @@ var (
 
 // judge returns why a client's message may not pass, or nil.
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
-	m, known := methodOf(env)
+	m, known := ahp.MethodOn(string(env.Channel), string(env.Method))
 	switch {
 	case env.Misspelt:
 		return noCase
-	case known && !a.policy.Access.Includes(m.level()), !a.policy.Access.Includes(auth.AccessRead):
-		return a.noAccess(m.level())
+	case known && !a.allows(m.Level), !a.allows(ahp.Look):
+		return a.noAccess(accessOf[m.Level])
 	case !known && (!a.policy.Writes() || a.reach != nil):
 		return noWord
-	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
+	case m.Class == ahp.Ordinary && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
-	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(tcpScheme)):
+	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(ahp.TCPScheme)):
 		return noFrame // no client has a window for such frames
 	}
 	if !a.policy.Writes() {
@@ -110,7 +107,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 		}
 	}
 	if a.files != nil {
-		if m.where == onResource {
+		if m.Target == ahp.OnResources {
 			return a.files.judgeResource(env)
 		}
 		if no := a.files.judgeOthers(env); no != nil {
@@ -118,7 +115,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 		}
 	}
 	if a.reach != nil {
-		if no := a.reach.judge(m.where, env); no != nil {
+		if no := a.reach.judge(m.Target, env); no != nil {
 			return no
 		}
 	}
@@ -127,6 +124,14 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	}
 	return a.judgeAttachments(env)
 }
+
+// accessOf maps the table's levels to those in tokens.
+var accessOf = map[ahp.Level]auth.Access{
+	ahp.Look: auth.AccessRead, ahp.Talk: auth.AccessTalk, ahp.Approve: auth.AccessApprove, ahp.Operate: auth.AccessWrite, ahp.Own: auth.AccessAdmin,
+}
+
+// allows reports whether the policy includes a level.
+func (a *Authority) allows(level ahp.Level) bool { return a.policy.Access.Includes(accessOf[level]) }
 
 // noAccess refuses a message above the token's level.
 func (a *Authority) noAccess(needs auth.Access) *refusal {
@@ -181,12 +186,6 @@ func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Read
 	return a.reach.response(message, env, said)
 }
 
-// answers are the host's requests that a client below operate may answer. The value
-// true means: only if its policy allows reverse access to its files.
-var answers = map[string]bool{
-	"ping": false, "resourceRead": true, "resourceList": true, "resourceResolve": true,
-}
-
 // answered decides about a client's response. A result that could grant a permission
 // is replaced by an error.
 func (a *Authority) answered(env *ahp.Envelope) Decision {
@@ -197,7 +196,7 @@ func (a *Authority) answered(env *ahp.Envelope) Decision {
 		return Decision{}
 	}
 	call, known := a.view.Answering(env.ID)
-	if files, ok := answers[call.Method]; known && ok && (!files || a.policy.Reverse) {
+	if answer := ahp.HostMethods[call.Method].Answer; known && (answer == ahp.AnswerAny || answer == ahp.AnswerReverse && a.policy.Reverse) {
 		return Decision{}
 	}
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "a response that could grant a permission needs the level operate", nil)}

@@ -149,7 +149,7 @@
 // client then begins anew with initialize.
 //
 // A host's message passes if its channel is in reach, with the members of the known
-// shape (known.go): members from a later AHP version could be about anything.
+// shape in package ahp: members from a later AHP version could be about anything.
 // Unreadable and ambiguous messages do not pass, nor do unknown notifications and
 // requests, nor responses without a request. All other messages, errors included, keep
 // their known members. If a known member has a wrong type, such as an object for a

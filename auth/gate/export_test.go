@@ -3,25 +3,17 @@ package gate
 import (
 	"maps"
 	"slices"
+
+	"ahprelay/ahp"
 )
 
-// KnownMethods are those that the gate knows.
+// KnownMethods are the clients' methods in the table.
 func KnownMethods() []string {
-	return slices.Collect(maps.Keys(mapsOf(methods, mcpMethods)))
+	return slices.Concat(slices.Collect(maps.Keys(ahp.ClientMethods)), slices.Collect(maps.Keys(ahp.MCPMethods)))
 }
 
-// KnownOfHosts are the notifications and requests of hosts that the gate knows.
-func KnownOfHosts() []string {
-	return slices.Concat(slices.Collect(maps.Keys(notes)), mcpNotes, asks)
-}
-
-func mapsOf(all ...map[string]method) map[string]method {
-	one := map[string]method{}
-	for _, m := range all {
-		maps.Copy(one, m)
-	}
-	return one
-}
+// KnownOfHosts are the hosts' methods in the table.
+func KnownOfHosts() []string { return slices.Collect(maps.Keys(ahp.HostMethods)) }
 
 // MaxInReach bounds what InReach returns: how many channels a gate remembers of
 // those on which the host has spoken.

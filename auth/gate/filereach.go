@@ -59,7 +59,7 @@ var resourceKeys = []string{"uri", "source", "destination", "target", "from", "t
 // judgeResource requires a resource method's URIs to be in reach. They must be
 // strings, because hosts that accept objects read them in different ways.
 func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
-	if f.reach != nil && env.Channel != nil && string(env.Channel) != rootChannel {
+	if f.reach != nil && env.Channel != nil && string(env.Channel) != ahp.RootChannel {
 		if no := f.reach.judgeURI(string(env.Channel)); no != nil {
 			return no
 		}
@@ -233,7 +233,7 @@ func (f *fileReach) learn(said *view.Reading) {
 	}
 	for i := range said.Facts {
 		fact := &said.Facts[i]
-		if fact.What == view.Folder && isFile(fact.URI) && fact.Of != rootChannel && (f.reach == nil || f.reach.allows(fact.Of)) {
+		if fact.What == view.Folder && isFile(fact.URI) && fact.Of != ahp.RootChannel && (f.reach == nil || f.reach.allows(fact.Of)) {
 			f.learnFolder(strings.TrimSuffix(fact.URI, "/"))
 		}
 	}

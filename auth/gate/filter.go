@@ -1,13 +1,15 @@
 package gate
 
 import (
+	"bytes"
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/ahp/view"
 )
 
-// Filters for a client with limited channels, see [shape]. A client that may see the
+// Filters for a client with limited channels, see [ahp.Shape]. A client that may see the
 // root gets everything, except response and snapshot parts on unreachable channels.
 
 // response filters a response to a client's request. A response that matches no
@@ -20,14 +22,14 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 		}
 		said = own
 	}
-	opens := opens[said.Call.Method] && env.Result != nil
-	if channel := said.Call.Channel; opens && said.Call.Method == "subscribe" && channel != rootChannel {
+	opens := opens(said.Call.Method) && env.Result != nil
+	if channel := said.Call.Channel; opens && said.Call.Method == "subscribe" && channel != ahp.RootChannel {
 		if no := r.judgeURI(channel); no != nil { // it was only hinted at, and belongs to a different session
 			return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 		}
 	}
-	s := sight{r, &said.Edit, said.Call.Resumed, r.root}
-	if r.root && !opens || s.answer(message, env, &said.Call) {
+	s := sight{r, &said.Edit, said.Call.Resumed}
+	if r.root && !opens || s.response(message, env, &said.Call) {
 		return changed(own, message)
 	}
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's response is unreadable, so its visible parts are unknown", nil)}
@@ -49,7 +51,7 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 	switch {
 	case method == "root/progress" && !r.root && !r.given(env.Params):
 		return Decision{Verdict: Answer}
-	case !allowed && (string(env.Channel) != rootChannel || !slices.Contains(rootNotes, method)):
+	case !allowed && (string(env.Channel) != ahp.RootChannel || ahp.HostMethods[method].Where != ahp.OrRoot):
 		return Decision{Verdict: Answer}
 	case allowed && (r.root && !carries || usual(message, env)):
 		return Decision{}
@@ -58,8 +60,8 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 	if said == nil {
 		said = own
 	}
-	s := sight{reach: r, edit: &said.Edit, all: r.root}
-	if !s.note(message, env) {
+	s := sight{reach: r, Editor: &said.Edit}
+	if !s.notification(message, env) {
 		return Decision{Verdict: Answer}
 	}
 	return changed(own, message)
@@ -69,10 +71,77 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 // connection or the client itself may.
 func (r *reach) request(env *ahp.Envelope) *refusal {
 	switch {
-	case !r.root && !slices.Contains(asks, string(env.Method)):
+	case !r.root && ahp.HostMethods[string(env.Method)].Kind != ahp.Request:
 		return noAsk
-	case env.Channel == nil || string(env.Channel) == rootChannel:
+	case env.Channel == nil || string(env.Channel) == ahp.RootChannel:
 		return nil
 	}
 	return r.judgeURI(string(env.Channel))
 }
+
+// A sight shows a client the parts of one message that are in its reach. It implements
+// [ahp.Sight].
+type sight struct {
+	reach *reach
+	*view.Editor
+	named []string // channels that the client has named itself
+}
+
+// All implements [ahp.Sight]. A client that sees the root sees all unknown parts too.
+func (s *sight) All() bool { return s.reach.root }
+
+// Reaches implements [ahp.Sight].
+func (s *sight) Reaches(uri string) bool { return s.reach.allows(uri) }
+
+// Knows implements [ahp.Sight].
+func (s *sight) Knows(uri string) bool {
+	return s.reach.allows(uri) || uri == ahp.RootChannel || slices.Contains(s.named, uri)
+}
+
+// response reduces a response to its visible parts, and reports whether anything is left.
+func (s *sight) response(message []byte, env *ahp.Envelope, call *view.Call) bool {
+	method, _ := ahp.MethodOn(call.Channel, call.Method)
+	key, shape := "result", method.Result
+	switch {
+	case env.Result == nil && strings.HasPrefix(call.Channel, ahp.MCPScheme) && method.Class == ahp.Ordinary:
+		key, shape = "error", ahp.Whole // an MCP server's own
+	case env.Result == nil:
+		key, shape = "error", ahp.ErrorShape
+	case string(env.Result) == "null":
+		shape = ahp.Whole
+	}
+	return ahp.MessageShape(key, shape)(s, ahp.Member{Raw: message})
+}
+
+// notification reduces a notification to its visible parts, and reports whether anything
+// is left.
+func (s *sight) notification(message []byte, env *ahp.Envelope) bool {
+	method := ahp.HostMethods[string(env.Method)]
+	if method.Kind != ahp.Notification || method.Where == ahp.OnMCP && !bytes.HasPrefix(env.Channel, []byte(ahp.MCPScheme)) {
+		return false
+	}
+	return ahp.MessageShape("params", method.Params)(s, ahp.Member{Raw: message})
+}
+
+// plainAction begins an action in the form that most hosts write.
+const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
+
+// usual reports whether an action has only known members. It compares lengths, which is
+// cheap.
+func usual(message []byte, env *ahp.Envelope) bool {
+	said := &env.Said
+	if said.Action == nil {
+		return false
+	}
+	length := len(`{"channel":"","action":}`) + len(env.Channel) + len(said.Action)
+	if said.ServerSeq != nil {
+		length += len(`,"serverSeq":`) + len(said.ServerSeq)
+	}
+	if said.Origin != nil {
+		length += len(`,"origin":`) + len(said.Origin)
+	}
+	return len(env.Params) == length && len(message) == len(plainAction)+length+len(`}`) && bytes.HasPrefix(message, []byte(plainAction))
+}
+
+// opens reports whether the response to a request carries the host's serverSeq.
+func opens(method string) bool { return ahp.ClientMethods[method].Class == ahp.Opening }

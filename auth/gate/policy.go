@@ -3,6 +3,7 @@ package gate
 import (
 	"slices"
 
+	"ahprelay/ahp"
 	"ahprelay/ahp/view"
 	"ahprelay/auth"
 )
@@ -80,7 +81,7 @@ func (p Policy) Canvas() (look, use bool) {
 // Previews reports whether the client may open ports of the host's machine as pages.
 // This needs the same authority as raw connections.
 func (p Policy) Previews() bool {
-	return p.Writes() && p.Takes(tcpScheme+"/preview", "createTcpConnection")
+	return p.Writes() && p.Takes(ahp.TCPScheme+"/preview", "createTcpConnection")
 }
 
 // Full reports whether the policy allows everything, so that it needs no gate.

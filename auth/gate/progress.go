@@ -4,7 +4,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 )
 
 // Bounds for a connection's progress tokens. The oldest make room.
@@ -29,7 +28,7 @@ func newProgress() progress {
 
 // gives records the token in a client's request that has passed.
 func (p progress) gives(env *ahp.Envelope) {
-	if m, known := methodOf(env); env.Kind != ahp.Request || !known || m.level() == auth.AccessRead {
+	if m, known := ahp.MethodOn(string(env.Channel), string(env.Method)); env.Kind != ahp.Request || !known || m.Level == ahp.Look {
 		return
 	}
 	if token := progressToken(env.Params); token != "" {

@@ -11,9 +11,6 @@ import (
 	"ahprelay/auth"
 )
 
-// rootChannel is the whole host's channel.
-const rootChannel = "ahp-root://"
-
 // Bounds on the work to judge a URI.
 const (
 	maxURI    = 4096 // bytes; longer URIs are out of reach
@@ -43,7 +40,7 @@ func newReach(lists [][]string, host *view.Host) *reach {
 	for _, list := range lists {
 		r.lists = append(r.lists, newPatternList(list))
 	}
-	r.root = r.allows(rootChannel)
+	r.root = r.allows(ahp.RootChannel)
 	return r
 }
 
@@ -195,18 +192,18 @@ func Key(uri string) string {
 func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hinted(uri), r.allows) }
 
 // judge returns why a client's request or notification is out of reach, or nil.
-func (r *reach) judge(where target, env *ahp.Envelope) *refusal {
-	switch where {
-	case onAny, onList, onResource: // files are judged in the same way, with or without limited channels
+func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
+	switch target {
+	case ahp.OnConnection, ahp.OnList, ahp.OnResources: // files are judged in the same way, with or without limited channels
 		return nil
-	case onSubscribe:
+	case ahp.OnSubscriptions:
 		return r.judgeSubscriptions(env)
-	case onHost:
-		return r.judgeURI(rootChannel)
+	case ahp.OnHost:
+		return r.judgeURI(ahp.RootChannel)
 	}
 	if string(env.Method) == "subscribe" {
 		switch channel := string(env.Channel); {
-		case channel == rootChannel:
+		case channel == ahp.RootChannel:
 			return r.judgeRoot(env)
 		case r.hinted(channel):
 			return nil // the response will show it
@@ -215,7 +212,7 @@ func (r *reach) judge(where target, env *ahp.Envelope) *refusal {
 	if no := r.judgeURI(string(env.Channel)); no != nil {
 		return no
 	}
-	if where == onChannel {
+	if target == ahp.OnChannel {
 		return r.judgeMore(env)
 	}
 	return r.judgeSources(env)
@@ -255,7 +252,7 @@ func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 		return unreadable
 	}
 	if m[0].Raw != nil {
-		return r.judgeURI(rootChannel)
+		return r.judgeURI(ahp.RootChannel)
 	}
 	return nil
 }
@@ -270,7 +267,7 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	}
 	for _, channel := range list {
 		switch {
-		case channel == rootChannel:
+		case channel == ahp.RootChannel:
 		case string(env.Method) == "reconnect":
 			if !r.allows(channel) {
 				return &refusal{ahp.CodeNotFound, "this token is not known to cover " + quote(channel) + "; begin with initialize"}

@@ -29,13 +29,10 @@ type Windows struct{}
 // windowed are the members with which requests ask for windows.
 var windowed = map[string]string{"subscribe": "flowControl", "reconnect": "windows"}
 
-// tcpScheme begins raw connections' channels.
-const tcpScheme = "ahp-tcp:"
-
 // FromClient implements [Gate].
 func (Windows) FromClient(message []byte, env *ahp.Envelope) Decision {
 	name := windowed[string(env.Method)]
-	if name == "" || env.Kind != ahp.Request || bytes.HasPrefix(env.Channel, []byte(tcpScheme)) {
+	if name == "" || env.Kind != ahp.Request || bytes.HasPrefix(env.Channel, []byte(ahp.TCPScheme)) {
 		return Decision{}
 	}
 	params, ok := ahp.MemberOf(message, "params")
@@ -47,7 +44,7 @@ func (Windows) FromClient(message []byte, env *ahp.Envelope) Decision {
 		return Decision{}
 	}
 	var e view.Editor
-	e.Keep(places(list, params), func(i int) bool { return list[i].Name != name })
+	e.Keep(ahp.Places(list, params), func(i int) bool { return list[i].Name != name })
 	if !e.Changes() {
 		return Decision{}
 	}
@@ -56,16 +53,3 @@ func (Windows) FromClient(message []byte, env *ahp.Envelope) Decision {
 
 // FromHost implements [Gate].
 func (Windows) FromHost([]byte, *ahp.Envelope, *view.Reading) Decision { return Decision{} }
-
-// places returns the places of an object's members, with their keys, in the message
-// around the object.
-func places(list []ahp.Member, object ahp.Member) []view.Place {
-	out := make([]view.Place, len(list))
-	at := 1 // behind the brace or a comma
-	for i := range list {
-		end := list[i].Offset() + len(list[i].Raw)
-		out[i] = view.Place{At: object.Offset() + at, End: object.Offset() + end}
-		at = end + bytes.IndexByte(object.Raw[end:], ',') + 1
-	}
-	return out
-}

@@ -1,0 +1,92 @@
+package ahp_test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+
+	"ahprelay/ahp"
+)
+
+var (
+	levels  = []ahp.Level{ahp.Look, ahp.Talk, ahp.Approve, ahp.Operate, ahp.Own}
+	version = regexp.MustCompile(`^(0\.9|0\.10|1\.\d+|extension)$`)
+)
+
+// TestMethodRowsAreComplete proves that each row for a client's method has a value in
+// every column, and that the columns agree.
+func TestMethodRowsAreComplete(t *testing.T) {
+	for _, table := range []map[string]ahp.Method{ahp.ClientMethods, ahp.MCPMethods} {
+		for name, m := range table {
+			switch {
+			case m.Kind != ahp.Request && m.Kind != ahp.Notification:
+				t.Errorf("%s: kind %v", name, m.Kind)
+			case !slices.Contains(levels, m.Level):
+				t.Errorf("%s: level %q", name, m.Level)
+			case (m.Result != nil) != (m.Kind == ahp.Request):
+				t.Errorf("%s: a %v has a result shape: %t", name, m.Kind, m.Result != nil)
+			case m.Class != ahp.Ordinary && m.Level != ahp.Look:
+				t.Errorf("%s: needs the level %s, but every connection uses it", name, m.Level)
+			case m.Shared && (m.Kind != ahp.Request || m.Level != ahp.Look || m.Class != ahp.Ordinary):
+				t.Errorf("%s: an audience shares it, but it is no plain read", name)
+			case m.Audit != "" && m.Kind != ahp.Request:
+				t.Errorf("%s: a notification has an audit word", name)
+			case !version.MatchString(m.Since):
+				t.Errorf("%s: first version %q", name, m.Since)
+			}
+		}
+	}
+}
+
+// TestHostMethodRowsAreComplete proves the same for hosts' methods.
+func TestHostMethodRowsAreComplete(t *testing.T) {
+	for name, m := range ahp.HostMethods {
+		switch {
+		case m.Kind != ahp.Request && m.Kind != ahp.Notification:
+			t.Errorf("%s: kind %v", name, m.Kind)
+		case (m.Params != nil) != (m.Kind == ahp.Notification):
+			t.Errorf("%s: a %v has a params shape: %t", name, m.Kind, m.Params != nil)
+		case (m.Answer != ahp.NoAnswer) != (m.Kind == ahp.Request):
+			t.Errorf("%s: a %v has the answer rule %v", name, m.Kind, m.Answer)
+		case !version.MatchString(m.Since):
+			t.Errorf("%s: first version %q", name, m.Since)
+		}
+	}
+}
+
+// TestActionRowsAreComplete proves that each action below operate lists its members, and
+// its message among them.
+func TestActionRowsAreComplete(t *testing.T) {
+	for name, a := range ahp.Actions {
+		switch {
+		case !slices.Contains(levels, a.Level) || a.Level == ahp.Look:
+			t.Errorf("%s: level %q", name, a.Level)
+		case (a.Members != nil) != (a.Level == ahp.Talk || a.Level == ahp.Approve):
+			t.Errorf("%s: an action at the level %s has members %q", name, a.Level, a.Members)
+		case a.Message != "" && !slices.Contains(a.Members, a.Message):
+			t.Errorf("%s: message %q is not among the members %q", name, a.Message, a.Members)
+		}
+	}
+}
+
+// TestSharedMethods lists the methods that an audience shares, because a mistake there
+// shows one viewer's response to all.
+func TestSharedMethods(t *testing.T) {
+	shared := func(table map[string]ahp.Method) (names []string) {
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			if table[name].Shared {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	want := []string{"canvasReadResource", "fetchAutomationRuns", "fetchTurns", "listAutomationTriggerDefinitions", "listSessions", "resourceList", "resourceRead", "resourceResolve"}
+	if got := shared(ahp.ClientMethods); !slices.Equal(got, want) {
+		t.Errorf("ClientMethods: %q; want %q", got, want)
+	}
+	want = []string{"ping", "prompts/get", "prompts/list", "resources/list", "resources/read", "resources/templates/list", "tools/list"}
+	if got := shared(ahp.MCPMethods); !slices.Equal(got, want) {
+		t.Errorf("MCPMethods: %q; want %q", got, want)
+	}
+}
