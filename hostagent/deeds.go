@@ -12,36 +12,19 @@ import (
 // deedsAtOnce is how many of a kind have a line each, before they are counted together.
 const deedsAtOnce = 20
 
-// deeds are requests that are noted, by the word for them.
-var deeds = map[string]string{
-	"resourceWrite": "file", "resourceCopy": "file", "resourceMove": "file", "resourceDelete": "file", "resourceMkdir": "file",
-	"createTerminal": "terminal", "disposeTerminal": "terminal", "createTcpConnection": "port",
-	"createSession": "session", "disposeSession": "session", "invokeChangesetOperation": "changeset", "runAutomation": "automation",
-	"authenticate": "authenticate", "canvasReadResource": "canvas", "tools/call": "tool",
-}
-
-// deedsSaid are the same of actions.
-var deedsSaid = map[string]string{
-	"chat/toolCallResultConfirmed": "approve",
-	"terminal/input":               "terminal", "terminal/claimed": "terminal",
-	"session/configChanged": "configure", "root/configChanged": "configure", "session/customizationToggled": "configure",
-	"session/workingDirectorySet": "configure", "chat/workingDirectorySet": "configure",
-	"chat/truncated": "chat",
-}
-
 // did notes a message of the client's that has gone to the host. Canvases are opened once, and read
 // often: one line for each connection and time.
 func (c *hostConn) did(env *ahp.Envelope) {
 	method := string(env.Method)
 	if method != "dispatchAction" {
-		if event := deeds[method]; event != "" && env.Kind == ahp.Request {
+		if event := ahp.AuditWord(method); event != "" && env.Kind == ahp.Request {
 			c.note(event, env, "method", method)
 		}
 		return
 	}
 	action, _ := ahp.MemberOf(env.Params, "action")
 	kind := ahp.TextOf(action.Raw, "type")
-	switch event := deedsSaid[kind]; {
+	switch event := ahp.Actions[kind].Audit; {
 	case kind == "chat/toolCallConfirmed":
 		event = "deny"
 		if approved, ok := ahp.MemberOf(action.Raw, "approved"); ok && string(approved.Raw) == "true" {

@@ -10,22 +10,6 @@ import (
 	"ahprelay/routing"
 )
 
-// What viewers may ask that changes nothing, and is answered to all alike. Gates at
-// the host-agent judge it again, by what the link allows.
-var (
-	reads = names("listSessions", "fetchTurns", "canvasReadResource", "resourceRead", "resourceList", "resourceResolve",
-		"listAutomationTriggerDefinitions", "fetchAutomationRuns")
-	mcpReads = names("ping", "tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list", "prompts/get")
-)
-
-func names(list ...string) map[string]bool {
-	set := map[string]bool{}
-	for _, name := range list {
-		set[name] = true
-	}
-	return set
-}
-
 // A sharedRequest is sent to the host for all viewers with an equal request. At most
 // one is pending, and two are at least spacing apart. A viewer that asks meanwhile
 // waits for the next, so an answer is never older than the viewer's request.

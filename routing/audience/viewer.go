@@ -166,11 +166,17 @@ func (v *Viewer) request(env *ahp.Envelope) {
 		v.refuse(env, ahp.CodeInvalidRequest, "initialize first")
 	case method == "subscribe":
 		v.subscribe(env)
-	case mcp && mcpReads[method] || !mcp && reads[method]:
+	case shared(env): // gates at the host-agent judge it again, by the link's authority
 		v.ask(env)
 	default:
 		v.refuse(env, ahp.CodePermissionDenied, "this link only looks")
 	}
+}
+
+// shared reports whether an audience may send a request once for all viewers.
+func shared(env *ahp.Envelope) bool {
+	m, _ := ahp.MethodOn(string(env.Channel), string(env.Method))
+	return m.Shared
 }
 
 // refuse answers a request with an error.
