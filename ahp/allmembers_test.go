@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAllMembers reads objects, and refuses what is none.
+// TestAllMembers reads objects, and refuses all other values.
 func TestAllMembers(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{`{}`, ""},
@@ -45,7 +45,7 @@ func TestAllMembers(t *testing.T) {
 	}
 }
 
-// FuzzAllMembers reads objects as encoding/json does, where both read them.
+// FuzzAllMembers compares with encoding/json, for objects both read.
 func FuzzAllMembers(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":{"c":[]},"\u0064":"x"}`))
 	f.Add([]byte(`{"a":1,"a":2}`))

@@ -39,7 +39,7 @@ func TestAppendError(t *testing.T) {
 			`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`},
 		{[]byte(`"a"`), ahp.CodeAuthRequired, "a <b>\"\\\n\x1fé\u2028", []byte(`{"resources":[]}`),
 			`{"jsonrpc":"2.0","id":"a","error":{"code":-32007,"message":"a <b>\"\\\u000a\u001fé` + "\u2028" + `","data":{"resources":[]}}}`},
-		// The answer must be valid UTF-8, whatever the message is.
+		// The response must be valid UTF-8, whatever the message.
 		{[]byte(`1`), 0, "a\xffb", nil, `{"jsonrpc":"2.0","id":1,"error":{"code":0,"message":"a` + "\ufffd" + `b"}}`},
 	}
 	for _, test := range tests {
@@ -51,7 +51,7 @@ func TestAppendError(t *testing.T) {
 	}
 }
 
-// FuzzAppendError checks that any message makes a response that reads back.
+// FuzzAppendError checks the responses by parsing them.
 func FuzzAppendError(f *testing.F) {
 	f.Add("host offline", -32009)
 	f.Add("\"\\\x00\xff\u2029", 1)

@@ -9,7 +9,7 @@ const (
 	CodeInternalError  = -32603
 )
 
-// Error codes that AHP defines.
+// Error codes AHP defines.
 const (
 	CodeSessionNotFound            = -32001
 	CodeProviderNotFound           = -32002
@@ -36,7 +36,7 @@ const (
 // reconnect", so a client needs no table.
 type CloseCode uint16
 
-// Close codes that the relay sends to clients.
+// Close codes the relay sends to clients.
 const (
 	CloseShuttingDown  CloseCode = 1001 // drain: reconnect at once
 	CloseMessageTooBig CloseCode = 1009 // a frame above the limit

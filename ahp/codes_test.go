@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// closeCodes are all close codes, with what a client that knows no table, only
-// the ranges, makes of them.
+// closeCodes are all close codes, with the reaction of a client that knows only the
+// ranges.
 var closeCodes = []struct {
 	code      ahp.CloseCode
 	reason    string
@@ -34,7 +34,7 @@ func TestCloseCodes(t *testing.T) {
 			t.Errorf("close code %d has two names", test.code)
 		}
 		seen[test.code] = true
-		// Codes below 4000 belong to RFC 6455; ours fall into two ranges.
+		// Codes below 4000 belong to RFC 6455; ours have two ranges.
 		if test.code < 4000 {
 			continue
 		}
@@ -50,7 +50,7 @@ func TestCloseCodes(t *testing.T) {
 	}
 }
 
-// The relay's own JSON-RPC codes must not meet those of JSON-RPC and AHP.
+// The relay's own JSON-RPC codes must not collide with those of JSON-RPC and AHP.
 func TestErrorCodes(t *testing.T) {
 	for _, code := range []int{ahp.CodeHostOffline, ahp.CodeRateLimited} {
 		if -32768 <= code && code <= -32000 {

@@ -65,9 +65,9 @@
 // # Methods
 //
 // [ReadInitializeParams], [ReadInitializeResult] and [ReadReconnectParams] read the
-// few fields that a relay needs from an [Envelope]'s raw params or result, under the
-// same rules. They use [Members]; [AllMembers] is for objects with unknown keys.
-// Actions are so frequent that [Peek] reads their params too, see [Said].
+// few fields a relay needs from an [Envelope]'s raw params or result, under the same
+// rules. They use [Members]; [AllMembers] is for objects with unknown keys. Actions
+// are so frequent that [Peek] reads their params too, see [Said].
 //
 // # Ids
 //

@@ -55,7 +55,7 @@ type Envelope struct {
 	// Said holds an action's members in params.
 	Said Said
 
-	// Misspelt reports a key that differs only in case from a key that Peek reads:
+	// Misspelt reports a key that differs only in case from a key Peek reads:
 	// case-insensitive parsers may read it.
 	Misspelt bool
 }
@@ -107,8 +107,8 @@ type FrameError struct {
 	// Peek, the raw value for the other functions.
 	Offset int
 
-	// Reason names the rule. It quotes nothing from the frame, and names only keys
-	// that the caller asked for.
+	// Reason names the rule. It quotes nothing from the frame, and names only keys the
+	// caller asked for.
 	Reason string
 }
 
@@ -117,7 +117,7 @@ func (e *FrameError) Error() string {
 	return fmt.Sprintf("byte %d: %s", e.Offset, e.Reason)
 }
 
-// Members that Peek reads, as indexes.
+// Members Peek reads, as indexes.
 const (
 	topID = iota
 	topMethod

@@ -28,21 +28,21 @@ func TestPeek(t *testing.T) {
 			ahp.Envelope{Kind: ahp.Response, ID: []byte("7"), Result: []byte(`{"snapshot":null}`)}},
 		{`{"id":"a","error":{"code":-32601,"message":"no"}}`,
 			ahp.Envelope{Kind: ahp.Response, ID: []byte(`"a"`), Error: []byte(`{"code":-32601,"message":"no"}`)}},
-		// Hosts answer what they could not parse with a null id.
+		// Hosts answer an unreadable request with a null id.
 		{`{"id":null,"error":{}}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("null"), Error: []byte("{}")}},
 		// A null result is a result: ping has one. A null error is an error.
 		{`{"id":1,"result":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("null")}},
 		{`{"id":1,"error":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Error: []byte("null")}},
 		// A null id makes a request, which hosts answer.
 		{`{"id":null,"method":"ping"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("null"), Method: []byte("ping")}},
-		// Ids stay as they were written.
+		// Ids keep their form.
 		{`{"id":-1.50e+3,"method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("-1.50e+3"), Method: []byte("m")}},
 		{`{"id":"\u0061","method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte(`"\u0061"`), Method: []byte("m")}},
 		// Keys and texts are decoded.
 		{`{"\u006dethod":"\u0070ing","p\u0061rams":{"channe\u006C":"x:\/\ud83d\ude00\n"}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("ping"), Channel: []byte("x:/😀\n"),
 				Params: []byte(`{"channe\u006C":"x:\/\ud83d\ude00\n"}`)}},
-		// Keys match exactly; what does not match passes.
+		// Keys match exactly; all others pass.
 		{`{"Method":1,"ID":{},"iD":1,"id ":1,"method":"m","params":{"Channel":1,"channels":2}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`), Misspelt: true}},
 		// MCP messages carry the channel at the top, in responses too.
@@ -50,7 +50,7 @@ func TestPeek(t *testing.T) {
 			ahp.Envelope{Kind: ahp.Request, ID: []byte("1"), Method: []byte("tools/list"), Channel: []byte("mcp://a")}},
 		{`{"channel":"mcp://a","result":{},"id":1}`,
 			ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("{}"), Channel: []byte("mcp://a")}},
-		// Both places hold the same channel, written differently.
+		// Both places have the same channel, in different forms.
 		{`{"channel":"mcp:\/\/a","method":"m","params":{"channel":"mcp://\u0061"}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("mcp://a"),
 				Params: []byte(`{"channel":"mcp://\u0061"}`)}},
@@ -65,7 +65,7 @@ func TestPeek(t *testing.T) {
 		// White space may stand anywhere between tokens.
 		{" \t\r\n{ \"method\" : \"m\" , \"params\" : { \"channel\" : \"x\" } \r} \n",
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("x"), Params: []byte(`{ "channel" : "x" }`)}},
-		// Keys that nobody reads may stand twice, or be lone surrogates further in.
+		// Unread keys may be duplicate, or lone surrogates at a deeper level.
 		{`{"x":1,"x":2,"method":"m","y":{"\ud800":"\udc00\ud800","method":1,"method":2}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m")}},
 	}
@@ -89,7 +89,7 @@ func TestPeekSaid(t *testing.T) {
 		// In any order, with escapes and white space.
 		{`{"origin" : null,"\u0061ction" : {"n":{"type":"no"}, "typ\u0065" : "\u0061/b"} ,"channel":"x"}`,
 			ahp.Said{Action: []byte(`{"n":{"type":"no"}, "typ\u0065" : "\u0061/b"}`), Origin: []byte("null"), Type: []byte("a/b")}},
-		// Any value is one.
+		// Any value is accepted.
 		{`{"channel":"x","action":[{"type":"a"}],"serverSeq":"7","origin":[]}`,
 			ahp.Said{Action: []byte(`[{"type":"a"}]`), ServerSeq: []byte(`"7"`), Origin: []byte("[]")}},
 		{`{"channel":"x","action":{"type":7}}`, ahp.Said{Action: []byte(`{"type":7}`)}},
@@ -97,12 +97,12 @@ func TestPeekSaid(t *testing.T) {
 		{`{"channel":"x","action":{"type":"a","type":"b"}}`, ahp.Said{Action: []byte(`{"type":"a","type":"b"}`), Type: []byte("a")}},
 		{`{"channel":"x","action":{"type":""}}`, ahp.Said{Action: []byte(`{"type":""}`), Type: []byte{}}},
 		{`{"channel":"x","action":{"\udc00":1,"type":"a"}}`, ahp.Said{Action: []byte(`{"\udc00":1,"type":"a"}`), Type: []byte("a")}},
-		// What parsers may read differently says nothing, and passes.
+		// Ambiguous members are ignored, and pass.
 		{`{"channel":"x","action":{},"action":{},"serverSeq":7}`, ahp.Said{}},
 		{`{"channel":"x","action":{},"serverSeq":7,"server\u0053eq":7}`, ahp.Said{}},
 		{`{"channel":"x","origin":null,"action":{},"origin":{}}`, ahp.Said{}},
 		{`{"channel":"x","origin":{},"action":{},"origin":null}`, ahp.Said{}},
-		// Nor does a missing channel.
+		// So is an action without a channel.
 		{`{"action":{"type":"a"},"serverSeq":7}`, ahp.Said{}},
 		{`[{"channel":"x","action":{}}]`, ahp.Said{}},
 	}
@@ -119,7 +119,7 @@ func TestPeekSaid(t *testing.T) {
 	}
 }
 
-// reasons are all that a refusal by Peek may say. None has a word of the frame.
+// reasons are all reasons of Peek. None quotes the frame.
 const (
 	notObject    = "not a JSON object"
 	after        = "bytes after the object"
@@ -153,7 +153,7 @@ var reasons = []string{
 	differ, notRPC,
 }
 
-// refusals are frames that Peek refuses, each at the offset of ¶.
+// refusals are frames Peek refuses, with ¶ at the offset of the error.
 var refusals = []struct{ in, reason string }{
 	{`¶`, notObject},
 	{` ¶`, notObject},
@@ -311,7 +311,7 @@ func TestKindString(t *testing.T) {
 	}
 }
 
-// Frames of a real host pass, but for the batches among them.
+// Frames of a real host pass, except its batches.
 func TestPeekRealFrames(t *testing.T) {
 	kinds := map[ahp.Kind]int{}
 	for _, frame := range corpus(t) {
@@ -346,7 +346,7 @@ func TestPeekAllocations(t *testing.T) {
 	}
 }
 
-// corpus returns frames that a real host and its clients exchanged.
+// corpus returns frames from a real host and its clients.
 func corpus(tb testing.TB) [][]byte {
 	tb.Helper()
 	all, err := os.ReadFile("testdata/frames.jsonl")

@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// sameIDs and otherIDs are pairs that SameID must hold the same, and not.
+// sameIDs and otherIDs are pairs that are equal for SameID, and that are not.
 var sameIDs = [][2]string{
 	{`1`, `1`},
 	{`1`, `1.0`},
@@ -62,10 +62,10 @@ func TestSameID(t *testing.T) {
 	for _, pair := range otherIDs {
 		check(pair[0], pair[1], false)
 	}
-	// No id is the same as nothing.
+	// An absent id equals nothing.
 	check(``, ``, false)
 	check(``, `null`, false)
-	// What is no JSON is no id, though strconv could read it.
+	// These are no JSON, though strconv can read them.
 	check(`0x10`, `16`, false)
 	check(`1_0`, `10`, false)
 	check(`Inf`, `1e999`, false)
@@ -73,7 +73,7 @@ func TestSameID(t *testing.T) {
 	check(`"a`, `"\u0061`, false)
 }
 
-// FuzzSameID holds SameID against encoding/json.
+// FuzzSameID compares with encoding/json.
 func FuzzSameID(f *testing.F) {
 	for _, pair := range append(sameIDs, otherIDs...) {
 		f.Add([]byte(pair[0]), []byte(pair[1]))

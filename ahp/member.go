@@ -23,10 +23,10 @@ type Member struct {
 // Members sets the Raw field of each member in want from a raw JSON object, such as
 // Params from [Peek]. It ignores keys that want does not name.
 //
-// It refuses with a [*FrameError] everything that Peek would refuse in a frame: an
-// invalid JSON object, or a duplicate named key. Raw must be nil before the call, and
-// is undefined after an error. The values alias object; Members allocates only for
-// keys with escapes.
+// It refuses with a [*FrameError] everything Peek would refuse in a frame: an invalid
+// JSON object, or a duplicate named key. Raw must be nil before the call, and is
+// undefined after an error. The values alias object; Members allocates only for keys
+// with escapes.
 func Members(object []byte, want []Member) error {
 	s := scanner{buf: object}
 	if err := s.document(want, nil); err != nil {
@@ -149,8 +149,8 @@ func (m *Member) texts() ([]string, *FrameError) {
 	return list, nil
 }
 
-// maxSafeInteger is the greatest integer that every JSON parser reads exactly (RFC
-// 8259, section 6).
+// maxSafeInteger is the greatest integer every JSON parser reads exactly (RFC 8259,
+// section 6).
 const maxSafeInteger = 1<<53 - 1
 
 // integer returns an integer member's value in any notation (7, 7.0, 7e0), and 0 if it

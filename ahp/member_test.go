@@ -21,7 +21,8 @@ func TestMembers(t *testing.T) {
 		{`{"a":1}`, `1`, ``},
 		{` { "b" : [ 1 ] , "a" : null } `, `null`, `[ 1 ]`},
 		{`{"\u0061":"\u0061"}`, `"\u0061"`, ``},
-		// Neither the case nor members of members match, and other keys may stand twice.
+		// Neither keys in a different case nor nested members match, and other keys
+		// may be duplicate.
 		{`{"A":1,"x":{"a":1},"x":2,"b":3}`, ``, `3`},
 	}
 	for _, test := range tests {
@@ -54,7 +55,7 @@ func TestMembersRefuses(t *testing.T) {
 	}
 }
 
-// FuzzMembers holds Members against encoding/json.
+// FuzzMembers compares with encoding/json.
 func FuzzMembers(f *testing.F) {
 	for _, frame := range corpus(f) {
 		f.Add(frame)
@@ -69,7 +70,7 @@ func FuzzMembers(f *testing.F) {
 			t.Fatalf("Members(%q) made it %q", before, object)
 		}
 		if err != nil {
-			return // FuzzPeek finds what is refused for no reason
+			return // FuzzPeek checks the refusals
 		}
 		if !json.Valid(object) {
 			t.Fatalf("Members(%q) = nil; want a refusal", object)
@@ -124,7 +125,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// FuzzText holds Text against encoding/json.
+// FuzzText compares with encoding/json.
 func FuzzText(f *testing.F) {
 	f.Add([]byte(`"\ud83d\ude00\n\\é"`))
 	f.Add([]byte(`"\ud83d"`))
@@ -144,12 +145,12 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestSpelt refuses keys that encoding/json takes for another, however they
-// are written.
+// TestSpelt proves Spelt refuses keys that encoding/json equates with a named key, in
+// any form.
 func TestSpelt(t *testing.T) {
 	for object, ok := range map[string]bool{
 		`{"uri":1}`:                   true,
-		`{"uri":1,"x":{"URI":2}}`:     true, // another place
+		`{"uri":1,"x":{"URI":2}}`:     true, // a different place
 		`{"uri":1,"urix":2,"ur":3}`:   true,
 		`{"":1,"\u00dcri":2}`:         true,
 		`{}`:                          true,
@@ -157,8 +158,8 @@ func TestSpelt(t *testing.T) {
 		`{"URI":2}`:                   false,
 		`{"uri":1,"\u0055ri":2}`:      false,
 		`{"uri":1,"tasK":2}`:          false,
-		`{"uri":1,"ta\u017fk":2}`:     false, // which folds to s
-		`{"uri":1,"tas\u212a":2}`:     false, // and to k
+		`{"uri":1,"ta\u017fk":2}`:     false, // folds to s
+		`{"uri":1,"tas\u212a":2}`:     false, // folds to k
 		"{\"uri\":1,\"tas\u212a\":2}": false,
 		`{"uri":1,"uri":2}`:           false,
 		`["uri"]`:                     false,
@@ -170,7 +171,7 @@ func TestSpelt(t *testing.T) {
 	}
 }
 
-// TestSpeltAsJSON compares with what encoding/json reads into a struct.
+// TestSpeltAsJSON compares with encoding/json reading a struct.
 func TestSpeltAsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.StringMatching(`(?i)[tſx][aé]?[sſ\x{212a}k]{0,2}[kK\x{212a}]?`).Draw(t, "key")

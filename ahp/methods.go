@@ -29,8 +29,8 @@ func ReadInitializeParams(params []byte) (InitializeParams, error) {
 	return InitializeParams{string(clientID), versions, want[2].Raw}, nil
 }
 
-// InitializeResult holds the members of initialize's result that a relay reads (AHP,
-// common commands).
+// InitializeResult holds the members of initialize's result a relay reads (AHP, common
+// commands).
 type InitializeResult struct {
 	ProtocolVersion string // chosen by the host; "" when absent
 

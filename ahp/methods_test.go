@@ -77,7 +77,7 @@ func TestSeq(t *testing.T) {
 		want int64
 	}{
 		{`2403`, 2403},
-		// One integer may be written in many ways.
+		// An integer has many forms.
 		{`24.03e2`, 2403},
 		{`-0`, 0},
 		{`0`, 0},
@@ -151,7 +151,7 @@ func readReconnectParams(raw []byte) error {
 	return err
 }
 
-// FuzzReaders checks that no input makes a reader panic or write.
+// FuzzReaders checks no input makes a reader panic or write.
 func FuzzReaders(f *testing.F) {
 	f.Add([]byte(`{"clientId":"a","protocolVersions":["0.9.0"],"subscriptions":[ "a" ],"serverSeq":1}`))
 	f.Add([]byte(`{"subscriptions":[[{}],"\ud800"],"lastSeenServerSeq":1e3}`))

@@ -16,11 +16,11 @@ func TestCheckName(t *testing.T) {
 	refused := []string{
 		"",
 		strings.Repeat("z", ahp.MaxNameLen+1),
-		// What would be more than one NATS token, or match others.
+		// More than one NATS token, or a wildcard.
 		"a.b", "*", ">", "a b", "$js",
-		// What would be another URL path, or a percent escape of one.
+		// A different URL path, or its escape.
 		"a/b", "..", "a%2fb",
-		// Upper case: host names of DNS do not tell it apart.
+		// Upper case: DNS ignores case.
 		"A", "aZ",
 		// The neighbours of the allowed ranges.
 		"`", "{", "/", ":", ",", "_",

@@ -15,7 +15,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A nodeAnswer is what testdata/parse.js answers.
+// A nodeAnswer is a line of output from testdata/parse.js.
 type nodeAnswer struct {
 	Refused string // the error's name
 
@@ -25,7 +25,7 @@ type nodeAnswer struct {
 	Same bool
 }
 
-// askNode puts all questions to one Node process.
+// askNode sends all questions to one Node process.
 func askNode(t *testing.T, questions []string) []nodeAnswer {
 	t.Helper()
 	node, err := exec.LookPath("node")
@@ -59,8 +59,9 @@ func question(kind string, fields ...[]byte) string {
 	return kind
 }
 
-// What Peek accepts, JavaScript hosts accept too, and read the same in it.
-// What they refuse, Peek refuses; and what Peek says is no JSON, they refuse.
+// TestPeekAgainstNode proves JavaScript hosts accept every frame Peek accepts, and
+// read the same. Peek refuses every frame that they refuse, and they refuse every
+// frame that is no JSON for Peek.
 func TestPeekAgainstNode(t *testing.T) {
 	frames := differentialFrames(t)
 	envelopes := make([]ahp.Envelope, len(frames))
@@ -97,7 +98,7 @@ func isSyntax(err error) bool {
 		slices.Contains([]string{after, badByte, badEnd, badEscape, badControl, badUTF8}, refused.Reason)
 }
 
-// compareNode reports where Node reads an accepted frame otherwise.
+// compareNode reports a difference in Node's reading of an accepted frame.
 func compareNode(e ahp.Envelope, node nodeAnswer) error {
 	if node.Refused != "" {
 		return fmt.Errorf("accepted; Node: %s", node.Refused)
@@ -121,7 +122,7 @@ func compareNode(e ahp.Envelope, node nodeAnswer) error {
 	return nil
 }
 
-// showText is what parse.js shows of a text, "" for none.
+// showText returns a text in parse.js's form, "" for none.
 func showText(text []byte) string {
 	if text == nil {
 		return ""
@@ -129,7 +130,7 @@ func showText(text []byte) string {
 	return "string " + string(text)
 }
 
-// sameAsShown reports whether parse.js shows this raw id so.
+// sameAsShown reports whether parse.js shows this raw id.
 func sameAsShown(id []byte, shown string) bool {
 	kind, value, _ := strings.Cut(shown, " ")
 	switch kind {
@@ -147,8 +148,8 @@ func sameAsShown(id []byte, shown string) bool {
 	return false
 }
 
-// differentialFrames returns real frames, odd ones, generated ones, and
-// mutations of all of them, the same in every run.
+// differentialFrames returns real, odd, generated and mutated frames, the same in
+// every run.
 func differentialFrames(t *testing.T) [][]byte {
 	frames := corpus(t)
 	for _, test := range refusals {
@@ -192,22 +193,22 @@ func mutate(random *rand.Rand, frame []byte, seeds [][]byte) []byte {
 		frame = bytes.Clone(frame)
 		frame[from] ^= 1 << random.IntN(8)
 		return frame
-	case 1: // leave some out
+	case 1: // cut a part
 		return slices.Concat(frame[:from], frame[to:])
-	case 2: // say some twice
+	case 2: // repeat a part
 		return slices.Concat(frame[:to], frame[from:])
-	case 3: // go on with another frame
+	case 3: // continue with a different frame
 		other := seeds[random.IntN(len(seeds))]
 		return slices.Concat(frame[:from], other[random.IntN(len(other)+1):])
 	}
-	// Between tokens more often than not.
+	// Usually between tokens.
 	if at := bytes.IndexAny(frame[from:], `,{[:`); at >= 0 && random.IntN(3) > 0 {
 		from += at + 1
 	}
 	return slices.Concat(frame[:from], []byte(pieces[random.IntN(len(pieces))]), frame[from:])
 }
 
-// SameID holds the same what JavaScript holds the same.
+// SameID equates the same ids as JavaScript.
 func TestSameIDAgainstNode(t *testing.T) {
 	ids := []string{
 		`12345678901234567890`, `12345678901234567168`, `1e22`, `1e23`, `9.999999999999999e22`, `5e-324`, `2e-324`, `4.9e-324`,

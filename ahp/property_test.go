@@ -13,8 +13,8 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// Every JSON text that could be a frame is read as reference reads it, however
-// it is written, and refused only for the reasons that the documentation gives.
+// Every generated frame, in any form, is read like reference reads it, and refused
+// only for documented reasons.
 func TestPeekGenerated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame := generated.Draw(t, "frame")
@@ -30,7 +30,7 @@ func TestPeekGenerated(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("Peek(%s) (-want +got):\n%s", frame.text, diff)
 		}
-		// The params alone read as they do in the frame.
+		// The params alone are read as in the frame.
 		channel := []ahp.Member{{Name: "channel"}}
 		if strings.HasPrefix(string(got.Params), "{") {
 			if err := ahp.Members(got.Params, channel); err != nil {
@@ -43,7 +43,7 @@ func TestPeekGenerated(t *testing.T) {
 	})
 }
 
-// A frame that was cut short anywhere is refused.
+// A truncated frame is refused.
 func TestPeekCut(t *testing.T) {
 	for _, frame := range corpus(t) {
 		for n := range frame {
@@ -54,7 +54,7 @@ func TestPeekCut(t *testing.T) {
 	}
 }
 
-// A string is checked the same wherever it starts and ends in a machine word.
+// A string is checked independently of its alignment in machine words.
 func TestPeekAlignment(t *testing.T) {
 	for before := range 17 {
 		for after := range 17 {
@@ -74,7 +74,7 @@ func TestPeekAlignment(t *testing.T) {
 	}
 }
 
-// Of all bytes, these alone may follow a backslash.
+// Only these bytes may follow a backslash.
 func TestPeekEscapes(t *testing.T) {
 	for c := range 256 {
 		frame := append([]byte(`{"method":"m","x":"\`), byte(c))
@@ -86,7 +86,7 @@ func TestPeekEscapes(t *testing.T) {
 	}
 }
 
-// A genFrame is a JSON text and what reference can't know of it.
+// A genFrame is a JSON text, with the facts that reference cannot know.
 type genFrame struct {
 	text []byte
 	lone bool // a lone surrogate stands where Peek decodes text
@@ -114,7 +114,7 @@ func (w *frameWriter) pick(from ...string) string {
 	return rapid.SampledFrom(from).Draw(w.t, "pick")
 }
 
-// put writes one token, and white space after it.
+// put writes a token, and white space.
 func (w *frameWriter) put(token string) {
 	w.out.WriteString(token)
 	if w.chance(6) {
@@ -153,7 +153,7 @@ func (w *frameWriter) frame() {
 	})
 }
 
-// odd calls usual most of the time, and else writes any value.
+// odd usually calls usual, and otherwise writes any value.
 func (w *frameWriter) odd(usual func()) {
 	if w.chance(12) {
 		w.scalar(true)
@@ -205,7 +205,7 @@ func (w *frameWriter) object(keys []string, read bool, value func(key string)) {
 	w.put("}")
 }
 
-// value writes any value, of at most so many levels or of very many.
+// value writes any value with a bounded nesting depth, or with a very large one.
 func (w *frameWriter) value(levels int) {
 	switch kind := rapid.IntRange(0, 40).Draw(w.t, "kind"); {
 	case kind == 33: // small numbers are drawn more often
@@ -239,8 +239,8 @@ func (w *frameWriter) scalar(read bool) {
 	w.put(w.pick("null", "true", "false", "0", "-1.5E+300", "1e-7", "[]", "{}", `[{"channel":1}]`))
 }
 
-// text writes a JSON string, some of it escaped, some of it lone surrogates.
-// Peek decodes it if read is true.
+// text writes a JSON string, with escapes and lone surrogates. Peek decodes it if read
+// is true.
 func (w *frameWriter) text(text string, read bool) {
 	var raw strings.Builder
 	raw.WriteByte('"')

@@ -15,12 +15,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// surrogateEscape finds frames about which reference is not sure: encoding/json
-// makes U+FFFD of a lone surrogate, wherever it stands.
+// surrogateEscape matches frames in which reference is unsure: encoding/json replaces
+// any lone surrogate by U+FFFD.
 var surrogateEscape = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 
-// FuzzPeek holds Peek against reference, and checks what a caller relies on
-// with any input at all.
+// FuzzPeek compares Peek with reference, and checks the guarantees for callers with
+// any input.
 func FuzzPeek(f *testing.F) {
 	for _, frame := range corpus(f) {
 		f.Add(frame)
@@ -62,7 +62,7 @@ func FuzzPeek(f *testing.F) {
 	})
 }
 
-// checkRefusal checks that an error is one that Peek may return for the frame.
+// checkRefusal checks an error is one Peek may return for the frame.
 func checkRefusal(t *testing.T, frame []byte, err error) {
 	t.Helper()
 	var refused *ahp.FrameError
@@ -78,7 +78,7 @@ func checkRefusal(t *testing.T, frame []byte, err error) {
 }
 
 // reference reads a frame with encoding/json, by the rules of the package
-// documentation. It reports false for a frame that must be refused.
+// documentation. It returns false for a frame that must be refused.
 func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	if !utf8.Valid(frame) || !json.Valid(frame) || depth(frame) > ahp.MaxDepth {
 		return e, false
@@ -129,7 +129,7 @@ func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	return e, true
 }
 
-// saidOf reads params of an action with encoding/json.
+// saidOf reads an action's params with encoding/json.
 func saidOf(params []byte) (s ahp.Said) {
 	m, ok := membersOf(params, "action", "serverSeq", "origin")
 	if !ok {
@@ -169,7 +169,7 @@ func first(raw []byte) byte {
 	return raw[0]
 }
 
-// depth returns how deep the containers of a valid JSON text nest.
+// depth returns the nesting depth of a valid JSON text.
 func depth(text []byte) (deepest int) {
 	tokens := json.NewDecoder(bytes.NewReader(text))
 	for open := 0; ; {
@@ -187,8 +187,8 @@ func depth(text []byte) (deepest int) {
 	}
 }
 
-// membersOf returns the named members of a valid JSON text. It reports false
-// if the text is not an object, or has a name twice.
+// membersOf returns the named members of a valid JSON text. It returns false if the
+// text is no object, or has a duplicate name.
 func membersOf(text []byte, names ...string) (map[string]json.RawMessage, bool) {
 	tokens := json.NewDecoder(bytes.NewReader(text))
 	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
@@ -213,7 +213,7 @@ func membersOf(text []byte, names ...string) (map[string]json.RawMessage, bool) 
 	return members, true
 }
 
-// textOf decodes a raw string, nil for none. It reports false for another type.
+// textOf decodes a raw string, nil for none. It returns false for a different type.
 func textOf(raw json.RawMessage) ([]byte, bool) {
 	var text string
 	if raw == nil {
@@ -225,8 +225,8 @@ func textOf(raw json.RawMessage) ([]byte, bool) {
 	return []byte(text), true
 }
 
-// misspelt reports whether an object has a key that encoding/json would take
-// for one of the names, and that is another.
+// misspelt reports whether an object has a key that differs from a name, and that
+// encoding/json equates with it.
 func misspelt(object []byte, names ...string) bool {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(object, &keys); err != nil {

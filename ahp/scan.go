@@ -26,7 +26,7 @@ type scanner struct {
 	otherAt  int
 }
 
-// failed is the position that a method returns after a failure.
+// failed is the position a method returns after a failure.
 const failed = -1
 
 // fail records a failure's reason.

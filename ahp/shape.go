@@ -45,7 +45,7 @@ func Hidden(Sight, Member) bool { return false }
 // plain is the shape for a text, number or other scalar, which names nothing.
 func plain(s Sight, m Member) bool { return s.All() || m.Raw[0] != '{' && m.Raw[0] != '[' }
 
-// known is the shape for a channel's URI that the client knows.
+// known is the shape for a channel's URI the client knows.
 func known(s Sight, m Member) bool {
 	uri, _ := Text(m.Raw)
 	return s.All() || s.Knows(uri)
@@ -123,8 +123,8 @@ func (o Object) Seen(s Sight, m Member) bool {
 	return true
 }
 
-// about returns the shape for an object about the channel that a member names. The
-// channel is in reach, or it is the root, which is partly visible.
+// about returns the shape for an object about the channel a member names. The channel
+// is in reach, or it is the root, which is partly visible.
 func about(key string, in, ofRoot Shape) Shape {
 	return func(s Sight, m Member) bool {
 		switch uri := TextOf(m.Raw, key); {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// skim reads a frame in pieces of so many bytes, in turn.
+// skim reads a frame in pieces with these lengths, in turn.
 func skim(frame []byte, pieces ...int) (ahp.Envelope, error) {
 	var s ahp.Skimmer
 	for i := 0; len(frame) > 0; i++ {
@@ -22,7 +22,7 @@ func skim(frame []byte, pieces ...int) (ahp.Envelope, error) {
 	return s.Envelope()
 }
 
-// wantSkim is what a Skimmer makes of a frame that Peek reads as env.
+// wantSkim returns the Skimmer's envelope for a frame Peek reads as env.
 func wantSkim(frame []byte, env ahp.Envelope) ahp.Envelope {
 	channel := []ahp.Member{{Name: "channel"}}
 	_ = ahp.Members(frame, channel)
@@ -50,7 +50,7 @@ func checkSkim(t interface {
 	}
 }
 
-// What Peek reads, a Skimmer reads alike, wherever it is cut.
+// A Skimmer reads the same as Peek, wherever the frame is cut.
 func TestSkimGenerated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkSkim(t, generated.Draw(t, "frame").text, rapid.SliceOfN(rapid.IntRange(1, 30), 1, 5).Draw(t, "pieces")...)
@@ -67,8 +67,8 @@ func FuzzSkim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte, piece uint8) { checkSkim(t, frame, int(piece), 7) })
 }
 
-// An id is found first and last, and none inside is taken for it; what has two
-// is refused, and what would have to be kept at length.
+// An id is found first and last, and never confused with a nested id. A duplicate or
+// overlong id is refused.
 func TestSkim(t *testing.T) {
 	long := strings.Repeat(`\\\"{[,\u0022`, 5000)
 	nested := `{"id":99,"method":"no","a":[{"id":98,"error":1}],"text":"` + long + `\",\"id\":97"}`
@@ -107,7 +107,7 @@ func TestSkim(t *testing.T) {
 	}
 }
 
-// What answers a frame that is too long is what Peek reads.
+// Peek reads the response to a frame that is too long.
 func TestAppendTooLong(t *testing.T) {
 	for _, channel := range []string{"", "mcp://a/b\"c"} {
 		env := ahp.Envelope{Kind: ahp.Response, ID: []byte(`"x"`)}

@@ -78,7 +78,7 @@ func putTextBuffers(buffers *[2][]byte) {
 }
 
 // runEnd returns where the plain run from i ends: at a quote, at an escape or with the
-// input. marked reports whether the run may have a character that Bare excludes.
+// input. marked reports whether the run may have a character Bare excludes.
 func runEnd(raw []byte, i int) (end int, marked bool) {
 	for ; i+8 <= len(raw) && !marked; i += 8 {
 		word := binary.LittleEndian.Uint64(raw[i:])

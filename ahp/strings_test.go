@@ -72,7 +72,7 @@ func FuzzStrings(f *testing.F) {
 		want := map[string]int{}
 		count(value, want)
 		for text, n := range want {
-			if got[text] < n { // a key that stands there twice has encoding/json drop the first value
+			if got[text] < n { // encoding/json drops the first value of a duplicate key
 				t.Errorf("Strings found %q %d times; want %d", text, got[text], n)
 			}
 		}
@@ -94,8 +94,9 @@ func count(value any, into map[string]int) {
 	}
 }
 
-// TestBare has strings with a mark at each place, of each length, with and without escapes: none that
-// has one is taken for bare. Without escapes those are that have none, but at the end of all there is.
+// TestBare tries strings of each length with a mark at each place, with and without
+// escapes: a string with a mark is never bare. A string without marks and escapes is
+// bare, except at the end of the input.
 func TestBare(t *testing.T) {
 	for _, mark := range []string{"", "/", `\\`, `\/`, `\u002f`, ":", "%"} {
 		for before := range 20 {

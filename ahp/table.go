@@ -15,7 +15,7 @@ const (
 	TCPScheme = "ahp-tcp:" // a raw connection
 )
 
-// A Method is a request or notification that clients send.
+// A Method is a request or notification clients send.
 type Method struct {
 	Kind   Kind
 	Level  Level  // the level that allows it
@@ -131,9 +131,9 @@ var ClientMethods = map[string]Method{
 	"canvasClose":           {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 }
 
-// MCPMethods are the requests and notifications that clients send on mcp:// channels: an
-// MCP server's, whose results are visible as they are, and AHP's own, which concern the
-// channel. It is read-only.
+// MCPMethods are the requests and notifications clients send on mcp:// channels: an
+// MCP server's, whose results are visible as they are, and AHP's own, which concern
+// the channel. It is read-only.
 var MCPMethods = map[string]Method{
 	"ping":                     {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
 	"tools/list":               {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
@@ -174,7 +174,7 @@ func AuditWord(method string) string {
 	return MCPMethods[method].Audit
 }
 
-// A HostMethod is a request or notification that hosts send.
+// A HostMethod is a request or notification hosts send.
 type HostMethod struct {
 	Kind   Kind
 	Where  Where  // the channels on which a limited client gets it
@@ -261,7 +261,7 @@ var HostMethods = map[string]HostMethod{
 	"vscode/requestWorkspaceTrust": {Request, OrRoot, nil, AnswerOperate, extension},
 }
 
-// An Action is an action that clients dispatch.
+// An Action is an action clients dispatch.
 type Action struct {
 	Level   Level    // the level that allows it
 	Members []string // known members besides type; a client below operate may send no others
@@ -344,8 +344,8 @@ var (
 	summary  = about("resource", sessionSummary.Seen, Hidden)
 	terminal = about("resource", Whole, Hidden)
 
-	// A session in a list has only the members that AHP defines. A later version's
-	// member could be about different sessions.
+	// A session in a list has only the members AHP defines. A later version's member
+	// could be about different sessions.
 	sessionSummary = Object{
 		"resource": plain, "provider": plain, "title": plain, "status": plain, "activity": plain, "createdAt": plain, "modifiedAt": plain,
 		"origin": flat, "project": flat, "workingDirectories": each(plain), "workingDirectory": plain, "repositories": each(flat),

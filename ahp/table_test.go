@@ -14,8 +14,8 @@ var (
 	version = regexp.MustCompile(`^(0\.9|0\.10|1\.\d+|extension)$`)
 )
 
-// TestMethodRowsAreComplete proves that each row for a client's method has a value in
-// every column, and that the columns agree.
+// TestMethodRowsAreComplete proves each row for a client's method has a value in every
+// column, and that the columns agree.
 func TestMethodRowsAreComplete(t *testing.T) {
 	for _, table := range []map[string]ahp.Method{ahp.ClientMethods, ahp.MCPMethods} {
 		for name, m := range table {
@@ -55,7 +55,7 @@ func TestHostMethodRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestActionRowsAreComplete proves that each action below operate lists its members, and
+// TestActionRowsAreComplete proves each action below operate lists its members, and
 // its message among them.
 func TestActionRowsAreComplete(t *testing.T) {
 	for name, a := range ahp.Actions {
@@ -70,7 +70,7 @@ func TestActionRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestSharedMethods lists the methods that an audience shares, because a mistake there
+// TestSharedMethods lists the methods an audience shares, because a mistake there
 // shows one viewer's response to all.
 func TestSharedMethods(t *testing.T) {
 	shared := func(table map[string]ahp.Method) (names []string) {

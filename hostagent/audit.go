@@ -10,7 +10,7 @@ import (
 )
 
 // auditMessage is the message of the lines that tell the host's owner who did
-// what: event is connect, disconnect, refuse, kick or bar, or one of deeds.
+// what: event is connect, disconnect, refuse, kick or bar, or an audit word in package ahp's table.
 const auditMessage = "audit"
 
 func (c *hostConn) audit(event string, fields ...any) {

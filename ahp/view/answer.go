@@ -45,8 +45,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	return true
 }
 
-// greeted records a client's declaration that the host has accepted. With reconnect,
-// the earlier declaration holds.
+// greeted records a client's declaration the host has accepted. With reconnect, the
+// earlier declaration holds.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true
@@ -67,9 +67,9 @@ func (w *walk) greeted(call *Call, result []byte) {
 	}
 }
 
-// takenUp returns the resumed subscriptions that the host continues. A complete
-// channel list names them. So does a snapshot list, except for channels in windows.
-// Replayed actions come with the missing channels.
+// takenUp returns the resumed subscriptions the host continues. A complete channel
+// list names them. So does a snapshot list, except for channels in windows. Replayed
+// actions come with the missing channels.
 func takenUp(result []byte, asked []string) []string {
 	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
 	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
@@ -96,7 +96,7 @@ func takenUp(result []byte, asked []string) []string {
 	return slices.DeleteFunc(asked, func(channel string) bool { return !slices.Contains(named, channel) })
 }
 
-// subscribed records the subscriptions that the host has granted: granted ones of the
+// subscribed records the subscriptions the host has granted: granted ones of the
 // client's request, and those with a state in the message. The client may have
 // unsubscribed since from some.
 func (w *walk) subscribed(call *Call, granted []string) {

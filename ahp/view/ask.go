@@ -9,10 +9,10 @@ import (
 // maxAsks bounds a message's Asks.
 const maxAsks = 16
 
-// An Ask is a subscribe that the host-agent sends on a client's connection, for a
-// channel to which the client is subscribed. It therefore changes nothing, and its
-// response has the channel's state. The view reads the response like the client's own.
-// The client does not get it.
+// An Ask is a subscribe the host-agent sends on a client's connection, for a channel
+// to which the client is subscribed. It therefore changes nothing, and its response
+// has the channel's state. The view reads the response like the client's own. The
+// client does not get it.
 type Ask struct {
 	Channel string
 	Params  []byte

@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Canvas describes a canvas that the host has opened.
+// A Canvas describes a canvas the host has opened.
 type Canvas struct {
 	Instance string
 	Hosted   bool // the host provides it, not a client

@@ -33,14 +33,14 @@ func (h *Host) Conn(subject string) *Conn {
 	return &Conn{host: h, subject: subject, subscribed: map[string]bool{}}
 }
 
-// Host returns the view that all connections to the host share.
+// Host returns the view all connections to the host share.
 func (c *Conn) Host() *Host { return c.host }
 
 // Seq returns the highest serverSeq that the host has sent here, or that the client
 // claims to have seen.
 func (c *Conn) Seq() int64 { return c.seq }
 
-// ClientID returns the clientId that the client has sent, or "".
+// ClientID returns the clientId the client has sent, or "".
 func (c *Conn) ClientID() string { return c.hello.clientID }
 
 // Greeted reports whether the host has accepted initialize or reconnect.
@@ -148,7 +148,7 @@ func (c *Conn) Asked(env *ahp.Envelope) {
 	c.asks = append(c.asks, newCall(env))
 }
 
-// Answering returns the host's request that a client's response answers.
+// Answering returns the host's request a client's response answers.
 func (c *Conn) Answering(id []byte) (Call, bool) {
 	if i := c.asks.find(id); i >= 0 {
 		return c.asks[i], true

@@ -15,7 +15,7 @@ import (
 
 func newWire(t testing.TB, h *view.Host) wire { return wire{t, h.Conn("ada")} }
 
-// client and host have a message pass.
+// client and host pass a message.
 func (w wire) client(format string, args ...any) {
 	w.Helper()
 	w.shows([]carriers.Message{{Text: fmt.Sprintf(format, args...)}})
@@ -27,14 +27,14 @@ func (w wire) host(format string, args ...any) *view.Reading {
 	return r
 }
 
-// asks has the client ask, and the host answer.
+// asks sends a client's request and the host's response.
 func (w wire) asks(id int, method, params, result string) *view.Reading {
 	w.Helper()
 	w.client(`{"id":%d,"method":%q,"params":%s}`, id, method, params)
 	return w.host(`{"id":%d,"result":%s}`, id, result)
 }
 
-// says is an action of the host's own.
+// says sends an action of the host itself.
 func (w wire) says(seq int, channel, action string) {
 	w.Helper()
 	w.host(`{"method":"action","params":{"channel":%q,"serverSeq":%d,"action":%s}}`, channel, seq, action)
@@ -47,7 +47,7 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 	}
 }
 
-// TestAnswers has requests answered whose results say something of their own.
+// TestAnswers reads responses with facts of their own.
 func TestAnswers(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
@@ -78,7 +78,7 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestWhatIsAnswered has requests of both sides with the same ids.
+// TestWhatIsAnswered uses the same ids for requests of both sides.
 func TestWhatIsAnswered(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	w.client(`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///a"}}`)
@@ -114,7 +114,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// TestSubscribed is which subscriptions are granted.
+// TestSubscribed checks the granted subscriptions.
 func TestSubscribed(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	want := func(when string, channels ...string) {
@@ -163,7 +163,7 @@ func TestSubscribed(t *testing.T) {
 	}
 }
 
-// TestDeclared is what is known of what clients can do.
+// TestDeclared checks the known capabilities of clients.
 func TestDeclared(t *testing.T) {
 	h := view.NewHost(nil)
 	want := func(w wire, when, caps string, earlier, known bool) {
@@ -192,7 +192,7 @@ func TestDeclared(t *testing.T) {
 	want(w, "too many", "", false, false)
 }
 
-// TestPieces has messages come in pieces, in one another's way.
+// TestPieces interleaves messages in frames.
 func TestPieces(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	frame := func(channel, data string, final bool) *view.Reading {
@@ -207,7 +207,7 @@ func TestPieces(t *testing.T) {
 	wantTexts(t, "the last piece", frame("mock:/a", a[9:], true), "has chat mock:/a x:/a")
 	wantTexts(t, "the last piece of the other", frame("mock:/b", b[1:], true), "has chat mock:/b x:/b")
 
-	// A message that a reset has cut off does not begin the next one.
+	// A message a reset has cut off does not begin the next.
 	frame("mock:/a", a[:9], false)
 	w.host(`{"method":"channel/reset","params":{"channel":"mock:/a"}}`)
 	wantTexts(t, "after a reset", frame("mock:/a", a, true), "has chat mock:/a x:/a")
@@ -225,7 +225,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestLargePieces has a message come that there is no room for.
+// TestLargePieces sends a message beyond the bound.
 func TestLargePieces(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	half := strings.Repeat("x", 20<<20)
@@ -240,14 +240,14 @@ func TestLargePieces(t *testing.T) {
 	wantTexts(t, "the next one", r, "has chat mock:/a x:/1")
 }
 
-// ordinary is an action of 512 bytes.
+// ordinary returns an action with 512 bytes.
 func ordinary() []byte {
 	start := `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"p","content":"`
 	end := `"},"serverSeq":123456}}`
 	return []byte(start + strings.Repeat("text ", 100)[:512-len(start)-len(end)] + end)
 }
 
-// TestOrdinaryActionsCostNothing has most actions cost one cheap look.
+// TestOrdinaryActionsCostNothing proves most actions need only the cheap check.
 func TestOrdinaryActionsCostNothing(t *testing.T) {
 	message := ordinary()
 	env, err := ahp.Peek(message)
@@ -277,7 +277,7 @@ func BenchmarkOrdinary(b *testing.B) {
 	}
 }
 
-// TestClientIDOf reads who a client says it is where all hosts read the same.
+// TestClientIDOf returns a clientId only if all hosts read the same.
 func TestClientIDOf(t *testing.T) {
 	for _, test := range []struct {
 		params, id string
@@ -300,8 +300,7 @@ func TestClientIDOf(t *testing.T) {
 	}
 }
 
-// TestUnclearClient has a client that hosts may take for another be remembered as
-// nobody.
+// TestUnclearClient proves a client with an ambiguous clientId is not remembered.
 func TestUnclearClient(t *testing.T) {
 	h := view.NewHost(nil)
 	newWire(t, h).asks(1, "initialize", `{"clientId":"c","ClientId":"d","capabilities":{"x":{}}}`, `{"serverSeq":1}`)

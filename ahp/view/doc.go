@@ -64,7 +64,7 @@
 // The member content comes from tools, which may be a client's: a terminal there is a
 // hint, and its claim shows its owner. Further facts describe canvas content and MCP
 // servers; they point at the describing part in the message: see [Kind]. Canvases are
-// read in all three forms that hosts have used: the state of the canvas's channel with
+// read in all three forms hosts have used: the state of the canvas's channel with
 // provider (the first proposal) or with extensionId (since 0.10), and the response to
 // resolveCanvasSource.
 //
@@ -80,8 +80,8 @@
 //
 // # State
 //
-// A [Conn] remembers the open requests of both sides, the subscriptions that the host
-// has granted, the client's identity and capabilities, and the host's serverSeq.
+// A [Conn] remembers the open requests of both sides, the subscriptions the host has
+// granted, the client's identity and capabilities, and the host's serverSeq.
 //
 // A [Host] remembers, for all connections to one host process, URIs' owners, canvases,
 // clients' declarations, and gates' values for returning clients ([Conn.Keep]).

@@ -12,8 +12,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// TestEditor replaces and leaves out elements of an array, and wants the others
-// to be as they were.
+// TestEditor replaces and removes elements of an array, and checks the rest stays the
+// same.
 func TestEditor(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		var message bytes.Buffer
@@ -55,7 +55,7 @@ func TestEditor(tb *testing.T) {
 	})
 }
 
-// TestEditorLeavesAlone has nothing replaced: it is the very message.
+// TestEditorLeavesAlone proves a message without replacements is returned itself.
 func TestEditorLeavesAlone(t *testing.T) {
 	message := []byte(`{"id":1}`)
 	var e view.Editor

@@ -18,8 +18,8 @@ const (
 	maxClientID = 4 << 10
 )
 
-// A Host holds the facts that a host process has sent to all of its clients. It is
-// safe for concurrent use.
+// A Host holds the facts a host process has sent to all of its clients. It is safe for
+// concurrent use.
 type Host struct {
 	key     func(uri string) string
 	changes atomic.Uint64 // counts events that may have removed a URI from its owner
@@ -112,8 +112,8 @@ func (h *Host) begins(seq, before int64) {
 	}
 }
 
-// CommandPrefix returns the prefix of messages that the host runs as commands, or ""
-// for none. known is false if the host has not announced it yet.
+// CommandPrefix returns the prefix of messages the host runs as commands, or "" for
+// none. known is false if the host has not announced it yet.
 func (h *Host) CommandPrefix() (prefix string, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

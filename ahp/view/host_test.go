@@ -21,8 +21,8 @@ func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
 	}
 }
 
-// TestMovedChat has a chat move to another session: it leaves the first one, for
-// clients that were not told too.
+// TestMovedChat proves a chat that moves leaves its first session, also for clients
+// that have not received the change.
 func TestMovedChat(t *testing.T) {
 	h := view.NewHost(nil)
 	w, late := newWire(t, h), newWire(t, h)
@@ -35,7 +35,7 @@ func TestMovedChat(t *testing.T) {
 	if h.Changes() == before {
 		t.Error("nobody is told that a chat has left")
 	}
-	// What comes late on another connection changes nothing any more.
+	// A late message on a different connection changes nothing.
 	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	late.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}}}`)
 	wantOwners(t, h, "x:/1", "mock:/t")
@@ -76,7 +76,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestNextProcess has the host begin anew, which it tells by its serverSeq.
+// TestNextProcess proves a new host process is recognized by its serverSeq.
 func TestNextProcess(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -94,8 +94,8 @@ func TestNextProcess(t *testing.T) {
 	wantOwners(t, h, "x:/1")
 }
 
-// TestClientsSayNothingOfTheHost has a client say that it has seen more than
-// the host has ever said: that is its own affair.
+// TestClientsSayNothingOfTheHost proves a client's claim of a high serverSeq has no
+// effect on the host's state.
 func TestClientsSayNothingOfTheHost(t *testing.T) {
 	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
 	for name, answer := range map[string]string{
@@ -111,15 +111,15 @@ func TestClientsSayNothingOfTheHost(t *testing.T) {
 			bad.host("%s", answer)
 			bad.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
 			newWire(t, h).asks(1, "initialize", `{"clientId":"d"}`, `{"serverSeq":3,"snapshots":[]}`)
-			wantOwners(t, h, "x:/1", "mock:/s") // it is no other process
+			wantOwners(t, h, "x:/1", "mock:/s") // the process is the same
 			good.says(4, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
 			wantOwners(t, h, "x:/1")
 		})
 	}
 }
 
-// TestAnswersAreNotOlderThanTheQuestion has a client, which was told nothing yet,
-// ask for what others were told was otherwise.
+// TestAnswersAreNotOlderThanTheQuestion proves the response to a new client is newer
+// than facts that older clients received before its request.
 func TestAnswersAreNotOlderThanTheQuestion(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -171,7 +171,7 @@ func TestCanvases(t *testing.T) {
 	want("ahp-canvas:/4", view.Canvas{Instance: "4", Hosted: true, URL: "u"})
 }
 
-// TestManyOwners keeps to the bounds: what is forgotten is in nobody's reach.
+// TestManyOwners proves the bounds hold: a forgotten URI has no owners.
 func TestManyOwners(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -186,8 +186,8 @@ func TestManyOwners(t *testing.T) {
 	wantOwners(t, h, "ahp-canvas:/19999", "mock:/19999")
 }
 
-// TestAnyOrder has connections hear what the host says, each a part of it and
-// each in its own time. What is known in the end is what the host has said last.
+// TestAnyOrder delivers the host's messages to connections, to each a part and in its
+// own time. The host's last statement always counts in the end.
 func TestAnyOrder(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		type word struct {
@@ -243,7 +243,7 @@ func TestAnyOrder(tb *testing.T) {
 	})
 }
 
-// A teller is a connection with what it has still to hear.
+// A teller is a connection and the messages it has not received yet.
 type teller struct {
 	wire  wire
 	queue []func(wire)

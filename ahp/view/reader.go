@@ -207,7 +207,7 @@ func (r *reader) has(what What, uri string) {
 	}
 }
 
-// part adds a fact that a message part describes.
+// part adds a fact a message part describes.
 func (r *reader) part(kind Kind, m ahp.Member) {
 	at := m.Offset()
 	if r.pieces {
@@ -328,7 +328,7 @@ func (r *reader) root(m *[inCount]ahp.Member) bool {
 	return r.of == ahp.RootChannel
 }
 
-// moves reads a client's action that the host has accepted. URIs in it are ignored: a
+// moves reads a client's action the host has accepted. URIs in it are ignored: a
 // client can only enable and disable customizations, and start and stop servers, that
 // the host has described.
 func (r *reader) moves(whole ahp.Member) {

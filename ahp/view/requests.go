@@ -45,7 +45,7 @@ func (c calls) find(id []byte) int {
 	return slices.IndexFunc(c, func(one Call) bool { return ahp.SameID(one.ID, id) })
 }
 
-// pop removes and returns the request that a response answers.
+// pop removes and returns the request a response answers.
 func (c *calls) pop(id []byte) (call Call, ok bool) {
 	i := c.find(id)
 	if i < 0 {

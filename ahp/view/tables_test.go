@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// Channels of the tables.
+// The tables' channels.
 const (
 	session = "mock:/s"
 	chat    = "ahp-chat:/c"
@@ -36,7 +36,7 @@ var whats = map[view.What]string{
 	view.Server: " server", view.Content: " content", view.Watch: " watch", view.Hint: " hint", view.Folder: " folder", view.FileText: " file text",
 }
 
-// text is a fact as the tables write it.
+// text returns a fact in the tables' form.
 func text(f *view.Fact) string {
 	s := kinds[f.Kind] + whats[f.What] + " " + f.Of
 	for _, more := range append([]string{f.URI}, f.List...) {
@@ -50,8 +50,8 @@ func text(f *view.Fact) string {
 	return s
 }
 
-// texts are the facts of a reading, without those that say nothing: a state
-// that has no customizations.
+// texts returns the facts of a reading, except the absence of customizations in a
+// state.
 func texts(r *view.Reading) (list []string) {
 	if r == nil {
 		return nil
@@ -64,11 +64,11 @@ func texts(r *view.Reading) (list []string) {
 	return list
 }
 
-// A statement is what a state or an action says.
+// A statement is a fact's form in a state or an action.
 type statement struct {
 	channel string
-	state   string // "": it stands in actions only
-	action  string // members beside the type; "": in states only
+	state   string // "": in actions only
+	action  string // members besides the type; "": in states only
 	kind    string // the action's type
 	want    []string
 }
@@ -126,14 +126,14 @@ var statements = []statement{
 	{channel: chat, action: `"toolInput":"in:/1"`, kind: "chat/toolCallReady"},
 	{channel: chat, action: `"part":` + tool(`"toolInput":{"uri":"in:/1"}`), kind: "chat/responsePart", want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1", "has content ahp-chat:/c in:/1"}},
-	// A client's tool has the host's word for nothing.
+	// A client's tool cannot name content.
 	{channel: chat, state: `"turns":[{"responseParts":[` + tool(`"contributor":{"kind":"client"},"toolInput":{"uri":"in:/1"}`) + `]}]`, want: []string{
 		"lists canvas ahp-chat:/c", "has hint ahp-chat:/c term:/1"}},
 	{channel: chat, state: `"activeTurn":{"responseParts":[` + tool(`"toolInput":{"uri":"in:/1"}`) + `]}`, want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1", "has content ahp-chat:/c in:/1"}},
 	{channel: chat, action: `"turns":[{"responseParts":[` + tool(``) + `]}]`, kind: "chat/turnsLoaded", want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1"}},
-	// Contents of files, as edits and changesets of the host's own name them.
+	// File contents, as the host's own edits and changesets name them.
 	{channel: chat, action: `"content":[` + edit("1") + `,{"type":"terminal","resource":"term:/1"},{"type":"resource","before":{"content":{"uri":"git-blob:/x?2"}}}]`, kind: "chat/toolCallContentChanged", want: []string{
 		"has file text ahp-chat:/c git-blob:/x?1", "has file text ahp-chat:/c session-db:/x?1", "has hint ahp-chat:/c term:/1"}},
 	{channel: chat, action: `"toolCallId":"t","edits":{"items":[` + edit("1") + `]},"options":[{"id":"a"},{"id":"b"}]`, kind: "chat/toolCallReady", want: []string{
@@ -156,18 +156,18 @@ var statements = []statement{
 	{channel: chat, action: `"turnId":"1","content":"\"chat\":{\"resource\":\"u:/1\"} mcp://1"`, kind: "chat/delta"},
 	{channel: session, state: `"workingDirectories":["file:///a"],"workingDirectory":"file:///b","summary":{"workingDirectories":["file:///c"]}`, want: []string{
 		"has folder mock:/s file:///a", "has folder mock:/s file:///b", "has folder mock:/s file:///c"}},
-	// Clients may say where a session is to work.
+	// Clients may define a session's working directories.
 	{channel: session, action: `"workingDirectories":["file:///a"],"workingDirectory":"file:///b"`, kind: "session/workingDirectorySet"},
 	{channel: session, state: `"title":"x","later":{"chat":"u:/1"}`, action: `"later":{"chat":"u:/1"}`, kind: "session/later"},
 	{channel: session, state: `"chats":[{"resource":"ahp-root://"},{"resource":"plain"},{"resource":""}]`, want: []string{"lists chat mock:/s"}},
 }
 
-// edit is an edit of a file, whose contents have URIs with a query.
+// edit returns an edit of a file whose contents have URIs with a query.
 func edit(query string) string {
 	return fmt.Sprintf(`{"type":"fileEdit","before":{"uri":"file:///x","content":{"uri":"git-blob:/x?%[1]s"}},"after":{"uri":"file:///x","content":{"uri":"session-db:/x?%[1]s"}}}`, query)
 }
 
-// tool is a tool call in a turn, with a terminal.
+// tool returns a tool call in a turn, with a terminal.
 func tool(more string) string {
 	call := `"content":[{"type":"terminal","resource":"term:/1","result":{"fullOutput":{"uri":"out:/1"}}}]`
 	if more != "" {
@@ -176,7 +176,7 @@ func tool(more string) string {
 	return `{"kind":"toolCall","toolCall":{` + call + `}}`
 }
 
-// part is the state or the action of a statement, "" if it has none.
+// part returns the statement's state or action, or "".
 func (l *statement) part(action bool) string {
 	switch {
 	case !action && l.state != "":
@@ -187,13 +187,13 @@ func (l *statement) part(action bool) string {
 	return ""
 }
 
-// A wire is a connection that is looked at.
+// A wire is a connection with its view.
 type wire struct {
 	testing.TB
 	*view.Conn
 }
 
-// shows has the messages pass, and returns the reading of the last.
+// shows passes messages, and returns the reading of the last.
 func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	w.Helper()
 	for _, m := range list {
@@ -218,7 +218,7 @@ func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	return r, last
 }
 
-// TestTables has every carrier of every version carry every fact.
+// TestTables reads every fact in every carrier of every version.
 func TestTables(t *testing.T) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
@@ -253,7 +253,7 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 	checkPlaces(t, r, message, carrier.Pieces)
 }
 
-// checkPlaces wants everything to stand where the reading says.
+// checkPlaces checks the reading's places are right.
 func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	t.Helper()
 	for i := range r.Facts {
@@ -267,8 +267,8 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	}
 }
 
-// TestWhoseWord has every carrier of actions carry what a client has said, and
-// what the host has rejected. Accepted words of clients say what clients may do.
+// TestWhoseWord passes clients' actions and rejected actions in every carrier. An
+// accepted client action has only the facts clients may cause.
 func TestWhoseWord(t *testing.T) {
 	const origin, rejected, null = `,"origin":{"clientId":"c","clientSeq":1}`, `,"rejectionReason":"no"`, `,"origin":null,"rejectionReason":null`
 	for _, carrier := range carriers.All {
@@ -296,21 +296,20 @@ func TestWhoseWord(t *testing.T) {
 	}
 }
 
-// sayNothing are the notifications of hosts, and the requests whose answers,
-// that carry no state of a channel. Files, and what one method alone returns.
+// sayNothing are hosts' notifications, and requests, whose messages carry no channel
+// state: files, and results of a single method.
 var sayNothing = []string{
 	"root/progress", "auth/required", "otlp/exportLogs", "otlp/exportTraces", "otlp/exportMetrics", "channel/credit", "channel/ready", "tcp/data", "tcp/eof",
 	"ping", "authenticate", "createTcpConnection", "createSession", "disposeSession", "createChat", "moveChat", "disposeChat", "completions",
 	"invokeChangesetOperation", "resolveSessionConfig", "sessionConfigCompletions", "createTerminal", "disposeTerminal",
 	"listAutomationTriggerDefinitions", "runAutomation", "fetchAutomationRuns",
 	"resourceRead", "resourceList", "resourceResolve", "resourceWrite", "resourceCopy", "resourceMove", "resourceDelete", "resourceMkdir", "resourceRequest",
-	"resources/read", "no/such", "vscode/devContainers/connect", // of other protocols, or of none
+	"resources/read", "no/such", "vscode/devContainers/connect", // of different protocols, or unknown
 	"canvasReadResource", "canvasOpen", "canvasInvokeAction", "canvasInvokeOperation", "canvasClose",
 }
 
-// TestNoCarrierForgotten wants every method that the gates know, of hosts'
-// notifications and of requests to hosts, to be here: as a carrier, in one of
-// the tests of this package, or among those that say nothing.
+// TestNoCarrierForgotten proves every method in the table of package ahp is covered:
+// by a carrier, by a test in this package, or by sayNothing.
 func TestNoCarrierForgotten(t *testing.T) {
 	known := slices.Concat(sayNothing, []string{
 		"listSessions", "fetchTurns", "createResourceWatch", // TestAnswers

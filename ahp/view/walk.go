@@ -30,8 +30,8 @@ type Reading struct {
 	// Edit changes the message.
 	Edit Editor
 
-	// Asks are requests that the host-agent sends on this connection besides the
-	// client's: see [Reading.Ask].
+	// Asks are requests the host-agent sends on this connection besides the client's:
+	// see [Reading.Ask].
 	Asks []Ask
 }
 

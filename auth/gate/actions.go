@@ -10,9 +10,8 @@ import (
 )
 
 // Clients change a host's state mostly through actions. The levels talk and approve
-// allow a few of these, with the members that package ahp
-// lists: a host could give a meaning to
-// any additional member.
+// allow a few of these, with the members package ahp lists: a host could give a
+// meaning to any additional member.
 //
 // A client that may talk but not operate must not run a command in a different way.
 // Hosts run a message that begins with terminalCommandPrefix in a shell, without an

@@ -12,13 +12,14 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// turn is an action with which a client says something to an agent.
+// turn returns an action that sends a message to an agent.
 func turn(text string) string {
 	return fmt.Sprintf(`{"method":"dispatchAction","params":{"channel":"mock:/s/chat","clientSeq":1,"action":{"type":"chat/turnStarted","message":{"text":%q}}}}`, text)
 }
 
-// TestCommandsOfTheHost has who may talk say what the host has announced to
-// take for a command, on this connection or on another's.
+// TestCommandsOfTheHost proves a message with the host's command prefix needs operate,
+// whether the host has announced the prefix on this connection or on a different
+// connection.
 func TestCommandsOfTheHost(t *testing.T) {
 	for _, test := range []struct{ announced, text, want string }{
 		{`{}`, "# a heading", "pass"},
@@ -26,7 +27,7 @@ func TestCommandsOfTheHost(t *testing.T) {
 		{`{"terminalCommandPrefix":"#"}`, "# a heading", "echo"},
 		{`{"terminalCommandPrefix":"run:"}`, "\t run:ls", "echo"},
 		{`{"terminalCommandPrefix":"run:"}`, "how do I run: it?", "pass"},
-		{"", "# a heading", "echo"}, // the host has not said
+		{"", "# a heading", "echo"}, // the host has announced no prefix
 		{"", "hello", "pass"},
 	} {
 		host := view.NewHost(gate.Key)
@@ -44,7 +45,8 @@ func TestCommandsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestLevelsIncludeThoseBelow has whatever passes at a level pass at all above.
+// TestLevelsIncludeThoseBelow proves a message that passes at a level passes at all
+// higher levels.
 func TestLevelsIncludeThoseBelow(t *testing.T) {
 	rows := readMatrix(t)
 	levels := auth.Levels()
@@ -70,7 +72,7 @@ func TestLevelsIncludeThoseBelow(t *testing.T) {
 	})
 }
 
-// TestRefusalsNameTheLevel: who is refused hears what it would take.
+// TestRefusalsNameTheLevel proves a refusal names the needed level.
 func TestRefusalsNameTheLevel(t *testing.T) {
 	for level, message := range map[auth.Access]string{
 		auth.AccessTalk:    `{"id":1,"method":"createSession","params":{"channel":"mock:/1"}}`,

@@ -15,12 +15,12 @@ import (
 // different entry. If the relay rejected the action or changed the entry, VS Code
 // would repeat the action forever.
 //
-// Tools and customizations reach the agent, with descriptions that it obeys and
-// plugins that the host runs. A client below the level operate therefore enters the
-// session without them: the host gets the entry with an empty list of tools, and
-// echoes that to all clients. In the echo to this client, its own entry stands as it
-// was sent. All else in the echo, including its serverSeq, is the host's. A refused
-// entry has no echo at all ([TakeBack]).
+// Tools and customizations reach the agent, with descriptions it obeys and plugins the
+// host runs. A client below the level operate therefore enters the session without
+// them: the host gets the entry with an empty list of tools, and echoes that to all
+// clients. In the echo to this client, its own entry stands as it was sent. All else
+// in the echo, including its serverSeq, is the host's. A refused entry has no echo at
+// all ([TakeBack]).
 
 // activeClientSet is the action's type.
 const activeClientSet = "session/activeClientSet"

@@ -9,33 +9,34 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// talker returns a connection of a client that has greeted as "c".
+// talker returns a connection whose client has sent the clientId "c".
 func talker(t testing.TB, policy gate.Policy) *conn {
 	c := &conn{TB: t, gate: chainOf(policy, nil)}
 	c.ask("initialize", `{"channel":"ahp-root://","clientId":"c"}`, `{"serverSeq":5,"snapshots":[]}`)
 	return c
 }
 
-// enters is an action with which a client enters a session with an entry.
+// enters returns an action with which a client enters a session.
 func enters(seq int, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":"session/activeClientSet","activeClient":%s}}}`, seq, entry)
 }
 
-// echoOf is the host's echo of it.
+// echoOf returns the host's echo of that action.
 func echoOf(serverSeq, seq int, client, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/s","action":{"type":"session/activeClientSet","activeClient":%s},"serverSeq":%d,"origin":{"clientId":%q,"clientSeq":%d}}}`,
 		entry, serverSeq, client, seq)
 }
 
-// full is an entry as VS Code sends it, and bare what the host gets of it.
+// full is an entry as VS Code sends it, and bare the entry the host gets.
 const (
 	full = `{"clientId":"c","displayName":"VS Code","tools":[{"name":"runTask","description":"obey me","inputSchema":{}}],"customizations":[{"uri":"file:///evil"}],"more":1}`
 	bare = `{"clientId":"c","displayName":"VS Code","tools":[]}`
 )
 
-// TestActiveClientEntersWithoutTools proves that a client below the level operate enters a session
-// without its tools and customizations, and that it gets the echo of the entry that it has sent, with the host's serverSeq,
-// while all other clients' echoes stay as they are. An echo with another entry would have VS Code send the action again without end.
+// TestActiveClientEntersWithoutTools proves a client below the level operate enters a
+// session without its tools and customizations. It gets the echo with its own entry
+// and the host's serverSeq, while all other clients' echoes stay unchanged. VS Code
+// would repeat the action without end if the echo had a different entry.
 func TestActiveClientEntersWithoutTools(t *testing.T) {
 	for _, level := range []auth.Access{auth.AccessTalk, auth.AccessApprove} {
 		for name, policy := range map[string]gate.Policy{
@@ -63,9 +64,10 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 	}
 }
 
-// TestActiveClientIsTheConnectionsOwn proves that no client below the level operate enters a session
-// with another's clientId, with an entry that parsers could read in two ways, or with one that is too long, and that who may only look does
-// not enter one at all. Such an action has no echo: VS Code repeats it as long as it is rejected.
+// TestActiveClientIsTheConnectionsOwn proves no client below the level operate enters
+// a session with a different client's clientId, with an ambiguous entry, or with a
+// long entry, and that a client at the level look does not enter at all. These actions
+// have no echo, because VS Code repeats a rejected action.
 func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	for level, entries := range map[auth.Access][]string{
 		auth.AccessRead: {full, bare},
@@ -84,8 +86,8 @@ func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	}
 }
 
-// TestActiveClientsAreBounded proves that a connection remembers no more than 16 entries that the
-// host does not echo, and forgets the oldest.
+// TestActiveClientsAreBounded proves a connection keeps at most 16 entries without an
+// echo, and drops the oldest.
 func TestActiveClientsAreBounded(t *testing.T) {
 	c := talker(t, gate.NewPolicy(auth.AccessTalk, nil, nil, false))
 	for seq := range 17 {
@@ -101,7 +103,8 @@ func TestActiveClientsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOperatorsKeepTheirTools proves that who may operate enters a session with all that the client says.
+// TestOperatorsKeepTheirTools proves a client with operate enters a session with its
+// whole entry.
 func TestOperatorsKeepTheirTools(t *testing.T) {
 	for _, channels := range [][]string{nil, {"mock:/s"}} {
 		c := talker(t, gate.NewPolicy(auth.AccessWrite, channels, nil, false))

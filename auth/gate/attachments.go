@@ -11,12 +11,12 @@ import (
 // A message to an agent may have attachments: chats, annotations and files, which the
 // host reads for the agent. A chat may belong to a different session, whose transcript
 // the agent then gets. With limited channels, an attachment must be in reach like
-// anything that the client requests itself, wherever it stands: in chat/turnStarted,
+// anything the client requests itself, wherever it stands: in chat/turnStarted,
 // chat/pendingMessageSet, a draft, createChat's initialMessage, and later actions.
 
-// Below the level operate, a client may attach only the kinds that AHP defines, with
-// AHP's members: a host may take a file's URI from any additional member. Metadata
-// (_meta) belongs to the provider.
+// Below the level operate, a client may attach only the kinds AHP defines, with AHP's
+// members: a host may take a file's URI from any additional member. Metadata (_meta)
+// belongs to the provider.
 var (
 	attachmentKinds   = []string{"simple", "embeddedResource", "resource", "annotations", "chat"}
 	attachmentMembers = []string{

@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestAttachments has a client of one session attach things to what it says, in
-// places where hosts look for them, and in others.
+// TestAttachments proves an attachment out of reach is refused wherever hosts look for
+// attachments, and passes elsewhere.
 func TestAttachments(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/project/*")
 	says := func(action string) bool {
@@ -51,7 +51,7 @@ func TestAttachments(t *testing.T) {
 		}
 		c.want("createChat with "+attachment, c.passes("createChat", `{"channel":"mock:/1","initialMessage":{"attachments":[`+attachment+`]}}`), want)
 	}
-	// What is not attached is words.
+	// The rest is text.
 	c.want("words", says(`{"type":"x","message":{"attachments":[],"resource":"mock:/2","text":"attachments"},"uri":"mock:/2"}`), true)
 
 	full := chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), nil)
@@ -61,7 +61,7 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-// BenchmarkAttachments is what a long message of a client's costs.
+// BenchmarkAttachments measures a client's long message.
 func BenchmarkAttachments(b *testing.B) {
 	message := `{"method":"dispatchAction","params":{"channel":"mock:/1","action":{"message":` + strings.Repeat(`{"attachments":[`, 300) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat(`]}`, 300) + `}}}`
 	c, env := limited(b, nil, "mock:/1"), peek(b, message)

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// carried has messages pass the gate, and returns what the client gets.
+// carried passes messages through the gate, and returns the messages the client gets.
 func (c *conn) carried(list []carriers.Message) (got string) {
 	c.Helper()
 	for _, m := range list {
@@ -22,8 +22,8 @@ func (c *conn) carried(list []carriers.Message) (got string) {
 	return got
 }
 
-// forAll calls f with all carriers of all versions, each with a connection of a
-// token for one session.
+// forAll calls f for all carriers in all versions, each with a connection whose token
+// covers one session.
 func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
@@ -36,8 +36,8 @@ func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
 	}
 }
 
-// TestCarriersLeak has every carrier carry what a token for one session may not
-// see, and what it may.
+// TestCarriersLeak proves no carrier shows a client a session outside its token, and
+// that each shows the session in its token.
 func TestCarriersLeak(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		for i, test := range []struct {
@@ -57,8 +57,8 @@ func TestCarriersLeak(t *testing.T) {
 	})
 }
 
-// TestCarriersTeach has every carrier carry what belongs to the session, and
-// that it does no more.
+// TestCarriersTeach proves every carrier can add a URI to the session's reach, and
+// remove it.
 func TestCarriersTeach(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		added, removed := `{"chats":[{"resource":"ahp-chat:/1"}]}`, `{"chats":[]}`
@@ -79,8 +79,8 @@ func TestCarriersTeach(t *testing.T) {
 	})
 }
 
-// TestMovedForAll has a chat leave a session: it is out of reach for a client
-// that was not told, too.
+// TestMovedForAll proves a chat that leaves a session leaves the reach of all clients,
+// also of clients that have not received the change.
 func TestMovedForAll(t *testing.T) {
 	h := view.NewHost(nil)
 	told, other := limited(t, h, "mock:/1"), limited(t, h, "mock:/1")

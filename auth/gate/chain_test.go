@@ -11,8 +11,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// A mark is a gate that puts its name into messages, or answers those that
-// hold a word.
+// A mark is a gate that adds its name to messages, or answers messages that contain a
+// word.
 type mark struct {
 	name    string
 	answers string
@@ -37,7 +37,7 @@ func marked(gates ...gate.Gate) *gate.Chain {
 	return &gate.Chain{View: view.NewHost(nil).Conn(""), Gates: gates}
 }
 
-// TestChain has each gate see what the one before it has made of a message.
+// TestChain proves each gate sees the message as the gate before it has changed it.
 func TestChain(t *testing.T) {
 	const message = `{"id":1,"method":"ping"}`
 	chain := marked(mark{name: "a"}, mark{}, mark{name: "b"})
@@ -56,7 +56,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// An editor is a gate that puts something else in the place of the snapshot.
+// An editor is a gate that replaces the snapshot.
 type editor struct{ with string }
 
 func (e editor) FromClient([]byte, *ahp.Envelope) gate.Decision { return gate.Decision{} }
@@ -70,8 +70,7 @@ func (e editor) FromHost(message []byte, _ *ahp.Envelope, said *view.Reading) ga
 	return gate.Decision{}
 }
 
-// TestChainEdits has gates change parts of a message, and others leave out what
-// they are parts of.
+// TestChainEdits proves a gate may edit parts a later gate removes.
 func TestChainEdits(t *testing.T) {
 	chain := marked(editor{"1"}, editor{"2"})
 	const ask, answer = `{"id":1,"method":"subscribe"}`, `{"id":1, "result":{"snapshot":{"resource":"a:/1"} , "x":[]}}`
@@ -84,8 +83,8 @@ func TestChainEdits(t *testing.T) {
 	}
 }
 
-// TestAnsweredBehind has a gate behind the authority answer requests: they are
-// not under way any more.
+// TestAnsweredBehind proves a request is no longer open after a gate behind the
+// authority has answered it.
 func TestAnsweredBehind(t *testing.T) {
 	chain := chainOf(gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false), nil)
 	chain.Gates = append(chain.Gates, mark{answers: "ping"})
@@ -97,7 +96,7 @@ func TestAnsweredBehind(t *testing.T) {
 	}
 }
 
-// action is a notification as hosts send most.
+// action is a notification in the form hosts send most often.
 const action = `{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"part-1","content":"You "},"serverSeq":2402}}`
 
 func benchmarkFromHost(b *testing.B, policy gate.Policy) {
@@ -111,7 +110,7 @@ func benchmarkFromHost(b *testing.B, policy gate.Policy) {
 	}
 }
 
-// BenchmarkWrite is what an action costs for a client that may do everything.
+// BenchmarkWrite measures an action for a client with full authority.
 func BenchmarkWrite(b *testing.B) {
 	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, nil, nil, false))
 }
@@ -124,8 +123,8 @@ func BenchmarkSession(b *testing.B) {
 	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false))
 }
 
-// TestFullClientsCostNothing has no memory allocated for an action to a client
-// that may do everything.
+// TestFullClientsCostNothing proves an action for a client with full authority
+// allocates nothing.
 func TestFullClientsCostNothing(t *testing.T) {
 	env, message := peek(t, action), []byte(action)
 	chain := marked(mark{}, mark{})

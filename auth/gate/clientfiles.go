@@ -15,9 +15,8 @@ import (
 // such a URI makes the host ask the named client for the file. These URIs stand in
 // many places, and hosts read them in many ways: as strings, as objects with a member
 // "authority", in a channel's name as base64 of JSON. The search therefore covers
-// every string of a request, in every reading that a parser could choose. If an
-// authority in any reading is the clientId of a different subject, the request is
-// refused.
+// every string of a request, in every reading a parser could choose. If an authority
+// in any reading is the clientId of a different subject, the request is refused.
 
 // clientScheme occurs in every scheme for clients' files, and in no other. The
 // authority in such a URI must be the subject's own.
@@ -277,7 +276,7 @@ func (p *part) mayBePacked() bool {
 }
 
 // mayFollow is true for bytes that may stand behind the first slash of an authority: a
-// second slash, or a byte that some parsers drop.
+// second slash, or a byte some parsers drop.
 var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': true}
 
 // authorityBehind searches an authority behind two slashes, the first of which stands
@@ -369,7 +368,7 @@ func first(found, at int) int {
 	return found
 }
 
-// dropped returns a text without the bytes that some parsers drop.
+// dropped returns a text without the bytes some parsers drop.
 func dropped(text []byte) []byte {
 	var out []byte
 	for _, c := range text {
@@ -407,7 +406,7 @@ func ofClient(before []byte) bool {
 }
 
 // isClientScheme reports whether a scheme is for clients' files. The scheme has at
-// most maxScheme bytes, and bytes that some parsers drop.
+// most maxScheme bytes, and bytes some parsers drop.
 func isClientScheme(scheme []byte) bool {
 	var buffer [maxScheme]byte
 	small := buffer[:0]

@@ -10,16 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fileParts are what texts are put together from that may name a file of a
-// client.
+// fileParts are the parts of texts that may name a client's file.
 var fileParts = []string{
 	"/", "//", "\\", ":", "%", "%2", "%20", "%2f", "%5c", "%3a", "%25", "%40", "%23", "%3F", "%09", "\t", "\n", "@", "?", "#", " ", "\"", "<", "%22",
 	"bob-1", "//Bob%2D1", "BOB%2D1", "//bob-1", "//x@bob-1:", "%2F/b\tob-1", "ada-1", "b", "ob-1", "nobody", "vscode-agent-client", "agent-client:",
 	"agent%2Dclient:", "x", "80", "é", "%C3%A9", "http:", "-", "=", "{",
 }
 
-// TestNoRoundIsMissed compares text, which leaves out rounds that can find
-// nothing new, with all rounds.
+// TestNoRoundIsMissed compares text, which skips useless rounds, with a search in all
+// rounds.
 func TestNoRoundIsMissed(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,7 +35,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 	})
 }
 
-// allRounds looks at a text after each round of decoding.
+// allRounds searches a text after each round of decoding.
 func (l *look) allRounds(text []byte) bool {
 	for range maxEscapes {
 		if l.parts(text, 0, 0) {
@@ -51,7 +50,7 @@ func (l *look) allRounds(text []byte) bool {
 	return true
 }
 
-// TestMayBegin compares the look at four characters of base64 with the look at all of them.
+// TestMayBegin compares the check of four base64 characters with the check of all.
 func TestMayBegin(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\t\\."
 	for _, beginning := range []string{"%", " {", "[", "\t\"", "\r\n/", "\uFEFF{", "ab:", "a%", "A\tb:", "scheme", "x", "\\"} {
@@ -70,8 +69,8 @@ func TestMayBegin(t *testing.T) {
 	})
 }
 
-// TestNoAuthorityIsMissed compares a look that leaves out what begins like nobody's clientId with one
-// for which every byte begins one.
+// TestNoAuthorityIsMissed compares the search, which skips authorities that begin like
+// no clientId, with a search that skips none.
 func TestNoAuthorityIsMissed(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	all, _ := twoSubjects(t)

@@ -2,7 +2,7 @@
 //
 // A host-agent asks the gates of a connection about each message, in both directions,
 // before it uses the message in any other way. Only the host-agent sees every message
-// whole, in order, and before its bytes are shared. Requests that a relay sends on a
+// whole, in order, and before its bytes are shared. Requests a relay sends on a
 // client's connection are judged like the client's own.
 //
 // # Authority
@@ -24,7 +24,7 @@
 //   - Methods: patterns for the allowed methods. They only restrict the access level.
 //     initialize, reconnect, ping, subscribe, unsubscribe and flow-control
 //     acknowledgements need no pattern.
-//   - Channels: patterns for the URIs that the client may reach.
+//   - Channels: patterns for the URIs the client may reach.
 //
 // # Talking without operating
 //
@@ -33,11 +33,11 @@
 // a message that begins with the host's terminalCommandPrefix, or with ! or /, even
 // behind invisible characters; a message that chooses a different agent; and a tool
 // call whose input the client changed before the approval. An approver chooses among
-// the options that the host has offered for that call on this connection. An
-// attachment has a kind and members that AHP defines. The host would act on all these
-// without asking. If a host presents a plan as a tool call, its approval needs
-// approve; if the host asks a question, the answer needs talk. And an agent acts by
-// itself for everyone who may talk to it.
+// the options the host has offered for that call on this connection. An attachment has
+// a kind and members AHP defines. The host would act on all these without asking. If a
+// host presents a plan as a tool call, its approval needs approve; if the host asks a
+// question, the answer needs talk. And an agent acts by itself for everyone who may
+// talk to it.
 //
 // A client that talks enters the session with session/activeClientSet. The host gets
 // this action without the client's tools and customizations, because the agent obeys
@@ -56,8 +56,8 @@
 // files or watches, and for file URIs in reads on canvas and MCP channels.
 //
 // The resource methods also read content that is no file. A URI's scheme decides
-// whether a client may read it; testdata/schemes.txt lists the schemes that VS Code's
-// host serves:
+// whether a client may read it; testdata/schemes.txt lists the schemes VS Code's host
+// serves:
 //
 //   - A file before or after an edit (session-db:, pending-edit-content:) is readable if
 //     the host has named this URI, byte for byte, on this connection and on a channel in
@@ -77,9 +77,9 @@
 // unknown schemes. After a replay the host repeats nothing, so the gate makes the
 // host-agent ask for the state ([view.Reading.Ask]).
 //
-// A key that a gate reads must not occur a second time in a different case: JSON
-// parsers in Go and .NET might read the second key. A policy that is not full refuses
-// such a message.
+// A key a gate reads must not occur a second time in a different case: JSON parsers in
+// Go and .NET might read the second key. A policy that is not full refuses such a
+// message.
 //
 // The content in a client's frames (channel/frame) is not parsed. [Windows] declines
 // windowed delivery, so clients use frames only on raw connections (ahp-tcp:). A
@@ -131,9 +131,9 @@
 //     other letters do, whatever the file system.
 //
 // A URI that is not a file also passes if it equals, byte for byte, a pattern without
-// * or a URI that the host has named. A * in a pattern stands for any characters,
-// including slashes. The URIs of resource methods must be strings, because hosts may
-// read objects in different ways.
+// * or a URI the host has named. A * in a pattern stands for any characters, including
+// slashes. The URIs of resource methods must be strings, because hosts may read
+// objects in different ways.
 //
 // If the host's files are on this machine ([Policy].SharedFiles), the gate follows the
 // symbolic links of file: and vscode-remote: URIs. The target must be in reach of the
@@ -168,7 +168,7 @@
 //     terminals in reach.
 //   - The response to listSessions has the sessions in reach. root/sessionAdded,
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
-//     reach. A session has the members that AHP defines. root/progress is the only other
+//     reach. A session has the members AHP defines. root/progress is the only other
 //     notification that passes.
 //   - root/progress passes if the client has sent its token on this connection in a
 //     request above the level look, and if it names nothing unreachable.
@@ -196,7 +196,7 @@
 // # Subjects
 //
 // A host does not know which user is behind a clientId. It lets any connection resume
-// with any clientId, and asks any client for files that a different client names. The
+// with any clientId, and asks any client for files a different client names. The
 // host-agent therefore separates subjects ([Subjects], [Identity]), across all relays:
 //
 //   - A clientId belongs to the first subject that sends it in initialize or reconnect,

@@ -15,13 +15,12 @@ func KnownMethods() []string {
 // KnownOfHosts are the hosts' methods in the table.
 func KnownOfHosts() []string { return slices.Collect(maps.Keys(ahp.HostMethods)) }
 
-// MaxInReach bounds what InReach returns: how many channels a gate remembers of
-// those on which the host has spoken.
+// MaxInReach bounds InReach: the channels a gate caches as in reach.
 const MaxInReach = maxInReach
 
 func InReach(c *Chain) int { return len(c.Gates[0].(*Authority).reach.inReach) }
 
-// SchemeRules are the names of the rules by which contents are read.
+// SchemeRules returns the name of each scheme's content rule.
 func SchemeRules() map[string]string {
 	names := map[contentRule]string{byFile: "file", byName: "name", byRevision: "revision", byCanvas: "canvas", operateOnly: "operate"}
 	rules := map[string]string{}

@@ -11,7 +11,7 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A fileRule is the set of files that a token, or a host's owner, allows.
+// A fileRule is the set of files a token, or a host's owner, allows.
 type fileRule struct {
 	patternList
 	folders bool // also the files in the working directories of visible sessions
@@ -159,10 +159,10 @@ func (f *fileReach) objection(uri string) error {
 	return errOut
 }
 
-// namedObjection returns why a client may not read a file's content that a session
-// keeps. The host must have named this URI on this connection, and the session must be
-// in reach. For a revision's URI, the file must be in reach too: the host reads it
-// from a repository, which has more files than the session.
+// namedObjection returns why a client may not read a file's content a session keeps.
+// The host must have named this URI on this connection, and the session must be in
+// reach. For a revision's URI, the file must be in reach too: the host reads it from a
+// repository, which has more files than the session.
 func (f *fileReach) namedObjection(uri string, revision bool) error {
 	session, path, ok := keptBy(uri)
 	switch {
@@ -205,9 +205,9 @@ func (f *fileReach) fileObjection(uri string) error {
 	return nil
 }
 
-// keptBy parses the URI of file content that a session keeps, and returns the session
-// and the file's path, if present. The URI is compared byte for byte with the URIs
-// that the host has named, so its spelling needs no further check.
+// keptBy parses the URI of file content a session keeps, and returns the session and
+// the file's path, if present. The URI is compared byte for byte with the URIs the
+// host has named, so its spelling needs no further check.
 func keptBy(uri string) (session, path string, ok bool) {
 	before, query, _ := strings.Cut(uri, "?")
 	if _, err := canonical(before); err != nil {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// wants says which files a connection reads.
+// wants checks which files a connection may read.
 func (c *conn) wants(files map[string]bool) {
 	c.Helper()
 	for uri, want := range files {
@@ -30,8 +30,8 @@ func (c *conn) wants(files map[string]bool) {
 
 func of(t testing.TB, policy gate.Policy) *conn { return &conn{TB: t, gate: chainOf(policy, nil)} }
 
-// TestReadersReachNamedFilesOnly has tokens with access read, and owners who
-// allow no more: files need to be named.
+// TestReadersReachNamedFilesOnly proves tokens at the level look, and owners with that
+// limit, reach only named files.
 func TestReadersReachNamedFilesOnly(t *testing.T) {
 	writer := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
 	named := []string{"*", "file:///home/ada/*"}
@@ -58,7 +58,8 @@ func TestReadersReachNamedFilesOnly(t *testing.T) {
 	}
 }
 
-// TestReadersReadWhatBelongsToSessions has a reader read what is no file.
+// TestReadersReadWhatBelongsToSessions proves a client at the level look may read
+// content that is no file.
 func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c := of(t, gate.NewPolicy(auth.AccessRead, nil, nil, true))
 	read := func(uri string) bool { return c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri)) }
@@ -76,7 +77,7 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("below another", read("mock:/2/notes.txt"), false)
 	c.want("turns", c.passes("fetchTurns", `{"channel":"ahp-chat:/1"}`), true)
 
-	// Whatever the client is subscribed to, or says that it is.
+	// Whether or not the client is subscribed to it.
 	const option = "git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22sha%22%3A%22--output%3D%2Fx%22%7D"
 	for _, begin := range []func(channel string) string{
 		func(ch string) string {
@@ -96,7 +97,7 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 		c.ask("initialize", `{"clientId":"c","subscriptions":["unheard-of:/etc"]}`, `{"snapshots":[]}`)
 	}
 
-	// Of a token for one session, that session's.
+	// With a token for one session, only that session's.
 	c = of(t, gate.NewPolicy(auth.AccessRead, []string{"mock:/1"}, nil, true))
 	const edit = "session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22toolCallId%22%3A%221%22%7D"
 	c.want("an edit that the host has not named", read(edit), false)
@@ -105,8 +106,8 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("an edit of another's", read("session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
 }
 
-// TestWorkingDirectories has tokens for the files of the sessions that they may
-// see.
+// TestWorkingDirectories proves a policy with folders reaches the visible sessions'
+// working directories.
 func TestWorkingDirectories(t *testing.T) {
 	const list = `{"items":[{"resource":"mock:/1","workingDirectories":["file:///home/ada/one"]},{"resource":"mock:/2","workingDirectories":["file:///home/ada/two/"]}]}`
 	one, two := "file:///home/ada/one/x", "file:///home/ada/two/x"
@@ -150,7 +151,7 @@ func snapshotOf(session, folder string) string {
 	return fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"summary":{"workingDirectories":["file:///home/ada/%s"]}}}}`, session, folder)
 }
 
-// TestLinksInWorkingDirectories are followed as elsewhere.
+// TestLinksInWorkingDirectories proves links in working directories are followed.
 func TestLinksInWorkingDirectories(t *testing.T) {
 	folder := tree(t)
 	policy := gate.NewPolicy(auth.AccessRead, nil, nil, false).WithFolders()

@@ -12,15 +12,15 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// shared is a connection of a token for some files, at a host whose files are
-// this machine's.
+// shared returns a connection whose token covers some files, at a host whose files are
+// on this machine.
 func shared(t *testing.T, channels ...string) *conn {
 	policy := gate.NewPolicy(auth.AccessWrite, channels, nil, false)
 	policy.SharedFiles = true
 	return &conn{TB: t, gate: chainOf(policy, nil)}
 }
 
-// fileURI is the URI of a file.
+// fileURI returns a file's URI.
 func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
 // tree makes folders, files and links below a folder of the test's own:
@@ -59,7 +59,7 @@ func tree(t *testing.T) (folder string) {
 	return folder
 }
 
-// TestLinksAreFollowed has links below a folder that is named lead out of it.
+// TestLinksAreFollowed proves a link below a named folder does not lead outside.
 func TestLinksAreFollowed(t *testing.T) {
 	folder := tree(t)
 	at := func(name string) string { return fileURI(filepath.Join(folder, name)) }
@@ -72,7 +72,7 @@ func TestLinksAreFollowed(t *testing.T) {
 			"allowed/in/file":             true,
 			"allowed/in/new/file":         true,
 			"allowed/folder/up/allowed/x": true, // back inside
-			"allowed/file/below":          true, // the host says that it is no folder
+			"allowed/file/below":          true, // no folder on disk
 			"allowed/out":                 false,
 			"allowed/out/file":            false,
 			"allowed/out/new":             false,
@@ -96,8 +96,8 @@ func TestLinksAreFollowed(t *testing.T) {
 	}
 }
 
-// TestNamedFoldersAreFollowed has a folder be named by a link to it, and be
-// asked for by the same, or be one with a star.
+// TestNamedFoldersAreFollowed proves a folder may be named through a link, by tokens
+// and by requests, and with a star.
 func TestNamedFoldersAreFollowed(t *testing.T) {
 	folder := tree(t)
 	at := func(name string) string { return fileURI(filepath.Join(folder, name)) }
@@ -106,7 +106,7 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 		c.want(pattern+": a file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("alias/file"))), true)
 		c.want(pattern+": a link out", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("alias/out/file"))), false)
 	}
-	// All files, and other names of them.
+	// All files, under different names too.
 	c := shared(t, "file:///*")
 	c.want("any file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), true)
 	c.want("a folder", c.passes("resourceRead", `{"uri":"file:///"}`), true)
@@ -114,26 +114,27 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 	c = shared(t, "file:*")
 	c.want("a server that is none here", c.passes("resourceRead", `{"uri":"file://etc/passwd"}`), false)
 	c.want("a drive that is none here", c.passes("resourceRead", `{"uri":"file:///c:/x"}`), false)
-	// VS Code's name for files of the machine that it runs on.
+	// VS Code's name for files on its own machine.
 	remote := func(name string) string { return "vscode-remote://box" + filepath.Join(folder, name) }
 	c = shared(t, remote("allowed"))
 	c.want("a remote file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, remote("allowed/file"))), true)
 	c.want("a remote link out", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, remote("allowed/out/file"))), false)
-	// Two lists, of which one is narrower than the link's target.
+	// Two lists, the second narrower than the link's target.
 	policy := gate.NewPolicy(auth.AccessWrite, []string{at("allowed"), at("secret")}, nil, false).Narrow(gate.NewPolicy(auth.AccessWrite, []string{at("allowed")}, nil, false))
 	policy.SharedFiles = true
 	c = &conn{TB: t, gate: chainOf(policy, nil)}
 	c.want("a link into what one list names", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), false)
 }
 
-// TestLinksOfOthersAreNotFollowed has the host's files be another machine's.
+// TestLinksOfOthersAreNotFollowed proves links are not followed if the host's files
+// are on a different machine.
 func TestLinksOfOthersAreNotFollowed(t *testing.T) {
 	folder := tree(t)
 	c := limited(t, nil, fileURI(filepath.Join(folder, "allowed")))
 	c.want("a link", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, fileURI(filepath.Join(folder, "allowed/out/file")))), true)
 }
 
-// TestLinksAreNotTold has the error say nothing of where a link leads.
+// TestLinksAreNotTold proves the error does not show a link's target.
 func TestLinksAreNotTold(t *testing.T) {
 	folder := tree(t)
 	c := shared(t, fileURI(filepath.Join(folder, "allowed")))

@@ -123,7 +123,7 @@ func (s *sight) notification(message []byte, env *ahp.Envelope) bool {
 	return ahp.MessageShape("params", method.Params)(s, ahp.Member{Raw: message})
 }
 
-// plainAction begins an action in the form that most hosts write.
+// plainAction begins an action in the form most hosts write.
 const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
 
 // usual reports whether an action has only known members. It compares lengths, which is

@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// FuzzAuthority has a client and a host say anything: what comes out can be
-// read, and what went in is as it was.
+// FuzzAuthority passes arbitrary messages of a client and a host: the results must be
+// readable, and the inputs unchanged.
 func FuzzAuthority(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"initialize","params":{"clientId":"a","initialSubscriptions":["mock:/1"]}}`), []byte(`{"id":1,"result":{"snapshots":[{"resource":"mock:/1","state":`+sessionState+`},{"resource":"ahp-root://","state":{"agents":7,"terminals":{}}}]}}`))
 	f.Add([]byte(`{"id":1,"method":"reconnect","params":{"subscriptions":[7,{}]}}`), []byte(`{"id":1,"result":{"actions":[{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[1]}},3],"snapshots":{}}}`))

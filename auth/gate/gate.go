@@ -35,7 +35,7 @@ type Gate interface {
 }
 
 // A Chain is the gates of one connection, from the client to the host, and the view on
-// which they rely. A message goes on if all gates let it pass. A message that a gate
+// which they rely. A message goes on if all gates let it pass. A message a gate
 // answers does not reach the gates behind it. If a gate replaces a message, the gates
 // behind it see the replacement.
 type Chain struct {

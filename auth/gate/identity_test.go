@@ -17,15 +17,14 @@ import (
 	"ahprelay/ahp"
 )
 
-// ask has a client send a request, and returns the code of the refusal, 0 for
-// none.
+// ask sends a client's request, and returns the refusal's code, or 0.
 func ask(t *testing.T, g Gate, method, params string) (code string, d Decision) {
 	t.Helper()
 	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
 	return judge(t, g.FromClient, message)
 }
 
-// hostSide judges what the host says, which says nothing that matters here.
+// hostSide judges a host's message without facts.
 func hostSide(g Gate) func([]byte, *ahp.Envelope) Decision {
 	return func(message []byte, env *ahp.Envelope) Decision { return g.FromHost(message, env, nil) }
 }
@@ -65,7 +64,7 @@ func greet(t *testing.T, g Gate, method, clientID string) string {
 	return code
 }
 
-// TestClientIDsAreTheirSubjects tries all that there is between two subjects.
+// TestClientIDsAreTheirSubjects tries all pairs of clientIds for two subjects.
 func TestClientIDsAreTheirSubjects(t *testing.T) {
 	for _, method := range []string{"initialize", "reconnect"} {
 		for _, c := range []struct{ ada, bob, want string }{
@@ -75,14 +74,14 @@ func TestClientIDsAreTheirSubjects(t *testing.T) {
 			{`"one"`, `"ONE"`, denied}, // a host that lowers the case of authorities mixes them up
 			{`"one"`, `" one"`, passed},
 			{`"one"`, `"one\u0000"`, passed},
-			{`"1"`, `1`, invalid}, // JavaScript may take it for "1"
+			{`"1"`, `1`, invalid}, // JavaScript may read it as "1"
 			{`"one"`, `["one"]`, invalid},
 			{`"one"`, `{}`, invalid},
 			{`"one"`, `null`, invalid},
 			{`"one"`, `""`, invalid},
 			{`"one"`, `"\ud800"`, invalid},
 			{`"one"`, `"one","clientId":"two"`, invalid},
-			{`"one"`, `"two","ClientID":"one"`, invalid}, // encoding/json takes the last of both
+			{`"one"`, `"two","ClientID":"one"`, invalid}, // encoding/json takes the last
 			{`"one"`, `"two","clientI\u0044":"one"`, invalid},
 			{`"one"`, `"two","x":{"clientid":"one"}`, passed},
 			{`"one"`, `"` + strings.Repeat("x", maxClientIDLen) + `"`, passed},
@@ -112,7 +111,7 @@ func TestNoClientID(t *testing.T) {
 	}
 }
 
-// TestSecondGreeting has one connection say several clientIds.
+// TestSecondGreeting proves a connection may use several clientIds.
 func TestSecondGreeting(t *testing.T) {
 	s := NewSubjects()
 	ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
@@ -128,8 +127,8 @@ func TestSecondGreeting(t *testing.T) {
 	wantCode(t, "the refused one, to bob", greet(t, bob, "initialize", `"last"`), passed)
 }
 
-// TestNotificationsGreetNobody takes an initialize without an id for one all
-// the same.
+// TestNotificationsGreetNobody proves an initialize without an id binds its clientId
+// all the same.
 func TestNotificationsGreetNobody(t *testing.T) {
 	s := NewSubjects()
 	wantCode(t, "ada", greet(t, s.Enter(Who{Subject: "ada"}), "initialize", `"a"`), passed)
@@ -140,8 +139,8 @@ func TestNotificationsGreetNobody(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce has two subjects say the same clientId at the same moment:
-// one of them has it.
+// TestTwoAtOnce proves exactly one of two subjects owns a clientId both send at the
+// same moment.
 func TestTwoAtOnce(t *testing.T) {
 	for range 200 {
 		s := NewSubjects()
@@ -158,8 +157,8 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostEnds forgets all when the host process has ended, and nothing
-// sooner.
+// TestHostEnds proves clientIds are forgotten when the host process has ended, and not
+// before.
 func TestHostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSubjects()
@@ -188,7 +187,7 @@ func TestHostEnds(t *testing.T) {
 			t.Error("cleo, who has waited for the next process, does not count as a writer")
 		}
 		waits.Leave()
-		waits.Leave() // once more does nothing
+		waits.Leave() // a second call does nothing
 		s.HostEnded()
 		if len(s.owners) != 0 || len(s.known) != 0 {
 			t.Errorf("%d clientIds and %d subjects are left; want none", len(s.owners), len(s.known))
@@ -224,13 +223,12 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// watch is the channel of a resource watch, as VS Code's host names them.
+// watch returns the channel of a resource watch, in VS Code's form.
 func watch(root string) string {
 	return "ahp-resource-watch://r/" + base64.RawURLEncoding.EncodeToString([]byte(`{"recursive":true,"root":"`+root+`"}`))
 }
 
-// others names files of bob's client "Bob-1", which others must not, and as
-// many that are none.
+// others has texts that name files of bob's client "Bob-1", and as many that do not.
 var others = []struct {
 	text    string
 	foreign bool
@@ -251,7 +249,7 @@ var others = []struct {
 	{"vscode-agent-client:\\\\bob-1\\x", true},
 	{"vscode-agent-client://b\to\nb-1/x", true},
 	{"  vscode-agent-client://bob-1/x", true},
-	{"other-scheme://bob-1/x", true}, // of another kind of host
+	{"other-scheme://bob-1/x", true}, // a different kind of host
 	{"//bob-1/x", true},
 	{"session-db:/x?file=vscode-agent-client%3A%2F%2Fbob-1%2Fx", true},
 	{"git-blob:/x#vscode-agent-client://bob-1/x", true},
@@ -260,14 +258,14 @@ var others = []struct {
 	{watch("vscode-agent-client://bob%2D1/file/-/x") + "==", true},
 	{strings.Replace(watch("vscode-agent-client://bob-1/file/-/x"), "//r/", "/", 1), true},
 	{"ahp-resource-watch:" + watch("vscode-agent-client://bob-1/x")[len("ahp-resource-watch://r/"):], true},
-	{"x://u:p@h:1/" + base64.StdEncoding.EncodeToString([]byte(`??>{"authority":"bob-1"}`)), false}, // no JSON
+	{"x://u:p@h:1/" + base64.StdEncoding.EncodeToString([]byte(`??>{"authority":"bob-1"}`)), false}, // not JSON
 	{"x://u:p@h:1/" + base64.StdEncoding.EncodeToString([]byte(`{"a":"ÿÿ?>","authority":"bob-1"}`)), true},
 	{"x:/" + base64.StdEncoding.EncodeToString([]byte("{\"a\":\"\xff\",\"authority\":\"\\u0062ob-1\"}")), true},
 	{"x:/" + base64.StdEncoding.EncodeToString([]byte("\uFEFF{\"authority\":\"\\u0062ob-1\"}")), true},
 	{watch(watch(`vscode-agent-client://bob-1/x`)), true},
-	{"x://%" + strings.Repeat("25", 5) + "41/", true}, // nobody knows what is meant
+	{"x://%" + strings.Repeat("25", 5) + "41/", true}, // ambiguous
 
-	{"vscode-agent-client://nobody/x", true}, // it may be somebody's later
+	{"vscode-agent-client://nobody/x", true}, // a different subject could use it later
 	{watch("vscode-agent-client://nobody/x"), true},
 	{"vscode-agent-client://ada-1/file/-/x", false},
 	{"vscode-agent-client://Ada%2D1/file/-/x", false},
@@ -284,7 +282,7 @@ var others = []struct {
 	{watch("file:///home/x"), false},
 }
 
-// twoSubjects are ada and bob at one host.
+// twoSubjects returns ada and bob at one host.
 func twoSubjects(t testing.TB) (ada, bob *Identity) {
 	s := NewSubjects()
 	ada, bob = s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
@@ -353,7 +351,7 @@ func TestFilesOfOthersAsObjects(t *testing.T) {
 	wantCode(t, "a channel beside params", code, denied)
 }
 
-// TestRefusalsAreCounted wants each class once.
+// TestRefusalsAreCounted proves each class is counted once.
 func TestRefusalsAreCounted(t *testing.T) {
 	s := NewSubjects()
 	var got []string
@@ -370,8 +368,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestAloneAllPasses has one subject alone name whatever it likes: whose it
-// should be is not known.
+// TestAloneAllPasses proves a single subject may name any file, because the owner is
+// unknown.
 func TestAloneAllPasses(t *testing.T) {
 	ada := NewSubjects().Enter(Who{Subject: "ada", Write: true})
 	for _, c := range others {
@@ -380,11 +378,11 @@ func TestAloneAllPasses(t *testing.T) {
 	}
 }
 
-// shapes are texts of some size: such as people and programs send, and such
-// as are made to take long.
+// shapes are the texts for the cost tests: natural texts, and texts crafted to be
+// expensive.
 var shapes = map[string]struct {
 	unit  string
-	plain bool // it is to be looked at to its end
+	plain bool // it must be searched to its end
 }{
 	"prose":               {"It was a dark and stormy night; the rain fell in torrents, except at 50% of times.\n", true},
 	"code":                {"\t// see https://example.com/a?b=c\n\tif (a / b > 0) { return `${x}:${y}` } // or not\n", true},
@@ -406,7 +404,7 @@ var shapes = map[string]struct {
 	"quotes":              {"\"//a ", false},
 }
 
-// shaped is a request's params with a text of a shape, alone or in pieces.
+// shaped returns a request's params with a text, as one string or in pieces.
 func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 	t.Helper()
 	var value any = "x " + strings.Repeat(unit, size/len(unit))
@@ -420,9 +418,9 @@ func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 	return params
 }
 
-// TestLookIsLinear counts the steps of looks at texts of all shapes, without a
-// bound: four times the text takes four times the steps. With the bound, no look
-// takes many more, and what people and programs send is looked at to its end.
+// TestLookIsLinear counts steps without a bound: four times the text takes four times
+// the steps. With the bound, no search takes many more, and natural texts are searched
+// to their end.
 func TestLookIsLinear(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	const size = 1 << 16
@@ -453,7 +451,7 @@ func TestLookIsLinear(t *testing.T) {
 	}
 }
 
-// TestTooMuchIsRefused has a request that is made to take long be refused.
+// TestTooMuchIsRefused proves a request crafted to be expensive is refused.
 func TestTooMuchIsRefused(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	code, d := ask(t, ada, "resourceRead", string(shaped(t, "//abcde", 1<<20, true)))
@@ -477,8 +475,8 @@ func TestTooMuchIsRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkForeignFile is what it costs to look for URIs of others in a MiB:
-// processor time, whoever else uses the machine.
+// BenchmarkForeignFile measures the search in a MiB, in processor time, which does not
+// depend on other load.
 func BenchmarkForeignFile(b *testing.B) {
 	ada, _ := twoSubjects(b)
 	for name, shape := range shapes {
@@ -500,7 +498,7 @@ func BenchmarkForeignFile(b *testing.B) {
 	}
 }
 
-// processorTime is what the process has used.
+// processorTime returns the process's processor time.
 func processorTime(t testing.TB) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -509,11 +507,11 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestReverseRequests is the matrix of who may be asked for files.
+// TestReverseRequests proves which clients the host may ask for files.
 func TestReverseRequests(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		there []Who // the first one is asked
+		there []Who // the host asks the first
 		want  string
 	}{
 		{"a writer alone", []Who{{Subject: "ada", Write: true}}, passed},
@@ -529,7 +527,7 @@ func TestReverseRequests(t *testing.T) {
 		{"a reader alone", []Who{{Subject: "ada"}}, passed},
 		{"two readers", []Who{{Subject: "ada"}, {Subject: "bob"}}, passed},
 	} {
-		for _, left := range []bool{false, true} { // had is as much as has
+		for _, left := range []bool{false, true} { // a past subject counts like a present one
 			s := NewSubjects()
 			var asked *Identity
 			for n, who := range c.there {
@@ -559,11 +557,10 @@ func TestReverseRequests(t *testing.T) {
 	}
 }
 
-// codeURI reads a URI as VS Code does.
+// codeURI parses a URI like VS Code.
 var codeURI = regexp.MustCompile(`(?s)^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
 
-// FuzzFilesOfOthers looks for a URI that VS Code would take for bob's, and
-// that is let through.
+// FuzzFilesOfOthers looks for a URI VS Code would read as bob's, and that passes.
 func FuzzFilesOfOthers(f *testing.F) {
 	for _, c := range others {
 		f.Add(c.text)

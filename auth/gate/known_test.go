@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestOnlyKnownMembersAreSeen has hosts add members to their answers that
-// nobody has heard of: who may see one session gets none of them.
+// TestOnlyKnownMembersAreSeen proves a client limited to one session gets no unknown
+// members in responses.
 func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	const snapshot = `{"resource":"mock:/1","state":{"new":{"of":"it"}},"fromSeq":1}`
 	for _, test := range []struct{ method, params, result, want string }{
@@ -38,7 +38,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 		if strings.Contains(test.params, "subscriptions\":[{") {
 			continue
 		}
-		// Who may see the root sees all of it, byte for byte.
+		// A client that sees the root gets everything, byte for byte.
 		c = limited(t, nil, "mock:/1", "ahp-root://")
 		if got, want := c.ask(test.method, test.params, test.result), fmt.Sprintf(`{"id":1,"result":%s}`, test.result); got != want {
 			t.Errorf("%s, with the root:\n%s; want\n%s", test.method, got, want)
@@ -50,8 +50,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	}
 }
 
-// TestUnknownResultsAreNotSeen has a host answer every request with what nobody
-// has heard of.
+// TestUnknownResultsAreNotSeen proves unknown results are hidden, for every method.
 func TestUnknownResultsAreNotSeen(t *testing.T) {
 	for _, method := range gate.KnownMethods() {
 		for _, result := range []string{`{"other":{"resource":"mock:/2"}}`, `["mock:/2"]`, `"mock:/2"`, `{"x":1,"x":"mock:/2"}`} {
@@ -73,7 +72,7 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 			t.Errorf("%s: %s; want %s", test.method, got, want)
 		}
 	}
-	c := limited(t, nil, "mcp://s/*") // what an MCP server says is its own
+	c := limited(t, nil, "mcp://s/*") // an MCP server's result passes unchanged
 	if got := c.ask("tools/list", `{"channel":"mcp://s/1"}`, `{"tools":[],"new":1}`); got != `{"id":1,"result":{"tools":[],"new":1}}` {
 		t.Errorf("tools/list: %s", got)
 	}
@@ -83,9 +82,9 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestOnlyKnownIsHeard has a host say what nobody has heard of, on channels in
-// reach and on the root: who may see one session hears none of it, and who may
-// see the root all of it.
+// TestOnlyKnownIsHeard proves unknown notifications on channels in reach and on the
+// root are hidden from a client limited to one session, and pass to a client that sees
+// the root.
 func TestOnlyKnownIsHeard(t *testing.T) {
 	for _, test := range []struct{ message, want string }{
 		{`{"method":"later/unknown","params":{"channel":"mock:/1","other":{"resource":"mock:/2"}}}`, ``},
@@ -149,7 +148,8 @@ func TestOnlyKnownIsHeard(t *testing.T) {
 	}
 }
 
-// TestUnknownRequestsAreRefused has a host ask what nobody has heard of.
+// TestUnknownRequestsAreRefused proves a host's unknown request does not reach a
+// limited client.
 func TestUnknownRequestsAreRefused(t *testing.T) {
 	for _, params := range []string{`{"channel":"ahp-root://","of":"mock:/2"}`, `{"of":"mock:/2"}`, `{"channel":"mock:/1"}`} {
 		message := `{"id":7,"method":"later/ask","params":` + params + `}`
@@ -163,7 +163,8 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestProgressOfOthersIsNotSeen has a host tell all clients of the progress of one.
+// TestProgressOfOthersIsNotSeen proves a client sees the progress of its own requests
+// only.
 func TestProgressOfOthersIsNotSeen(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	hears := func(token string) bool {

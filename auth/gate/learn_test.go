@@ -10,7 +10,8 @@ import (
 
 const terminals = `[{"type":"terminal","resource":"ahp-terminal:/1"}]`
 
-// memberCases are members of actions, and what belongs to the channel by them.
+// memberCases lists members of actions, and the URIs that belong to the channel
+// because of them.
 var memberCases = []struct{ member, belongs string }{
 	{`"chats":[{"resource":"u:/1"}]`, "u:/1"},
 	{`"defaultChat":"u:/1"`, "u:/1"},
@@ -35,7 +36,7 @@ var memberCases = []struct{ member, belongs string }{
 
 const canvas = "ahp-canvas:/7"
 
-// spellings returns actions with a member, which mean the same.
+// spellings returns actions with equivalent forms of a member.
 func spellings(member string) []string {
 	letter := strings.IndexAny(member, "abcdefghijklmnopqrstuvwxyz")
 	escaped := fmt.Sprintf(`%s\u%04x%s`, member[:letter], member[letter], member[letter+1:])
@@ -45,9 +46,8 @@ func spellings(member string) []string {
 	}
 }
 
-// sees reports whether the client may subscribe to what belongs to the canvas, or
-// read it.
-// The state of a terminal must say that it does.
+// sees reports whether the client may subscribe to a URI, or read it as canvas
+// content. For a terminal, its own state must claim it.
 func (c *conn) sees(channel string) bool {
 	c.Helper()
 	if strings.HasPrefix(channel, "ahp-canvas-content:") {
@@ -58,7 +58,7 @@ func (c *conn) sees(channel string) bool {
 	return !strings.Contains(got, `"error"`)
 }
 
-// TestActionsTeach has each member teach in actions of its own.
+// TestActionsTeach proves each member extends the reach in an action of its own.
 func TestActionsTeach(t *testing.T) {
 	for _, test := range memberCases {
 		for _, action := range spellings(test.member) {
@@ -70,8 +70,7 @@ func TestActionsTeach(t *testing.T) {
 	}
 }
 
-// TestManyChannels has the host speak on more channels than a connection
-// remembers: what passes is the same.
+// TestManyChannels proves the size of the cache of channels makes no difference.
 func TestManyChannels(t *testing.T) {
 	c := limited(t, nil, "mock:/*")
 	for range 2 {
@@ -86,8 +85,8 @@ func TestManyChannels(t *testing.T) {
 	}
 }
 
-// TestContentIsNoChannel has what a tool has made name another session as its
-// output: that may be read, if the host serves it, and is no session in reach.
+// TestContentIsNoChannel proves a session named in a tool's output is readable
+// content, and no session in reach.
 func TestContentIsNoChannel(t *testing.T) {
 	for _, uri := range []string{"mock:/2", "ahp-chat:/2"} {
 		c := limited(t, nil, "mock:/1")

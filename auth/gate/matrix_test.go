@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/matrix"
 )
 
-// known are all methods of AHP up to 0.9 and its drafts, of MCP on mcp://
-// channels, and of those that hosts were seen to use, by who sends them.
+// known lists, by sender, all methods of AHP up to 0.9 and its drafts, of MCP on
+// mcp:// channels, and those seen in real hosts.
 var known = map[string]string{
 	"c": "initialize ping reconnect subscribe createSession disposeSession createChat createTcpConnection moveChat disposeChat createTerminal " +
 		"disposeTerminal createResourceWatch listSessions resourceRead resourceWrite resourceList resourceCopy resourceDelete resourceMove " +
@@ -37,7 +37,8 @@ func readMatrix(t *testing.T) []matrix.Row {
 	return rows
 }
 
-// TestMatrixHasAllMethods keeps the matrix and the gate's own list together.
+// TestMatrixHasAllMethods proves matrix.txt has every method in the table of package
+// ahp.
 func TestMatrixHasAllMethods(t *testing.T) {
 	rows := readMatrix(t)
 	has := func(fromHost bool, method string) bool {
@@ -68,7 +69,7 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 	return &env
 }
 
-// TestMatrix has a gate judge every method by every token.
+// TestMatrix judges every method with every token.
 func TestMatrix(t *testing.T) {
 	for _, row := range readMatrix(t) {
 		for token, want := range row.Verdicts {
@@ -90,15 +91,15 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// answers are results that tell whether they are made to fit.
+// answers are results in which a filter has an effect.
 var answers = map[string]string{
 	"initialize":   `{"snapshots":[{"resource":"ahp-root://","state":{"agents":[],"config":{}}},{"resource":"mock:/s","state":{}},{"resource":"mock:/t","state":{}}]}`,
 	"reconnect":    `{"type":"replay","actions":[{"channel":"mock:/t","action":{"type":"x"}}]}`,
-	"subscribe":    `{"snapshot":{"resource":"$","state":{"agents":[],"config":{}},"fromSeq":3}}`, // $ is what is asked for
+	"subscribe":    `{"snapshot":{"resource":"$","state":{"agents":[],"config":{}},"fromSeq":3}}`, // $ is the requested channel
 	"listSessions": `{"items":[{"resource":"mock:/s"},{"resource":"mock:/t"}]}`,
 }
 
-// fromClient returns the verdict about a message of the client's.
+// fromClient returns the verdict about a client's message.
 func fromClient(t *testing.T, g *gate.Chain, method, message string) string {
 	env := peek(t, message)
 	d := g.FromClient([]byte(message), env)
@@ -113,7 +114,7 @@ func fromClient(t *testing.T, g *gate.Chain, method, message string) string {
 	return answerOf(t, d.Message)
 }
 
-// answerOf says what an answer of the gate's is.
+// answerOf returns the verdict an answer from the gate shows.
 func answerOf(t *testing.T, answer []byte) string {
 	switch {
 	case answer == nil:
@@ -129,7 +130,7 @@ func answerOf(t *testing.T, answer []byte) string {
 	return "?"
 }
 
-// fitted tells whether the host's answer passes as it is.
+// fitted reports whether the host's response passes unchanged.
 func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
 	result := strings.ReplaceAll(answers[method], "$", channel)
 	if result == "" {
@@ -151,7 +152,7 @@ func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
 	return "answer dropped"
 }
 
-// hostSays returns the verdict about a message of the host's.
+// hostSays returns the verdict about a host's message.
 func hostSays(t *testing.T, g *gate.Chain, _, message string) string {
 	env := peek(t, message)
 	d := fromHost(g, message, env)

@@ -27,7 +27,7 @@ type Policy struct {
 
 // NewPolicy returns the policy for a token, or for flags. Empty channels or methods
 // mean all. The patterns must be checked ([auth.CheckPatterns]). If the channels are
-// limited or access is below operate, only files that the channels name are in reach.
+// limited or access is below operate, only files the channels name are in reach.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
 	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {
@@ -54,7 +54,7 @@ func lists(patterns []string) [][]string {
 	return [][]string{patterns}
 }
 
-// Narrow returns the policy that allows only messages that both policies allow.
+// Narrow returns the policy that allows only messages both policies allow.
 func (p Policy) Narrow(q Policy) Policy {
 	p.Access = p.Access.Less(q.Access)
 	p.Reverse = p.Reverse && q.Reverse

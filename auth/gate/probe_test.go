@@ -8,8 +8,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestProbes has a host say, in forms of AHP 0.9 to 1.1 and in odd ones, what a
-// client with limited channels must not get: the word secret.
+// TestProbes proves a host's messages, in forms from AHP 0.9 to 1.1 and in odd forms,
+// never show a limited client the word secret.
 func TestProbes(t *testing.T) {
 	const root, in, out = `"ahp-root://"`, `"mock:/1"`, `"mock:/2"`
 	snap := func(channel, more string) string {
@@ -133,8 +133,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestClientProbes has a client that may reach one session, and what is below
-// term:/1, ask for what is another's: nothing of it goes on to the host.
+// TestClientProbes proves no request about a foreign session reaches the host from a
+// client limited to one session and term:/1.
 func TestClientProbes(t *testing.T) {
 	for _, message := range []string{
 		`{"id":1,"method":"subscribe","params":{"channel":"mock:/1","Channel":"mock:/2"}}`,

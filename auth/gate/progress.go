@@ -16,7 +16,7 @@ const (
 // only its token shows that. A client with limited channels gets the progress of its
 // own tokens, from requests above the level look: no other request takes long.
 
-// A progress is the set of progress tokens that a client has sent on one connection.
+// A progress is the set of progress tokens a client has sent on one connection.
 type progress struct {
 	tokens *simplelru.LRU[string, struct{}]
 }

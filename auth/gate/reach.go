@@ -17,10 +17,9 @@ const (
 	maxOwners = 32   // channels to which it belongs, directly or not
 )
 
-// A reach is the set of channels and files that a client may reach: those that its
-// patterns match, and those that belong to these, according to the host. URIs are
-// compared as [canonical] writes them. A URI that is not canonical must match
-// literally.
+// A reach is the set of channels and files a client may reach: those its patterns
+// match, and those that belong to these, according to the host. URIs are compared as
+// [canonical] writes them. A URI that is not canonical must match literally.
 type reach struct {
 	lists patternLists
 	root  bool // the root itself is in reach
@@ -112,9 +111,9 @@ func (r *reach) taken(uri string, file bool) error {
 	return nil
 }
 
-// belongs reports whether a URI, or a URI above it, belongs to a channel that the
-// patterns match, according to the host. Seen collects the owners visited so far.
-// Files belong to no channel.
+// belongs reports whether a URI, or a URI above it, belongs to a channel the patterns
+// match, according to the host. Seen collects the owners visited so far. Files belong
+// to no channel.
 func (r *reach) belongs(uri string, seen map[string]bool) (found bool) {
 	is := func(u string) bool {
 		return slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return r.owns(owner, seen) })

@@ -22,7 +22,7 @@ func limited(t testing.TB, h *view.Host, channels ...string) *conn {
 	return &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, channels, nil, false), h)}
 }
 
-// chainOf is a connection with the gate of a policy; a nil host is a new one.
+// chainOf returns a connection's gates for a policy; a nil host means a new host.
 func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
 	if h == nil {
 		h = view.NewHost(gate.Key)
@@ -34,14 +34,14 @@ func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
 	return chain
 }
 
-// fromHost is the decision about a message of the host's.
+// fromHost returns the decision about a host's message.
 func fromHost(chain *gate.Chain, message string, env *ahp.Envelope) gate.Decision {
 	d, _ := chain.FromHost([]byte(message), env)
 	return d
 }
 
-// ask sends a request, and returns what the client gets: the host's answer with
-// that result, as the gate leaves it, or the gate's.
+// ask sends a request, and returns the client's response: the gate's refusal, or the
+// host's result after the gate.
 func (c *conn) ask(method, params, result string) string {
 	c.Helper()
 	c.id++
@@ -58,7 +58,7 @@ func (c *conn) passes(method, params string) bool {
 	return !strings.Contains(c.ask(method, params, "null"), `"error"`)
 }
 
-// host has the host say something, and returns what the client gets of it.
+// host sends a host's message, and returns the message the client gets.
 func (c *conn) host(message string) string {
 	c.Helper()
 	switch d := fromHost(c.gate, message, peek(c, message)); d.Verdict {
@@ -97,8 +97,7 @@ const sessionState = `{"chats":[{"resource":"ahp-chat://default/bW9jaw"}],"defau
 	"inputNeeded":[{"id":"1","chat":"ahp-chat:/sub"}],
 	"resource":"mock:/3","session":"mock:/3"}`
 
-// TestSessionTeachesWhatBelongsToIt has the state of a session tell what a
-// token for it reaches.
+// TestSessionTeachesWhatBelongsToIt proves a session's state defines a token's reach.
 func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	belongs := []string{
@@ -122,7 +121,7 @@ func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
 		c.want(channel, c.subscribes(channel) && channel != "ahp-root://", false)
 		c.want("notification of "+channel, c.hears(channel), false)
 	}
-	// What is new comes with actions.
+	// Actions add to it.
 	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/chatAdded","chat":{"resource":"ahp-chat:/new"}},"serverSeq":6}}`)
 	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/8"}]},"serverSeq":7}}`)
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","frame":1,"actions":[{"channel":"mock:/1","action":{"type":"session/mcpServerStateChanged","channel":"mcp://late"},"serverSeq":8}]}}`)
@@ -131,14 +130,15 @@ func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
 	}
 }
 
-// TestClientsTeachNothing has hosts repeat what clients say.
+// TestClientsTeachNothing proves a client's actions, repeated by the host, do not
+// extend the reach.
 func TestClientsTeachNothing(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for _, origin := range []string{`{"clientId":"me","clientSeq":1}`, `"x"`, `[]`} {
 		c.host(`{"method":"action","params":{"channel":"mock:/1","origin":` + origin + `,"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
 	}
 	const added = `"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}}`
-	for _, unclear := range []string{ // which parsers read differently
+	for _, unclear := range []string{ // parsers read these differently
 		`{"method":"action","params":{"channel":"mock:/1","origin":null,` + added + `,"origin":{"clientId":"me"}}}`,
 		`{"method":"action","params":{"channel":"mock:/1","origin":{"clientId":"me"},` + added + `,"origin":null}}`,
 		`{"method":"action","params":{"channel":"mock:/1",` + added + `,"action":{}}}`,
@@ -148,13 +148,13 @@ func TestClientsTeachNothing(t *testing.T) {
 		c.host(unclear)
 	}
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
-	// Nor does what is on channels out of reach.
+	// Nor do channels out of reach.
 	c.host(`{"method":"action","params":{"channel":"mock:/3","action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
 }
 
-// TestTerminals has the content of a tool name a terminal: the terminal itself
-// must say whose it is.
+// TestTerminals proves a terminal in a tool's content is in reach only if the
+// terminal's own state claims it.
 func TestTerminals(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "ahp-chat:/1")
 	const mine, other = "agenthost-terminal://bang/1", "mock:/2"
@@ -178,7 +178,7 @@ func TestTerminals(t *testing.T) {
 	c.want("input", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), true)
 }
 
-// TestRoot has the root's state and actions tell what is in reach and no more.
+// TestRoot proves the root's state and actions show only the reach.
 func TestRoot(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	const root = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":3,"config":{"values":{"secret":1}},
@@ -206,7 +206,7 @@ func TestRoot(t *testing.T) {
 	if want := `{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`; got != want {
 		t.Errorf("terminals: %s; want %s", got, want)
 	}
-	// A pattern of the root itself shows all of it.
+	// A pattern for the root itself shows all.
 	c = limited(t, nil, "ahp-root://", "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[{"resource":"mock:/2"}]}`); !strings.Contains(got, "mock:/2") {
 		t.Errorf("listSessions of a token for the root: %s", got)
@@ -214,7 +214,7 @@ func TestRoot(t *testing.T) {
 	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
 }
 
-// TestReconnect has a client resume what it has learnt on a connection before.
+// TestReconnect proves a client resumes with the facts of its last connection.
 func TestReconnect(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	before := limited(t, families, "mock:/1")
@@ -240,7 +240,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestFamiliesAreBounded keeps the latest.
+// TestFamiliesAreBounded proves the latest facts are kept.
 func TestFamiliesAreBounded(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	for i := range 5 {
@@ -257,8 +257,7 @@ func TestFamiliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTricks has params that two parsers might read differently, or that hide
-// a URI.
+// TestTricks proves ambiguous params, and params with a hidden URI, are refused.
 func TestTricks(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/*")
 	for _, test := range []struct{ method, params string }{
@@ -309,8 +308,8 @@ func TestTricks(t *testing.T) {
 	}
 }
 
-// TestOthersChatsAreNotMadeAnew has a client make a chat with the name of one that
-// another session has.
+// TestOthersChatsAreNotMadeAnew proves a client cannot create a chat under the URI of
+// a chat in a foreign session.
 func TestOthersChatsAreNotMadeAnew(t *testing.T) {
 	h := view.NewHost(gate.Key)
 	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
@@ -322,7 +321,7 @@ func TestOthersChatsAreNotMadeAnew(t *testing.T) {
 	c.want("it in two ways", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/x","Chat":"ahp-chat:/of-2"}`), false)
 	for chat, want := range map[string]bool{
 		`"mock:/1/chat"`: true, // below the session
-		// As VS Code names them: base64 of mock:/1, and of mock:/2.
+		// In VS Code's form: base64 of mock:/1, and of mock:/2.
 		`"ahp-chat://new/bW9jazovMQ"`: true, `"ahp-chat://new/bW9jazovMg"`: false, `"ahp-chat://default/bW9jazovMg=="`: false,
 		`"ahp-chat:/0d0f3c6e-4f9a-4a52-9d1c-6a3d35a8f0b1"`: true,
 		`"mock:/2"`: false, `"mock:/2/chat"`: false, `"other-provider:/2"`: false, `"AHP-CHAT:/2"`: false, `"ahp-root://"`: false, `""`: false,
@@ -333,7 +332,7 @@ func TestOthersChatsAreNotMadeAnew(t *testing.T) {
 	c.want("a chat that the host names", c.passes("createChat", `{"channel":"mock:/1"}`), true)
 }
 
-// TestFramesHideNothing has a client say in a frame what it may not say.
+// TestFramesHideNothing proves a frame cannot carry a refused message.
 func TestFramesHideNothing(t *testing.T) {
 	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`
 	for name, policy := range map[string]gate.Policy{
@@ -354,8 +353,8 @@ func TestFramesHideNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersAreToldApart has a client ask two things with one id, so that one
-// passes for the other.
+// TestAnswersAreToldApart proves a client cannot confuse responses by two requests
+// with the same id.
 func TestAnswersAreToldApart(t *testing.T) {
 	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}, {"null", "1e999"}, {"1e999", "-1e999"}} {
 		c := limited(t, nil, "mock:/1")
@@ -380,7 +379,7 @@ func TestAnswersAreToldApart(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests bounds what is remembered.
+// TestTooManyRequests proves the open requests are bounded.
 func TestTooManyRequests(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i := range 1001 {
@@ -395,7 +394,7 @@ func TestTooManyRequests(t *testing.T) {
 	c.want("a request after an answer", c.passes("ping", "{}"), true)
 }
 
-// TestNarrowed has two policies: both must allow.
+// TestNarrowed proves both policies must allow a message.
 func TestNarrowed(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"mock:/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, []string{"listSessions", "dispatchAction"}, false)
@@ -406,15 +405,15 @@ func TestNarrowed(t *testing.T) {
 	c.want("dispatchAction", c.passes("dispatchAction", `{"channel":"mock:/1"}`), true)
 }
 
-// echo returns the answer to a refused action.
+// echo returns the rejection of a refused action.
 func echo(t *testing.T, c *conn) string {
 	t.Helper()
 	const action = `{"method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":17,"action":{"type":"x","text":"<é>"}}}`
 	return string(c.gate.FromClient([]byte(action), peek(t, action)).Message)
 }
 
-// TestTakeBack has a refused action come back with the serverSeq up to which
-// the client has come, wherever it has that from.
+// TestTakeBack proves a rejection has the serverSeq the client has reached, from any
+// source.
 func TestTakeBack(t *testing.T) {
 	c := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessRead, nil, nil, false), nil)}
 	want := func(seq int) {

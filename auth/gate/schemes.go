@@ -13,9 +13,9 @@ const (
 )
 
 // contentRules has each content scheme's rule. testdata/schemes.txt lists the schemes
-// that VS Code's host serves, and each verdict.
+// VS Code's host serves, and each verdict.
 var contentRules = map[string]contentRule{
-	// The host's files, and files that the host requests from its clients.
+	// The host's files, and files the host requests from its clients.
 	fileScheme: byFile, remoteScheme: byFile, "vscode-local": byFile, "vscode-file": byFile, "vscode-userdata": byFile,
 	"vscode-agent-host": byFile, "vscode-" + clientScheme: byFile,
 

@@ -17,7 +17,7 @@ import (
 type schemeRow struct {
 	scheme, rule, uri string
 	named             bool
-	verdicts          [4]string // of look, files, in and out
+	verdicts          [4]string // for look, files, in and out
 }
 
 func readSchemes(t *testing.T) (rows []schemeRow) {
@@ -39,7 +39,7 @@ func readSchemes(t *testing.T) (rows []schemeRow) {
 	return rows
 }
 
-// names has the host name contents of files on a channel.
+// names makes the host name file contents on a channel.
 func (c *conn) names(channel string, uris ...string) {
 	c.Helper()
 	var files []string
@@ -56,7 +56,7 @@ func (c *conn) reads(uri string) bool {
 
 const folderOfS = `{"snapshot":{"resource":"mock:/s","state":{"workingDirectories":["file:///w"]}}}`
 
-// looker is a connection of a token of a level that is told of the session mock:/s.
+// looker returns a connection at a level that has received the session mock:/s.
 func looker(t testing.TB, level auth.Access, files bool, channels ...string) *conn {
 	policy := gate.NewPolicy(level, channels, nil, false)
 	if files {
@@ -67,8 +67,8 @@ func looker(t testing.TB, level auth.Access, files bool, channels ...string) *co
 	return c
 }
 
-// TestSchemesTable has tokens read by the URIs of each scheme, which the host has named
-// before or not.
+// TestSchemesTable reads the URIs of each scheme, named by the host or not, with each
+// token.
 func TestSchemesTable(t *testing.T) {
 	columns := []struct {
 		name, session string
@@ -93,7 +93,7 @@ func TestSchemesTable(t *testing.T) {
 			uri := strings.ReplaceAll(row.uri, "$", column.session)
 			for n, c := range column.conns() {
 				if column.name == "out" && row.scheme == "file" || column.name == "files" && row.rule == "canvas" && n == 3 {
-					continue // a file is of no session; of a limited token's canvases none is known here
+					continue // files belong to no session; a limited token knows no canvases here
 				}
 				if row.named {
 					c.names("mock:/"+column.session+"/changeset/session", uri)
@@ -108,7 +108,7 @@ func TestSchemesTable(t *testing.T) {
 	}
 }
 
-// TestSchemesTableHasAllRules keeps the table and the gate's rules together.
+// TestSchemesTableHasAllRules proves schemes.txt has every rule of the gate.
 func TestSchemesTableHasAllRules(t *testing.T) {
 	rows := readSchemes(t)
 	rules := gate.SchemeRules()
@@ -124,14 +124,14 @@ func TestSchemesTableHasAllRules(t *testing.T) {
 	}
 }
 
-// blobOf is the URI of a file of a session's repository in a revision, as VS Code's host
-// writes it.
+// blobOf returns the URI of a file in a revision of a session's repository, in the
+// form of VS Code's host.
 func blobOf(session, sha, path string) string {
 	return fmt.Sprintf("git-blob:/w/%s?%%7B%%22sessionUri%%22%%3A%%22mock%%3A%%2F%s%%22%%2C%%22sha%%22%%3A%%22%s%%22%%2C%%22repoRelativePath%%22%%3A%%22%s%%22%%7D", path, session, sha, path)
 }
 
-// TestNoRevisionButTheNamedOne attacks the rule of revisions: one revision of one file is
-// named, and every other spelling and place of it, or of others, is refused.
+// TestNoRevisionButTheNamedOne attacks the rule for revisions: one file is named in
+// one revision, and all other spellings, places, files and revisions are refused.
 func TestNoRevisionButTheNamedOne(t *testing.T) {
 	named := blobOf("s", "a1b2", "a.txt")
 	edit := func(old, new string) string { return strings.Replace(named, old, new, 1) }
@@ -172,8 +172,8 @@ func TestNoRevisionButTheNamedOne(t *testing.T) {
 	}
 }
 
-// TestOnlyTheHostNamesContents has clients, tools of clients, rejected actions, other
-// connections and other sessions name a revision.
+// TestOnlyTheHostNamesContents proves clients, clients' tools, rejected actions,
+// different connections and different sessions cannot name a revision.
 func TestOnlyTheHostNamesContents(t *testing.T) {
 	blob := blobOf("s", "HEAD~1", "secret.env")
 	edit := fmt.Sprintf(`{"type":"fileEdit","before":{"uri":"file:///w/a.txt","content":{"uri":%q}}}`, blob)
@@ -200,7 +200,7 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	limited.host(action("mock:/t/changeset/session", files, ""))
 	limited.want("a revision that is named on a channel out of reach", limited.reads(blob), false)
 
-	// To another client of the same host.
+	// To a different client of the same host.
 	h := view.NewHost(gate.Key)
 	policy := gate.NewPolicy(auth.AccessRead, nil, nil, false).WithFolders()
 	one, two := &conn{TB: t, gate: chainOf(policy, h)}, &conn{TB: t, gate: chainOf(policy, h)}
@@ -223,8 +223,8 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	}
 }
 
-// TestResumedClientsHaveTheHostAsked has clients go on with a replay, which names nothing
-// again.
+// TestResumedClientsHaveTheHostAsked proves the host is asked for the state after a
+// replay, which names nothing again.
 func TestResumedClientsHaveTheHostAsked(t *testing.T) {
 	for _, test := range []struct {
 		name, result string
@@ -256,7 +256,8 @@ func TestResumedClientsHaveTheHostAsked(t *testing.T) {
 	}
 }
 
-// TestOnlyOfferedOptionsAreChosen has somebody who may approve choose options of calls.
+// TestOnlyOfferedOptionsAreChosen proves a client with approve chooses only offered
+// options.
 func TestOnlyOfferedOptionsAreChosen(t *testing.T) {
 	for name, offer := range map[string]string{
 		"an action":        `{"method":"action","params":{"channel":"mock:/s/chat","action":{"type":"chat/toolCallReady","toolCallId":"1","options":[{"id":"once"},{"id":"no"}]},"serverSeq":5}}`,

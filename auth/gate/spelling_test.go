@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// otherSpellings are keys that parsers which do not mind case take for another.
+// otherSpellings returns keys that case-insensitive parsers confuse with a key.
 func otherSpellings(key string) []string {
 	list := []string{strings.ToUpper(key), strings.ToUpper(key[:1]) + key[1:], fmt.Sprintf(`\u%04x`, key[0]-32) + key[1:]}
 	if strings.Contains(key, "s") {
@@ -21,12 +21,12 @@ func otherSpellings(key string) []string {
 	return list
 }
 
-// TestOtherSpellingsAreRefused has each key that a gate reads stand there again,
-// in another case, wherever it reads it: hosts in Go and .NET take that one.
+// TestOtherSpellingsAreRefused proves a duplicate key in a different case is refused
+// wherever a gate reads the key: hosts in Go and .NET could read the duplicate.
 func TestOtherSpellingsAreRefused(t *testing.T) {
 	const in, out = `"mock:/1"`, `"mock:/2"`
 	file := `"file:///home/ada/x"`
-	for _, test := range []struct{ method, params, key, value string }{ // params has ¶ where the key is added
+	for _, test := range []struct{ method, params, key, value string }{ // params has ¶ at the place of the added key
 		{"ping", `{"channel":"ahp-root://"}¶`, "method", `"disposeSession"`},
 		{"ping", `{"channel":"ahp-root://"}¶`, "params", `{"channel":"mock:/2"}`},
 		{"ping", `{"channel":"ahp-root://"}¶`, "id", `1`},
@@ -74,7 +74,7 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfMethods has tokens that are not limited in channels.
+// TestOtherSpellingsOfMethods proves the same for tokens without limited channels.
 func TestOtherSpellingsOfMethods(t *testing.T) {
 	for _, policy := range []gate.Policy{
 		gate.NewPolicy(auth.AccessRead, nil, nil, true),
@@ -90,7 +90,7 @@ func TestOtherSpellingsOfMethods(t *testing.T) {
 				t.Errorf("%s: verdict %v, %s; want a refusal", text, d.Verdict, d.Message)
 			}
 		}
-		// An answer that some take for a request.
+		// A response some parsers read as a request.
 		const answer = `{"id":7,"result":{},"Method":"disposeSession","Params":{}}`
 		if d := g.FromClient([]byte(answer), peek(t, answer)); d.Verdict != gate.Replace || strings.Contains(string(d.Message), "disposeSession") {
 			t.Errorf("%s: verdict %v, %s; want it replaced", answer, d.Verdict, d.Message)

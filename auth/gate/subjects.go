@@ -274,7 +274,7 @@ func (s *Subjects) owner(hash idHash) string {
 func (s *Subjects) hasLength(n int) bool { return n < len(s.lengths) && s.lengths[n].Load() }
 
 // mayBegin reports whether a text with this first byte may stand for a clientId: with
-// escapes, or behind bytes that some parsers drop.
+// escapes, or behind bytes some parsers drop.
 func (s *Subjects) mayBegin(first byte) bool {
 	if first >= utf8.RuneSelf || first == '%' || isDropped(first) {
 		return true

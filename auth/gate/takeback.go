@@ -12,9 +12,9 @@ func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
 }
 
 // TakeBack returns the echo with which hosts reject a client's action, so that a
-// client reverts an action that it has already applied. It returns nil for messages
-// other than actions, and for session/activeClientSet: VS Code repeats that action as
-// long as it is rejected, and without an echo treats its entry as still on its way.
+// client reverts an action it has already applied. It returns nil for messages other
+// than actions, and for session/activeClientSet: VS Code repeats that action as long
+// as it is rejected, and without an echo treats its entry as still on its way.
 func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) []byte {
 	if string(env.Said.Type) == activeClientSet {
 		return nil

@@ -17,10 +17,10 @@ const (
 	maxOptions = 32       // of a call
 )
 
-// A told records URIs that the host has named on one connection, on channels in reach:
-// file contents, and the options in tool calls that wait for an approval. A limited
-// client may name only these. After a replay the host names nothing again, so it is
-// asked for the state.
+// A told records URIs the host has named on one connection, on channels in reach: file
+// contents, and the options in tool calls that wait for an approval. A limited client
+// may name only these. After a replay the host names nothing again, so it is asked for
+// the state.
 type told struct {
 	reach   *reach                                          // nil: all channels
 	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs
@@ -35,8 +35,8 @@ func newTold(r *reach) *told {
 	return &told{r, texts, options}
 }
 
-// learn records a host message's facts, and requests the state for channels that the
-// client resumes by a replay.
+// learn records a host message's facts, and requests the state for channels the client
+// resumes by a replay.
 func (t *told) learn(said *view.Reading) {
 	if said == nil {
 		return

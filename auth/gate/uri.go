@@ -10,8 +10,8 @@ import (
 // Hosts read URIs in many ways: some decode escapes twice, or ignore invalid escapes;
 // some drop tabs and line breaks, or treat a backslash as a slash. A URI therefore
 // counts only if it has exactly one reading, and is then compared with its escapes
-// decoded. The rules are RFC 3986, minus everything that the parsers in use (WHATWG's
-// URL, VS Code's, Go's) read differently.
+// decoded. The rules are RFC 3986, minus everything the parsers in use (WHATWG's URL,
+// VS Code's, Go's) read differently.
 
 // Schemes with file system paths.
 const (

@@ -18,17 +18,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A seen is a path that some reader takes a URI for.
+// A seen is the path a parser reads from a URI.
 type seen struct{ by, path string }
 
-// vscodeURI is the expression by which VS Code takes a URI apart
+// vscodeURI is the expression with which VS Code parses a URI
 // (src/vs/base/common/uri.ts).
 var vscodeURI = regexp.MustCompile(`^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
 
 var vscodeScheme = regexp.MustCompile(`^\w[\w\d+.-]*$`)
 
-// byVSCode are the paths that VS Code sees: that of the URI, and that of the
-// file system. There are none if it refuses the URI.
+// byVSCode returns the paths VS Code reads: the URI's, and the file system's. It
+// returns none if VS Code refuses the URI.
 func byVSCode(uri string) []seen {
 	m := vscodeURI.FindStringSubmatch(uri)
 	scheme, authority, p := m[2], vscodeDecode(m[4]), vscodeDecode(m[5])
@@ -55,7 +55,7 @@ var (
 	escapes = regexp.MustCompile(`(%[0-9A-Za-z][0-9A-Za-z])+`)
 )
 
-// vscodeDecode decodes what VS Code can decode, and leaves the rest.
+// vscodeDecode decodes every escape VS Code can decode.
 func vscodeDecode(text string) string {
 	var graceful func(string) string
 	graceful = func(s string) string {
@@ -70,7 +70,7 @@ func vscodeDecode(text string) string {
 	return escapes.ReplaceAllStringFunc(text, graceful)
 }
 
-// byGo is what Go sees.
+// byGo returns the path that Go reads.
 func byGo(uri string) []seen {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -79,8 +79,8 @@ func byGo(uri string) []seen {
 	return []seen{{"net/url", u.Host + u.Path}, {"net/url's clean", u.JoinPath().Path}}
 }
 
-// byHand is what programs see that take the scheme off, decode what they can,
-// as often as they like, and may take the rest for part of the path.
+// byHand returns the paths that careless programs read: they cut off the scheme,
+// decode escapes any number of times, and may treat the rest as part of the path.
 func byHand(uri string) (list []seen) {
 	text := strings.TrimPrefix(uri, "file://")
 	for i := range 4 {
@@ -98,7 +98,7 @@ func byHand(uri string) (list []seen) {
 	return list
 }
 
-// lenient decodes each escape that is one.
+// lenient decodes each valid escape.
 func lenient(text string) string {
 	return regexp.MustCompile(`%[0-9A-Fa-f]{2}`).ReplaceAllStringFunc(text, func(e string) string {
 		plain, _ := url.PathUnescape(e)
@@ -106,7 +106,7 @@ func lenient(text string) string {
 	})
 }
 
-// A nodeReader is a Node process that reads URIs.
+// A nodeReader is a Node process that parses URIs.
 type nodeReader struct {
 	ask    func(string)
 	answer *bufio.Reader
@@ -134,7 +134,7 @@ func startNode(t testing.TB) *nodeReader {
 	return &nodeReader{func(line string) { fmt.Fprintln(in, line) }, bufio.NewReader(out)}
 }
 
-// see returns what Node's URL and fileURLToPath see.
+// see returns the paths that Node's URL and fileURLToPath read.
 func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
 	t.Helper()
 	n.ask(base64.StdEncoding.EncodeToString([]byte(uri)))
@@ -157,8 +157,8 @@ func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
 	return list
 }
 
-// inside reports whether a path is one that a pattern of paths takes, for the
-// most careless reader.
+// inside reports whether a path matches a pattern of paths for the most careless
+// parser.
 func inside(p, pattern string) bool {
 	for _, one := range []string{p, strings.ReplaceAll(p, `\`, "/")} {
 		if !auth.Matches(pattern, path.Clean(one)+"/") {
@@ -168,21 +168,21 @@ func inside(p, pattern string) bool {
 	return true
 }
 
-// pieces are what URIs that are to be misread are made of.
+// pieces are the parts of URIs parsers could misread.
 var pieces = []string{
 	"..", ".", "%2e", "%2E", "%252e", "%25252e", "/", "/", "/", "//", `\`, "%2f", "%5c", "%255c", "?", "#", "%3f", "%23", "%", "%zz", "%2", "%u002e",
 	"\t", "\n", "\r", " ", "%09", "%0a", "%20", "%00", "\x00", "\x01", "\x7f", "%c0%ae", "%ff", "%e2%80%ae", "\u202e", "\u2028", "．", "é", "e\u0301",
 	"a", "secret", "allowed", "c:", "C|", "%3a", ":", "@", ";", "&", "*", "%2a", "|", "^", "{", "~", "+", "x.txt", "...",
 }
 
-// prefixes are what they begin with.
+// prefixes are the beginnings of these URIs.
 var prefixes = []string{
 	"file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed", "file:/allowed/", "FILE:///allowed/", " file:///allowed/", "file:\t///allowed/",
 	"file://localhost/allowed/", "file://allowed/", "file:allowed/", `file:\\\allowed/`, "file:////allowed/", "file:///./allowed/", "file:///x/../allowed/", "file:///%61llowed/",
 	"file:///ALLOWED/", "file://a@/allowed/", "file:///allowed%2f", "file:///c:/allowed/", "/allowed/", "",
 }
 
-// reads reports whether a token for some patterns lets a URI be read.
+// reads reports whether a token with some patterns may read a URI.
 func reads(t testing.TB, uri string, patterns ...string) bool {
 	params, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil {
@@ -191,8 +191,7 @@ func reads(t testing.TB, uri string, patterns ...string) bool {
 	return limited(t, nil, patterns...).passes("resourceRead", string(params))
 }
 
-// wantInside wants all readers to see a path that the pattern takes, if a URI
-// has passed.
+// wantInside checks all parsers read a path inside the pattern, if the URI has passed.
 func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
 	t.Helper()
 	list := append(append(byVSCode(uri), byGo(uri)...), byHand(uri)...)
@@ -206,7 +205,7 @@ func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
 	}
 }
 
-// drawURI draws one that may be meant to be misread.
+// drawURI draws a URI parsers could misread.
 func drawURI(t *rapid.T) string {
 	var b strings.Builder
 	b.WriteString(rapid.SampledFrom(prefixes).Draw(t, "prefix"))
@@ -216,8 +215,8 @@ func drawURI(t *rapid.T) string {
 	return b.String()
 }
 
-// TestNobodySeesOutside has URIs that pass read by everybody: Node, VS Code,
-// Go, and who decodes by hand. Nobody is to see a path out of the folder.
+// TestNobodySeesOutside proves Node, VS Code, Go and careless programs read no path
+// outside the folder from a URI that has passed.
 func TestNobodySeesOutside(t *testing.T) {
 	node := startNode(t)
 	passed := 0
@@ -240,7 +239,7 @@ func TestNobodySeesOutside(t *testing.T) {
 	}
 }
 
-// FuzzURIs is the same for any text behind the folder.
+// FuzzURIs does the same for any text behind the folder.
 func FuzzURIs(f *testing.F) {
 	for _, tail := range []string{"%2e%2e/secret?%zz", "..#%", ".\t./x", "a/b%20c/100%25", "?/../../x", "%2e%2e%2fx", "x:../..", "é"} {
 		f.Add("file:///allowed/" + tail)
@@ -252,7 +251,7 @@ func FuzzURIs(f *testing.F) {
 	})
 }
 
-// TestFilesThatPass are written as clients write them.
+// TestFilesThatPass proves URIs in the usual forms pass.
 func TestFilesThatPass(t *testing.T) {
 	const windows = "file:///c%3A/Users/Ada/*"
 	for _, test := range []struct {
@@ -262,7 +261,7 @@ func TestFilesThatPass(t *testing.T) {
 		{"file:///home/ada/*", "file:///home/ada/x", true},
 		{"file:///home/ada/*", "file:///home/ada/a%20b/100%25/caf%C3%A9", true},
 		{"file:///home/ada/*", "file:///home/ada/café+@(1)", true},
-		{"file:///home/ada/*", "file:///home/%61da/x", false}, // nobody writes an escape that need not be
+		{"file:///home/ada/*", "file:///home/%61da/x", false}, // an unnecessary escape
 		{"file:///home/ada/*", "file:///home/ada/dir/", true},
 		{"file:///home/ada/a b/*", "file:///home/ada/a%20b/x", true}, // a pattern as people write it
 		{"file:/home/ada/*", "file:///home/ada/x", true},
@@ -270,7 +269,7 @@ func TestFilesThatPass(t *testing.T) {
 		{"file:///home/ada/what%3F", "file:///home/ada/what%3F", true},
 		{"file:///home/ada/what%3F", "file:///home/ada/what%3f", true},
 		{"file:///home/ada/*", "file:///home/ada/what%3F", true},
-		{"file:///home/a*a/*", "file:///home/ada%20.%23a/x", false}, // who decodes first sees /home/ada .
+		{"file:///home/a*a/*", "file:///home/ada%20.%23a/x", false}, // a parser that decodes first reads /home/ada .
 		{"file:///home/a*a/*", "file:///home/ada/x%23y", true},
 		{"file:///home/ada/%2A/x", "file:///home/ada/*/x", true},
 		{"file:///home/ada/%2A/x", "file:///home/ada/y/x", false},
@@ -294,7 +293,7 @@ func TestFilesThatPass(t *testing.T) {
 		{windows, "file:///c%3A/Users/Ada/x", true},
 		{windows, "file:///c:/Users/Ada/x", true},
 		{windows, "file:///C:/Users/Ada/x", true},
-		{windows, "file:///c%3A/Users/ada/x", false}, // Windows would find it; it is another name here
+		{windows, "file:///c%3A/Users/ada/x", false}, // Windows would find it; here the name is a different one
 		{windows, "file:///c%7C/Users/Ada/x", false},
 		{windows, "file:///c|/Users/Ada/x", false},
 		{windows, `file:///c:/Users/Ada/..\x`, false},
@@ -315,7 +314,7 @@ func TestFilesThatPass(t *testing.T) {
 	}
 }
 
-// TestRefusedURIsSayWhy has the reason in the error.
+// TestRefusedURIsSayWhy proves the error has the reason.
 func TestRefusedURIsSayWhy(t *testing.T) {
 	for uri, why := range map[string]string{
 		"file:///home/ada/%zz":   "escape",
@@ -332,7 +331,7 @@ func TestRefusedURIsSayWhy(t *testing.T) {
 	}
 }
 
-// TestURIsOfFilesAreTexts has objects for URIs, which VS Code revives.
+// TestURIsOfFilesAreTexts proves objects as URIs, which VS Code revives, are refused.
 func TestURIsOfFilesAreTexts(t *testing.T) {
 	c := limited(t, nil, "file:///home/ada/*")
 	const object = `{"$mid":1,"scheme":"file","path":"/etc/passwd","uri":"file:///home/ada/x"}`
@@ -340,7 +339,7 @@ func TestURIsOfFilesAreTexts(t *testing.T) {
 	c.want("it in a list", c.passes("resourceResolve", `{"uri":["file:///home/ada/x"]}`), false)
 }
 
-// TestNoFileIsLearnt has a host say that files belong to a session.
+// TestNoFileIsLearnt proves a host's message cannot add files to the reach.
 func TestNoFileIsLearnt(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i, uri := range []string{"file:///etc", "FILE:/etc", "vscode-remote://box/etc", "vscode-agent-client://me/file/-/etc"} {
@@ -350,7 +349,7 @@ func TestNoFileIsLearnt(t *testing.T) {
 	}
 }
 
-// TestOwnersFilesAreKept has the owner's limits hold beside the token's.
+// TestOwnersFilesAreKept proves the owner's file limits hold besides the token's.
 func TestOwnersFilesAreKept(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"file:///home/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessAdmin, []string{"file:///home/ada/*"}, nil, true)

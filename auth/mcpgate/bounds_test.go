@@ -13,13 +13,12 @@ import (
 	"ahprelay/auth/mcpgate"
 )
 
-// call tries a method that no channel serves here.
+// call tries a method no channel serves here.
 func (w *wire) call(channel string) string {
 	return verdict(w.client(fmt.Sprintf(`{"id":1,"method":"initialize","channel":%q}`, channel)))
 }
 
-// TestManyServers has a host name more servers than are kept: those count, and
-// nothing is known of the others.
+// TestManyServers proves servers beyond the bound are counted, and unknown.
 func TestManyServers(t *testing.T) {
 	for _, sessions := range []int{1, 64} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -43,7 +42,7 @@ func TestManyServers(t *testing.T) {
 		if known != 1024 {
 			t.Errorf("%d sessions: %d servers are known; want 1024", sessions, known)
 		}
-		// What goes makes room.
+		// A removed server makes room.
 		w.subscribe("ahp-session:/0", "[]")
 		w.subscribe("ahp-session:/new", "["+mcpServer("x", "mcp://new", "ready", "")+"]")
 		if got := w.call("mcp://new"); got != "-32601" {
@@ -52,7 +51,7 @@ func TestManyServers(t *testing.T) {
 	}
 }
 
-// TestGoneChannels keeps the channels that have gone last.
+// TestGoneChannels proves the latest removed channels are kept.
 func TestGoneChannels(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	const n = 2000
@@ -77,7 +76,7 @@ func TestGoneChannels(t *testing.T) {
 	if got := w.call("mcp://stays"); got != "-32601" {
 		t.Errorf("a channel that is named all the time: %s", got)
 	}
-	// One that comes and goes is not forgotten for that.
+	// A channel that comes and goes is not forgotten.
 	for range 300 {
 		for _, channel := range []string{name(n - 256), name(n)} {
 			w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+channel+`"}`)
@@ -88,7 +87,7 @@ func TestGoneChannels(t *testing.T) {
 	}
 }
 
-// TestLongNames does not keep what has long names.
+// TestLongNames proves long names are not kept.
 func TestLongNames(t *testing.T) {
 	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -103,7 +102,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestManyRequests bounds the requests whose answers are awaited.
+// TestManyRequests bounds the open requests.
 func TestManyRequests(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	for i := range 1001 {
@@ -125,7 +124,7 @@ func TestManyRequests(t *testing.T) {
 	}
 }
 
-// encode returns a state as JSON, as reports have it.
+// encode returns a state as JSON, as in reports.
 func encode(s mcpgate.State) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -134,8 +133,7 @@ func encode(s mcpgate.State) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// TestStateIsBounded has the state of a gate that knows as much as it can fit
-// into a report.
+// TestStateIsBounded checks the largest state fits into a report.
 func TestStateIsBounded(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps":{},"x":"`+strings.Repeat("<", 4000)+`"}`)
@@ -160,7 +158,7 @@ func TestStateIsBounded(t *testing.T) {
 	}
 }
 
-// TestState tells what a gate knows.
+// TestState checks the reported state.
 func TestState(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps": {}}`)
@@ -181,9 +179,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// FuzzGate shows a gate anything: it keeps its bounds, changes nothing that it
-// is shown, and refuses only on channels of the scheme mcp, or what needs a
-// capability.
+// FuzzGate passes arbitrary messages: the gate keeps its bounds, changes nothing, and
+// refuses messages only on mcp:// channels, or if they need a capability.
 func FuzzGate(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"subscribe","params":{"channel":"a"}}`), []byte(`{"id":1,"result":{"snapshot":{"resource":"a","state":{"customizations":[`+mcpServer("s", uri, "ready", adverts[12].json)+`]}}}}`),
 		[]byte(`{"id":2,"channel":"`+uri+`","method":"tools/call"}`), true)

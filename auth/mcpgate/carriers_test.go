@@ -19,9 +19,8 @@ func (w *wire) passes(list []carriers.Message) {
 	}
 }
 
-// TestCarriers has every carrier of every version carry that a server is there,
-// and that it is gone: what the client may call follows, unless the words are a
-// client's, or were rejected.
+// TestCarriers adds and removes a server in every carrier of every version: the client
+// may call it accordingly, unless the action is a client's, or rejected.
 func TestCarriers(t *testing.T) {
 	kit := `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"` + uri + `","mcpApp":{"capabilities":{"serverTools":{}}}}`
 	for _, version := range carriers.Versions {
@@ -59,7 +58,7 @@ func TestCarriers(t *testing.T) {
 	}
 }
 
-// TestRemovedSession has the host remove a session in its notification to all.
+// TestRemovedSession removes a session by the host's notification to all.
 func TestRemovedSession(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")

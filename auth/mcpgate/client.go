@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// neededFor lists the capability that a host's request needs at the client.
+// neededFor lists the capability a host's request needs at the client.
 var neededFor = map[string]capability{
 	"canvasOpen": canvas, "canvasInvokeAction": canvas, "canvasInvokeOperation": canvas, "canvasClose": canvas,
 	"sampling/createMessage": samplingClient,
@@ -14,7 +14,7 @@ var neededFor = map[string]capability{
 	"roots/list":             roots,
 }
 
-// A capability is a capability that clients declare in initialize.
+// A capability is a capability clients declare in initialize.
 type capability uint8
 
 const (

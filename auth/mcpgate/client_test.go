@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth/mcpgate"
 )
 
-// needs are what hosts ask of clients, and the capability that it takes.
+// needs are requests of hosts, and the capability each needs.
 var needs = []struct{ method, capability, class string }{
 	{"canvasOpen", "canvas", "canvas_without_client_capability"},
 	{"canvasInvokeAction", "canvas", "canvas_without_client_capability"},
@@ -23,8 +23,8 @@ var needs = []struct{ method, capability, class string }{
 	{"later/request", "", ""},
 }
 
-// TestNeeds has a host ask clients that have declared nothing, one capability,
-// or all, and such of which nothing is known.
+// TestNeeds sends these requests to clients with no capability, one, all, or unknown
+// capabilities.
 func TestNeeds(t *testing.T) {
 	all := `{"canvas":{},"mcpApps":{},"sampling":{"tools":{}},"elicitation":{},"roots":{"listChanged":true}}`
 	for _, strict := range []bool{false, true} {
@@ -64,8 +64,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestRefusalWithoutChannel answers a host's request on a channel of AHP as AHP
-// does.
+// TestRefusalWithoutChannel proves the refusal of a host's request on an AHP channel
+// has AHP's form.
 func TestRefusalWithoutChannel(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 	w.greet("c", "")
@@ -75,7 +75,7 @@ func TestRefusalWithoutChannel(t *testing.T) {
 	}
 }
 
-// TestInitializeRefused has capabilities count that the host has accepted.
+// TestInitializeRefused proves only capabilities the host has accepted count.
 func TestInitializeRefused(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
@@ -94,8 +94,8 @@ func TestInitializeRefused(t *testing.T) {
 	}
 }
 
-// TestReconnect has capabilities of earlier connections hold for the same
-// client, and nobody else.
+// TestReconnect proves the capabilities from earlier connections hold for the same
+// client alone.
 func TestReconnect(t *testing.T) {
 	host := view.NewHost(nil)
 	first := newWire(t, host, mcpgate.Config{}, "ada")
@@ -106,7 +106,7 @@ func TestReconnect(t *testing.T) {
 		{"eve", "phone", "", "", "observation:client_capabilities_unknown"},
 		{"ada", "", "", "", "observation:client_capabilities_unknown"},
 		{"ada", "phone", `,"capabilities":{}`, "reconnect", "warning:sampling_without_client_capability"},
-		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // what it said last
+		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // its last declaration
 	} {
 		w := newWire(t, host, mcpgate.Config{}, test.subject)
 		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
@@ -120,8 +120,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestAppsInState has a host show an MCP App to clients that have not declared
-// that they can show it.
+// TestAppsInState shows an MCP App to clients that have not declared the capability.
 func TestAppsInState(t *testing.T) {
 	app := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
 	for _, strict := range []bool{false, true} {
@@ -134,7 +133,7 @@ func TestAppsInState(t *testing.T) {
 			if declared == "{}" {
 				want = "warning:mcp_apps_without_client_capability"
 			}
-			w.subscribe(session, app) // which fails if it does not pass
+			w.subscribe(session, app) // fails if it does not pass
 			if got := w.took(); got != want {
 				t.Errorf("snapshot, declared %s, strict %v: %q; want %q", declared, strict, got, want)
 			}
@@ -150,7 +149,7 @@ func TestAppsInState(t *testing.T) {
 	}
 }
 
-// TestLargeCapabilities keeps what is large by its flags only.
+// TestLargeCapabilities proves large declarations are kept by their flags only.
 func TestLargeCapabilities(t *testing.T) {
 	for _, size := range []int{4 << 10, 4<<10 + 1} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -168,12 +167,12 @@ func TestLargeCapabilities(t *testing.T) {
 	}
 }
 
-// TestRemembersSomeClients bounds the clients that a host's gates remember.
+// TestRemembersSomeClients bounds the remembered clients.
 func TestRemembersSomeClients(t *testing.T) {
 	host := view.NewHost(nil)
 	for i := range 2000 {
 		newWire(t, host, mcpgate.Config{}).greet(fmt.Sprint("c", i), "{}")
-		if i > 1000 { // the first comes again and again
+		if i > 1000 { // the first client returns again and again
 			newWire(t, host, mcpgate.Config{}).ask("reconnect", `{"clientId":"c0"}`, `{}`)
 		}
 	}
@@ -186,8 +185,7 @@ func TestRemembersSomeClients(t *testing.T) {
 	}
 }
 
-// TestHostEnded has the host process end: what it has said to clients means nothing
-// to the next one.
+// TestHostEnded proves a host process's facts end with it.
 func TestHostEnded(t *testing.T) {
 	host := view.NewHost(nil)
 	list := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"

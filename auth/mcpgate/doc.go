@@ -1,6 +1,6 @@
 // Package mcpgate stands between a client and a host's MCP servers. On each
-// connection, it passes only messages that a server's announced capabilities cover,
-// and checks the host's requests against the client's capabilities.
+// connection, it passes only messages a server's announced capabilities cover, and
+// checks the host's requests against the client's capabilities.
 //
 // # Channels
 //
@@ -55,8 +55,8 @@
 //
 // Only the host's messages on the same connection count, in whatever message and form,
 // as package [ahprelay/ahp/view] reads them. An action with an origin comes from a
-// client, so only the effects that clients may have count: a server is enabled or
-// disabled, or is to start or stop. A rejected action has no effect.
+// client, so only the effects clients may have count: a server is enabled or disabled,
+// or is to start or stop. A rejected action has no effect.
 //
 // A client may return with reconnect and get a replay. Its sessions then keep the
 // facts of the last connection on which the same subject used the same clientId. They

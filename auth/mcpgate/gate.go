@@ -176,8 +176,8 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// toUnknown judges a client's message on an mcp:// channel that the host has not named
-// to it. A host that names none at all may use that scheme in its own way.
+// toUnknown judges a client's message on an mcp:// channel the host has not named to
+// it. A host that names none at all may use that scheme in its own way.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
@@ -311,7 +311,7 @@ func mayHaveServers(uri string, others []string) bool {
 	return !strings.HasPrefix(uri, "ahp-chat:") && !slices.ContainsFunc(others, below)
 }
 
-// greet records a client's capabilities that the host has accepted.
+// greet records a client's capabilities the host has accepted.
 func (g *Gate) greet(method string) {
 	if capabilities, earlier, known := g.view.Declared(); earlier {
 		g.client = readDeclared(capabilities, fromEarlier)

@@ -33,7 +33,7 @@ func newWire(t testing.TB, host *view.Host, cfg mcpgate.Config, subject ...strin
 	return w
 }
 
-// took returns the events since it was last called, as kind:class.
+// took returns the events since its last call, as kind:class.
 func (w *wire) took() string {
 	var list []string
 	for _, e := range w.events {
@@ -43,8 +43,7 @@ func (w *wire) took() string {
 	return strings.Join(list, " ")
 }
 
-// client has the client send a message. The answer is "pass", "drop", or the
-// message that it gets.
+// client sends a client's message. It returns "pass", "drop", or the answer.
 func (w *wire) client(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -54,7 +53,7 @@ func (w *wire) client(message string) string {
 	return result(w.chain.FromClient([]byte(message), &env))
 }
 
-// host has the host send a message.
+// host sends a host's message.
 func (w *wire) host(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -75,7 +74,7 @@ func result(d gate.Decision) string {
 	return string(d.Message)
 }
 
-// verdict is what became of a message, with the code of an answer.
+// verdict returns the verdict on a message, with the code of an answer.
 func verdict(result string) string {
 	_, after, ok := strings.Cut(result, `"error":{"code":`)
 	if code, _, _ := strings.Cut(after, ","); ok {
@@ -84,7 +83,7 @@ func verdict(result string) string {
 	return result
 }
 
-// ask has the client send a request that the host answers with a result.
+// ask sends a client's request and the host's result.
 func (w *wire) ask(method, params, answer string) {
 	w.Helper()
 	w.ids++
@@ -94,7 +93,7 @@ func (w *wire) ask(method, params, answer string) {
 	w.host(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, w.ids, answer))
 }
 
-// greet has a client let in. Capabilities are JSON, or empty.
+// greet opens a client's connection. Capabilities are JSON, or empty.
 func (w *wire) greet(clientID, capabilities string) {
 	w.Helper()
 	if capabilities != "" {
@@ -110,7 +109,7 @@ func (w *wire) subscribe(session, customizations string) {
 		fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"title":"x","customizations":%s},"fromSeq":1}}`, session, customizations))
 }
 
-// action has the host tell of a change.
+// action sends a host's action.
 func (w *wire) action(session, action string) {
 	w.Helper()
 	if got := w.host(fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":%s,"serverSeq":7}}`, session, action)); got != "pass" {
@@ -123,7 +122,7 @@ const (
 	uri     = "mcp://host/1/files"
 )
 
-// mcpServer is a customization. More is JSON members behind the others.
+// mcpServer returns a customization. More has further JSON members.
 func mcpServer(id, channel, state, more string) string {
 	text := fmt.Sprintf(`{"type":"mcpServer","id":%q,"uri":"file:///x","name":"files","enabled":true`, id)
 	if state != "" {
@@ -135,13 +134,12 @@ func mcpServer(id, channel, state, more string) string {
 	return text + more + "}"
 }
 
-// An advert is what a customization says of its capabilities, and what it
-// serves then.
+// An advert is a customization's capabilities, and the methods it then serves.
 var adverts = []struct {
 	name, json string
 	served     string // methods
-	changed    string // lists whose changes are told
-	later      string // "set": there is one that is not known; "flag": a capability of the known one
+	changed    string // lists with list_changed
+	later      string // "set": there is an unknown set; "flag": an unknown capability in the known set
 }{
 	{"no sets", ``, "", "", ""},
 	{"an empty set", `,"mcpApp":{"capabilities":{}}`, "", "", ""},
@@ -162,11 +160,11 @@ var adverts = []struct {
 	{"another object", `,"vendor":{"x":{}},"icons":[{"capabilities":{}}]`, "", "", ""},
 }
 
-// governed are the methods of which the known set says whether they are served.
+// governed are the methods whose service the known set decides.
 const governed = "tools/list tools/call resources/list resources/templates/list resources/read logging/setLevel notifications/message sampling/createMessage"
 
-// states are what may become of a customization, and why its channel is not
-// available then; empty: it is.
+// states are the states of a customization, and the reason why its channel is
+// unavailable; empty: it is available.
 var states = []struct {
 	name  string
 	apply func(w *wire, advert string)
@@ -304,12 +302,12 @@ var states = []struct {
 	}, false},
 }
 
-// clientMethods are what clients try, as requests and as notifications.
+// clientMethods are methods clients try, as requests and as notifications.
 var clientMethods = append(strings.Fields(governed), "initialize", "notifications/initialized", "ping", "prompts/list", "prompts/get",
 	"resources/subscribe", "completion/complete", "elicitation/create", "roots/list", "tools/Call", "tools/call ", "later/method",
 	"subscribe", "dispatchAction", "notifications/progress", "notifications/cancelled", "notifications/roots/list_changed", "notifications/tools/list_changed")
 
-// placements are where a message may have its channel.
+// placements are the places of a message's channel.
 var placements = []struct{ name, request, notification string }{
 	{"in params", `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":"` + uri + `","name":"x"}}`, `{"jsonrpc":"2.0","method":%q,"params":{"name":"x","channel":"` + uri + `"}}`},
 	{"at the top", `{"jsonrpc":"2.0","id":%d,"channel":"` + uri + `","method":%q,"params":{"name":"x"}}`, `{"jsonrpc":"2.0","method":%q,"channel":"` + uri + `"}`},
@@ -326,8 +324,8 @@ func contains(words, word string) bool {
 	return false
 }
 
-// expected says what is to become of a message of the client's. Used says that
-// a request has passed before.
+// expected returns the expected verdict on a client's message. Used means that a
+// request has passed before.
 func expected(method string, request bool, served, later string, ready, strict, used bool) string {
 	handshake := method == "initialize" || method == "notifications/initialized"
 	belongs := method == "notifications/progress" || method == "notifications/cancelled"
@@ -345,7 +343,7 @@ func expected(method string, request bool, served, later string, ready, strict, 
 	return "drop"
 }
 
-// An attempt is a message of the client's.
+// An attempt is a client's message.
 type attempt struct {
 	message []byte
 	env     ahp.Envelope
@@ -353,7 +351,7 @@ type attempt struct {
 	request bool
 }
 
-// attempts are all methods, as notifications and then as requests.
+// attempts returns all methods, as notifications and then as requests.
 func attempts(t *testing.T, request, notification string) (list []attempt) {
 	for i, method := range append(clientMethods, clientMethods...) {
 		a := attempt{method: method, request: i >= len(clientMethods)}
@@ -370,8 +368,8 @@ func attempts(t *testing.T, request, notification string) (list []attempt) {
 	return list
 }
 
-// TestClientMethods tries each method in each form on each advertisement in
-// each state: notifications before any request has passed, and then requests.
+// TestClientMethods tries each method in each form for each advertisement in each
+// state: notifications before any request has passed, and then requests.
 func TestClientMethods(t *testing.T) {
 	for _, place := range placements {
 		tries := attempts(t, place.request, place.notification)
@@ -399,10 +397,9 @@ func TestClientMethods(t *testing.T) {
 	}
 }
 
-// TestUnknownChannels has channels that the host has not named to the client
-// serve nothing, once it has named any to anybody; before, in soft mode, it may
-// use the scheme in its own way. Channels that are none of MCP's are not looked
-// at.
+// TestUnknownChannels proves an unnamed channel serves nothing once the host has named
+// any channel to any client; before, in soft mode, the host may use the scheme in its
+// own way. Channels with a different scheme are not judged.
 func TestUnknownChannels(t *testing.T) {
 	try := func(w *wire, channels []string, request, notification string) {
 		t.Helper()
@@ -410,7 +407,7 @@ func TestUnknownChannels(t *testing.T) {
 			for _, method := range clientMethods {
 				want := notification
 				if method == "notifications/progress" || method == "notifications/cancelled" {
-					want = "pass" // of requests that never were they say nothing
+					want = "pass" // requests that were never sent do not matter
 				}
 				if got := verdict(w.client(fmt.Sprintf(`{"method":%q,"channel":%q}`, method, channel))); got != want {
 					t.Errorf("%s on %s: %s; want %s", method, channel, got, want)
@@ -450,8 +447,7 @@ func TestUnknownChannels(t *testing.T) {
 	}
 }
 
-// checkAnswer checks that an answer is one to the request with that id, on its
-// channel.
+// checkAnswer checks an answer has that id, on its channel.
 func checkAnswer(t *testing.T, message string, id int) {
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -460,7 +456,7 @@ func checkAnswer(t *testing.T, message string, id int) {
 	}
 }
 
-// TestListChanged has a host tell of changes of lists.
+// TestListChanged sends list_changed notifications.
 func TestListChanged(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, state := range states {
@@ -487,13 +483,13 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// TestTypesAreFound has actions say anywhere, and in any way, what they are.
+// TestTypesAreFound proves an action's type is found anywhere and in any form.
 func TestTypesAreFound(t *testing.T) {
 	list := `"customizations":[` + mcpServer("s", uri, "stopped", "") + `]`
 	for _, action := range []string{
 		`{"type":"session/customizationsChanged",` + list + `}`,
 		`{` + list + `,"type":"session/customizationsChanged"}`,
-		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // which the wire says again
+		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // the wire repeats it
 		` { "n" : {"type":"chat/delta"}, "t\u0079pe" : "\u0073ession\/customizations\u0043hanged" ,` + list + `}`,
 	} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})

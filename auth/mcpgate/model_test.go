@@ -15,18 +15,18 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// The model decodes everything, keeps whole states as clients do, and looks at
-// them anew for each message.
+// The model decodes everything, keeps whole states like clients do, and examines them
+// again for each message.
 
 type object = map[string]any
 
-// A model is what a naive gate knows.
+// A model is the state of a naive gate.
 type model struct {
 	strict   bool
 	sessions map[string]*modelSession
-	named    map[string]bool // channels, ever
+	named    map[string]bool // all channels ever named
 	used     map[string]bool
-	client   object // capabilities; nil: not known
+	client   object // capabilities; nil: unknown
 
 	greeted    bool // the client is known by its clientId
 	advertised bool // the host has named channels on earlier connections
@@ -48,7 +48,7 @@ func (m *model) session(uri string) *modelSession {
 	return m.sessions[uri]
 }
 
-// note takes down which channels are named now.
+// note records the channels that are named now.
 func (m *model) note() {
 	for _, s := range m.sessions {
 		for _, c := range s.servers() {
@@ -59,8 +59,8 @@ func (m *model) note() {
 	}
 }
 
-// servers returns the MCP servers of a session; in "off" is whether they or
-// their container are disabled.
+// servers returns a session's MCP servers; "off" tells whether they or their container
+// are disabled.
 func (s *modelSession) servers() (list []object) {
 	for _, one := range s.list {
 		top := one.(object)
@@ -184,7 +184,7 @@ func (s *modelSession) remove(id string) {
 
 func (m *model) moved(uri, id string, state, channel any) {
 	if text, _ := channel.(string); !strings.HasPrefix(text, "mcp:") {
-		channel = nil // one of AHP's own
+		channel = nil // a channel of AHP
 	}
 	m.advertised = m.advertised || channel != nil // whatever becomes of it
 	if m.sessions[uri] == nil && channel == nil {
@@ -200,8 +200,7 @@ func (m *model) moved(uri, id string, state, channel any) {
 	}
 }
 
-// judge says what becomes of a message of the client's, which has channel and
-// method.
+// judge returns the verdict on a client's message.
 func (m *model) judge(channel, method string, request bool) string {
 	if !m.named[channel] {
 		switch {
@@ -231,8 +230,8 @@ func (m *model) judge(channel, method string, request bool) string {
 	return got
 }
 
-// look says of a channel whether it is ready, what methods of the table it
-// serves, and whether there are other capabilities.
+// look returns whether a channel is ready, the methods of the table it serves, and
+// whether it has further capabilities.
 func (m *model) look(channel string) (ready bool, table, later string) {
 	served := map[string]string{
 		"serverTools": "tools/list tools/call", "serverResources": "resources/list resources/templates/list resources/read",
@@ -269,7 +268,7 @@ func (m *model) look(channel string) (ready bool, table, later string) {
 	return ready, table, later
 }
 
-// script draws what hosts and clients say.
+// script draws messages of hosts and clients.
 type script struct{ dice *rand.Rand }
 
 func (s script) oneOf(list ...string) string { return list[s.dice.IntN(len(list))] }
@@ -318,7 +317,7 @@ func (s script) server(id string) object {
 	return o
 }
 
-// able enables or disables a customization, in the form of AHP to 0.8 or since.
+// able enables or disables a customization, in the form before or after AHP 0.8.
 func (s script) able(o object) {
 	switch is := s.dice.IntN(2) == 0; s.dice.IntN(3) {
 	case 0:
@@ -330,8 +329,7 @@ func (s script) able(o object) {
 	}
 }
 
-// container is a customization of the top level. The ids of children are those
-// of one container only.
+// container returns a customization at the top level. Its children have unique ids.
 func (s script) container() object {
 	n := s.dice.IntN(4)
 	id := fmt.Sprint("top", n)
@@ -412,7 +410,7 @@ func (s script) snapshot() object {
 	return object{"resource": s.session(), "state": state, "fromSeq": 1}
 }
 
-// text encodes a message, at times with escapes that need not be.
+// text encodes a message, sometimes with unnecessary escapes.
 func (s script) text(v any) string {
 	data, _ := json.Marshal(v)
 	text := string(data)
@@ -448,7 +446,7 @@ func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 		case 8:
 			if m.greeted {
 				if s.dice.IntN(2) == 0 {
-					w.gate.Leave() // else the earlier connection is still there
+					w.gate.Leave() // else the earlier connection still exists
 				}
 				w = newWire(t, host, mcpgate.Config{Strict: strict})
 				said = append(said, m.resume(w, s, id))
@@ -495,7 +493,7 @@ func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 	}
 }
 
-// resume has the client come again on another connection, with a replay.
+// resume opens a new connection of the client, with a replay.
 func (m *model) resume(w *wire, s script, id int) string {
 	var subscriptions []string
 	kept := map[string]*modelSession{}
@@ -522,14 +520,14 @@ func (m *model) resume(w *wire, s script, id int) string {
 	return ask + "\n" + answer
 }
 
-// decoded is a copy of what a host says, as a client gets it.
+// decoded returns a copy of a host's message, as a client gets it.
 func decoded(v any) (copied any) {
 	data, _ := json.Marshal(v)
 	_ = json.Unmarshal(data, &copied)
 	return copied
 }
 
-// greet has the client ask for something whose answer has state.
+// greet sends a client's request whose response has state.
 func (m *model) greet(w *wire, s script, id int) string {
 	method := s.oneOf("initialize", "subscribe", "subscribe", "reconnect")
 	params, answer := object{"channel": "ahp-root://", "clientId": "c"}, object{}
