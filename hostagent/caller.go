@@ -116,8 +116,8 @@ func isNobodyThere(err error) bool {
 }
 
 // who is what gates are told of a client.
-func (a *Agent) who(open routing.Open, policy gate.Policy) gate.Who {
-	who := gate.Who{Subject: open.Subject, Write: policy.Speaks()}
+func (a *Agent) who(open routing.Open, policy gate.Policy) gate.User {
+	who := gate.User{Subject: open.Subject, Write: policy.Speaks()}
 	switch {
 	case a.cfg.NoReverse:
 		who.Reverse = gate.ReverseNever

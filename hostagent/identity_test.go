@@ -206,7 +206,7 @@ func TestKick(t *testing.T) {
 		if _, code := again.said(); code != ahp.CloseForbidden {
 			t.Errorf("bob came back: close %d; want 4503", code)
 		}
-		if w.agent.subjects.Enter(gate.Who{Subject: "x"}); len(w.agent.list().Barred) != 1 {
+		if w.agent.subjects.Enter(gate.User{Subject: "x"}); len(w.agent.list().Barred) != 1 {
 			t.Errorf("barred: %v; want bob", w.agent.list().Barred)
 		}
 		if _, code := ada.said(); code != 0 {

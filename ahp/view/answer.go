@@ -100,7 +100,7 @@ func takenUp(result []byte, asked []string) []string {
 // client's request, and those with a state in the message. The client may have
 // unsubscribed since from some.
 func (w *walk) subscribed(call *Call, granted []string) {
-	for _, channel := range append(granted, w.Told...) {
+	for _, channel := range append(granted, w.Stated...) {
 		if channel != "" && !slices.Contains(call.left, channel) {
 			w.conn.subscribe(channel)
 			w.Granted = append(w.Granted, channel)

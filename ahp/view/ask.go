@@ -32,14 +32,14 @@ func PlainSubscribe(channel string) []byte {
 	return params
 }
 
-// Untold returns the client's sessions, chats and changesets without a state in this
+// Unstated returns the client's sessions, chats and changesets without a state in this
 // message: those from a reconnect with a replay.
-func (r *Reading) Untold() (list []string) {
+func (r *Reading) Unstated() (list []string) {
 	if !r.Accepted || r.Call.Method != "reconnect" || r.Anew {
 		return nil
 	}
 	for _, channel := range r.Granted {
-		if !slices.Contains(r.Told, channel) && !hasOtherState(channel) {
+		if !slices.Contains(r.Stated, channel) && !hasOtherState(channel) {
 			list = append(list, channel)
 		}
 	}

@@ -24,8 +24,8 @@ type Conn struct {
 	earlier     bool // from a different connection
 	greeted     bool // the host has accepted initialize or reconnect
 
-	seq  int64 // sent to the client, or claimed by it
-	told int64 // a lower bound of the host's serverSeq at its last message here, from the host's messages alone
+	seq     int64 // sent to the client, or claimed by it
+	hostSeq int64 // a lower bound of the host's serverSeq at its last message here, from the host's messages alone
 }
 
 // Conn returns the view for a subject's new connection.
@@ -163,7 +163,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	case ahp.Request:
 		return nil
 	case ahp.Notification:
-		if !c.saysSomething(env) {
+		if !c.mayHaveFacts(env) {
 			return nil
 		}
 	}
@@ -178,18 +178,18 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	}
 	c.seq = max(c.seq, w.seq)
 	// A response is at least as new as its request.
-	c.told = max(c.told, w.seq, w.Call.seq)
-	c.host.learn(r.Facts, c.told)
+	c.hostSeq = max(c.hostSeq, w.seq, w.Call.seq)
+	c.host.learn(r.Facts, c.hostSeq)
 	return r
 }
 
-// saysSomething reports cheaply whether a notification may have facts.
-func (c *Conn) saysSomething(env *ahp.Envelope) bool {
+// mayHaveFacts reports cheaply whether a notification may have facts.
+func (c *Conn) mayHaveFacts(env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":
 		seq, err := env.Said.Seq()
 		if err == nil {
-			c.seq, c.told = max(c.seq, seq), max(c.told, seq)
+			c.seq, c.hostSeq = max(c.seq, seq), max(c.hostSeq, seq)
 		}
 		return concerns(&env.Said)
 	case "channel/frame", "channel/snapshot", "channel/reset", "root/sessionAdded", "root/sessionSummaryChanged", "root/sessionRemoved":

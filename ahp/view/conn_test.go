@@ -47,8 +47,8 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 	}
 }
 
-// TestAnswers reads responses with facts of their own.
-func TestAnswers(t *testing.T) {
+// TestResponsesHaveFacts reads responses with facts of their own.
+func TestResponsesHaveFacts(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
 		"has watch file:///a watch:/1")
@@ -78,8 +78,8 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestWhatIsAnswered uses the same ids for requests of both sides.
-func TestWhatIsAnswered(t *testing.T) {
+// TestResponsesMatchRequestsOfTheirSide uses the same ids for requests of both sides.
+func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	w.client(`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///a"}}`)
 	w.client(`{"id":"1","method":"ping","params":{"channel":"ahp-root://"}}`)
@@ -114,8 +114,8 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// TestSubscribed checks the granted subscriptions.
-func TestSubscribed(t *testing.T) {
+// TestGrantedSubscriptionsAreKnown checks the granted subscriptions.
+func TestGrantedSubscriptionsAreKnown(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	want := func(when string, channels ...string) {
 		t.Helper()
@@ -163,8 +163,8 @@ func TestSubscribed(t *testing.T) {
 	}
 }
 
-// TestDeclared checks the known capabilities of clients.
-func TestDeclared(t *testing.T) {
+// TestDeclarationsAreRemembered checks the known capabilities of clients.
+func TestDeclarationsAreRemembered(t *testing.T) {
 	h := view.NewHost(nil)
 	want := func(w wire, when, caps string, earlier, known bool) {
 		t.Helper()
@@ -192,8 +192,8 @@ func TestDeclared(t *testing.T) {
 	want(w, "too many", "", false, false)
 }
 
-// TestPieces interleaves messages in frames.
-func TestPieces(t *testing.T) {
+// TestFramesAreJoined interleaves messages in frames.
+func TestFramesAreJoined(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	frame := func(channel, data string, final bool) *view.Reading {
 		return w.host(`{"method":"channel/frame","params":{"channel":%q,"data":%q,"final":%v}}`, channel, data, final)
@@ -225,8 +225,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestLargePieces sends a message beyond the bound.
-func TestLargePieces(t *testing.T) {
+// TestOversizedFramesAreLost sends a message beyond the bound.
+func TestOversizedFramesAreLost(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	half := strings.Repeat("x", 20<<20)
 	for i := range 4 {
@@ -300,8 +300,8 @@ func TestClientIDOf(t *testing.T) {
 	}
 }
 
-// TestUnclearClient proves a client with an ambiguous clientId is not remembered.
-func TestUnclearClient(t *testing.T) {
+// TestAmbiguousClientIsNotRemembered proves a client with an ambiguous clientId is not remembered.
+func TestAmbiguousClientIsNotRemembered(t *testing.T) {
 	h := view.NewHost(nil)
 	newWire(t, h).asks(1, "initialize", `{"clientId":"c","ClientId":"d","capabilities":{"x":{}}}`, `{"serverSeq":1}`)
 	for _, id := range []string{"c", "d"} {

@@ -73,7 +73,7 @@
 // # Asks
 //
 // After a replay, a client continues with channels whose state the host does not
-// repeat ([Reading.Untold]). If a gate needs the state, it asks for it
+// repeat ([Reading.Unstated]). If a gate needs the state, it asks for it
 // ([Reading.Ask]): the host-agent sends a subscribe for the channel on the client's
 // connection. The client is subscribed already, so this changes nothing. The response,
 // which stays with the host-agent, has the state.

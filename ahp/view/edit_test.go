@@ -55,8 +55,8 @@ func TestEditor(tb *testing.T) {
 	})
 }
 
-// TestEditorLeavesAlone proves a message without replacements is returned itself.
-func TestEditorLeavesAlone(t *testing.T) {
+// TestEditorWithoutEditsReturnsTheMessage proves a message without replacements is returned itself.
+func TestEditorWithoutEditsReturnsTheMessage(t *testing.T) {
 	message := []byte(`{"id":1}`)
 	var e view.Editor
 	if out := e.Apply(message); &out[0] != &message[0] || e.Changes() {

@@ -21,9 +21,9 @@ func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
 	}
 }
 
-// TestMovedChat proves a chat that moves leaves its first session, also for clients
+// TestMovedChatLeavesItsSession proves a chat that moves leaves its first session, also for clients
 // that have not received the change.
-func TestMovedChat(t *testing.T) {
+func TestMovedChatLeavesItsSession(t *testing.T) {
 	h := view.NewHost(nil)
 	w, late := newWire(t, h), newWire(t, h)
 	w.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
@@ -76,8 +76,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestNextProcess proves a new host process is recognized by its serverSeq.
-func TestNextProcess(t *testing.T) {
+// TestNewHostProcessIsRecognized proves a new host process is recognized by its serverSeq.
+func TestNewHostProcessIsRecognized(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(100, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
@@ -94,9 +94,9 @@ func TestNextProcess(t *testing.T) {
 	wantOwners(t, h, "x:/1")
 }
 
-// TestClientsSayNothingOfTheHost proves a client's claim of a high serverSeq has no
+// TestClientsCannotAdvanceTheHost proves a client's claim of a high serverSeq has no
 // effect on the host's state.
-func TestClientsSayNothingOfTheHost(t *testing.T) {
+func TestClientsCannotAdvanceTheHost(t *testing.T) {
 	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
 	for name, answer := range map[string]string{
 		"replay":  `{"id":1,"result":{"type":"replay","actions":[],"missing":[]}}`,
@@ -118,9 +118,9 @@ func TestClientsSayNothingOfTheHost(t *testing.T) {
 	}
 }
 
-// TestAnswersAreNotOlderThanTheQuestion proves the response to a new client is newer
+// TestResponsesAreNewerThanTheirRequests proves the response to a new client is newer
 // than facts that older clients received before its request.
-func TestAnswersAreNotOlderThanTheQuestion(t *testing.T) {
+func TestResponsesAreNewerThanTheirRequests(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(5, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
@@ -171,8 +171,8 @@ func TestCanvases(t *testing.T) {
 	want("ahp-canvas:/4", view.Canvas{Instance: "4", Hosted: true, URL: "u"})
 }
 
-// TestManyOwners proves the bounds hold: a forgotten URI has no owners.
-func TestManyOwners(t *testing.T) {
+// TestOwnersAreBounded proves the bounds hold: a forgotten URI has no owners.
+func TestOwnersAreBounded(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(1, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/moved"}}`)
@@ -186,9 +186,9 @@ func TestManyOwners(t *testing.T) {
 	wantOwners(t, h, "ahp-canvas:/19999", "mock:/19999")
 }
 
-// TestAnyOrder delivers the host's messages to connections, to each a part and in its
+// TestLastStatementCountsInAnyOrder delivers the host's messages to connections, to each a part and in its
 // own time. The host's last statement always counts in the end.
-func TestAnyOrder(tb *testing.T) {
+func TestLastStatementCountsInAnyOrder(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		type word struct {
 			channel, action string

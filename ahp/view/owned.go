@@ -62,7 +62,7 @@ func (h *Host) listsLocked(key listKey, when stamp) bool {
 func (h *Host) linkLocked(uri string, l link) {
 	table := h.owned
 	if before, _, template := strings.Cut(uri, "{"); template {
-		if !saysOwn(before) {
+		if !isSpecific(before) {
 			return
 		}
 		uri, table = before, h.prefixes
@@ -91,9 +91,9 @@ func (h *Host) linkLocked(uri string, l link) {
 	}
 }
 
-// saysOwn reports whether a template is specific before its first variable. If not, it
+// isSpecific reports whether a template is specific before its first variable. If not, it
 // could match any session's URIs.
-func saysOwn(before string) bool {
+func isSpecific(before string) bool {
 	_, path, ok := strings.Cut(strings.TrimSuffix(before, "/"), ":/")
 	return ok && strings.Trim(path, "/") != "" && !strings.Contains(before, "*")
 }

@@ -267,9 +267,9 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	}
 }
 
-// TestWhoseWord passes clients' actions and rejected actions in every carrier. An
+// TestClientActionsHaveFewFacts passes clients' actions and rejected actions in every carrier. An
 // accepted client action has only the facts clients may cause.
-func TestWhoseWord(t *testing.T) {
+func TestClientActionsHaveFewFacts(t *testing.T) {
 	const origin, rejected, null = `,"origin":{"clientId":"c","clientSeq":1}`, `,"rejectionReason":"no"`, `,"origin":null,"rejectionReason":null`
 	for _, carrier := range carriers.All {
 		if !carrier.Action {
@@ -308,11 +308,11 @@ var sayNothing = []string{
 	"canvasReadResource", "canvasOpen", "canvasInvokeAction", "canvasInvokeOperation", "canvasClose",
 }
 
-// TestNoCarrierForgotten proves every method in the table of package ahp is covered:
+// TestEveryMethodIsCovered proves every method in the table of package ahp is covered:
 // by a carrier, by a test in this package, or by sayNothing.
-func TestNoCarrierForgotten(t *testing.T) {
+func TestEveryMethodIsCovered(t *testing.T) {
 	known := slices.Concat(sayNothing, []string{
-		"listSessions", "fetchTurns", "createResourceWatch", // TestAnswers
+		"listSessions", "fetchTurns", "createResourceWatch", // TestResponsesHaveFacts
 		"root/sessionAdded", "root/sessionRemoved", "root/sessionSummaryChanged", "channel/reset", // TestNotifications
 	})
 	for _, carrier := range carriers.All {

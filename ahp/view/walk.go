@@ -21,7 +21,7 @@ type Reading struct {
 	Greets   bool     // it is the first response that accepts the client
 	Granted  []string // granted subscriptions
 	Anew     bool     // it has a list of states: older facts about all other channels no longer hold
-	Told     []string // channels with their complete state in the message
+	Stated   []string // channels with their complete state in the message
 	Facts    []Fact
 
 	// Lost is true if a part was not read: it is ambiguous, or there was no room.
@@ -165,7 +165,7 @@ func (w *walk) snapshot(snapshot ahp.Member) {
 	}
 	w.reaches(m[2].Raw)
 	channel, _ := ahp.Text(m[0].Raw)
-	w.Told = append(w.Told, channel)
+	w.Stated = append(w.Stated, channel)
 	if ahp.IsObject(m[1].Raw) && channel != "" {
 		r := reader{walk: w, of: channel, seq: seqOf(m[2].Raw)}
 		r.state(m[1])

@@ -62,7 +62,7 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	if kind == activeClientSet {
 		return a.judgeActiveClient(members["activeClient"])
 	}
-	if option := members["selectedOptionId"]; !ahp.IsNone(option) && !a.told.offers(members["toolCallId"], option) {
+	if option := members["selectedOptionId"]; !ahp.IsNone(option) && !a.mentions.offers(members["toolCallId"], option) {
 		return no("the host has not offered this option for this tool call on this connection")
 	}
 	message := members[action.Message]

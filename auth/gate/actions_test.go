@@ -17,10 +17,10 @@ func turn(text string) string {
 	return fmt.Sprintf(`{"method":"dispatchAction","params":{"channel":"mock:/s/chat","clientSeq":1,"action":{"type":"chat/turnStarted","message":{"text":%q}}}}`, text)
 }
 
-// TestCommandsOfTheHost proves a message with the host's command prefix needs operate,
+// TestHostCommandsNeedOperate proves a message with the host's command prefix needs operate,
 // whether the host has announced the prefix on this connection or on a different
 // connection.
-func TestCommandsOfTheHost(t *testing.T) {
+func TestHostCommandsNeedOperate(t *testing.T) {
 	for _, test := range []struct{ announced, text, want string }{
 		{`{}`, "# a heading", "pass"},
 		{`{}`, "!ls", "echo"},

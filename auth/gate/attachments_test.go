@@ -9,9 +9,9 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestAttachments proves an attachment out of reach is refused wherever hosts look for
+// TestAttachmentsOutOfReachAreRefused proves an attachment out of reach is refused wherever hosts look for
 // attachments, and passes elsewhere.
-func TestAttachments(t *testing.T) {
+func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/project/*")
 	says := func(action string) bool {
 		message := `{"method":"dispatchAction","params":{"channel":"mock:/1/chat","clientSeq":1,"action":` + action + `}}`

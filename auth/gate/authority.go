@@ -12,12 +12,12 @@ import (
 // An Authority is the gate for a client with limited authority: see the package
 // documentation. [Policy.Gate] returns it.
 type Authority struct {
-	policy Policy
-	view   *view.Conn
-	reach  *reach     // nil: all channels
-	files  *fileReach // nil: all files
-	told   *told      // nil: the client may name anything
-	claims []claim    // active clients' entries that the host has not echoed yet, the oldest first
+	policy   Policy
+	view     *view.Conn
+	reach    *reach     // nil: all channels
+	files    *fileReach // nil: all files
+	mentions *mentions  // nil: the client may name anything
+	claims   []claim    // active clients' entries that the host has not echoed yet, the oldest first
 }
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
@@ -26,8 +26,8 @@ func newAuthority(p Policy, v *view.Conn) *Authority {
 		a.reach = newReach(p.Channels, v.Host())
 	}
 	if len(p.files) > 0 {
-		a.told = newTold(a.reach)
-		a.files = newFileReach(p, a.reach, v, a.told)
+		a.mentions = newMentions(a.reach)
+		a.files = newFileReach(p, a.reach, v, a.mentions)
 	}
 	return a
 }
@@ -167,7 +167,7 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 // judgeHost decides about a host's message.
 func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if a.files != nil {
-		a.told.learn(said)
+		a.mentions.learn(said)
 		a.files.learn(said)
 	}
 	switch {

@@ -36,9 +36,9 @@ func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
 	}
 }
 
-// TestCarriersLeak proves no carrier shows a client a session outside its token, and
+// TestCarriersLeakNothing proves no carrier shows a client a session outside its token, and
 // that each shows the session in its token.
-func TestCarriersLeak(t *testing.T) {
+func TestCarriersLeakNothing(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		for i, test := range []struct {
 			channel, json string
@@ -57,9 +57,9 @@ func TestCarriersLeak(t *testing.T) {
 	})
 }
 
-// TestCarriersTeach proves every carrier can add a URI to the session's reach, and
+// TestEveryCarrierChangesReach proves every carrier can add a URI to the session's reach, and
 // remove it.
-func TestCarriersTeach(t *testing.T) {
+func TestEveryCarrierChangesReach(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		added, removed := `{"chats":[{"resource":"ahp-chat:/1"}]}`, `{"chats":[]}`
 		if carrier.Action {
@@ -79,9 +79,9 @@ func TestCarriersTeach(t *testing.T) {
 	})
 }
 
-// TestMovedForAll proves a chat that leaves a session leaves the reach of all clients,
+// TestMovedChatLeavesReachOfAllClients proves a chat that leaves a session leaves the reach of all clients,
 // also of clients that have not received the change.
-func TestMovedForAll(t *testing.T) {
+func TestMovedChatLeavesReachOfAllClients(t *testing.T) {
 	h := view.NewHost(nil)
 	told, other := limited(t, h, "mock:/1"), limited(t, h, "mock:/1")
 	say := func(kind, chat string, seq int) {

@@ -37,8 +37,8 @@ func marked(gates ...gate.Gate) *gate.Chain {
 	return &gate.Chain{View: view.NewHost(nil).Conn(""), Gates: gates}
 }
 
-// TestChain proves each gate sees the message as the gate before it has changed it.
-func TestChain(t *testing.T) {
+// TestGatesSeeEarlierReplacements proves each gate sees the message as the gate before it has changed it.
+func TestGatesSeeEarlierReplacements(t *testing.T) {
 	const message = `{"id":1,"method":"ping"}`
 	chain := marked(mark{name: "a"}, mark{}, mark{name: "b"})
 	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Replace || string(d.Message) != `{"b":1,"a":1,"id":1,"method":"ping"}` {
@@ -70,8 +70,8 @@ func (e editor) FromHost(message []byte, _ *ahp.Envelope, said *view.Reading) ga
 	return gate.Decision{}
 }
 
-// TestChainEdits proves a gate may edit parts a later gate removes.
-func TestChainEdits(t *testing.T) {
+// TestEditsOfSeveralGatesCombine proves a gate may edit parts a later gate removes.
+func TestEditsOfSeveralGatesCombine(t *testing.T) {
 	chain := marked(editor{"1"}, editor{"2"})
 	const ask, answer = `{"id":1,"method":"subscribe"}`, `{"id":1, "result":{"snapshot":{"resource":"a:/1"} , "x":[]}}`
 	chain.FromClient([]byte(ask), peek(t, ask))
@@ -83,9 +83,9 @@ func TestChainEdits(t *testing.T) {
 	}
 }
 
-// TestAnsweredBehind proves a request is no longer open after a gate behind the
+// TestRequestAnsweredByALaterGateIsClosed proves a request is no longer open after a gate behind the
 // authority has answered it.
-func TestAnsweredBehind(t *testing.T) {
+func TestRequestAnsweredByALaterGateIsClosed(t *testing.T) {
 	chain := chainOf(gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false), nil)
 	chain.Gates = append(chain.Gates, mark{answers: "ping"})
 	for i := range 3000 {

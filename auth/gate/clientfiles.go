@@ -54,20 +54,20 @@ const (
 // foreignFile returns why to refuse a request: it names a file of a different
 // subject's client, or its search costs too much.
 func (i *Identity) foreignFile(env *ahp.Envelope) objection {
-	l := newLook(i.subjects, i.who.Subject, len(env.Params))
+	l := newSearch(i.subjects, i.user.Subject, len(env.Params))
 	data := string(env.Method) == "resourceWrite"
 	switch found := l.text(env.Channel, 0) || l.strings(env.Params, data, 0); {
 	case l.left < 0:
-		return refusedLook
+		return refusedSearch
 	case found:
 		return refusedFile
 	}
 	return none
 }
 
-// A look is a search for URIs that name foreign files: files at different subjects'
+// A search looks for URIs that name foreign files: files at different subjects'
 // clients.
-type look struct {
+type search struct {
 	subjects *Subjects
 	own      string // the requesting subject
 	left     int    // remaining steps
@@ -75,20 +75,20 @@ type look struct {
 	escapedAuthority bool // the last text had an authority with an escape
 }
 
-// newLook begins a search in size bytes.
-func newLook(subjects *Subjects, own string, size int) look {
-	return look{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
+// newSearch begins a search in size bytes.
+func newSearch(subjects *Subjects, own string, size int) search {
+	return search{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
 }
 
 // tooMuch takes steps, and reports whether too few were left.
-func (l *look) tooMuch(steps int) bool {
+func (l *search) tooMuch(steps int) bool {
 	l.left -= steps
 	return l.left < 0
 }
 
 // strings reports whether a string of a raw JSON value names a foreign file. It skips
 // the content in resourceWrite.
-func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
+func (l *search) strings(raw []byte, data bool, nested int) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		switch {
 		case s.Text == nil: // hosts replace invalid text, each in its own way
@@ -96,7 +96,7 @@ func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 		case l.tooMuch(perString + len(s.Text)/2):
 			found = true
 		case data && s.Depth == 1 && string(s.Key) == "data":
-		case len(s.Text) > maxLooked:
+		case len(s.Text) > maxSearched:
 			found = l.long(s.Text, nested)
 		case len(s.Key) == len("authority") && bytes.EqualFold(s.Key, []byte("authority")):
 			found = l.authority(s.Text, hasClientScheme(raw), authorityClassOf(s.Text)) || l.tooMuch(len(raw)) || l.text(s.Text, nested)
@@ -109,16 +109,16 @@ func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 	return found
 }
 
-// maxLooked bounds the search in a string that is no URI as a whole. No host reads a
+// maxSearched bounds the search in a string that is no URI as a whole. No host reads a
 // URI further behind, in a text or in a picture.
-const maxLooked = 32 << 10
+const maxSearched = 32 << 10
 
 // long searches a longer string. A string that could be a URI as a whole is refused:
 // no real URI is so long, except those with inline content.
-func (l *look) long(text []byte, nested int) bool {
+func (l *search) long(text []byte, nested int) bool {
 	var start []byte
 	for _, c := range text {
-		if len(start) == maxLooked {
+		if len(start) == maxSearched {
 			break
 		}
 		if !isDropped(c) && (c > ' ' || len(start) > 0) {
@@ -131,7 +131,7 @@ func (l *look) long(text []byte, nested int) bool {
 		l.left = -1
 		return true
 	}
-	return l.text(text[:maxLooked], nested)
+	return l.text(text[:maxSearched], nested)
 }
 
 // hasClientScheme reports whether an object in a raw JSON value has a scheme of
@@ -146,7 +146,7 @@ func hasClientScheme(raw []byte) (found bool) {
 
 // text reports whether a text names a foreign file, however often it is
 // percent-encoded.
-func (l *look) text(text []byte, nested int) bool {
+func (l *search) text(text []byte, nested int) bool {
 	for range maxEscapes {
 		start := firstMark(text)
 		if start == len(text) {
@@ -215,7 +215,7 @@ func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 // parts searches a text's parts between slashes and colons: the part behind two
 // slashes, and a part that could be base64, which stands before a query or fragment.
 // No mark stands before start.
-func (l *look) parts(text []byte, start, nested int) bool {
+func (l *search) parts(text []byte, start, nested int) bool {
 	p := part{text: text, path: text, nested: nested}
 	if nested == maxPacks {
 		p.path = nil
@@ -281,7 +281,7 @@ var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': t
 
 // authorityBehind searches an authority behind two slashes, the first of which stands
 // at an index. Of three slashes, a parser may use the last two.
-func (l *look) authorityBehind(p *part, at int) bool {
+func (l *search) authorityBehind(p *part, at int) bool {
 	text, next := p.text, at+1
 	for next < len(text) && isDropped(text[next]) {
 		next++
@@ -300,7 +300,7 @@ func (l *look) authorityBehind(p *part, at int) bool {
 // authorityAt searches an authority that may end in several ways: at a slash, query or
 // fragment, if its beginning is clear; at a byte that is invalid in a URI; or at a
 // backslash, after some parsers have dropped bytes.
-func (l *look) authorityAt(before, rest []byte, plain bool) bool {
+func (l *search) authorityAt(before, rest []byte, plain bool) bool {
 	end, lenient, drops := -1, -1, false
 	port, endPort := -1, -1 // the last colon, and the last colon before end
 	var class authorityClass
@@ -356,7 +356,7 @@ scan:
 }
 
 // foreignTo calls foreign for the text before an index; -1 means none.
-func (l *look) foreignTo(text []byte, at int, class authorityClass) bool {
+func (l *search) foreignTo(text []byte, at int, class authorityClass) bool {
 	return at >= 0 && l.foreign(text[:at], class)
 }
 
@@ -464,7 +464,7 @@ func authorityClassOf(text []byte) (class authorityClass) {
 // authority reports whether an authority is a different subject's clientId. If the
 // authority must be a client's, an unknown clientId is foreign too, because a
 // different subject could use it later. class is an upper bound.
-func (l *look) authority(text []byte, client bool, class authorityClass) bool {
+func (l *search) authority(text []byte, client bool, class authorityClass) bool {
 	if len(text) == 0 {
 		return l.left < 0
 	}
@@ -494,7 +494,7 @@ func (l *look) authority(text []byte, client bool, class authorityClass) bool {
 
 // foreignAmong reports whether an authority without escapes has a foreign reading.
 // Most readings differ from all clientIds in length, and cost nothing more.
-func (l *look) foreignAmong(text []byte, class authorityClass) bool {
+func (l *search) foreignAmong(text []byte, class authorityClass) bool {
 	if class&severalReadings == 0 {
 		return l.foreign(text, class)
 	}
@@ -508,7 +508,7 @@ func (l *look) foreignAmong(text []byte, class authorityClass) bool {
 }
 
 // foreign reports whether a different subject owns a clientId.
-func (l *look) foreign(id []byte, class authorityClass) bool {
+func (l *search) foreign(id []byte, class authorityClass) bool {
 	if class&notASCII == 0 && !l.subjects.hasLength(len(id)) {
 		return false
 	}
@@ -518,7 +518,7 @@ func (l *look) foreign(id []byte, class authorityClass) bool {
 
 // owner returns a clientId's owner, or "". Most texts differ from all clientIds in
 // length. class is an upper bound.
-func (l *look) owner(id []byte, class authorityClass) string {
+func (l *search) owner(id []byte, class authorityClass) string {
 	switch {
 	case len(id) > 3*maxClientIDLen: // in lower case it may be a third as long
 		return ""
@@ -575,7 +575,7 @@ func readings(text []byte) (list [6][]byte, n int) {
 
 // packed searches base64 up to a mark, and from the current part to the end, because
 // base64 may contain slashes: resource watches have such channels.
-func (l *look) packed(p *part, end int) bool {
+func (l *search) packed(p *part, end int) bool {
 	if !p.cut {
 		p.cut = true
 		for _, c := range []byte("?#") {
@@ -596,7 +596,7 @@ func (l *look) packed(p *part, end int) bool {
 
 // base64 decodes and searches a text in base64, in either alphabet, if its beginning
 // is plausible.
-func (l *look) base64(text []byte, nested int) bool {
+func (l *search) base64(text []byte, nested int) bool {
 	if len(text) < minPacked || len(text) > maxPacked {
 		return false
 	}
@@ -725,7 +725,7 @@ func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 // escapesNothing reports whether a text's escapes matter only inside an authority:
 // none stands for a byte in a scheme, in base64 or in an escape, nor for a byte that
 // begins or ends an authority or a path.
-func (l *look) escapesNothing(text []byte) bool {
+func (l *search) escapesNothing(text []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(text[at:], '%')
 		if next < 0 {
@@ -739,7 +739,7 @@ func (l *look) escapesNothing(text []byte) bool {
 }
 
 // unescape decodes each escape of a text once, and reports whether there were any.
-func (l *look) unescape(text []byte) (plain []byte, escaped bool) {
+func (l *search) unescape(text []byte) (plain []byte, escaped bool) {
 	copied := 0
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(text[at:], '%')

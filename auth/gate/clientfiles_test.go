@@ -26,7 +26,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 			inner := strings.Join(rapid.SliceOfN(rapid.SampledFrom(fileParts), 1, 5).Draw(t, "inner"), "")
 			parts := append(slices.Clip(fileParts), "/"+base64.StdEncoding.EncodeToString([]byte(inner)))
 			text := []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(t, "parts"), ""))
-			l := newLook(ada.subjects, "ada", 0)
+			l := newSearch(ada.subjects, "ada", 0)
 			l.left = math.MaxInt
 			if got, want := l.text(text, 0), l.allRounds(text); got != want {
 				t.Errorf("%q names a file of another: %v; want %v", text, got, want)
@@ -36,7 +36,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 }
 
 // allRounds searches a text after each round of decoding.
-func (l *look) allRounds(text []byte) bool {
+func (l *search) allRounds(text []byte) bool {
 	for range maxEscapes {
 		if l.parts(text, 0, 0) {
 			return true
@@ -50,8 +50,8 @@ func (l *look) allRounds(text []byte) bool {
 	return true
 }
 
-// TestMayBegin compares the check of four base64 characters with the check of all.
-func TestMayBegin(t *testing.T) {
+// TestMayBeginMissesNothing compares the check of four base64 characters with the check of all.
+func TestMayBeginMissesNothing(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\t\\."
 	for _, beginning := range []string{"%", " {", "[", "\t\"", "\r\n/", "\uFEFF{", "ab:", "a%", "A\tb:", "scheme", "x", "\\"} {
 		text := base64.StdEncoding.EncodeToString([]byte(beginning + "://x/y"))
@@ -82,7 +82,7 @@ func TestNoAuthorityIsMissed(t *testing.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(fileParts), 1, 10).Draw(t, "parts"), "")
 			var got [2]bool
 			for i, subjects := range []*Subjects{ada.subjects, all.subjects} {
-				l := newLook(subjects, "ada", 0)
+				l := newSearch(subjects, "ada", 0)
 				l.left = math.MaxInt
 				got[i] = l.text([]byte(text), 0)
 			}

@@ -42,15 +42,15 @@ type fileReach struct {
 	shared bool   // symbolic links are followed before a file is judged
 	reach  *reach // nil: all channels
 
-	writes bool // the client may operate
-	told   *told
+	writes   bool // the client may operate
+	mentions *mentions
 
 	view    *view.Conn
 	folders map[string]bool // working directories of visible sessions
 }
 
-func newFileReach(p Policy, r *reach, v *view.Conn, t *told) *fileReach {
-	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), told: t, view: v, folders: map[string]bool{}}
+func newFileReach(p Policy, r *reach, v *view.Conn, t *mentions) *fileReach {
+	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), mentions: t, view: v, folders: map[string]bool{}}
 }
 
 // resourceKeys are the members in which the resource methods name URIs.
@@ -166,7 +166,7 @@ func (f *fileReach) objection(uri string) error {
 func (f *fileReach) namedObjection(uri string, revision bool) error {
 	session, path, ok := keptBy(uri)
 	switch {
-	case !ok || !f.told.text(uri):
+	case !ok || !f.mentions.text(uri):
 		return errUnnamed
 	case f.reach != nil && session != "" && !f.reach.allows(session):
 		return errOut

@@ -106,9 +106,9 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("an edit of another's", read("session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
 }
 
-// TestWorkingDirectories proves a policy with folders reaches the visible sessions'
+// TestWorkingDirectoriesAreInReach proves a policy with folders reaches the visible sessions'
 // working directories.
-func TestWorkingDirectories(t *testing.T) {
+func TestWorkingDirectoriesAreInReach(t *testing.T) {
 	const list = `{"items":[{"resource":"mock:/1","workingDirectories":["file:///home/ada/one"]},{"resource":"mock:/2","workingDirectories":["file:///home/ada/two/"]}]}`
 	one, two := "file:///home/ada/one/x", "file:///home/ada/two/x"
 	all := gate.NewPolicy(auth.AccessRead, nil, nil, false)
@@ -151,8 +151,8 @@ func snapshotOf(session, folder string) string {
 	return fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"summary":{"workingDirectories":["file:///home/ada/%s"]}}}}`, session, folder)
 }
 
-// TestLinksInWorkingDirectories proves links in working directories are followed.
-func TestLinksInWorkingDirectories(t *testing.T) {
+// TestLinksInWorkingDirectoriesAreFollowed proves links in working directories are followed.
+func TestLinksInWorkingDirectoriesAreFollowed(t *testing.T) {
 	folder := tree(t)
 	policy := gate.NewPolicy(auth.AccessRead, nil, nil, false).WithFolders()
 	policy.SharedFiles = true

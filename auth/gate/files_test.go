@@ -126,16 +126,16 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 	c.want("a link into what one list names", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), false)
 }
 
-// TestLinksOfOthersAreNotFollowed proves links are not followed if the host's files
+// TestRemoteLinksAreNotFollowed proves links are not followed if the host's files
 // are on a different machine.
-func TestLinksOfOthersAreNotFollowed(t *testing.T) {
+func TestRemoteLinksAreNotFollowed(t *testing.T) {
 	folder := tree(t)
 	c := limited(t, nil, fileURI(filepath.Join(folder, "allowed")))
 	c.want("a link", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, fileURI(filepath.Join(folder, "allowed/out/file")))), true)
 }
 
-// TestLinksAreNotTold proves the error does not show a link's target.
-func TestLinksAreNotTold(t *testing.T) {
+// TestErrorsHideLinkTargets proves the error does not show a link's target.
+func TestErrorsHideLinkTargets(t *testing.T) {
 	folder := tree(t)
 	c := shared(t, fileURI(filepath.Join(folder, "allowed")))
 	for _, name := range []string{"out/file", "nowhere", "loop"} {

@@ -7,8 +7,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Who is a connection's user, as the relay has verified it.
-type Who struct {
+// A User is a connection's user, as the relay has verified it.
+type User struct {
 	Subject string
 	Write   bool // may make an agent of the host act
 	Reverse Reverse
@@ -55,7 +55,7 @@ const (
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects
-	who      Who
+	user     User
 
 	// Guarded by subjects' lock.
 	owner *subject
@@ -75,7 +75,7 @@ const (
 	refusedMany    objection = "too many clientIds on one connection"
 	refusedClear   objection = "clientId must be a single string with 1 to 1024 bytes"
 	refusedFile    objection = "this file belongs to a different subject's client"
-	refusedLook    objection = "this request has too many possible names for files at different subjects' clients"
+	refusedSearch  objection = "this request has too many possible names for files at different subjects' clients"
 	refusedAsk     objection = "this client's files are not available: the host has further users, or its owner forbids it"
 )
 
@@ -117,8 +117,8 @@ func (i *Identity) greeting(env *ahp.Envelope) Decision {
 }
 
 func (i *Identity) count(class string) {
-	if i.who.Refused != nil {
-		i.who.Refused(class)
+	if i.user.Refused != nil {
+		i.user.Refused(class)
 	}
 }
 
@@ -141,13 +141,13 @@ func (i *Identity) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) Decisi
 
 // mayBeAsked reports whether the host may ask this client for its files now.
 func (i *Identity) mayBeAsked() bool {
-	switch i.who.Reverse {
+	switch i.user.Reverse {
 	case ReverseAlways:
 		return true
 	case ReverseNever:
 		return false
 	}
-	return !i.subjects.othersWrite(i.who.Subject)
+	return !i.subjects.othersWrite(i.user.Subject)
 }
 
 // asksForFiles reports whether a host's request is for a client's own files:

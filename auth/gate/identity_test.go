@@ -64,8 +64,8 @@ func greet(t *testing.T, g Gate, method, clientID string) string {
 	return code
 }
 
-// TestClientIDsAreTheirSubjects tries all pairs of clientIds for two subjects.
-func TestClientIDsAreTheirSubjects(t *testing.T) {
+// TestClientIDsBelongToTheirFirstSubject tries all pairs of clientIds for two subjects.
+func TestClientIDsBelongToTheirFirstSubject(t *testing.T) {
 	for _, method := range []string{"initialize", "reconnect"} {
 		for _, c := range []struct{ ada, bob, want string }{
 			{`"one"`, `"one"`, denied},
@@ -88,10 +88,10 @@ func TestClientIDsAreTheirSubjects(t *testing.T) {
 			{`"one"`, `"` + strings.Repeat("x", maxClientIDLen+1) + `"`, invalid},
 		} {
 			s := NewSubjects()
-			ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+			ada, bob := s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
 			wantCode(t, "the first to use "+c.ada, greet(t, ada, method, c.ada), passed)
 			wantCode(t, method+" with "+c.bob+" behind "+c.ada, greet(t, bob, method, c.bob), c.want)
-			again := s.Enter(Who{Subject: "ada"})
+			again := s.Enter(User{Subject: "ada"})
 			wantCode(t, "a second connection", greet(t, again, method, c.ada), passed)
 			ada.Leave()
 			again.Leave()
@@ -103,7 +103,7 @@ func TestClientIDsAreTheirSubjects(t *testing.T) {
 func TestNoClientID(t *testing.T) {
 	for _, params := range []string{`{}`, `[]`, `null`, `["one"]`, `{"channel":"ahp-root://"}`} {
 		s := NewSubjects()
-		ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+		ada, bob := s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
 		code, _ := ask(t, ada, "initialize", params)
 		wantCode(t, "the first without a clientId", code, passed)
 		code, _ = ask(t, bob, "initialize", params)
@@ -111,10 +111,10 @@ func TestNoClientID(t *testing.T) {
 	}
 }
 
-// TestSecondGreeting proves a connection may use several clientIds.
-func TestSecondGreeting(t *testing.T) {
+// TestConnectionMayUseSeveralClientIDs proves a connection may use several clientIds.
+func TestConnectionMayUseSeveralClientIDs(t *testing.T) {
 	s := NewSubjects()
-	ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+	ada, bob := s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
 	wantCode(t, "ada", greet(t, ada, "initialize", `"a"`), passed)
 	wantCode(t, "bob", greet(t, bob, "initialize", `"b"`), passed)
 	wantCode(t, "bob again", greet(t, bob, "initialize", `"b"`), passed)
@@ -127,28 +127,28 @@ func TestSecondGreeting(t *testing.T) {
 	wantCode(t, "the refused one, to bob", greet(t, bob, "initialize", `"last"`), passed)
 }
 
-// TestNotificationsGreetNobody proves an initialize without an id binds its clientId
+// TestInitializeNotificationBindsClientID proves an initialize without an id binds its clientId
 // all the same.
-func TestNotificationsGreetNobody(t *testing.T) {
+func TestInitializeNotificationBindsClientID(t *testing.T) {
 	s := NewSubjects()
-	wantCode(t, "ada", greet(t, s.Enter(Who{Subject: "ada"}), "initialize", `"a"`), passed)
+	wantCode(t, "ada", greet(t, s.Enter(User{Subject: "ada"}), "initialize", `"a"`), passed)
 	env, _ := ahp.Peek([]byte(`{"method":"initialize","params":{"clientId":"a"}}`))
-	d := s.Enter(Who{Subject: "bob"}).FromClient(nil, &env)
+	d := s.Enter(User{Subject: "bob"}).FromClient(nil, &env)
 	if d.Verdict != Expel || d.Message != nil {
 		t.Errorf("bob's notification: %+v; want it stopped, and the connection closed", d)
 	}
 }
 
-// TestTwoAtOnce proves exactly one of two subjects owns a clientId both send at the
+// TestConcurrentGreetingsHaveOneOwner proves exactly one of two subjects owns a clientId both send at the
 // same moment.
-func TestTwoAtOnce(t *testing.T) {
+func TestConcurrentGreetingsHaveOneOwner(t *testing.T) {
 	for range 200 {
 		s := NewSubjects()
 		env, _ := ahp.Peek([]byte(`{"id":1,"method":"initialize","params":{"clientId":"x"}}`))
 		var won [2]bool
 		var wg sync.WaitGroup
 		for n, subject := range []string{"ada", "bob"} {
-			wg.Go(func() { won[n] = s.Enter(Who{Subject: subject}).FromClient(nil, &env).Verdict == Pass })
+			wg.Go(func() { won[n] = s.Enter(User{Subject: subject}).FromClient(nil, &env).Verdict == Pass })
 		}
 		wg.Wait()
 		if won[0] == won[1] {
@@ -157,12 +157,12 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostEnds proves clientIds are forgotten when the host process has ended, and not
+// TestClientIDsAreForgottenWhenTheHostEnds proves clientIds are forgotten when the host process has ended, and not
 // before.
-func TestHostEnds(t *testing.T) {
+func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSubjects()
-		ada, bob := s.Enter(Who{Subject: "ada", Write: true}), s.Enter(Who{Subject: "bob", Write: true})
+		ada, bob := s.Enter(User{Subject: "ada", Write: true}), s.Enter(User{Subject: "bob", Write: true})
 		greet(t, ada, "initialize", `"a"`)
 		ada.Leave()
 		wantCode(t, "bob, when ada is away", greet(t, bob, "reconnect", `"a"`), denied)
@@ -171,12 +171,12 @@ func TestHostEnds(t *testing.T) {
 		wantCode(t, "bob, with a connection that is open", greet(t, bob, "reconnect", `"a"`), denied)
 		time.Sleep(goneTime)
 		bob.Leave()
-		bob = s.Enter(Who{Subject: "bob", Write: true})
+		bob = s.Enter(User{Subject: "bob", Write: true})
 		wantCode(t, "bob, when his connection outlived the sign", greet(t, bob, "reconnect", `"a"`), denied)
 		greet(t, bob, "initialize", `"b"`)
 		s.HostEnded()
 		time.Sleep(goneTime / 2)
-		waits := s.Enter(Who{Subject: "cleo", Write: true})
+		waits := s.Enter(User{Subject: "cleo", Write: true})
 		bob.Leave()
 		if s.several.Load() || s.othersWrite("cleo") || len(s.owners) != 0 {
 			t.Errorf("of the former process, %d clientIds are left; several %v, others write %v",
@@ -195,25 +195,25 @@ func TestHostEnds(t *testing.T) {
 	})
 }
 
-// TestTableIsBounded fills the table.
-func TestTableIsBounded(t *testing.T) {
+// TestClientIDsAreBounded fills the table.
+func TestClientIDsAreBounded(t *testing.T) {
 	s := NewSubjects()
 	s.limit = 6
-	victim := s.Enter(Who{Subject: "victim"})
+	victim := s.Enter(User{Subject: "victim"})
 	greet(t, victim, "initialize", `"v1"`)
 	victim.Leave()
 	var greedy []*Identity
 	for n := range 5 {
-		g := s.Enter(Who{Subject: "greedy"})
+		g := s.Enter(User{Subject: "greedy"})
 		wantCode(t, "there is room", greet(t, g, "initialize", fmt.Sprintf(`"g%d"`, n)), passed)
 		greedy = append(greedy, g)
 	}
-	late := s.Enter(Who{Subject: "late"})
+	late := s.Enter(User{Subject: "late"})
 	code, _ := ask(t, late, "initialize", `{"clientId":"l1"}`)
 	wantCode(t, "all of who has most are in use", code, full)
 	greedy[1].Leave()
 	greedy[0].Leave()
-	late = s.Enter(Who{Subject: "late"})
+	late = s.Enter(User{Subject: "late"})
 	wantCode(t, "who has most makes room", greet(t, late, "initialize", `"l1"`), passed)
 	wantCode(t, "the one used last stays", greet(t, late, "initialize", `"g0"`), denied)
 	wantCode(t, "the victim's stays", greet(t, late, "initialize", `"v1"`), denied)
@@ -285,7 +285,7 @@ var others = []struct {
 // twoSubjects returns ada and bob at one host.
 func twoSubjects(t testing.TB) (ada, bob *Identity) {
 	s := NewSubjects()
-	ada, bob = s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+	ada, bob = s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
 	for _, c := range []struct {
 		of *Identity
 		id string
@@ -355,8 +355,8 @@ func TestFilesOfOthersAsObjects(t *testing.T) {
 func TestRefusalsAreCounted(t *testing.T) {
 	s := NewSubjects()
 	var got []string
-	ada := s.Enter(Who{Subject: "ada", Write: true, Refused: func(class string) { got = append(got, class) }})
-	bob := s.Enter(Who{Subject: "bob", Write: true})
+	ada := s.Enter(User{Subject: "ada", Write: true, Refused: func(class string) { got = append(got, class) }})
+	bob := s.Enter(User{Subject: "bob", Write: true})
 	greet(t, bob, "initialize", `"b"`)
 	greet(t, ada, "initialize", `"b"`)
 	greet(t, ada, "initialize", `7`)
@@ -368,10 +368,10 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestAloneAllPasses proves a single subject may name any file, because the owner is
+// TestSingleSubjectMayNameAnyFile proves a single subject may name any file, because the owner is
 // unknown.
-func TestAloneAllPasses(t *testing.T) {
-	ada := NewSubjects().Enter(Who{Subject: "ada", Write: true})
+func TestSingleSubjectMayNameAnyFile(t *testing.T) {
+	ada := NewSubjects().Enter(User{Subject: "ada", Write: true})
 	for _, c := range others {
 		code, _ := ask(t, ada, "resourceRead", fmt.Sprintf(`{"uri":%q}`, "x"+c.text[1:]))
 		wantCode(t, c.text, code, passed)
@@ -418,10 +418,10 @@ func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 	return params
 }
 
-// TestLookIsLinear counts steps without a bound: four times the text takes four times
+// TestSearchCostIsLinear counts steps without a bound: four times the text takes four times
 // the steps. With the bound, no search takes many more, and natural texts are searched
 // to their end.
-func TestLookIsLinear(t *testing.T) {
+func TestSearchCostIsLinear(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	const size = 1 << 16
 	for name, shape := range shapes {
@@ -429,12 +429,12 @@ func TestLookIsLinear(t *testing.T) {
 			var steps [2]int
 			for i, n := range []int{size, 4 * size} {
 				params := shaped(t, shape.unit, n, pieces)
-				l := newLook(ada.subjects, "ada", 0)
+				l := newSearch(ada.subjects, "ada", 0)
 				l.left = math.MaxInt
 				l.strings(params, false, 0)
 				steps[i] = math.MaxInt - l.left
 
-				l = newLook(ada.subjects, "ada", len(params))
+				l = newSearch(ada.subjects, "ada", len(params))
 				all := l.left
 				found := l.strings(params, false, 0)
 				if used := all - l.left; used > all+8*maxPacked+2*len(params) {
@@ -451,11 +451,11 @@ func TestLookIsLinear(t *testing.T) {
 	}
 }
 
-// TestTooMuchIsRefused proves a request crafted to be expensive is refused.
-func TestTooMuchIsRefused(t *testing.T) {
+// TestExpensiveSearchIsRefused proves a request crafted to be expensive is refused.
+func TestExpensiveSearchIsRefused(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	code, d := ask(t, ada, "resourceRead", string(shaped(t, "//abcde", 1<<20, true)))
-	if code != denied || !strings.Contains(string(d.Message), string(refusedLook)) {
+	if code != denied || !strings.Contains(string(d.Message), string(refusedSearch)) {
 		t.Errorf("code %q, %.200s; want it refused as too much", code, d.Message)
 	}
 	for text, want := range map[string]string{
@@ -489,7 +489,7 @@ func BenchmarkForeignFile(b *testing.B) {
 				}
 				used := processorTime(b) - before
 				b.ReportMetric(used.Seconds()*1000/float64(b.N)/(float64(len(env.Params))/(1<<20)), "ms/MiB")
-				l := newLook(ada.subjects, "ada", len(env.Params))
+				l := newSearch(ada.subjects, "ada", len(env.Params))
 				all := l.left
 				l.strings(env.Params, false, 0)
 				b.ReportMetric(used.Seconds()*1e9/float64(b.N)/float64(all-l.left), "ns/step")
@@ -507,25 +507,25 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestReverseRequests proves which clients the host may ask for files.
-func TestReverseRequests(t *testing.T) {
+// TestReverseRequestsFollowThePolicy proves which clients the host may ask for files.
+func TestReverseRequestsFollowThePolicy(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		there []Who // the host asks the first
+		there []User // the host asks the first
 		want  string
 	}{
-		{"a writer alone", []Who{{Subject: "ada", Write: true}}, passed},
-		{"with other connections", []Who{{Subject: "ada", Write: true}, {Subject: "ada", Write: true}, {Subject: "ada"}}, passed},
-		{"with a reader", []Who{{Subject: "ada", Write: true}, {Subject: "bob"}}, passed},
-		{"with a writer", []Who{{Subject: "ada", Write: true}, {Subject: "bob", Write: true}}, denied},
-		{"with a writer who came first", []Who{{Subject: "bob", Write: true}, {Subject: "ada", Write: true}}, denied},
-		{"with a writer, but told to", []Who{{Subject: "ada", Write: true, Reverse: ReverseAlways}, {Subject: "bob", Write: true}}, passed},
-		{"the other's say does not help", []Who{{Subject: "ada", Write: true}, {Subject: "bob", Write: true, Reverse: ReverseAlways}}, denied},
-		{"a reader with a writer", []Who{{Subject: "ada"}, {Subject: "bob", Write: true}}, denied},
-		{"a reader whose subject also writes", []Who{{Subject: "ada"}, {Subject: "ada", Write: true}}, passed},
-		{"a writer alone, but told not to", []Who{{Subject: "ada", Write: true, Reverse: ReverseNever}}, denied},
-		{"a reader alone", []Who{{Subject: "ada"}}, passed},
-		{"two readers", []Who{{Subject: "ada"}, {Subject: "bob"}}, passed},
+		{"a writer alone", []User{{Subject: "ada", Write: true}}, passed},
+		{"with other connections", []User{{Subject: "ada", Write: true}, {Subject: "ada", Write: true}, {Subject: "ada"}}, passed},
+		{"with a reader", []User{{Subject: "ada", Write: true}, {Subject: "bob"}}, passed},
+		{"with a writer", []User{{Subject: "ada", Write: true}, {Subject: "bob", Write: true}}, denied},
+		{"with a writer who came first", []User{{Subject: "bob", Write: true}, {Subject: "ada", Write: true}}, denied},
+		{"with a writer, but told to", []User{{Subject: "ada", Write: true, Reverse: ReverseAlways}, {Subject: "bob", Write: true}}, passed},
+		{"the other's say does not help", []User{{Subject: "ada", Write: true}, {Subject: "bob", Write: true, Reverse: ReverseAlways}}, denied},
+		{"a reader with a writer", []User{{Subject: "ada"}, {Subject: "bob", Write: true}}, denied},
+		{"a reader whose subject also writes", []User{{Subject: "ada"}, {Subject: "ada", Write: true}}, passed},
+		{"a writer alone, but told not to", []User{{Subject: "ada", Write: true, Reverse: ReverseNever}}, denied},
+		{"a reader alone", []User{{Subject: "ada"}}, passed},
+		{"two readers", []User{{Subject: "ada"}, {Subject: "bob"}}, passed},
 	} {
 		for _, left := range []bool{false, true} { // a past subject counts like a present one
 			s := NewSubjects()
@@ -560,14 +560,14 @@ func TestReverseRequests(t *testing.T) {
 // codeURI parses a URI like VS Code.
 var codeURI = regexp.MustCompile(`(?s)^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
 
-// FuzzFilesOfOthers looks for a URI VS Code would read as bob's, and that passes.
-func FuzzFilesOfOthers(f *testing.F) {
+// FuzzForeignFiles looks for a URI VS Code would read as bob's, and that passes.
+func FuzzForeignFiles(f *testing.F) {
 	for _, c := range others {
 		f.Add(c.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		ada, _ := twoSubjects(t)
-		l := newLook(ada.subjects, "ada", len(text))
+		l := newSearch(ada.subjects, "ada", len(text))
 		found := l.text([]byte(text), 0)
 		parts := codeURI.FindStringSubmatch(text)
 		if parts == nil {

@@ -82,10 +82,10 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestOnlyKnownIsHeard proves unknown notifications on channels in reach and on the
+// TestUnknownNotificationsAreHidden proves unknown notifications on channels in reach and on the
 // root are hidden from a client limited to one session, and pass to a client that sees
 // the root.
-func TestOnlyKnownIsHeard(t *testing.T) {
+func TestUnknownNotificationsAreHidden(t *testing.T) {
 	for _, test := range []struct{ message, want string }{
 		{`{"method":"later/unknown","params":{"channel":"mock:/1","other":{"resource":"mock:/2"}}}`, ``},
 		{`{"method":"later/unknown","params":{"channel":"ahp-root://"}}`, ``},
@@ -163,9 +163,9 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestProgressOfOthersIsNotSeen proves a client sees the progress of its own requests
+// TestForeignProgressIsHidden proves a client sees the progress of its own requests
 // only.
-func TestProgressOfOthersIsNotSeen(t *testing.T) {
+func TestForeignProgressIsHidden(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	hears := func(token string) bool {
 		return c.host(`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":`+token+`,"progress":1,"message":"m"}}`) != ""

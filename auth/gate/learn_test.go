@@ -58,8 +58,8 @@ func (c *conn) sees(channel string) bool {
 	return !strings.Contains(got, `"error"`)
 }
 
-// TestActionsTeach proves each member extends the reach in an action of its own.
-func TestActionsTeach(t *testing.T) {
+// TestActionsExtendReach proves each member extends the reach in an action of its own.
+func TestActionsExtendReach(t *testing.T) {
 	for _, test := range memberCases {
 		for _, action := range spellings(test.member) {
 			c := limited(t, nil, canvas)
@@ -70,8 +70,8 @@ func TestActionsTeach(t *testing.T) {
 	}
 }
 
-// TestManyChannels proves the size of the cache of channels makes no difference.
-func TestManyChannels(t *testing.T) {
+// TestReachCacheChangesNothing proves the size of the cache of channels makes no difference.
+func TestReachCacheChangesNothing(t *testing.T) {
 	c := limited(t, nil, "mock:/*")
 	for range 2 {
 		for i := range 3 * gate.MaxInReach {

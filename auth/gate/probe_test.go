@@ -8,9 +8,9 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestProbes proves a host's messages, in forms from AHP 0.9 to 1.1 and in odd forms,
+// TestHostMessagesLeakNothing proves a host's messages, in forms from AHP 0.9 to 1.1 and in odd forms,
 // never show a limited client the word secret.
-func TestProbes(t *testing.T) {
+func TestHostMessagesLeakNothing(t *testing.T) {
 	const root, in, out = `"ahp-root://"`, `"mock:/1"`, `"mock:/2"`
 	snap := func(channel, more string) string {
 		return fmt.Sprintf(`{"resource":%s,"state":{"x":"secret"},"fromSeq":1%s}`, channel, more)
@@ -133,9 +133,9 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestClientProbes proves no request about a foreign session reaches the host from a
+// TestForeignRequestsReachNoHost proves no request about a foreign session reaches the host from a
 // client limited to one session and term:/1.
-func TestClientProbes(t *testing.T) {
+func TestForeignRequestsReachNoHost(t *testing.T) {
 	for _, message := range []string{
 		`{"id":1,"method":"subscribe","params":{"channel":"mock:/1","Channel":"mock:/2"}}`,
 		`{"id":1,"method":"subscribe","params":{"channel":"mock:/1","ch\u0041nnel":"mock:/2"}}`,

@@ -97,8 +97,8 @@ const sessionState = `{"chats":[{"resource":"ahp-chat://default/bW9jaw"}],"defau
 	"inputNeeded":[{"id":"1","chat":"ahp-chat:/sub"}],
 	"resource":"mock:/3","session":"mock:/3"}`
 
-// TestSessionTeachesWhatBelongsToIt proves a session's state defines a token's reach.
-func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
+// TestSessionStateDefinesReach proves a session's state defines a token's reach.
+func TestSessionStateDefinesReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	belongs := []string{
 		"ahp-chat://default/bW9jaw", "ahp-chat:/main", "ahp-changeset:/one/t1", "ahp-canvas:/7", "ahp-notes:/1", "mcp://one", "mcp://two", "ahp-chat:/sub",
@@ -130,9 +130,9 @@ func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
 	}
 }
 
-// TestClientsTeachNothing proves a client's actions, repeated by the host, do not
+// TestClientsDoNotExtendReach proves a client's actions, repeated by the host, do not
 // extend the reach.
-func TestClientsTeachNothing(t *testing.T) {
+func TestClientsDoNotExtendReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for _, origin := range []string{`{"clientId":"me","clientSeq":1}`, `"x"`, `[]`} {
 		c.host(`{"method":"action","params":{"channel":"mock:/1","origin":` + origin + `,"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
@@ -153,9 +153,9 @@ func TestClientsTeachNothing(t *testing.T) {
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
 }
 
-// TestTerminals proves a terminal in a tool's content is in reach only if the
+// TestTerminalsNeedTheirOwnClaim proves a terminal in a tool's content is in reach only if the
 // terminal's own state claims it.
-func TestTerminals(t *testing.T) {
+func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "ahp-chat:/1")
 	const mine, other = "agenthost-terminal://bang/1", "mock:/2"
 	content := `{"type":"chat/toolCallContentChanged","content":[{"type":"text","text":"x"},{"type":"terminal","resource":"` + mine + `"},{"type":"terminal","resource":"` + other + `"}]}`
@@ -178,8 +178,8 @@ func TestTerminals(t *testing.T) {
 	c.want("input", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), true)
 }
 
-// TestRoot proves the root's state and actions show only the reach.
-func TestRoot(t *testing.T) {
+// TestRootShowsOnlyTheReach proves the root's state and actions show only the reach.
+func TestRootShowsOnlyTheReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	const root = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":3,"config":{"values":{"secret":1}},
 		"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}},{"resource":"agenthost-terminal:/2","claim":{"kind":"session","session":"mock:/2"}}],"_meta":{"x":1}},"fromSeq":9}`
@@ -214,8 +214,8 @@ func TestRoot(t *testing.T) {
 	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
 }
 
-// TestReconnect proves a client resumes with the facts of its last connection.
-func TestReconnect(t *testing.T) {
+// TestReconnectKeepsTheReach proves a client resumes with the facts of its last connection.
+func TestReconnectKeepsTheReach(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	before := limited(t, families, "mock:/1")
 	before.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`}}`)
@@ -240,8 +240,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestFamiliesAreBounded proves the latest facts are kept.
-func TestFamiliesAreBounded(t *testing.T) {
+// TestOwnersAreBounded proves the latest facts are kept.
+func TestOwnersAreBounded(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	for i := range 5 {
 		c := limited(t, families, fmt.Sprintf("mock:/%d", i))
@@ -257,8 +257,8 @@ func TestFamiliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTricks proves ambiguous params, and params with a hidden URI, are refused.
-func TestTricks(t *testing.T) {
+// TestAmbiguousParamsAreRefused proves ambiguous params, and params with a hidden URI, are refused.
+func TestAmbiguousParamsAreRefused(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/*")
 	for _, test := range []struct{ method, params string }{
 		{"resourceRead", `{"uri":"file:///home/ada/x","uri":"file:///etc/passwd"}`},
@@ -308,9 +308,9 @@ func TestTricks(t *testing.T) {
 	}
 }
 
-// TestOthersChatsAreNotMadeAnew proves a client cannot create a chat under the URI of
+// TestForeignChatsAreNotCreated proves a client cannot create a chat under the URI of
 // a chat in a foreign session.
-func TestOthersChatsAreNotMadeAnew(t *testing.T) {
+func TestForeignChatsAreNotCreated(t *testing.T) {
 	h := view.NewHost(gate.Key)
 	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
 	c := limited(t, h, "mock:/1")
@@ -353,9 +353,9 @@ func TestFramesHideNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersAreToldApart proves a client cannot confuse responses by two requests
+// TestRequestsWithEqualIDsAreRefused proves a client cannot confuse responses by two requests
 // with the same id.
-func TestAnswersAreToldApart(t *testing.T) {
+func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}, {"null", "1e999"}, {"1e999", "-1e999"}} {
 		c := limited(t, nil, "mock:/1")
 		first := `{"id":` + ids[0] + `,"method":"ping"}`
@@ -379,8 +379,8 @@ func TestAnswersAreToldApart(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests proves the open requests are bounded.
-func TestTooManyRequests(t *testing.T) {
+// TestOpenRequestsAreBounded proves the open requests are bounded.
+func TestOpenRequestsAreBounded(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i := range 1001 {
 		request := fmt.Sprintf(`{"id":%d,"method":"ping"}`, i)
@@ -394,8 +394,8 @@ func TestTooManyRequests(t *testing.T) {
 	c.want("a request after an answer", c.passes("ping", "{}"), true)
 }
 
-// TestNarrowed proves both policies must allow a message.
-func TestNarrowed(t *testing.T) {
+// TestNarrowedPolicyNeedsBoth proves both policies must allow a message.
+func TestNarrowedPolicyNeedsBoth(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"mock:/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, []string{"listSessions", "dispatchAction"}, false)
 	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}
@@ -412,9 +412,9 @@ func echo(t *testing.T, c *conn) string {
 	return string(c.gate.FromClient([]byte(action), peek(t, action)).Message)
 }
 
-// TestTakeBack proves a rejection has the serverSeq the client has reached, from any
+// TestRejectionHasTheClientsServerSeq proves a rejection has the serverSeq the client has reached, from any
 // source.
-func TestTakeBack(t *testing.T) {
+func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	c := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessRead, nil, nil, false), nil)}
 	want := func(seq int) {
 		t.Helper()

@@ -130,9 +130,9 @@ func blobOf(session, sha, path string) string {
 	return fmt.Sprintf("git-blob:/w/%s?%%7B%%22sessionUri%%22%%3A%%22mock%%3A%%2F%s%%22%%2C%%22sha%%22%%3A%%22%s%%22%%2C%%22repoRelativePath%%22%%3A%%22%s%%22%%7D", path, session, sha, path)
 }
 
-// TestNoRevisionButTheNamedOne attacks the rule for revisions: one file is named in
+// TestOnlyTheNamedRevisionIsRead attacks the rule for revisions: one file is named in
 // one revision, and all other spellings, places, files and revisions are refused.
-func TestNoRevisionButTheNamedOne(t *testing.T) {
+func TestOnlyTheNamedRevisionIsRead(t *testing.T) {
 	named := blobOf("s", "a1b2", "a.txt")
 	edit := func(old, new string) string { return strings.Replace(named, old, new, 1) }
 	attacks := []string{
@@ -223,9 +223,9 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	}
 }
 
-// TestResumedClientsHaveTheHostAsked proves the host is asked for the state after a
+// TestReplayAsksTheHostForState proves the host is asked for the state after a
 // replay, which names nothing again.
-func TestResumedClientsHaveTheHostAsked(t *testing.T) {
+func TestReplayAsksTheHostForState(t *testing.T) {
 	for _, test := range []struct {
 		name, result string
 		policy       gate.Policy

@@ -106,15 +106,15 @@ func NewSubjects() *Subjects {
 
 // Enter records a subject's connection, before any of its messages reach the host, and
 // returns the connection's gate. Leave ends the connection.
-func (s *Subjects) Enter(who Who) *Identity {
+func (s *Subjects) Enter(user User) *Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if who.Subject == "" {
-		who.Subject = "\x00" // no token has this subject
+	if user.Subject == "" {
+		user.Subject = "\x00" // no token has this subject
 	}
-	i := &Identity{subjects: s, who: who}
+	i := &Identity{subjects: s, user: user}
 	s.conns[i] = true
-	i.owner = s.subject(who.Subject)
+	i.owner = s.subject(user.Subject)
 	i.owner.conns++
 	s.note(i)
 	return i
@@ -122,10 +122,10 @@ func (s *Subjects) Enter(who Who) *Identity {
 
 // note records that a subject has connected, and whether it may write.
 func (s *Subjects) note(i *Identity) {
-	s.all.join(i.who.Subject)
+	s.all.join(i.user.Subject)
 	s.several.Store(s.all.several)
-	if i.who.Write {
-		s.writers.join(i.who.Subject)
+	if i.user.Write {
+		s.writers.join(i.user.Subject)
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *Subjects) forget() {
 	}
 	s.all, s.writers = subjectSet{}, subjectSet{}
 	for i := range s.conns { // these wait for the next process
-		i.owner = s.subject(i.who.Subject)
+		i.owner = s.subject(i.user.Subject)
 		i.owner.conns++
 		s.note(i)
 	}

@@ -215,9 +215,9 @@ func drawURI(t *rapid.T) string {
 	return b.String()
 }
 
-// TestNobodySeesOutside proves Node, VS Code, Go and careless programs read no path
+// TestNoParserSeesOutside proves Node, VS Code, Go and careless programs read no path
 // outside the folder from a URI that has passed.
-func TestNobodySeesOutside(t *testing.T) {
+func TestNoParserSeesOutside(t *testing.T) {
 	node := startNode(t)
 	passed := 0
 	for pattern, paths := range map[string]string{
@@ -314,8 +314,8 @@ func TestFilesThatPass(t *testing.T) {
 	}
 }
 
-// TestRefusedURIsSayWhy proves the error has the reason.
-func TestRefusedURIsSayWhy(t *testing.T) {
+// TestRefusedURIsHaveReasons proves the error has the reason.
+func TestRefusedURIsHaveReasons(t *testing.T) {
 	for uri, why := range map[string]string{
 		"file:///home/ada/%zz":   "escape",
 		"file:///home/ada/../x":  "dots",
@@ -331,16 +331,16 @@ func TestRefusedURIsSayWhy(t *testing.T) {
 	}
 }
 
-// TestURIsOfFilesAreTexts proves objects as URIs, which VS Code revives, are refused.
-func TestURIsOfFilesAreTexts(t *testing.T) {
+// TestFileURIsMustBeStrings proves objects as URIs, which VS Code revives, are refused.
+func TestFileURIsMustBeStrings(t *testing.T) {
 	c := limited(t, nil, "file:///home/ada/*")
 	const object = `{"$mid":1,"scheme":"file","path":"/etc/passwd","uri":"file:///home/ada/x"}`
 	c.want("an object with a URI that is in reach", c.passes("resourceResolve", `{"uri":`+object+`}`), false)
 	c.want("it in a list", c.passes("resourceResolve", `{"uri":["file:///home/ada/x"]}`), false)
 }
 
-// TestNoFileIsLearnt proves a host's message cannot add files to the reach.
-func TestNoFileIsLearnt(t *testing.T) {
+// TestHostCannotAddFiles proves a host's message cannot add files to the reach.
+func TestHostCannotAddFiles(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i, uri := range []string{"file:///etc", "FILE:/etc", "vscode-remote://box/etc", "vscode-agent-client://me/file/-/etc"} {
 		c.host(fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/chatAdded","chat":{"resource":%q}},"serverSeq":%d}}`, uri, i))
@@ -349,8 +349,8 @@ func TestNoFileIsLearnt(t *testing.T) {
 	}
 }
 
-// TestOwnersFilesAreKept proves the owner's file limits hold besides the token's.
-func TestOwnersFilesAreKept(t *testing.T) {
+// TestOwnersFileLimitsHold proves the owner's file limits hold besides the token's.
+func TestOwnersFileLimitsHold(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"file:///home/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessAdmin, []string{"file:///home/ada/*"}, nil, true)
 	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}

@@ -18,8 +18,8 @@ func (w *wire) call(channel string) string {
 	return verdict(w.client(fmt.Sprintf(`{"id":1,"method":"initialize","channel":%q}`, channel)))
 }
 
-// TestManyServers proves servers beyond the bound are counted, and unknown.
-func TestManyServers(t *testing.T) {
+// TestServersAreBounded proves servers beyond the bound are counted, and unknown.
+func TestServersAreBounded(t *testing.T) {
 	for _, sessions := range []int{1, 64} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		channel := func(i int) string { return fmt.Sprint("mcp://h/", i) }
@@ -51,8 +51,8 @@ func TestManyServers(t *testing.T) {
 	}
 }
 
-// TestGoneChannels proves the latest removed channels are kept.
-func TestGoneChannels(t *testing.T) {
+// TestLatestGoneChannelsAreKept proves the latest removed channels are kept.
+func TestLatestGoneChannelsAreKept(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	const n = 2000
 	name := func(i int) string { return fmt.Sprint("mcp://h/", i) }
@@ -87,8 +87,8 @@ func TestGoneChannels(t *testing.T) {
 	}
 }
 
-// TestLongNames proves long names are not kept.
-func TestLongNames(t *testing.T) {
+// TestLongNamesAreNotKept proves long names are not kept.
+func TestLongNamesAreNotKept(t *testing.T) {
 	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		channel := "mcp://" + strings.Repeat("x", size-len("mcp://"))
@@ -102,8 +102,8 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestManyRequests bounds the open requests.
-func TestManyRequests(t *testing.T) {
+// TestOpenRequestsAreBounded bounds the open requests.
+func TestOpenRequestsAreBounded(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	for i := range 1001 {
 		w.client(fmt.Sprintf(`{"id":%d,"method":"subscribe","params":{"channel":"ahp-session:/%d"}}`, i, i))

@@ -19,9 +19,9 @@ func (w *wire) passes(list []carriers.Message) {
 	}
 }
 
-// TestCarriers adds and removes a server in every carrier of every version: the client
+// TestEveryCarrierAddsAndRemovesServers adds and removes a server in every carrier of every version: the client
 // may call it accordingly, unless the action is a client's, or rejected.
-func TestCarriers(t *testing.T) {
+func TestEveryCarrierAddsAndRemovesServers(t *testing.T) {
 	kit := `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"` + uri + `","mcpApp":{"capabilities":{"serverTools":{}}}}`
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
@@ -58,8 +58,8 @@ func TestCarriers(t *testing.T) {
 	}
 }
 
-// TestRemovedSession removes a session by the host's notification to all.
-func TestRemovedSession(t *testing.T) {
+// TestRemovedSessionServesNothing removes a session by the host's notification to all.
+func TestRemovedSessionServesNothing(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")
 	w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"` + session + `"}}`)

@@ -23,9 +23,9 @@ var needs = []struct{ method, capability, class string }{
 	{"later/request", "", ""},
 }
 
-// TestNeeds sends these requests to clients with no capability, one, all, or unknown
+// TestHostRequestsNeedCapabilities sends these requests to clients with no capability, one, all, or unknown
 // capabilities.
-func TestNeeds(t *testing.T) {
+func TestHostRequestsNeedCapabilities(t *testing.T) {
 	all := `{"canvas":{},"mcpApps":{},"sampling":{"tools":{}},"elicitation":{},"roots":{"listChanged":true}}`
 	for _, strict := range []bool{false, true} {
 		for _, declared := range []string{"", "null", "{}", "unknown", `{"canvas":{}}`, `{"sampling":{}}`, `{"sampling":null,"elicitation":true}`, all} {
@@ -75,8 +75,8 @@ func TestRefusalWithoutChannel(t *testing.T) {
 	}
 }
 
-// TestInitializeRefused proves only capabilities the host has accepted count.
-func TestInitializeRefused(t *testing.T) {
+// TestRefusedInitializeDeclaresNothing proves only capabilities the host has accepted count.
+func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
 	w.host(`{"id":1,"error":{"code":-32005,"message":"no"}}`)
@@ -94,9 +94,9 @@ func TestInitializeRefused(t *testing.T) {
 	}
 }
 
-// TestReconnect proves the capabilities from earlier connections hold for the same
+// TestReconnectKeepsCapabilities proves the capabilities from earlier connections hold for the same
 // client alone.
-func TestReconnect(t *testing.T) {
+func TestReconnectKeepsCapabilities(t *testing.T) {
 	host := view.NewHost(nil)
 	first := newWire(t, host, mcpgate.Config{}, "ada")
 	first.greet("phone", `{"sampling":{}}`)
@@ -120,8 +120,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestAppsInState shows an MCP App to clients that have not declared the capability.
-func TestAppsInState(t *testing.T) {
+// TestAppsNeedTheCapability shows an MCP App to clients that have not declared the capability.
+func TestAppsNeedTheCapability(t *testing.T) {
 	app := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
 	for _, strict := range []bool{false, true} {
 		for _, declared := range []string{`{"mcpApps":{}}`, `{}`, "unknown"} {
@@ -149,8 +149,8 @@ func TestAppsInState(t *testing.T) {
 	}
 }
 
-// TestLargeCapabilities proves large declarations are kept by their flags only.
-func TestLargeCapabilities(t *testing.T) {
+// TestLargeCapabilitiesKeepOnlyFlags proves large declarations are kept by their flags only.
+func TestLargeCapabilitiesKeepOnlyFlags(t *testing.T) {
 	for _, size := range []int{4 << 10, 4<<10 + 1} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		raw := `{"sampling":{},"x":"` + strings.Repeat("x", size-len(`{"sampling":{},"x":""}`)) + `"}`
@@ -167,8 +167,8 @@ func TestLargeCapabilities(t *testing.T) {
 	}
 }
 
-// TestRemembersSomeClients bounds the remembered clients.
-func TestRemembersSomeClients(t *testing.T) {
+// TestRememberedClientsAreBounded bounds the remembered clients.
+func TestRememberedClientsAreBounded(t *testing.T) {
 	host := view.NewHost(nil)
 	for i := range 2000 {
 		newWire(t, host, mcpgate.Config{}).greet(fmt.Sprint("c", i), "{}")
@@ -185,8 +185,8 @@ func TestRemembersSomeClients(t *testing.T) {
 	}
 }
 
-// TestHostEnded proves a host process's facts end with it.
-func TestHostEnded(t *testing.T) {
+// TestFactsEndWithTheHost proves a host process's facts end with it.
+func TestFactsEndWithTheHost(t *testing.T) {
 	host := view.NewHost(nil)
 	list := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
 	for _, ended := range []bool{false, true} {

@@ -123,7 +123,7 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		g.register.mu.Lock()
 		defer g.unlock()
 		return g.toServer(env)
-	case env.Kind == ahp.Request && saysState(string(env.Method)):
+	case env.Kind == ahp.Request && mayDescribeServers(string(env.Method)):
 		if _, full := g.view.Waits(env.ID); full { // the response will be unknown
 			g.register.mu.Lock()
 			defer g.unlock()
@@ -133,8 +133,8 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// saysState reports whether the response to a request may describe servers.
-func saysState(method string) bool { return opens(method) || method == "subscribe" }
+// mayDescribeServers reports whether the response to a request may describe servers.
+func mayDescribeServers(method string) bool { return opens(method) || method == "subscribe" }
 
 // opens reports whether a request opens a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }
@@ -291,17 +291,17 @@ func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 		g.greet(method)
 		g.resume(before, said)
 	}
-	untold := said.Untold()
-	l := learned{lost: said.Lost}
+	unstated := said.Unstated()
+	l := findings{lost: said.Lost}
 	for i := range said.Facts {
 		g.register.learn(&l, &said.Facts[i])
 	}
-	for _, uri := range untold {
-		if mayHaveServers(uri, untold) && !g.register.knows(uri) {
+	for _, uri := range unstated {
+		if mayHaveServers(uri, unstated) && !g.register.knows(uri) {
 			said.Ask(uri)
 		}
 	}
-	g.learnt(l, method)
+	g.reportFindings(l, method)
 }
 
 // mayHaveServers reports whether a channel may be a session: it is no chat, and lies
@@ -327,22 +327,22 @@ func (g *Gate) resume(before map[string]*session, said *view.Reading) {
 	if said.Anew {
 		return
 	}
-	for _, told := range said.Told {
-		delete(before, told)
+	for _, uri := range said.Stated {
+		delete(before, uri)
 	}
 	for uri, s := range before {
 		switch {
 		case g.register.sessions[uri] != nil:
 		case s == nil:
-			g.register.tellsNone(uri)
+			g.register.recordNone(uri)
 		default:
 			g.register.put(uri, s)
 		}
 	}
 }
 
-// learnt reports the findings about a message.
-func (g *Gate) learnt(l learned, method string) {
+// reportFindings reports the findings about a message.
+func (g *Gate) reportFindings(l findings, method string) {
 	g.changed = g.changed || l.changed
 	if l.lost {
 		g.note(Observation, notKept, []byte(method))

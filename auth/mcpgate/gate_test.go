@@ -397,10 +397,10 @@ func TestClientMethods(t *testing.T) {
 	}
 }
 
-// TestUnknownChannels proves an unnamed channel serves nothing once the host has named
+// TestUnnamedChannelsServeNothing proves an unnamed channel serves nothing once the host has named
 // any channel to any client; before, in soft mode, the host may use the scheme in its
 // own way. Channels with a different scheme are not judged.
-func TestUnknownChannels(t *testing.T) {
+func TestUnnamedChannelsServeNothing(t *testing.T) {
 	try := func(w *wire, channels []string, request, notification string) {
 		t.Helper()
 		for _, channel := range channels {
@@ -456,8 +456,8 @@ func checkAnswer(t *testing.T, message string, id int) {
 	}
 }
 
-// TestListChanged sends list_changed notifications.
-func TestListChanged(t *testing.T) {
+// TestListChangedNeedsTheCapability sends list_changed notifications.
+func TestListChangedNeedsTheCapability(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, state := range states {
 			for _, advert := range adverts {

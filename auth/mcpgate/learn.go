@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A learned collects a message's facts.
-type learned struct {
+// findings collects a message's facts.
+type findings struct {
 	changed bool // a channel has changed
 	apps    int  // customizations with mcpApp
 	lost    bool // a part was unreadable or did not fit
@@ -26,7 +26,7 @@ func text(m *ahp.Member) string {
 
 // read parses a customization, with its children if it is at the top level. ok is
 // false if it has no id.
-func (l *learned) read(raw []byte, top bool) (c customization, ok bool) {
+func (l *findings) read(raw []byte, top bool) (c customization, ok bool) {
 	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
 		l.lost = true
@@ -81,7 +81,7 @@ func kindOf(raw []byte) string {
 
 // channel returns a customization's channel, or "" if there is none or its scheme is
 // not mcp: those channels belong to AHP.
-func (l *learned) channel(m *ahp.Member) string {
+func (l *findings) channel(m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
 		l.lost = l.lost || uri == "" && len(m.Raw) > maxName
@@ -99,7 +99,7 @@ func anyOne(*customization) bool     { return true }
 func isServer(c *customization) bool { return c.server }
 
 // learn records a fact about a session. A state without customizations has none.
-func (r *register) learn(l *learned, f *view.Fact) {
+func (r *register) learn(l *findings, f *view.Fact) {
 	if len(f.Of) > maxName || len(f.URI) > maxName {
 		l.lost = l.lost || f.Kind >= view.Customizations
 		return
@@ -118,7 +118,7 @@ func (r *register) learn(l *learned, f *view.Fact) {
 			}
 		}
 		if !known {
-			r.tellsNone(f.Of)
+			r.recordNone(f.Of)
 		}
 	case view.Customization:
 		top, ok := l.read(f.Raw, true)

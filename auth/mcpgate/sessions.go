@@ -109,8 +109,8 @@ func newRegister() *register {
 // knows reports whether a channel's customizations are known.
 func (r *register) knows(uri string) bool { return r.sessions[uri] != nil || r.silent[uri] }
 
-// tellsNone records a complete state without customizations.
-func (r *register) tellsNone(uri string) {
+// recordNone records a complete state without customizations.
+func (r *register) recordNone(uri string) {
 	if len(r.silent) < maxSessions {
 		r.silent[uri] = true
 	}

@@ -17,11 +17,11 @@ const (
 	maxOptions = 32       // of a call
 )
 
-// A told records URIs the host has named on one connection, on channels in reach: file
+// mentions records the URIs the host has named on one connection, on channels in reach: file
 // contents, and the options in tool calls that wait for an approval. A limited client
 // may name only these. After a replay the host names nothing again, so it is asked for
 // the state.
-type told struct {
+type mentions struct {
 	reach   *reach                                          // nil: all channels
 	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs
 	options *simplelru.LRU[[sha256.Size]byte, []optionHash] // by the hash of the call's id
@@ -29,15 +29,15 @@ type told struct {
 
 type optionHash [sha256.Size]byte
 
-func newTold(r *reach) *told {
+func newMentions(r *reach) *mentions {
 	texts, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxTexts, nil) // an error occurs only for a limit of 0
 	options, _ := simplelru.NewLRU[[sha256.Size]byte, []optionHash](maxOffers, nil)
-	return &told{r, texts, options}
+	return &mentions{r, texts, options}
 }
 
 // learn records a host message's facts, and requests the state for channels the client
 // resumes by a replay.
-func (t *told) learn(said *view.Reading) {
+func (t *mentions) learn(said *view.Reading) {
 	if said == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (t *told) learn(said *view.Reading) {
 		}
 		t.options.Add(sha256.Sum256([]byte(f.URI)), options)
 	}
-	for _, channel := range said.Untold() {
+	for _, channel := range said.Unstated() {
 		said.Ask(channel)
 	}
 }
@@ -69,10 +69,10 @@ func isNamed(uri string) bool {
 }
 
 // text reports whether the host has named a file's content.
-func (t *told) text(uri string) bool { return t.texts.Contains(sha256.Sum256([]byte(uri))) }
+func (t *mentions) text(uri string) bool { return t.texts.Contains(sha256.Sum256([]byte(uri))) }
 
 // offers reports whether the host has offered an option for a tool call.
-func (t *told) offers(call, option []byte) bool {
+func (t *mentions) offers(call, option []byte) bool {
 	id, okCall := ahp.Text(call)
 	choice, okOption := ahp.Text(option)
 	if !okCall || !okOption {
