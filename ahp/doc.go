@@ -69,6 +69,13 @@
 // rules. They use [Members]; [AllMembers] is for objects with unknown keys. Actions
 // are so frequent that [Peek] reads their params too, see [Said].
 //
+// # The table
+//
+// [ClientMethods], [MCPMethods], [HostMethods] and [Actions] are the one table of methods
+// and actions: each row has everything a relay must know about a method. [Level] names
+// the access levels, and a [Shape] describes the parts of a message that a limited
+// client may see.
+//
 // # Ids
 //
 // A request and its response carry the same id, but a host may rewrite it: 1.0 may

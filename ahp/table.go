@@ -70,7 +70,7 @@ const (
 var nothing = Object{}.Seen
 
 // ClientMethods are AHP's requests and notifications that clients send. All others are
-// unknown. It is read-only.
+// unknown. The map is read-only.
 var ClientMethods = map[string]Method{
 	"initialize":  {Request, Look, Opening, OnSubscriptions, initializeResult, alone, "", v09},
 	"reconnect":   {Request, Look, Opening, OnSubscriptions, reconnectResult, alone, "", v09},
@@ -133,7 +133,7 @@ var ClientMethods = map[string]Method{
 
 // MCPMethods are the requests and notifications clients send on mcp:// channels: an
 // MCP server's, whose results are visible as they are, and AHP's own, which concern
-// the channel. It is read-only.
+// the channel. The map is read-only.
 var MCPMethods = map[string]Method{
 	"ping":                     {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
 	"tools/list":               {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
@@ -206,7 +206,7 @@ const (
 )
 
 // HostMethods are the requests and notifications of hosts, and of MCP servers. All others
-// are unknown. It is read-only.
+// are unknown. The map is read-only.
 var HostMethods = map[string]HostMethod{
 	"action": {Notification, OrRoot, envelope, NoAnswer, v09},
 
@@ -269,7 +269,7 @@ type Action struct {
 	Audit   string   // the word in the audit log; "": not logged
 }
 
-// Actions are the actions that clients dispatch. All others need the level operate. It is
+// Actions are the actions that clients dispatch. All others need the level operate. The map is
 // read-only.
 var Actions = map[string]Action{
 	"chat/turnStarted":             {Talk, []string{"turnId", "startedAt", "message", "queuedMessageId"}, "message", ""},

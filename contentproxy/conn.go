@@ -83,7 +83,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 		case view.CanvasChanges, view.CanvasSource:
 			c.mint(said, f)
 		case view.Lists:
-			if f.What == view.CanvasRef {
+			if f.Thing == view.CanvasRef {
 				c.host.closed(c.known)
 			}
 		}

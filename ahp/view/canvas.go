@@ -26,7 +26,7 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	defer h.mu.Unlock()
 	c, ok := h.canvases.Get(channel)
 	if o, listed := h.owned.Get(h.key(channel)); listed {
-		refs := slices.DeleteFunc(slices.Clone(o.links), func(l link) bool { return l.what != CanvasRef })
+		refs := slices.DeleteFunc(slices.Clone(o.links), func(l link) bool { return l.thing != CanvasRef })
 		c.Closed = len(refs) > 0
 		for i := range refs { // it is open if a list has it, or if its own state is newer
 			holds, said := h.holdsLocked(h.key(channel), &refs[i])

@@ -56,21 +56,21 @@ func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 // Keep keeps a value for the client's next connection, in place of the last kept
 // value, until the host process ends or space is needed. It weighs nothing until
 // [Conn.Weigh].
-func (c *Conn) Keep(what any) { c.keep(what, 0, true) }
+func (c *Conn) Keep(value any) { c.keep(value, 0, true) }
 
 // Weigh sets a value's weight, if it is still kept.
-func (c *Conn) Weigh(what any, weight int) { c.keep(what, weight, false) }
+func (c *Conn) Weigh(value any, weight int) { c.keep(value, weight, false) }
 
-func (c *Conn) keep(what any, weight int, anew bool) {
+func (c *Conn) keep(value any, weight int, anew bool) {
 	h := c.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	one := h.clientLocked(c.client)
-	if one == nil || !anew && one.kept != what {
+	if one == nil || !anew && one.kept != value {
 		return
 	}
 	h.kept += weight - one.weight
-	one.kept, one.weight = what, weight
+	one.kept, one.weight = value, weight
 	for _, oldest := range h.clients.Keys() {
 		if h.kept <= maxKept {
 			break

@@ -2,11 +2,11 @@ package view
 
 // A Fact is a host's statement about a channel, independent of the message's form.
 type Fact struct {
-	Kind Kind
-	What What
-	Of   string   // the channel
-	URI  string   // the URI that belongs to the channel or no longer does, or the id of a customization
-	List []string // with Lists: all that belong to the channel
+	Kind  Kind
+	Thing Thing
+	Of    string   // the channel
+	URI   string   // the URI that belongs to the channel or no longer does, or the id of a customization
+	List  []string // with Lists: all that belong to the channel
 
 	// Raw is the part of the message that describes the fact, and At its position; -1
 	// in a message that came in frames.
@@ -34,7 +34,7 @@ type Kind uint8
 const (
 	Has    Kind = iota + 1 // URI belongs to Of
 	HasNot                 // URI no longer belongs to Of
-	Lists                  // of kind What, only List belong to Of
+	Lists                  // of kind Thing, only List belong to Of
 	Claims                 // URI belongs to the channels in List alone
 	Offers                 // the tool call with the id URI has the options List
 
@@ -53,20 +53,20 @@ const (
 	SessionGone // the session Of is removed
 )
 
-// What is a kind of thing that belongs to a channel.
-type What uint8
+// A Thing is a kind of thing that belongs to a channel.
+type Thing uint8
 
 // Things that belong to channels.
 const (
-	Channel   What = iota // any other channel
-	Chat                  // of a session
-	CanvasRef             // of a session or chat
-	Terminal              // of a session or chat
-	Changeset             // of a session or chat; the URI may be a template
-	Server                // the channel of an MCP server
-	Content               // readable, and no channel
-	Watch                 // of files
-	Hint                  // a claim by a tool or client; the terminal's own state decides
-	Folder                // a working directory of a session, which has no owner
-	FileText              // a file's content before or after an edit, which has no owner
+	Channel   Thing = iota // any other channel
+	Chat                   // of a session
+	CanvasRef              // of a session or chat
+	Terminal               // of a session or chat
+	Changeset              // of a session or chat; the URI may be a template
+	Server                 // the channel of an MCP server
+	Content                // readable, and no channel
+	Watch                  // of files
+	Hint                   // a claim by a tool or client; the terminal's own state decides
+	Folder                 // a working directory of a session, which has no owner
+	FileText               // a file's content before or after an edit, which has no owner
 )

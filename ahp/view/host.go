@@ -145,7 +145,7 @@ func (h *Host) learn(facts []Fact, seq int64) {
 		}
 		switch f.Kind {
 		case Has, HasNot, Lists, Claims:
-			if f.What == Server {
+			if f.Thing == Server {
 				h.servers.Store(true)
 			}
 			h.ownershipLocked(f)

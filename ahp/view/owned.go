@@ -8,8 +8,8 @@ import (
 // A listKey stands for all things of a kind that belong to a channel; for terminals,
 // for all owners.
 type listKey struct {
-	of   string
-	what What
+	of    string
+	thing Thing
 }
 
 // owned lists a URI's present and past owners.
@@ -18,15 +18,15 @@ type owned struct{ links []link }
 // A link states that a URI belongs to a channel, or no longer does. Connections see
 // links at different times: the link with the highest serverSeq counts.
 type link struct {
-	of   string
-	what What
-	when stamp
-	gone bool
+	of    string
+	thing Thing
+	when  stamp
+	gone  bool
 }
 
 // ownershipLocked records a fact about ownership.
 func (h *Host) ownershipLocked(f *Fact) {
-	l := link{of: f.Of, what: f.What, when: f.when, gone: f.Kind == HasNot}
+	l := link{of: f.Of, thing: f.Thing, when: f.when, gone: f.Kind == HasNot}
 	switch f.Kind {
 	case Claims:
 		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.when) {
@@ -36,13 +36,13 @@ func (h *Host) ownershipLocked(f *Fact) {
 			}
 		}
 	case Lists:
-		if h.listsLocked(listKey{h.key(f.Of), f.What}, f.when) {
+		if h.listsLocked(listKey{h.key(f.Of), f.Thing}, f.when) {
 			for _, uri := range f.List {
 				h.linkLocked(uri, l)
 			}
 		}
 	default:
-		if f.What != Folder && f.What != FileText {
+		if f.Thing != Folder && f.Thing != FileText {
 			h.linkLocked(f.URI, l)
 		}
 	}
@@ -78,7 +78,7 @@ func (h *Host) linkLocked(uri string, l link) {
 	if l.gone {
 		h.changes.Add(1)
 	}
-	i := slices.IndexFunc(o.links, func(k link) bool { return k.of == l.of && k.what == l.what })
+	i := slices.IndexFunc(o.links, func(k link) bool { return k.of == l.of && k.thing == l.thing })
 	switch {
 	case i >= 0 && !l.when.before(o.links[i].when):
 		o.links[i] = l
@@ -101,8 +101,8 @@ func isSpecific(before string) bool {
 // holdsLocked reports whether a link still holds: no later list omits it. Said is when
 // the host last mentioned it.
 func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
-	key := listKey{l.of, l.what}
-	if l.what == Terminal {
+	key := listKey{l.of, l.thing}
+	if l.thing == Terminal {
 		key.of = uri
 	}
 	listed, ok := h.lists.Peek(key)
@@ -114,28 +114,28 @@ func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 
 // Owners returns the channels to which a URI belongs, according to the host.
 func (h *Host) Owners(uri string) []string {
-	return h.owners(uri, func(what What) bool { return what != Content && what != Hint })
+	return h.owners(uri, func(thing Thing) bool { return thing != Content && thing != Hint })
 }
 
 // ContentOf returns the channels that name a URI as readable content. The URI may be
 // anything, and is no channel for that.
 func (h *Host) ContentOf(uri string) []string {
-	return h.owners(uri, func(what What) bool { return what == Content })
+	return h.owners(uri, func(thing Thing) bool { return thing == Content })
 }
 
 // Hinted returns the channels in which a tool or client claims a URI.
 func (h *Host) Hinted(uri string) []string {
-	return h.owners(uri, func(what What) bool { return what == Hint })
+	return h.owners(uri, func(thing Thing) bool { return thing == Hint })
 }
 
-func (h *Host) owners(uri string, as func(What) bool) (list []string) {
+func (h *Host) owners(uri string, as func(Thing) bool) (list []string) {
 	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	add := func(o *owned) {
 		for i := range o.links {
 			l := &o.links[i]
-			if holds, _ := h.holdsLocked(uri, l); holds && as(l.what) {
+			if holds, _ := h.holdsLocked(uri, l); holds && as(l.thing) {
 				list = append(list, l.of)
 			}
 		}

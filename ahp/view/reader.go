@@ -33,7 +33,7 @@ var (
 
 // A rule assigns a kind to the URIs at some paths.
 type rule struct {
-	what  What
+	thing Thing
 	paths string
 }
 
@@ -61,7 +61,7 @@ func sidesOf(edits ...string) (paths string) {
 
 // A node is a place in a state or an action to which paths lead.
 type node struct {
-	says    []What
+	says    []Thing
 	names   []string // of members
 	members []*node  // by these
 	kind    string   // the type that an object must have; "": any
@@ -74,7 +74,7 @@ func tree(rules []rule) *node {
 	for _, r := range rules {
 		for path := range strings.FieldsSeq(r.paths) {
 			n := root.at(path)
-			n.says = append(n.says, r.what)
+			n.says = append(n.says, r.thing)
 		}
 	}
 	return root
@@ -162,9 +162,9 @@ func (r *reader) follow(n *node, raw []byte) {
 		}
 	case raw[0] == '"' && n.says != nil:
 		uri, _ := ahp.Text(raw)
-		for _, what := range n.says {
-			if what != Content && what != FileText || !r.their {
-				r.has(what, uri)
+		for _, thing := range n.says {
+			if thing != Content && thing != FileText || !r.their {
+				r.has(thing, uri)
 			}
 		}
 	}
@@ -201,9 +201,9 @@ func (r *reader) say(f Fact) {
 }
 
 // has adds a URI that belongs to the channel, if it is valid.
-func (r *reader) has(what What, uri string) {
-	if isURI(uri) && (what != Server || strings.EqualFold(uri[:min(len(uri), len(ahp.MCPScheme))], ahp.MCPScheme)) {
-		r.say(Fact{Kind: Has, What: what, URI: uri, At: -1})
+func (r *reader) has(thing Thing, uri string) {
+	if isURI(uri) && (thing != Server || strings.EqualFold(uri[:min(len(uri), len(ahp.MCPScheme))], ahp.MCPScheme)) {
+		r.say(Fact{Kind: Has, Thing: thing, URI: uri, At: -1})
 	}
 }
 
@@ -289,7 +289,7 @@ func (r *reader) action(whole ahp.Member) {
 	case "session/chatRemoved":
 		uri := uriOf(m[inChat].Raw, "resource")
 		if isURI(uri) {
-			r.say(Fact{Kind: HasNot, What: Chat, URI: uri, At: -1})
+			r.say(Fact{Kind: HasNot, Thing: Chat, URI: uri, At: -1})
 		}
 		return
 	case "session/customizationsChanged":
@@ -383,11 +383,11 @@ func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 }
 
 // list reads a complete list for the channel.
-func (r *reader) list(what What, raw []byte, name string) {
+func (r *reader) list(thing Thing, raw []byte, name string) {
 	if !ahp.IsNone(raw) && raw[0] != '[' {
 		return
 	}
-	f := Fact{Kind: Lists, What: what, At: -1}
+	f := Fact{Kind: Lists, Thing: thing, At: -1}
 	for _, e := range ahp.ElementsOf(raw) {
 		if uri := uriOf(e.Raw, name); isURI(uri) {
 			f.List = append(f.List, uri)
@@ -406,7 +406,7 @@ func uriOf(raw []byte, name string) string {
 
 // claimed reads a terminal's owner.
 func (r *reader) claimed(uri string, claim []byte) {
-	f := Fact{Kind: Claims, What: Terminal, URI: uri, At: -1}
+	f := Fact{Kind: Claims, Thing: Terminal, URI: uri, At: -1}
 	if ahp.TextOf(claim, "kind") == "session" {
 		for _, name := range []string{"session", "chat"} {
 			if owner := ahp.TextOf(claim, name); isURI(owner) {

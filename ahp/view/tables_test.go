@@ -31,14 +31,14 @@ var kinds = map[view.Kind]string{
 	view.SessionGone: "session gone", view.Offers: "offers",
 }
 
-var whats = map[view.What]string{
+var whats = map[view.Thing]string{
 	view.Channel: "", view.Chat: " chat", view.CanvasRef: " canvas", view.Terminal: " terminal", view.Changeset: " changeset",
 	view.Server: " server", view.Content: " content", view.Watch: " watch", view.Hint: " hint", view.Folder: " folder", view.FileText: " file text",
 }
 
 // text returns a fact in the tables' form.
 func text(f *view.Fact) string {
-	s := kinds[f.Kind] + whats[f.What] + " " + f.Of
+	s := kinds[f.Kind] + whats[f.Thing] + " " + f.Of
 	for _, more := range append([]string{f.URI}, f.List...) {
 		if more != "" {
 			s += " " + more

@@ -154,8 +154,8 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 }
 
 // FromHost implements [Gate].
-func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
-	d := a.judgeHost(message, env, said)
+func (a *Authority) FromHost(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
+	d := a.judgeHost(message, env, reading)
 	if d.Verdict == Pass {
 		if echo, ok := a.withOwnEntry(message, env); ok {
 			return Decision{Replace, echo}
@@ -165,10 +165,10 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 }
 
 // judgeHost decides about a host's message.
-func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	if a.files != nil {
-		a.mentions.learn(said)
-		a.files.learn(said)
+		a.mentions.learn(reading)
+		a.files.learn(reading)
 	}
 	switch {
 	case a.reach == nil:
@@ -181,9 +181,9 @@ func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Read
 		}
 		return Decision{}
 	case env.Kind == ahp.Notification:
-		return a.reach.notification(message, env, said)
+		return a.reach.notification(message, env, reading)
 	}
-	return a.reach.response(message, env, said)
+	return a.reach.response(message, env, reading)
 }
 
 // answered decides about a client's response. A result that could grant a permission

@@ -227,13 +227,13 @@ func keptBy(uri string) (session, path string, ok bool) {
 
 // learn records reachable sessions' working directories from the host's messages:
 // session lists, states, and added sessions.
-func (f *fileReach) learn(said *view.Reading) {
-	if said == nil {
+func (f *fileReach) learn(reading *view.Reading) {
+	if reading == nil {
 		return
 	}
-	for i := range said.Facts {
-		fact := &said.Facts[i]
-		if fact.What == view.Folder && isFile(fact.URI) && fact.Of != ahp.RootChannel && (f.reach == nil || f.reach.allows(fact.Of)) {
+	for i := range reading.Facts {
+		fact := &reading.Facts[i]
+		if fact.Thing == view.Folder && isFile(fact.URI) && fact.Of != ahp.RootChannel && (f.reach == nil || f.reach.allows(fact.Of)) {
 			f.learnFolder(strings.TrimSuffix(fact.URI, "/"))
 		}
 	}

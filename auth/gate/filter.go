@@ -14,22 +14,22 @@ import (
 
 // response filters a response to a client's request. A response that matches no
 // request is dropped, except the id-null error that reports an unreadable request.
-func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+func (r *reach) response(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	own := new(view.Reading)
-	if said == nil {
+	if reading == nil {
 		if env.Error == nil || string(env.ID) != "null" {
 			return Decision{Verdict: Answer}
 		}
-		said = own
+		reading = own
 	}
-	opens := opens(said.Call.Method) && env.Result != nil
-	if channel := said.Call.Channel; opens && said.Call.Method == "subscribe" && channel != ahp.RootChannel {
+	opens := opens(reading.Call.Method) && env.Result != nil
+	if channel := reading.Call.Channel; opens && reading.Call.Method == "subscribe" && channel != ahp.RootChannel {
 		if no := r.judgeURI(channel); no != nil { // it was only hinted at, and belongs to a different session
 			return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 		}
 	}
-	s := sight{r, &said.Edit, said.Call.Resumed}
-	if r.root && !opens || s.response(message, env, &said.Call) {
+	s := sight{r, &reading.Edit, reading.Call.Resumed}
+	if r.root && !opens || s.response(message, env, &reading.Call) {
 		return changed(own, message)
 	}
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's response is unreadable, so its visible parts are unknown", nil)}
@@ -45,7 +45,7 @@ func changed(own *view.Reading, message []byte) Decision {
 }
 
 // notification decides about a host's notification.
-func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+func (r *reach) notification(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	method, allowed := string(env.Method), r.allowsNext(env.Channel)
 	carries := method == "channel/snapshot" || method == "channel/frame"
 	switch {
@@ -57,10 +57,10 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 		return Decision{}
 	}
 	own := new(view.Reading)
-	if said == nil {
-		said = own
+	if reading == nil {
+		reading = own
 	}
-	s := sight{reach: r, Editor: &said.Edit}
+	s := sight{reach: r, Editor: &reading.Edit}
 	if !s.notification(message, env) {
 		return Decision{Verdict: Answer}
 	}
@@ -129,16 +129,16 @@ const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
 // usual reports whether an action has only known members. It compares lengths, which is
 // cheap.
 func usual(message []byte, env *ahp.Envelope) bool {
-	said := &env.Said
-	if said.Action == nil {
+	action := &env.Said
+	if action.Action == nil {
 		return false
 	}
-	length := len(`{"channel":"","action":}`) + len(env.Channel) + len(said.Action)
-	if said.ServerSeq != nil {
-		length += len(`,"serverSeq":`) + len(said.ServerSeq)
+	length := len(`{"channel":"","action":}`) + len(env.Channel) + len(action.Action)
+	if action.ServerSeq != nil {
+		length += len(`,"serverSeq":`) + len(action.ServerSeq)
 	}
-	if said.Origin != nil {
-		length += len(`,"origin":`) + len(said.Origin)
+	if action.Origin != nil {
+		length += len(`,"origin":`) + len(action.Origin)
 	}
 	return len(env.Params) == length && len(message) == len(plainAction)+length+len(`}`) && bytes.HasPrefix(message, []byte(plainAction))
 }

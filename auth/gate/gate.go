@@ -28,10 +28,10 @@ type Gate interface {
 	// FromClient judges a client's message.
 	FromClient(message []byte, env *ahp.Envelope) Decision
 
-	// FromHost judges a host's message. Env is nil if the message is unreadable. Said
-	// is the view's reading of the message, or nil if it contains no facts. A gate may
-	// edit the message through said.Edit and let it pass.
-	FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision
+	// FromHost judges a host's message. Env is nil if the message is unreadable. Reading
+	// has the view's facts, or is nil if the message has none. A gate may edit the
+	// message through reading.Edit and let it pass.
+	FromHost(message []byte, env *ahp.Envelope, reading *view.Reading) Decision
 }
 
 // A Chain is the gates of one connection, from the client to the host, and the view on
@@ -61,26 +61,26 @@ func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
 func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Reading) {
 	p := passage{message: message, env: env}
 	if env != nil {
-		p.said = c.View.FromHost(message, env)
+		p.reading = c.View.FromHost(message, env)
 	}
-	said := p.said
+	reading := p.reading
 	for i := len(c.Gates) - 1; i >= 0; i-- {
-		d := c.Gates[i].FromHost(p.message, p.env, p.said)
+		d := c.Gates[i].FromHost(p.message, p.env, p.reading)
 		if !p.goesOn(&d) {
-			return d, said
+			return d, reading
 		}
 	}
 	if env != nil && env.Kind == ahp.Request {
 		c.View.Asked(env)
 	}
-	return p.end(), said
+	return p.end(), reading
 }
 
 // A passage is a message on its way through the gates.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope
-	said     *view.Reading // nil if the message has been replaced
+	reading  *view.Reading // nil if the message has been replaced
 	replaced bool
 }
 
@@ -103,8 +103,8 @@ func (p *passage) goesOn(d *Decision) bool {
 
 // end returns the decision about a message that passed all gates.
 func (p *passage) end() Decision {
-	if p.said != nil && p.said.Edit.Changes() {
-		return Decision{Replace, p.said.Edit.Apply(p.message)}
+	if p.reading != nil && p.reading.Edit.Changes() {
+		return Decision{Replace, p.reading.Edit.Apply(p.message)}
 	}
 	if p.replaced {
 		return Decision{Replace, p.message}

@@ -37,13 +37,13 @@ func newMentions(r *reach) *mentions {
 
 // learn records a host message's facts, and requests the state for channels the client
 // resumes by a replay.
-func (t *mentions) learn(said *view.Reading) {
-	if said == nil {
+func (t *mentions) learn(reading *view.Reading) {
+	if reading == nil {
 		return
 	}
-	for i := range said.Facts {
-		f := &said.Facts[i]
-		text := f.Kind == view.Has && f.What == view.FileText && isNamed(f.URI)
+	for i := range reading.Facts {
+		f := &reading.Facts[i]
+		text := f.Kind == view.Has && f.Thing == view.FileText && isNamed(f.URI)
 		if !text && f.Kind != view.Offers || t.reach != nil && !t.reach.allows(f.Of) {
 			continue
 		}
@@ -57,8 +57,8 @@ func (t *mentions) learn(said *view.Reading) {
 		}
 		t.options.Add(sha256.Sum256([]byte(f.URI)), options)
 	}
-	for _, channel := range said.Unstated() {
-		said.Ask(channel)
+	for _, channel := range reading.Unstated() {
+		reading.Ask(channel)
 	}
 }
 

@@ -217,7 +217,7 @@ func refusal(env *ahp.Envelope, code int, message string) []byte {
 }
 
 // FromHost implements [gate.Gate].
-func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.Decision {
+func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, reading *view.Reading) gate.Decision {
 	switch {
 	case env == nil:
 		return gate.Decision{}
@@ -227,8 +227,8 @@ func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.De
 			defer g.unlock()
 			return g.toClient(env, need)
 		}
-	case said != nil:
-		g.learn(env, said)
+	case reading != nil:
+		g.learn(env, reading)
 	case env.Kind == ahp.Notification && isMCP(env.Channel) && isListChanged(env.Method):
 		g.register.mu.Lock()
 		defer g.unlock()
@@ -272,16 +272,16 @@ func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
 }
 
 // learn records a host message's facts.
-func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
-	method := said.Call.Method
-	if !said.Answers {
+func (g *Gate) learn(env *ahp.Envelope, reading *view.Reading) {
+	method := reading.Call.Method
+	if !reading.Answers {
 		method = string(env.Method)
 	}
-	greets := said.Accepted && opens(method)
+	greets := reading.Accepted && opens(method)
 	var before map[string]*session
 	if greets {
 		if kept, _ := g.view.Kept().(*register); kept != nil && kept != g.register && method == "reconnect" {
-			before = kept.some(said.Granted)
+			before = kept.some(reading.Granted)
 		}
 		g.view.Keep(g.register)
 	}
@@ -289,16 +289,16 @@ func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 	defer g.unlock()
 	if greets {
 		g.greet(method)
-		g.resume(before, said)
+		g.resume(before, reading)
 	}
-	unstated := said.Unstated()
-	l := findings{lost: said.Lost}
-	for i := range said.Facts {
-		g.register.learn(&l, &said.Facts[i])
+	unstated := reading.Unstated()
+	l := findings{lost: reading.Lost}
+	for i := range reading.Facts {
+		g.register.learn(&l, &reading.Facts[i])
 	}
 	for _, uri := range unstated {
 		if mayHaveServers(uri, unstated) && !g.register.knows(uri) {
-			said.Ask(uri)
+			reading.Ask(uri)
 		}
 	}
 	g.reportFindings(l, method)
@@ -323,11 +323,11 @@ func (g *Gate) greet(method string) {
 
 // resume adopts the facts of an earlier connection about the client's sessions, except
 // sessions with a new state in this message.
-func (g *Gate) resume(before map[string]*session, said *view.Reading) {
-	if said.Anew {
+func (g *Gate) resume(before map[string]*session, reading *view.Reading) {
+	if reading.Anew {
 		return
 	}
-	for _, uri := range said.Stated {
+	for _, uri := range reading.Stated {
 		delete(before, uri)
 	}
 	for uri, s := range before {
