@@ -11,16 +11,16 @@ import (
 	"ahprelay/internal/meter"
 )
 
-// adminPages are what the admin listener shows.
+// adminPages serves the admin listener's pages.
 type adminPages struct {
 	cfg     *Config
 	hosts   *hosts
 	reports *reports
 	metrics *metrics
-	ready   http.HandlerFunc // whether new clients should come here
+	ready   http.HandlerFunc // serves /readyz
 }
 
-// handler serves the admin listener.
+// handler returns the admin listener's handler.
 func (a *adminPages) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", meter.Handler(a.metrics.registry))
@@ -39,9 +39,9 @@ func (a *adminPages) handler() http.Handler {
 	return meter.LocalOnly(mux)
 }
 
-// A connectionInfo is a client's connection as the admin page shows it.
+// A connectionInfo describes a client's connection on the admin page.
 type connectionInfo struct {
-	ID        string    `json:"id"` // in all logs of the relay and the host-agent
+	ID        string    `json:"id"` // appears in all logs of the relay and the host-agent
 	Tenant    string    `json:"tenant"`
 	Host      string    `json:"host"`
 	Subject   string    `json:"subject"`
@@ -55,7 +55,7 @@ type connectionInfo struct {
 	BytesOut  int64     `json:"bytesOut"`
 	Queued    int       `json:"queuedBytes"` // for the client
 
-	Reported *json.RawMessage `json:"reported,omitempty"` // by the host-agent: what its gates know and have seen
+	Reported *json.RawMessage `json:"reported,omitempty"` // by the host-agent: the state of its gates
 }
 
 func connectionInfoOf(c *client) connectionInfo {
@@ -73,8 +73,8 @@ func (a *adminPages) serveConnections(w http.ResponseWriter, r *http.Request) {
 	answerConnections(a, w, r, connectionInfoOf, map[string]any{"links": a.hosts.links()})
 }
 
-// answerConnections adds to an answer how many connections there are, and with
-// details=1 what info says of each, the oldest first.
+// answerConnections adds the connection count to an answer, and with details=1 the
+// info for each connection, oldest first.
 func answerConnections[T any](a *adminPages, w http.ResponseWriter, r *http.Request, info func(*client) T, answer map[string]any) {
 	clients := a.hosts.all()
 	answer["relay"], answer["connections"] = a.cfg.Instance, len(clients)

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// appPage is the page around an MCP App. The origins that the app has declared
-// are in its query: connect and resource, any number of each. So is what else it has
-// declared and the user has agreed to: allow, with eval, wasm or worker. Who leads a frame
-// there by another address has nothing of it: the console gives an app to its own alone.
+// appPage is the page around an MCP App. Its query names the origins that the app has
+// declared: connect and resource, each any number of times. It also names the declared
+// capabilities that the user has granted: allow, with eval, wasm or worker. A frame
+// navigated to a different query gains nothing: the console gives the app only to its
+// own frame.
 const appPage = "/mcp-app.html"
 
-// maxAppOrigins bounds the origins of each kind.
+// maxAppOrigins bounds the origins per kind.
 const maxAppOrigins = 16
 
-// appPolicy is the policy of the page around an MCP App, as SEP-1865 has it: an
-// origin of its own, inline script and style, pictures as data, and no network
-// but for the public origins that the app has declared. It gets no frames, no
-// forms and no base address, whatever it has declared; code that it makes itself, and
-// workers of such, if the user agreed. Host is the relay's own name, which is none of
-// the origins.
+// appPolicy returns the Content-Security-Policy for the page around an MCP App,
+// following SEP-1865: an opaque origin, inline script and style, images as data, and
+// network access only to the public origins declared by the app. Frames, forms and a
+// base address are never allowed. Generated code and workers need the user's consent.
+// Host is the relay's own name, which is never an allowed origin.
 func appPolicy(query url.Values, host string) string {
 	connect, resource := publicOrigins(query["connect"], host), publicOrigins(query["resource"], host)
 	if connect == "" {
@@ -44,15 +44,15 @@ func appPolicy(query url.Values, host string) string {
 		"; frame-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 }
 
-// originForm is https: or wss: and a name of at least two labels, the last of
-// which is no number: no addresses, and no machines next door. A wildcard
-// stands before two labels.
+// originForm matches https: or wss: and a name with at least two labels, the last not
+// a number: this excludes IP addresses and names of local machines. A wildcard needs
+// two labels behind it.
 var originForm = regexp.MustCompile(`^(https|wss)://((\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?)(:[0-9]{1,5})?$`)
 
-// privateZones are names that mean something else on each network.
+// privateZones are names with a different meaning in each network.
 var privateZones = []string{"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "home.arpa"}
 
-// publicOrigins returns those that the policy may name, each after a space.
+// publicOrigins returns the permitted origins, each after a space.
 func publicOrigins(declared []string, host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -75,7 +75,7 @@ func publicOrigins(declared []string, host string) string {
 	return " " + strings.Join(allowed, " ")
 }
 
-// within reports whether a name is the zone's or below it.
+// within reports whether a name equals the zone or lies below it.
 func within(name, zone string) bool {
 	return zone != "" && (name == zone || strings.HasSuffix(name, "."+zone))
 }

@@ -48,7 +48,7 @@ func TestOldHostAgent(t *testing.T) {
 				w.hostConn(1)
 				return
 			}
-			c.wantClosed(ahp.CloseForbidden, "forbidden: the host-agent is too old to see to what this token allows; upgrade it")
+			c.wantClosed(ahp.CloseForbidden, "forbidden: the host-agent is too old to enforce this token's limits; upgrade it")
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -7,45 +7,44 @@ import (
 	"ahprelay/routing"
 )
 
-// A budget counts the bytes that wait in the relay, for all clients and from
-// all clients, and what else takes memory with their number. Its nil pointer
-// counts nothing.
+// A budget counts the bytes queued in the relay from and to all clients, and other
+// memory that grows with the number of clients. A nil budget counts nothing.
 type budget struct {
 	limit int64
-	over  chan struct{} // holds one: memory is short
+	over  chan struct{} // signals that memory is short; holds one
 
-	used   atomic.Int64 // what waits
-	beside atomic.Int64 // connections, what kernels hold of them, bodies and chunks
-	conns  atomic.Int64 // of those, what connections take that do nothing
-	short  atomic.Bool  // nothing is left that could be given up
+	used   atomic.Int64 // queued bytes
+	beside atomic.Int64 // connections, kernel buffers, bodies and chunks
+	conns  atomic.Int64 // part of beside: the cost of idle connections
+	short  atomic.Bool  // nothing more can be freed
 
 	held atomic.Pointer[holding] // nil: sources have never been held back
 
 	uploads uploads
 }
 
-// A holding is what is known of holding sources back. It does not change.
+// A holding records how long sources have been held back. It is immutable.
 type holding struct {
-	before time.Duration // for how long they were held back, in all
-	since  time.Time     // when they began to be held back once more
-	over   chan struct{} // and until when: closed then; nil: they are not held back
+	before time.Duration // total time before since
+	since  time.Time     // start of the current hold
+	over   chan struct{} // closed at the end of the current hold; nil: no current hold
 }
 
-// newBudget returns a budget of so many bytes, for messages of at most longest.
+// newBudget returns a budget of limit bytes, for messages of at most longest bytes.
 func newBudget(limit, longest int) *budget {
 	b := &budget{limit: int64(limit), over: make(chan struct{}, 1)}
 	b.uploads = uploads{budget: b, claim: int64(longest), eased: make(chan struct{}, 1)}
 	return b
 }
 
-// add counts n bytes more, or less, that wait.
+// add adds n, which may be negative, to the queued bytes.
 func (b *budget) add(n int) {
 	if b != nil {
 		b.count(&b.used, n)
 	}
 }
 
-// keep counts n bytes more, or less, that are in use otherwise.
+// keep adds n, which may be negative, to the other bytes in use.
 func (b *budget) keep(n int) { b.count(&b.beside, n) }
 
 func (b *budget) count(what *atomic.Int64, n int) {
@@ -64,7 +63,7 @@ func (b *budget) count(what *atomic.Int64, n int) {
 	}
 }
 
-// alarm calls for relief if memory is short.
+// alarm requests relief if memory is short.
 func (b *budget) alarm() {
 	if b.pressure() > 0 {
 		select {
@@ -74,14 +73,13 @@ func (b *budget) alarm() {
 	}
 }
 
-// What a connection takes that does nothing, at least, in bytes: in the process
-// and in the kernel.
+// The minimum cost of an idle connection in bytes, in the process and the kernel.
 const (
 	connCost = 16 << 10
-	tlsCost  = 32 << 10 // besides
+	tlsCost  = 32 << 10 // in addition, with TLS
 )
 
-// reserve counts a connection, until leave is called.
+// reserve counts a connection until the caller calls leave.
 func (b *budget) reserve(tls bool) (leave func()) {
 	cost := connCost
 	if tls {
@@ -95,14 +93,13 @@ func (b *budget) reserve(tls bool) (leave func()) {
 	}
 }
 
-// full reports whether there is no memory for another connection: those that are
-// there take half of it, or all is in use and nothing of that can be given up.
+// full reports whether there is no memory for another connection: existing connections
+// take half of the limit, or all memory is in use and none can be freed.
 func (b *budget) full() bool {
 	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }
 
-// charge counts frames that were put into a queue. Memory of which several queues
-// hold parts counts once.
+// charge counts frames added to a queue. Memory shared by several queues counts once.
 func (b *budget) charge(frames []routing.Frame) {
 	n := 0
 	for i := range frames {
@@ -117,7 +114,7 @@ func (b *budget) charge(frames []routing.Frame) {
 	b.add(n)
 }
 
-// refund takes back what charge counted.
+// refund reverses charge.
 func (b *budget) refund(frames []routing.Frame) {
 	n := 0
 	for i := range frames {
@@ -132,15 +129,14 @@ func (b *budget) refund(frames []routing.Frame) {
 	b.add(-n)
 }
 
-// excess is how many bytes more are in use than may be; negative if there is
-// room.
+// excess returns the bytes in use above the limit; negative if there is room.
 func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.limit }
 
-// pressure is how many bytes more are in use than should be: memory is short
-// before all of it is in use.
+// pressure returns the bytes in use above the threshold for relief, which is below the
+// limit.
 func (b *budget) pressure() int64 { return b.excess() + b.limit/reliefShare }
 
-// hold waits while sources are held back.
+// hold blocks while sources are held back.
 func (b *budget) hold() {
 	if b == nil {
 		return
@@ -150,12 +146,12 @@ func (b *budget) hold() {
 	}
 }
 
-// holdBack holds sources back until the returned function is called. Only relieve
-// may call it.
+// holdBack holds sources back until the caller calls release. Only relieve may call
+// it.
 func (b *budget) holdBack() (release func()) {
 	held := &holding{since: time.Now(), over: make(chan struct{})}
-	if former := b.held.Load(); former != nil {
-		held.before = former.before
+	if last := b.held.Load(); last != nil {
+		held.before = last.before
 	}
 	b.held.Store(held)
 	return func() {
@@ -164,8 +160,8 @@ func (b *budget) holdBack() (release func()) {
 	}
 }
 
-// clock is the time in ns, but stands while sources are held back: who waits for what
-// they say cannot show meanwhile that it goes on.
+// clock returns the time in ns, but stands still while sources are held back: a client
+// that waits for its source cannot show progress then.
 func (b *budget) clock(now time.Time) (ns int64) {
 	ns = now.UnixNano()
 	if held := b.held.Load(); held != nil {

@@ -24,19 +24,19 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// A phase is where a client's connection stands.
+// A phase is the state of a client's connection.
 type phase int
 
 const (
-	phaseNew     phase = iota // the host is away, and the client has not said what it wants
-	phaseWaiting              // the host is there: the connection to it is being made
-	phaseHeld                 // the host is away: what the client has asked waits for it
+	phaseNew     phase = iota // host away, no request from the client yet
+	phaseWaiting              // host online; the connection is being made
+	phaseHeld                 // host away; the client's requests wait
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
 	phaseClosed
 )
 
-// String returns the phase as the admin pages show it.
+// String returns the phase's name on the admin pages.
 func (p phase) String() string {
 	return [...]string{"new", "waiting", "held", "opening", "open", "closed"}[p]
 }
@@ -49,9 +49,9 @@ type client struct {
 	remote   string
 	since    time.Time
 	sock     *socket
-	admitted *admission.Admission // of the limits
+	admitted *admission.Admission // counts against the limits
 	out      *outbox
-	shares   *fair.Shares // of tenants, in the work on what clients send
+	shares   *fair.Shares // of the processors, among tenants
 	hosts    *hosts
 	cfg      *Config
 	metrics  *metrics
@@ -61,45 +61,45 @@ type client struct {
 	revoked  func(auth.Client) bool
 	spawn    func(func()) bool // starts a goroutine that the server waits for
 
-	page string // origin of the page that has connected, "" if there is none that a browser could show
+	page string // origin of the web page that opened the connection; "" for other clients
 
 	beginning beginning     // owned by readLoop, as is worked
-	worked    time.Duration // how long the last message took
+	worked    time.Duration // processing time of the last message
 	token     credential    // what it may, and until when
 
-	accepted                               atomic.Bool  // the host has taken the connection
-	ready                                  atomic.Bool  // and has answered initialize or reconnect
-	maxFrame                               int          // bytes of the longest message from then on; set before ready
-	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and their bytes
+	accepted                               atomic.Bool  // the host has accepted the connection
+	ready                                  atomic.Bool  // the host has answered initialize or reconnect
+	maxFrame                               int          // longest message in bytes once ready; set before ready
+	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and bytes
 
 	readEnd atomic.Bool // the reader has ended
-	probing atomic.Bool // somebody is looking whether it is still there
+	probing atomic.Bool // a probe is running
 	load    load
 	alive   liveness
 
-	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
-	warnings []string                        // classes that the host-agent has reported; the mutex of reports guards it
+	reported atomic.Pointer[json.RawMessage] // connection state reported by the host-agent; nil: none yet
+	warnings []string                        // reported warning classes; guarded by the mutex of reports
 
-	counted bool // in the totals of metrics, whose mutex guards it
+	counted bool // included in metrics.ended; guarded by the mutex of metrics
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
-	mu      lockorder.Mutex[lockorder.Client] // guards all that follows
+	mu      lockorder.Mutex[lockorder.Client] // guards the fields below
 	phase   phase
 	conn    upstream        // from phaseOpening on
-	pending pendingMessages // that wait for phaseOpen
-	away    string          // why the host was, when last heard
+	pending pendingMessages // waiting for phaseOpen
+	away    string          // last known reason for the host's absence
 	silent  bool            // the host does not answer its host-agent
-	hold    *time.Timer     // closes a client that its host does not take in time; nil: it has asked for nothing
+	hold    *time.Timer     // closes the client if its host does not accept it in time; nil: nothing requested yet
 	holdFor time.Duration   // of hold
-	leaving bool            // to be flushed and closed once it is open
-	handed  chan struct{}   // set when the client has gone before what it sent: closed when that is decided
-	parting *time.Timer     // from the close frame on: ends the connection
+	leaving bool            // flush and close once open
+	handed  chan struct{}   // set when the client has disconnected early; closed when its messages have left or are lost
+	parting *time.Timer     // runs from the close frame on; ends the connection
 }
 
-// An upstream is a client's connection to its host: one of its own, *[routing.RelayConn], or
-// its part in that of an audience, an *audience.Viewer.
+// An upstream is a client's connection to its host: its own, *[routing.RelayConn], or
+// a share of an audience's connection, *audience.Viewer.
 type upstream interface {
 	Send(ctx context.Context, message []byte) error
 	SendCounted(ctx context.Context, message []byte, counted int) error
@@ -111,23 +111,25 @@ type upstream interface {
 	Abort(code ahp.CloseCode, reason string)
 }
 
-// phaseNow is where the connection stands.
+// phaseNow returns the current phase.
 func (c *client) phaseNow() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase
 }
 
-// log is made when there is something to say, which is seldom.
+// log returns a logger with the connection's ids. It is built for each use, because
+// uses are rare.
 func (c *client) log() *slog.Logger {
 	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.token.first.Subject, "remote", c.remote)
 }
 
-// readBuffers are for reading messages. Those that have grown beyond keepBuffer are not kept.
+// readBuffers holds buffers for reading messages. Buffers that have grown beyond
+// keepBuffer are dropped.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
 
-// serve carries a client's connection until it ends. It is refused if the
-// server is draining when its host knows of it: whoever drains finds it there.
+// serve carries a client's connection until it ends. It checks draining after the host
+// knows the client, so either Drain finds the client there or serve ends it.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
 	defer c.budget.reserve(c.sock.conn.isTLS())()
@@ -139,18 +141,18 @@ func (c *client) serve(draining func() bool) {
 
 func (c *client) enter(draining func() bool) {
 	c.hosts.join(c)
-	c.endIfRevoked() // those who revoke find it from now on
+	c.endIfRevoked() // later revocations find the client in hosts
 	if draining() {
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
 }
 
-// exit ends what is left when reading has ended with an error.
+// exit ends the remaining parts after reading has ended with err.
 func (c *client) exit(err error) {
 	defer c.hosts.leave(c)
 	c.readEnd.Store(true)
 	end := c.readFailed(err)
-	if c.sock.conn.saidLast() {
+	if c.sock.conn.closedForWriting() {
 		c.sock.close(end.code, end.reason) // reads on if the client has not closed too
 	}
 	c.handOver()
@@ -161,12 +163,12 @@ func (c *client) exit(err error) {
 	c.audit.Comings(c.line("disconnect", end))
 }
 
-// handOverTime is how long the way to the host may take to be there for what a
-// client has sent that is gone.
+// handOverTime bounds the wait for a host connection on behalf of a client that has
+// disconnected.
 const handOverTime = 30 * time.Second
 
-// handOver waits until what the client sent before it went has left for the
-// host, if the connection to the host is just being made.
+// handOver waits until the last messages of a disconnected client have left for the
+// host, if the connection to the host is just being opened.
 func (c *client) handOver() {
 	c.mu.Lock()
 	c.handed = make(chan struct{})
@@ -178,13 +180,14 @@ func (c *client) handOver() {
 	select {
 	case <-handed:
 	case <-timer.C:
-		c.log().Info("client has gone, and what it sent is lost: no connection to the host", "time", handOverTime)
+		c.log().Info("messages of a disconnected client lost: no connection to the host", "time", handOverTime)
 	case <-c.ctx.Done():
 	}
 }
 
-// handedLocked tells handOver once nothing waits for a connection that is being
-// made. A client that is gone waits for no host that is away.
+// handedLocked unblocks handOver once no message waits for a connection that is being
+// opened. For a disconnected client, the relay does not wait until an absent host
+// returns.
 func (c *client) handedLocked() {
 	coming := c.phase == phaseWaiting || c.phase == phaseOpening
 	if c.handed == nil || coming && len(c.pending.list) > 0 {
@@ -211,11 +214,11 @@ func (c *client) readLoop() error {
 	}
 }
 
-// longestStep is the most that a message of a client counts as work: one that takes longer
-// waits for credit.
+// longestStep bounds the time that one message counts as work: a longer one was
+// waiting for credit.
 const longestStep = 100 * time.Microsecond
 
-// rest holds the next message back while the client's tenant has used more than its share.
+// rest delays the next message while the client's tenant has used more than its share.
 func (c *client) rest() {
 	rest := c.shares.Spend(c.host.tenant, min(c.worked, longestStep))
 	if rest == 0 {
@@ -252,12 +255,12 @@ func (c *client) read(r io.Reader) error {
 	case err == nil:
 		c.framesIn.Add(1)
 		c.bytesIn.Add(int64(len(message)))
-		idle.Deep(func() { err = c.fromClient(message) }) // parsing and sending would double the stack, for good
+		idle.Deep(func() { err = c.fromClient(message) }) // parsing and sending would double this stack for good
 	}
 	return err
 }
 
-// limit is how long the next message may be, in bytes.
+// limit returns the longest accepted message in bytes.
 func (c *client) limit() int {
 	if c.ready.Load() {
 		return c.maxFrame
@@ -265,7 +268,7 @@ func (c *client) limit() int {
 	return c.cfg.MaxFirstFrame
 }
 
-// fromClient takes one message. It keeps a large one.
+// fromClient handles one message. It keeps a large one's buffer.
 func (c *client) fromClient(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -282,7 +285,7 @@ func (c *client) fromClient(message []byte) error {
 	return c.pass(&env, message)
 }
 
-// await holds a message back that comes too fast, with all that follows it.
+// await delays a message that exceeds the rate limits, and all messages behind it.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.load.stuck.Store(true)
 	c.load.slowed.Store(true)
@@ -299,7 +302,7 @@ func (c *client) await(env *ahp.Envelope, bytes int) error {
 	return over
 }
 
-// appendOverRate appends what a request is answered with that comes too fast.
+// appendOverRate appends the error response for a request over the rate limit.
 func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	data, err := json.Marshal(map[string]any{"limit": over.Limit, "retryAfterMs": over.Retry.Milliseconds()})
 	if err != nil {
@@ -308,13 +311,13 @@ func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	return ahp.AppendError(b, id, ahp.CodeRateLimited, over.Error(), data)
 }
 
-// A beginning is what a client has said of itself with initialize or reconnect.
+// A beginning records a client's initialize or reconnect.
 type beginning struct {
 	begun    bool
-	clientID string // that it has said last
+	clientID string // from the latest request
 }
 
-// anew reports whether a client begins that has begun already.
+// anew reports whether a client sends initialize or reconnect again.
 func (b *beginning) anew(env *ahp.Envelope) bool {
 	if method := string(env.Method); env.Kind != ahp.Request || method != "initialize" && method != "reconnect" {
 		return false
@@ -324,7 +327,7 @@ func (b *beginning) anew(env *ahp.Envelope) bool {
 	return again
 }
 
-// pass sends a message to the host, or keeps it until there is one.
+// pass sends a message to the host, or keeps it until the connection is open.
 func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
 	if c.phase == phaseOpen {
@@ -334,7 +337,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 		}
 		c.mu.Unlock()
 		if cap(message) <= keepBuffer {
-			message = slices.Clone(message) // the buffer is used again
+			message = slices.Clone(message) // the buffer will be reused
 		}
 		counted := int(c.load.whole.Swap(0))
 		c.load.stuck.Store(true)
@@ -346,7 +349,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 			c.budget.add(-counted)
 		}
 		if errors.Is(err, routing.ErrConnClosed) {
-			return nil // Closed has been told why
+			return nil // Closed has reported the reason
 		}
 		return err
 	}
@@ -354,7 +357,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	return c.beforeOpen(env, message)
 }
 
-// beforeOpen takes a message while there is no connection to the host.
+// beforeOpen handles a message before the connection to the host is open.
 func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	away := c.phase == phaseNew || c.phase == phaseHeld || c.silent
 	switch {
@@ -364,7 +367,7 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 		c.answer(ahp.AppendResult(nil, env.ID, nil))
 		return nil
 	case c.pending.bytes+len(message) > c.cfg.MaxFirstFrame:
-		return fmt.Errorf("%w: more than %d bytes before the host took any", errTooBig, c.cfg.MaxFirstFrame)
+		return fmt.Errorf("%w: more than %d bytes before the host accepted any", errTooBig, c.cfg.MaxFirstFrame)
 	}
 	c.pending.add(message)
 	c.holdLocked(env)
@@ -378,23 +381,24 @@ func isPing(env *ahp.Envelope) bool {
 	return env.Kind == ahp.Request && string(env.Method) == "ping"
 }
 
-// answer sends the client a message of the relay's own.
+// answer sends the client a message that the relay has made.
 func (c *client) answer(message []byte) {
 	c.out.pushOwn(encodePiece(message, true, true, false))
 }
 
-// pong answers a ping of the client's WebSocket.
+// pong answers a WebSocket ping.
 func (c *client) pong(payload []byte) {
 	c.out.push(routing.Frame{Data: appendFrame(nil, finBit|opPong, payload)})
 }
 
-// greetingHold is how long a client that begins anew waits for its host. VS Code takes
-// an error answer to initialize as final, and gives up after ten connections that have ended.
+// greetingHold bounds the wait for the host by a client that begins a new session. VS
+// Code treats an error answer to initialize as final, and gives up after ten ended
+// connections.
 const greetingHold = 20 * time.Second
 
-// holdLocked bounds how long the host may take until it has the connection, from the first
-// message that is no ping. A client that resumes has longer, because stock clients
-// give up after some failed attempts.
+// holdLocked limits the time until the host accepts the connection, counted from the
+// first message other than a ping. A client that resumes waits longer, because stock
+// clients give up after a few failed attempts.
 func (c *client) holdLocked(env *ahp.Envelope) {
 	limit := min(greetingHold, c.cfg.HoldTime)
 	if env.Kind == ahp.Request && string(env.Method) == "reconnect" {
@@ -411,11 +415,12 @@ func (c *client) holdLocked(env *ahp.Envelope) {
 	c.holdFor = max(c.holdFor, limit)
 }
 
-// holdEnded closes a client that its host has not taken in time. What the client has asked
-// gets no answer: clients come again when a connection ends, and not after an error.
+// holdEnded closes a client when its host has not accepted it in time. Its requests
+// stay unanswered: clients reconnect after a closed connection, but not after an error
+// response.
 func (c *client) holdEnded() {
 	c.mu.Lock()
-	viewer, shares := c.conn.(*audience.Viewer) // has a connection before the host has taken it
+	viewer, shares := c.conn.(*audience.Viewer) // a viewer has a connection before the host has accepted it
 	if c.phase == phaseClosed || c.phase == phaseOpen && !(shares && viewer.Waits()) {
 		c.mu.Unlock()
 		return
@@ -429,7 +434,8 @@ func (c *client) holdEnded() {
 	c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, detail))
 }
 
-// hostAwayLocked has a client wait whose host is away. Pings are answered meanwhile.
+// hostAwayLocked makes a client wait for its absent host. The relay answers pings in
+// the meantime.
 func (c *client) hostAwayLocked(detail string) {
 	c.away = detail
 	c.pending.answerPings(c.answer)
@@ -444,9 +450,9 @@ func (c *client) hostAwayLocked(detail string) {
 	}
 }
 
-// reconsider moves a client that has no connection to its host on. It looks at
-// the host under the client's lock: of two calls at once, the later one knows
-// better.
+// reconsider moves a client without a host connection to its next phase. It looks the
+// host up under the client's lock, so the later of two concurrent calls has the newer
+// state.
 func (c *client) reconsider() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -469,8 +475,7 @@ func (c *client) reconsider() {
 	}
 }
 
-// unreachable takes the word that there is no link to the host, though it is
-// said to be online.
+// unreachable handles a failed link to a host whose lease is still valid.
 func (c *client) unreachable(detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -480,12 +485,12 @@ func (c *client) unreachable(detail string) {
 	}
 }
 
-// openLocked has the host-agent connect to the host.
+// openLocked opens the client's connection at the host-agent.
 func (c *client) openLocked(link linkUse) {
 	who := c.token.now()
-	if who.Restricted() && !link.sees {
+	if who.Restricted() && !link.enforces {
 		c.phase = phaseClosed
-		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
+		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to enforce this token's limits; upgrade it"))
 		return
 	}
 	if who.Audience != "" {
@@ -504,10 +509,11 @@ func (c *client) openLocked(link linkUse) {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 	}
-	// Otherwise the link has ended, and hosts calls again.
+	// Any other error means that the link has ended; hosts then calls reconsider
+	// again.
 }
 
-// openAs is what the host-agent is told of the client.
+// openAs returns the description of the client for the host-agent.
 func (c *client) openAs(who auth.Client) routing.Open {
 	open := routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
@@ -520,7 +526,7 @@ func (c *client) openAs(who auth.Client) routing.Open {
 	return open
 }
 
-// opened sends what waited, now that the host takes messages.
+// opened sends the pending messages, now that the host accepts messages.
 func (c *client) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -529,7 +535,8 @@ func (c *client) opened() {
 		return
 	}
 	for _, message := range c.pending.list {
-		// It fits: what may wait is far less than what Send takes at once.
+		// It never blocks: pending messages are far smaller than the amount that Send
+		// takes at once.
 		if err := c.conn.Send(c.ctx, message); err != nil {
 			return
 		}
@@ -545,8 +552,8 @@ func (c *client) opened() {
 	}
 }
 
-// rejected takes the host-agent's word that it cannot connect to the host, or
-// the end of the link before it could.
+// rejected handles a host-agent's refusal, or the end of the link, before the
+// connection was open.
 func (c *client) rejected(code ahp.CloseCode, detail string) {
 	c.mu.Lock()
 	if c.phase != phaseOpening {
@@ -570,8 +577,8 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 	c.hosts.retry(c)
 }
 
-// readFailed closes the connection as the reader's error says, unless it is
-// being closed, and returns why it ends.
+// readFailed closes the connection according to the reader's error, unless it is
+// already closing, and returns the reason.
 func (c *client) readFailed(err error) closing {
 	var bad *ahp.FrameError
 	var over *admission.OverLimit
@@ -592,14 +599,13 @@ func (c *client) readFailed(err error) closing {
 	return end
 }
 
-// end ends the connection at once in the direction to the host, and in the
-// other behind what is queued.
+// end closes the direction to the host at once, and the direction to the client behind
+// the queued frames.
 func (c *client) end(code ahp.CloseCode, reason string) {
 	c.disconnect(c.out.close(code, reason))
 }
 
-// disconnect ends the connection to the host, and whoever waits for the host
-// to take a message.
+// disconnect ends the connection to the host, and unblocks senders.
 func (c *client) disconnect(end closing) {
 	c.mu.Lock()
 	conn := c.conn
@@ -617,16 +623,15 @@ func (c *client) disconnect(end closing) {
 	}
 }
 
-// ended is called by the outbox at its end: the last thing that the client is
-// sent is why. What the client has sent before it knows that is still read, and
-// so is what it has sent before it went: that writing fails says nothing of what
-// has come.
+// ended is called by the outbox at its end, to send the close frame. Messages that the
+// client has sent before it receives the close frame are still read. The same holds
+// after a failed write: received data may still be unread.
 func (c *client) ended(end closing) {
 	gone := end.code == closeLost
 	switch {
 	case c.readEnd.Load() && end.lost:
 		c.sock.kill()
-	case c.readEnd.Load(): // exit sees to the rest
+	case c.readEnd.Load(): // exit does the rest
 		c.sock.close(end.code, end.reason)
 	case end.lost && !gone:
 		c.sock.kill()
@@ -641,7 +646,7 @@ func (c *client) ended(end closing) {
 	}
 }
 
-// stopParting is called when the connection has ended.
+// stopParting stops the timer when the connection has ended.
 func (c *client) stopParting() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -650,7 +655,7 @@ func (c *client) stopParting() {
 	}
 }
 
-// written gives credit back to the host-agent.
+// written returns credit to the host-agent.
 func (c *client) written(credit int) {
 	c.mu.Lock()
 	conn := c.conn
@@ -660,21 +665,21 @@ func (c *client) written(credit int) {
 	}
 }
 
-// toHost returns a client's connection to its host; nil if there is none.
+// toHost returns the client's connection to its host, or nil.
 func (c *client) toHost() upstream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn
 }
 
-// overload closes a client on whose account too much waits, and drops that. One
-// that has been standing still is in the middle of a message: nothing can be
-// said to it.
+// overload closes a client because too many bytes wait on its account, and drops them.
+// A client that has stood still is in the middle of a frame, so it cannot receive a
+// close frame.
 func (c *client) overload(standing time.Duration) {
 	c.load.cut.Store(true)
-	const reason = "too much waits for all clients of this relay"
+	const reason = "the relay is out of memory for queued messages"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
-	c.log().Warn("client closed: too much waits for all together", "stood_still", standing.Round(time.Millisecond))
+	c.log().Warn("client closed: memory is short", "stood_still", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()
 	if standing >= writeLook {
@@ -682,7 +687,7 @@ func (c *client) overload(standing time.Duration) {
 	}
 }
 
-// abort is disconnect, and drops what has not left for the host.
+// abort disconnects, and drops messages not yet sent to the host.
 func (c *client) abort(end closing) {
 	if conn := c.toHost(); conn != nil {
 		conn.Abort(end.code, end.reason)
@@ -690,9 +695,8 @@ func (c *client) abort(end closing) {
 	c.disconnect(end)
 }
 
-// clientEvents is what the routing package sees of a client. Its methods run
-// under that package's locks, and so only touch the outbox, or start a
-// goroutine.
+// clientEvents implements [routing.ClientConn]. Package routing calls its methods
+// under locks, so they only use the outbox or start a goroutine.
 type clientEvents struct{ *client }
 
 // Event implements [routing.ClientConn].
@@ -724,7 +728,7 @@ func (c clientEvents) Deliver(frames []routing.Frame) {
 
 // Closed implements [routing.ClientConn].
 func (c clientEvents) Closed(code ahp.CloseCode, detail string) {
-	if code.Reason() == "" { // no code that host-agents know of, or clients
+	if code.Reason() == "" { // not a code for clients
 		code = ahp.CloseResync
 	}
 	if c.accepted.Load() {
@@ -734,7 +738,7 @@ func (c clientEvents) Closed(code ahp.CloseCode, detail string) {
 	c.spawn(func() { c.rejected(code, detail) })
 }
 
-// closeReason is the text of a close frame.
+// closeReason returns the text of a close frame.
 func closeReason(code ahp.CloseCode, detail string) string {
 	reason := code.Reason()
 	switch {
@@ -746,7 +750,7 @@ func closeReason(code ahp.CloseCode, detail string) string {
 	return reason + ": " + detail
 }
 
-// line is a line of the audit about the connection.
+// line returns an audit line about the connection.
 func (c *client) line(event string, end closing) audit.Line {
 	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.token.now())
 	if event == "disconnect" {

@@ -10,19 +10,19 @@ import (
 	"ahprelay/gateway/canvas"
 )
 
-// consolePolicy lets the console run its own scripts and style, talk to this
-// relay, show pictures that it has made itself, and frame the pages below and
-// canvases at their own origins; nothing else. Text becomes markup or script only by the two policies that are
-// named: DOMPurify's, and the page's own, which knows its scripts by name.
+// consolePolicy is the console's Content-Security-Policy. The console runs only its
+// own scripts and styles, connects only to this relay, shows images that it has
+// generated, and frames only the pages below and canvases at their own origins. Only
+// the two named trusted-types policies turn text into markup or script: DOMPurify's,
+// and the page's own, which knows its scripts by name.
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
 	"frame-src 'self'%s; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
-// framePolicies are those of pages that stand around what is not to be
-// trusted: each has an origin of its own, not this one. A canvas that is rebuilt
-// from what the console reads runs whatever script it likes and reaches no
-// network; one that is somewhere else on the web is in a frame of its own; what
-// programs print is drawn where there is nothing else.
+// framePolicies are the policies for pages that frame untrusted content, each in an
+// opaque origin. A canvas rebuilt from resources that the console has read may run any
+// script and reach no network. A canvas elsewhere on the web has a frame of its own.
+// Terminal output is drawn in a page with no other content.
 var framePolicies = map[string]string{
 	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
 		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
@@ -31,17 +31,18 @@ var framePolicies = map[string]string{
 		"frame-src https: http://127.0.0.1:* http://localhost:* http://*.localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	"/terminal.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
-	// Those that follow have this relay's origin, and nothing in them but their own
-	// script: one asks authorization servers for the console, which talks to the relay
-	// alone, and people come back to the other from there.
+	// The pages below have this relay's origin and contain only their own script.
+	// outside.html calls authorization servers on behalf of the console, which itself
+	// connects to the relay alone; signed-in.html is the page to which those servers
+	// return.
 	"/outside.html": "default-src 'none'; script-src 'self'; connect-src https: http://127.0.0.1:* http://localhost:*; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'; require-trusted-types-for 'script'; trusted-types 'none'",
 	"/signed-in.html": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 }
 
-// console serves the web console. It is the same for everybody: the token is
-// in the fragment of the URL, which browsers do not send.
+// console serves the web console. All users get the same files: the token is in the
+// URL's fragment, which browsers do not send.
 func console(canvases canvas.Origin) http.Handler {
 	frames := ""
 	if canvases.Domain != "" {
@@ -50,7 +51,7 @@ func console(canvases canvas.Origin) http.Handler {
 	own := fmt.Sprintf(consolePolicy, frames)
 	files, err := web.Files()
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // the files are embedded
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -61,10 +62,10 @@ func console(canvases canvas.Origin) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-DNS-Prefetch-Control", "off")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin") // who opens it, or is opened by it, has no hold on it
+		h.Set("Cross-Origin-Opener-Policy", "same-origin") // opener and opened pages get no reference
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Permissions-Policy", "camera=(self), microphone=(), geolocation=(), payment=(), usb=()") // the camera is for no frame
+		h.Set("Permissions-Policy", "camera=(self), microphone=(), geolocation=(), payment=(), usb=()") // frames get no camera
 		file, ok := files[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -74,11 +75,11 @@ func console(canvases canvas.Origin) http.Handler {
 	})
 }
 
-// oauthClientPath is where authorization servers read what the console is there, and its
-// client_id: draft-ietf-oauth-client-id-metadata-document.
+// oauthClientPath is the console's client metadata for authorization servers, and its
+// client_id (draft-ietf-oauth-client-id-metadata-document).
 const oauthClientPath = "/oauth-client.json"
 
-// oauthClient is a client that can keep no secret (RFC 7591, section 2).
+// oauthClient is a public client, which has no secret (RFC 7591, section 2).
 type oauthClient struct {
 	ID        string   `json:"client_id"`
 	Name      string   `json:"client_name"`
@@ -89,9 +90,9 @@ type oauthClient struct {
 	Method    string   `json:"token_endpoint_auth_method"`
 }
 
-// serveOAuthClient tells of the console as it is reached by the name that is asked for.
+// serveOAuthClient serves the console's client metadata for the requested name.
 func serveOAuthClient(w http.ResponseWriter, r *http.Request) {
-	origin := "https://" + r.Host // no others are believed
+	origin := "https://" + r.Host // authorization servers require https
 	authn.WriteJSON(w, http.StatusOK, oauthClient{
 		ID: origin + oauthClientPath, Name: "AHP relay", URI: origin, Redirects: []string{origin + "/signed-in.html"},
 		Grants: []string{"authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"}, Responses: []string{"code"}, Method: "none",

@@ -13,21 +13,21 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Files in the data directory beside the keys. A relay of a cluster has its own.
+// Files in the data directory beside the keys. Each relay of a cluster has its own.
 const (
-	lockName  = "lock"       // held by the relay that runs
-	hostsName = "hosts.json" // what the registry knows
+	lockName  = "lock"       // held by the running relay
+	hostsName = "hosts.json" // the registry's copy
 
-	storeName = "jetstream" // the embedded NATS server's
-	nodeName  = "node"      // what the embedded NATS server is called among those of the cluster, for ever
+	storeName = "jetstream" // the embedded NATS server's store
+	nodeName  = "node"      // the embedded NATS server's permanent name in the cluster
 
-	revokedName = "revocations.json" // what is revoked
-	peopleName  = "people.json"      // people, devices and who asks to be let in
-	runsName    = "instances"        // the instance that runs, and those that crashed before it; gone after a proper end
+	revokedName = "revocations.json" // revocations
+	peopleName  = "people.json"      // people, devices and pending requests
+	runsName    = "instances"        // the running instance and those that crashed before it; removed after a clean exit
 )
 
-// OfThisRun reports whether a file or directory, named from the data directory, is of
-// no use in another one: what belongs to one machine, and what is known from other files.
+// OfThisRun reports whether a file or directory, relative to the data directory, is
+// useless in a copy: it belongs to one machine, or can be rebuilt from other files.
 func OfThisRun(name string) bool {
 	switch first, _, _ := strings.Cut(filepath.ToSlash(name), "/"); first {
 	case lockName, runsName, nodeName, storeName:
@@ -37,8 +37,8 @@ func OfThisRun(name string) bool {
 	}
 }
 
-// storeOf returns the directory for what the embedded NATS server has of JetStream. A
-// relay that comes into a region begins another: who keeps what was decided among others.
+// storeOf returns the directory for JetStream. A relay that joins a region starts a
+// new one, because the old one holds decisions of a different group of servers.
 func storeOf(region string) string {
 	if region == "" {
 		return storeName
@@ -46,21 +46,21 @@ func storeOf(region string) string {
 	return storeName + "-" + region
 }
 
-// maxFormer is how many crashed instances are remembered.
-const maxFormer = 8
+// maxCrashed bounds the crashed instances remembered.
+const maxCrashed = 8
 
-// A dataDir is a data directory that no other relay uses at the same time.
+// A dataDir is a locked data directory.
 type dataDir struct {
 	path string
 	lock *os.File
 
-	former []string // instances that did not end properly, the latest first; they cannot run any more
-	noted  bool
-	locked bool // as far as this system can
+	crashed []string // instances that crashed, latest first; their processes are gone
+	noted   bool
+	locked  bool // false on systems without file locks
 }
 
-// openDataDir locks a directory that is there. The error names it, and says if
-// another relay uses it.
+// openDataDir locks an existing directory. The error names the directory, and reports
+// a lock held by another relay.
 func openDataDir(path string) (*dataDir, error) {
 	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -69,12 +69,12 @@ func openDataDir(path string) (*dataDir, error) {
 	d := &dataDir{path: path, lock: f}
 	locked, err := auth.LockFile(f)
 	if err != nil {
-		err = fmt.Errorf("data directory %s is used by another relay (%w); each has its own, with a copy of the keys if they are to serve the same hosts", path, err)
+		err = fmt.Errorf("data directory %s is in use by another relay (%w); give each relay its own, with a copy of the keys to serve the same hosts", path, err)
 		return nil, errors.Join(err, f.Close())
 	}
 	d.locked = locked
-	if locked { // else they may run
-		d.former, err = readRuns(filepath.Join(path, runsName))
+	if locked { // without a lock, they may still run
+		d.crashed, err = readRuns(filepath.Join(path, runsName))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory: %w", err), f.Close())
@@ -88,15 +88,15 @@ func readRuns(path string) (runs []string, err error) {
 		return nil, nil
 	}
 	for _, name := range strings.Fields(string(data)) {
-		if ahp.CheckName("instance", name) == nil && len(runs) < maxFormer {
+		if ahp.CheckName("instance", name) == nil && len(runs) < maxCrashed {
 			runs = append(runs, name)
 		}
 	}
 	return runs, err
 }
 
-// node returns the name of this directory's NATS server: servers that have the store
-// together know each other by their names, so it outlives the process.
+// node returns the permanent name for this directory's NATS server. Servers that share
+// the store identify each other by name, so the name outlives the process.
 func (d *dataDir) node() (string, error) {
 	path := filepath.Join(d.path, nodeName)
 	data, err := os.ReadFile(path)
@@ -113,10 +113,9 @@ func (d *dataDir) node() (string, error) {
 	return name, nil
 }
 
-// note writes down that an instance runs, so that its successor knows if it
-// crashes.
+// note records the running instance, so its successor can detect a crash.
 func (d *dataDir) note(instance string) error {
-	text := strings.Join(append([]string{instance}, d.former...), "\n") + "\n"
+	text := strings.Join(append([]string{instance}, d.crashed...), "\n") + "\n"
 	if err := os.WriteFile(filepath.Join(d.path, runsName), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -124,8 +123,7 @@ func (d *dataDir) note(instance string) error {
 	return nil
 }
 
-// close lets others use the directory. The instance that was noted has ended
-// properly.
+// close unlocks the directory and records a clean exit.
 func (d *dataDir) close() error {
 	var err error
 	if d.noted {

@@ -18,7 +18,7 @@ func TestDataDirKnowsCrashes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, d.former); diff != "" {
+		if diff := cmp.Diff(want, d.crashed); diff != "" {
 			t.Errorf("former instances (-want +got):\n%s", diff)
 		}
 		return d
@@ -59,13 +59,13 @@ func TestDataDirKnowsCrashes(t *testing.T) {
 	end(d)
 	end(open())
 
-	many := strings.Repeat("x\n", maxFormer+5) + "no.name\n"
+	many := strings.Repeat("x\n", maxCrashed+5) + "no.name\n"
 	if err := os.WriteFile(filepath.Join(path, runsName), []byte("../etc\n"+many), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d, err := openDataDir(path)
-	if err != nil || len(d.former) != maxFormer || d.former[0] != "x" {
-		t.Errorf("openDataDir = %v, %v; want %d names", d.former, err, maxFormer)
+	if err != nil || len(d.crashed) != maxCrashed || d.crashed[0] != "x" {
+		t.Errorf("openDataDir = %v, %v; want %d names", d.crashed, err, maxCrashed)
 	}
 	end(d)
 }

@@ -12,22 +12,24 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Compression of what clients are sent: permessage-deflate (RFC 7692), which a client offers
-// in its handshake, without context from message to message. So what one message says has
-// no part in how long another is, no connection keeps a window of 32 KiB, and the same bytes
-// serve all viewers of an audience. A piece of a message is compressed by itself, and ends
-// at a byte: pieces of several sources make one message.
+// The relay compresses messages to clients with permessage-deflate (RFC 7692), if the
+// client offers it, without context between messages. So the length of a message
+// reveals nothing about earlier messages, no connection keeps a window of 32 KiB, and
+// all viewers of an audience share the same bytes. Each piece of a message is
+// compressed separately and ends at a byte boundary, so pieces from several sources
+// form one message.
 //
-// Compressed are the messages of audiences (package audience), once for all, and of other
-// connections those of 4 KiB and more, each for its client: a snapshot becomes a fifth, while of a
-// delta of 0.3 KB three quarters stay.
+// Messages of audiences (package audience) are compressed once for all viewers. On
+// other connections, messages from 4 KiB are compressed for each client: a snapshot
+// shrinks to a fifth, while a delta of 0.3 KB would keep three quarters.
 
-// A Compression says to whom what is sent is compressed that offers it.
+// A Compression selects the clients that get compressed messages, among those that
+// offer compression.
 type Compression string
 
-// The values of Compression.
+// The values for Compression.
 const (
-	CompressFar Compression = "far" // whose line is no local one: the default
+	CompressFar Compression = "far" // clients not in the local network; the default
 	CompressAll Compression = "all"
 	CompressOff Compression = "off"
 )
@@ -40,7 +42,7 @@ func (c Compression) check() error {
 	return fmt.Errorf("compression is %q; want %s, %s or %s", c, CompressFar, CompressAll, CompressOff)
 }
 
-// mode is what is agreed to in a handshake.
+// mode returns the library's compression mode for the handshake.
 func (c Compression) mode() websocket.CompressionMode {
 	if c == CompressOff {
 		return websocket.CompressionDisabled
@@ -49,22 +51,24 @@ func (c Compression) mode() websocket.CompressionMode {
 }
 
 const (
-	// deflateLeast is from how many bytes on it pays to compress a message for one client.
+	// deflateLeast is the smallest message in bytes worth compressing for a single
+	// client.
 	deflateLeast = 4 << 10
 
-	// farAway is how long the way there and back to a client takes of which the line may be
-	// slower than compression is. Machines in a room are nearer.
+	// farAway is the shortest round trip of a line that may be slower than
+	// compression. Machines in the same room are nearer.
 	farAway = 2 * time.Millisecond
 
-	// deflateLevel is the first that finds much in short messages: of one with 300 bytes it leaves
-	// 0.73, level 1 leaves 0.81; of a session in pieces of 128 KiB 0.16, at 300 MB/s.
+	// deflateLevel is the lowest level with good results on short messages: 300 bytes
+	// shrink to 0.73 (level 1: 0.81), and a session in pieces of 128 KiB to 0.16, at
+	// 300 MB/s.
 	deflateLevel = 3
 
-	rsv1Bit = 0x40 // of a compressed message's first frame (RFC 7692, section 7.2.3.1)
+	rsv1Bit = 0x40 // set in the first frame of a compressed message (RFC 7692, section 7.2.3.1)
 )
 
-// pays reports whether to compress for a client that offers it. Through a proxy, nobody
-// knows how far it is.
+// pays reports whether to compress for a client that offers compression. Behind a
+// proxy the distance is unknown, so it reports true.
 func (c Compression) pays(conn net.Conn, remote string) bool {
 	if c != CompressFar {
 		return c == CompressAll
@@ -86,11 +90,11 @@ func hostOf(address string) string {
 	return address
 }
 
-// deflateTurns is how many compress at a time what is one client's: others have the
-// processors too.
+// deflateTurns bounds concurrent compressions for single clients, to leave processors
+// for other work.
 var deflateTurns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// A deflater compresses pieces, each by itself.
+// A deflater compresses pieces independently.
 type deflater struct {
 	to bytes.Buffer
 	w  *flate.Writer
@@ -98,21 +102,21 @@ type deflater struct {
 
 var deflaters = sync.Pool{New: func() any {
 	d := new(deflater)
-	d.w, _ = flate.NewWriter(&d.to, deflateLevel) // fails only for levels that there are not
+	d.w, _ = flate.NewWriter(&d.to, deflateLevel) // fails only for an invalid level
 	return d
 }}
 
-// syncTail is how a piece ends that is flushed: an empty block, of which the last four bytes
-// do not belong to the message (RFC 7692, section 7.2.1).
+// syncTail is the length of the marker at the end of a flushed piece. The last piece
+// omits it (RFC 7692, section 7.2.1).
 const syncTail = 4
 
-// deflatePiece is [encodePiece], compressed.
+// deflatePiece is [encodePiece] with compression.
 func deflatePiece(piece []byte, first, last, binary bool) []byte {
 	d := deflaters.Get().(*deflater)
 	defer deflaters.Put(d)
 	d.to.Reset()
 	d.w.Reset(&d.to)
-	_, _ = d.w.Write(piece) // to memory
+	_, _ = d.w.Write(piece) // cannot fail: writes to memory
 	_ = d.w.Flush()
 	packed := d.to.Bytes()
 	if last {
@@ -128,13 +132,14 @@ func deflatePiece(piece []byte, first, last, binary bool) []byte {
 	return frame
 }
 
-// A packing is what an outbox knows of the message that its client is being sent.
+// A packing tracks the compression of the message being written to a client.
 type packing struct {
-	on     bool // messages are compressed if that pays
-	within bool // the message of which a part was written is compressed here
+	on     bool // compress messages where it pays
+	within bool // the current message is being compressed
 }
 
-// alone reports whether a frame is to be looked at by itself: it may be compressed.
+// alone reports whether a frame must be written separately, because it may be
+// compressed.
 func (p *packing) alone(frame []byte) bool {
 	if !p.on {
 		return false
@@ -143,8 +148,8 @@ func (p *packing) alone(frame []byte) bool {
 	return op < opClose && (op == opContinuation || len(frame) >= deflateLeast)
 }
 
-// pack returns a frame compressed, or nil if it is to be sent as it is. Frames are
-// given in their order.
+// pack returns a frame compressed, or nil to send it unchanged. The caller passes
+// frames in order.
 func (p *packing) pack(frame []byte) []byte {
 	if !p.on {
 		return nil
@@ -162,7 +167,7 @@ func (p *packing) pack(frame []byte) []byte {
 		select {
 		case deflateTurns <- struct{}{}:
 		default:
-			return nil // what is busy now is not to be busier
+			return nil // skip compression when the processors are busy
 		}
 	} else if p.within {
 		deflateTurns <- struct{}{}
@@ -172,13 +177,13 @@ func (p *packing) pack(frame []byte) []byte {
 	defer func() { <-deflateTurns }()
 	packed := deflatePiece(payload, op != opContinuation, fin, op == opBinary)
 	if op != opContinuation && len(packed) > len(frame)*9/10 {
-		return nil // it is compressed already, or as good as
+		return nil // the content hardly shrinks
 	}
 	p.within = !fin
 	return packed
 }
 
-// wholePayload returns the payload of what is one frame and no more.
+// wholePayload returns the payload if the bytes are exactly one frame.
 func wholePayload(frame []byte) ([]byte, bool) {
 	head, size := frameSizes(frame)
 	if len(frame) != head+size {

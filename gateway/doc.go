@@ -1,72 +1,71 @@
-// Package gateway is the relay's edge: what clients and host-agents reach over
-// HTTP and WebSocket. A [Relay] is the whole program; a [Server] is its HTTP
-// part, in front of a registry and a connection to NATS.
+// Package gateway is the relay's public edge: it serves clients and host-agents over
+// HTTP and WebSocket. A [Relay] is the whole program. A [Server] is its HTTP part, in
+// front of a registry and a connection to NATS.
 //
 // # Clients
 //
-// A client opens a WebSocket at /ahp/{host}, with a client token in one of the
-// places that [authn.RequestToken] names. A WebSocket at / with a token for exactly one host
-// goes to that host. What is wrong with the token is answered
-// before the upgrade, with HTTP 401; what is wrong with the host after it,
-// with a close code, because browsers show only these.
+// A client opens a WebSocket at /ahp/{host} with a client token in one of the places
+// [authn.RequestToken] lists. A WebSocket at / with a token for exactly one host goes
+// to that host. A bad token is refused before the upgrade, with HTTP 401. A bad host
+// is refused after the upgrade, with a close code, because browsers show only close
+// codes to pages.
 //
-// Each text frame is one AHP message. Messages pass as they are, both ways,
-// except these: ping is answered here while the host is away, and so are
-// requests that wait for a host which is not there; relay/refreshToken and, with
-// a canvas domain, relay/canvasTicket are the relay's own. What a token allows is
-// for the host-agent to see to: for a client that may not do everything, it
-// answers, leaves out and replaces messages as package gate says. Connections of
-// such clients are opened only at host-agents that say that they do. Large messages to a client come as
-// continuation frames. Large messages of clients take turns: one is read on only
-// while there is room for it, and whoever waits for that is not closed for
-// standing still. Pings of the WebSocket are answered in their turn, behind what
-// is queued.
+// Each text frame is one AHP message. Messages pass unchanged in both directions, with
+// these exceptions. While the host is away, the relay answers ping itself, and holds
+// requests. The relay also answers relay/refreshToken and, with a canvas domain,
+// relay/canvasTicket. The host-agent enforces a token's limits: for a client with
+// limited authority it answers, drops and replaces messages as package gate specifies.
+// The relay opens connections for such clients only at host-agents with the feature
+// "authority". Large messages to a client travel as continuation frames. Large
+// messages from clients take turns: the relay reads on only while memory is available,
+// and a client in this queue is not closed for standing still. WebSocket pings are
+// answered in order, behind the queued data.
 //
 // # Ends
 //
-// A connection ends behind what is queued for the client, with the first
-// reason that there is; the client has a time for the queue and one for the
-// closing handshake. What the client sends until it closes too still goes to
-// the host, unless it is the token that has ended; so does what it sent before it
-// went, if a connection to the host is just being made. A client that shows no life,
-// or on whose account too much waits, loses what is queued. Close codes are those of
-// [ahp.CloseCode]; 1002 is the WebSocket library's for those who do not speak
-// WebSocket.
+// A connection ends behind the data queued for the client, with the first reason
+// given. Writing the queue and the closing handshake each have a time limit. Messages
+// the client sends before its own close frame still go to the host, unless its token
+// has ended. So do messages sent before the client disconnected, if the connection to
+// the host is just being opened. A client without signs of life, or with too many
+// bytes on its account, loses the queued data. Close codes are those of
+// [ahp.CloseCode]; the WebSocket library sends 1002 for violations of the WebSocket
+// protocol.
 //
-// # Rooms
+// # Packages
 //
-// What is not a client's connection has packages below this one, each with the
-// state that is its own. A Server makes them (newAPIs) and gives each the few
-// functions that it needs of the rest:
+// Everything except client connections has a package of its own below this one. A
+// Server creates these packages (newAPIs) and gives each the few functions it needs.
 //
-//	admission     what clients may use, and what is in use of that
-//	audit         who did what
-//	authn         who sends a request; whoever may not go on is answered there
+//	wire          WebSocket connections: frames, compression, paced writes
+//	admission     limits on clients, and their current use
+//	audit         the audit log
+//	authn         authentication of requests, and the answers to those refused
 //	  api/hosts      /api/hosts
-//	  api/agents     /agent, and /nats: how host-agents get NATS credentials and reach NATS
-//	  api/people     /auth and most of /api: people, devices, links, and the pages for them
+//	  api/agents     /agent and /nats: NATS credentials and connections for host-agents
+//	  api/people     /auth and most of /api: people, devices, links and their pages
 //	  api/notify     /api/events, /api/notify and /api/answers
 //	  api/operator   /operator
 //	  canvas         the canvas domain
 //
-// Here are clients, the links to hosts (hosts), the listeners, and the Relay. A client has parts
-// with fields of their own, and a Server three:
+// This package holds the clients, the links to hosts (hosts), the listeners and the
+// Relay. The parts of a client, and of a Server, with state of their own:
 //
-//	credential       the tokens that a client has shown, and the end of the latest
-//	pendingMessages  what waits for a connection to its host
-//	load             what waits on its account, and since when nothing of that moves
-//	outbox           what it is still to be sent
-//	liveness         whether it is there: pings, and what answers them
-//	tickets          what it asks to see canvases by URL
-//	budget           what waits for all clients, in bytes; uploads, the turns of large messages
-//	relief           closes clients when memory is short, those first that have stood still for longest
+//	credential       the client's first and latest tokens, and their expiry
+//	pendingMessages  messages waiting for a connection to the host
+//	load             bytes on a client's account, and the time of their last progress
+//	outbox           frames queued for a client
+//	liveness         pings and the client's answers
+//	tickets          a client's requests for canvases by URL
+//	budget           bytes queued for all clients; uploads schedules large messages
+//	relief           closes clients when memory is short, longest standstill first
 //	adminPages       the admin listener
 //
 // # Concurrency
 //
-// All goroutines are started through Server.spawn, which Close waits for. The
-// network connections of WebSockets end with the Server, whoever waits on
-// them. Locks are taken in this order: a client's, or that of its load, those of hosts, registry
-// and the routing package, an outbox's, the Server's. Those of a credential, of uploads
-// and of reports are held while nothing else is called but what counts.
+// Server.spawn starts all goroutines, and Close waits for them. The network
+// connections of WebSockets end with the Server, which unblocks their readers and
+// writers. Lock order: a client's lock or its load's, then those of hosts, registry
+// and package routing, then an outbox's, then the Server's. While the locks of
+// credential, uploads and reports are held, only counters are called.
 package gateway

@@ -8,26 +8,24 @@ import (
 	"ahprelay/ahp"
 )
 
-// A relay that stops goes in this order, each step with its part of the time:
+// A relay that stops takes these steps, each with a part of the time:
 //
-//  1. No new clients are taken. Each client, spread over time, is left: the host
-//     gets what the client has sent, the client gets what the host has said by
-//     then, and then close 1001; what it sends until it closes too still goes
-//     to the host.
-//  2. Clients that do not end, because they or their host take nothing, are
-//     told anyway, and then cut.
-//  3. Links carry to the host-agents what is left.
-//  4. Host-agents that came through /nats are told to go elsewhere.
+//  1. It accepts no new clients. One after the other, clients are drained: the
+//     host gets all messages that the client has sent, the client gets all
+//     messages that the host has sent by then, and then close 1001. Messages
+//     that the client sends before its own close frame still go to the host.
+//  2. Clients still connected, because they or their hosts accept nothing, get
+//     the close frame at once, and are then cut.
+//  3. Links deliver the remaining messages to host-agents.
+//  4. Host-agents connected through /nats are asked to reconnect elsewhere.
 
-// drainTail is the part of the time for a drain, one of so many, that is kept
-// for each of the last three steps.
+// drainTail divides the time for a drain: each of the last three steps keeps one part.
 const drainTail = 16
 
-// Drain closes all clients with the advice to reconnect at once, spread over
-// the given time so that they do not all arrive elsewhere together, each
-// behind what it is still to be sent. It refuses new clients from its start,
-// and returns when none is left, and what they sent has reached their hosts, or
-// when ctx ends.
+// Drain closes all clients with the advice to reconnect at once, each behind its
+// queued messages. It spreads them over the given time, so they do not arrive
+// elsewhere together. It refuses new clients from its start, and returns when no
+// client is left and their messages have reached the hosts, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.draining.Store(true)
 	s.endStreams()
@@ -35,14 +33,14 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	if deadline, ok := ctx.Deadline(); ok {
 		tail = time.Until(deadline) / drainTail
 	}
-	told, cancel := before(ctx, 3*tail)
+	drained, cancel := before(ctx, 3*tail)
 	defer cancel()
-	s.drainClients(told, spread)
+	s.drainClients(drained, spread)
 	cut, cancel := before(ctx, 2*tail)
 	defer cancel()
 	s.closeClients(cut)
 	for _, c := range s.hosts.all() {
-		c.giveUp("drain", "still there when the relay stops")
+		c.giveUp("drain", "still connected when the relay stops")
 	}
 	settled, cancel := before(ctx, tail)
 	defer cancel()
@@ -50,7 +48,7 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.agents.Dismiss(ctx)
 }
 
-// before returns a context that ends so long before the deadline of ctx.
+// before returns a context that ends before the deadline of ctx, by tail.
 func before(ctx context.Context, tail time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline.Add(-tail))
@@ -58,10 +56,10 @@ func before(ctx context.Context, tail time.Duration) (context.Context, context.C
 	return context.WithCancel(ctx)
 }
 
-// drainClients leaves all clients, and returns when they are gone or ctx ends.
+// drainClients drains all clients, and returns when they are gone or ctx ends.
 func (s *Server) drainClients(ctx context.Context, spread time.Duration) {
 	for clients := s.hosts.all(); len(clients) > 0 && ctx.Err() == nil; clients = s.hosts.all() {
-		s.cfg.Log.Info("clients are told to reconnect", "clients", len(clients))
+		s.cfg.Log.Info("closing clients with the advice to reconnect", "clients", len(clients))
 		for i, c := range clients {
 			if i > 0 {
 				wait(ctx, time.After(spread/time.Duration(len(clients))))
@@ -69,12 +67,12 @@ func (s *Server) drainClients(ctx context.Context, spread time.Duration) {
 			c.leave()
 		}
 		awaitAll(ctx, clients)
-		spread = 0 // for those that had just come
+		spread = 0 // for clients that have just connected
 	}
 }
 
-// closeClients closes the clients that are left without asking their hosts,
-// and returns when they are gone or ctx ends.
+// closeClients closes the remaining clients without a flush at their hosts, and
+// returns when they are gone or ctx ends.
 func (s *Server) closeClients(ctx context.Context) {
 	clients := s.hosts.all()
 	for _, c := range clients {
@@ -89,7 +87,7 @@ func awaitAll(ctx context.Context, clients []*client) {
 	}
 }
 
-// wait returns when something has happened or ctx ends.
+// wait returns after an event on the channel or the end of ctx.
 func wait[T any](ctx context.Context, happened <-chan T) {
 	select {
 	case <-ctx.Done():
@@ -97,8 +95,7 @@ func wait[T any](ctx context.Context, happened <-chan T) {
 	}
 }
 
-// settle returns when host-agents have got all that there is for them, or ctx
-// ends.
+// settle returns when host-agents have confirmed all messages, or ctx ends.
 func (h *hosts) settle(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

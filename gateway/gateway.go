@@ -35,116 +35,116 @@ import (
 	"ahprelay/internal/tracing"
 )
 
-// Config says how a [Server] is to work. Durations and sizes of zero mean
-// their defaults.
+// Config configures a [Server]. Zero durations and sizes mean their defaults.
 type Config struct {
-	Keys     *auth.Keys         // required; whose tokens are accepted
+	Keys     *auth.Keys         // required; they verify tokens
 	Bus      link.Bus           // required; the relay's connections to NATS
 	Registry *registry.Registry // required
-	Instance string             // required; the name of this run of the relay
-	Version  string             // of the program
+	Instance string             // required; the instance name of this run
+	Version  string             // the program's version
 
-	// Settings are those that the relay was started with, without secrets, for who is
-	// to find out what is wrong.
+	// Settings are the relay's start settings without secrets, for the admin listener.
 	Settings map[string]string
 
-	// Issuers verify the tokens of other issuers, by their iss: see package
-	// oidc. They outlive the Server. Default: none.
+	// Issuers verify the tokens of external issuers, by iss (package oidc). They
+	// outlive the Server. Default: none.
 	Issuers map[string]auth.Verifier
 
-	// SignIn are identity providers where people sign in with a browser. Default: none.
+	// SignIn lists the identity providers for sign-in with a browser. Default: none.
 	SignIn []*oidc.SignIn
 
-	// People knows who has devices, which get tokens for their keys. Default: nobody.
+	// People is the directory of people and their devices. Default: none, device keys
+	// get no tokens.
 	People *people.Directory
 
-	// PublicURL is the base URL of the relay as people reach it, for links and the proofs of devices. Default: where
-	// a request for one came to.
+	// PublicURL is the relay's public base URL, for links and device proofs. Default:
+	// the URL of the request.
 	PublicURL string
 
-	// OwnURL is the base URL at which clients reach this relay and no other of its cluster.
-	// Default: none is known.
+	// OwnURL is the base URL at which clients reach exactly this relay of a cluster.
+	// Default: unknown.
 	OwnURL string
 
-	// NATS opens a connection to the NATS server for a tenant's host-agent that comes
-	// over WebSocket, until ctx ends. Without it, /nats is not there.
+	// NATS opens a connection to the NATS server for a tenant's host-agent connected
+	// over WebSocket, until ctx ends. Without it, /nats does not exist.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
-	// Ready tells why no clients should come now, in answers to /readyz.
-	// Default: nothing but draining does.
+	// Ready returns an error while new clients should not come, for /readyz. Default:
+	// only draining counts.
 	Ready func() error
 
-	// Degraded tells what the relay lacks that does not keep it from serving,
-	// in answers to /readyz; "" if nothing. May be nil.
+	// Degraded describes a lack that does not stop the service, for /readyz; "" for
+	// none. May be nil.
 	Degraded func() string
 
-	// Origins are patterns of the origins whose pages may connect, beside the
-	// relay's own: "app.example.com", "*.example.com", "https://example.com".
-	// Default: DefaultOrigins.
+	// Origins are patterns for web origins allowed to connect, beside the relay's own:
+	// "app.example.com", "*.example.com", "https://example.com". Default:
+	// DefaultOrigins.
 	Origins []string
 
-	MaxFrame      int           // bytes of the longest message, each way; default 128 MiB, or less for MaxQueued to have room for four
-	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
-	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
-	MaxQueued     int           // bytes in use for all clients together before those are closed that have stood still for longest; default 1 GiB
-	Ping          time.Duration // clients are pinged that often, and given up after three without an answer; default 15 s
-	Stall         time.Duration // a client that takes no byte for that long is given up; default 40 s
-	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
-	HoldTime      time.Duration // how long a client that resumes waits for its host; default 10 min. One that begins anew: 20 s at most
+	MaxFrame      int           // longest message in bytes, each way; default 128 MiB, or a quarter of MaxQueued if that is less
+	MaxFirstFrame int           // longest message before the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
+	QueueLimit    int           // bytes queued for a client before it counts as too slow; default 8 MiB, at least 1 MiB
+	MaxQueued     int           // bytes in use for all clients before the longest stalled are closed; default 1 GiB
+	Ping          time.Duration // interval of pings; three unanswered pings end the connection; default 15 s
+	Stall         time.Duration // longest time without any byte accepted by a client; default 40 s
+	Resume        time.Duration // longest outage of a host-agent's link that goes unnoticed; default 15 s
+	HoldTime      time.Duration // longest wait for the host by a client that resumes; default 10 min. Other clients wait 20 s at most
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
-	CredentialTTL time.Duration // lifetime of the credentials that host-agents get for enrolment tokens; default 90 days
+	CredentialTTL time.Duration // lifetime of credentials issued for enrolment tokens; default 90 days
 
-	// Strict are patterns of the hosts, tenant/host, whose connections are gated
-	// strictly: see package mcpgate. "default/*" are all of a tenant.
+	// Strict are patterns of hosts, tenant/host, with strictly gated connections
+	// (package mcpgate). "default/*" matches all hosts of a tenant.
 	Strict []string
 
-	// CanvasDomain is the domain below which canvases have origins of their
-	// own: "canvas.example.com", or with scheme and port
-	// "http://localhost:8484". Its names must lead to the public listener; a
-	// [Relay] puts that one's port in the place of port 0.
-	// Default: none, canvases are read in band only.
+	// CanvasDomain is the domain below which each canvas has an origin:
+	// "canvas.example.com", or with scheme and port "http://localhost:8484". Its names
+	// must resolve to the public listener; a [Relay] replaces port 0 by that
+	// listener's port. Default: none, canvases are read in band only.
 	CanvasDomain string
 
-	// Compress says for whom what they are sent is compressed, of those who offer that.
-	// Default: CompressFar.
+	// Compress selects the clients that get compressed messages, if they offer
+	// compression. Default: CompressFar.
 	Compress Compression
 
-	// Limits are how much clients may use, by whom they are.
+	// Limits bound the use per subject, tenant and address.
 	Limits admission.Limits
 
-	// TrustProxy are the addresses of proxies in front of the relay: what they
-	// say in X-Forwarded-For is where a request comes from. Default: none.
+	// TrustProxy lists the proxies in front of the relay: their X-Forwarded-For header
+	// names the client's address. Default: none.
 	TrustProxy []netip.Prefix
 
-	// AuditFile gets the audit as JSON lines, beside the log. Default: none.
+	// AuditFile receives the audit log as JSON lines, in addition to Log. Default:
+	// none.
 	AuditFile io.Writer
 
-	Log *slog.Logger // default: none
+	Log *slog.Logger // default: no log
 
-	// Tracer makes spans of clients' requests. Who has made it closes it after the Server.
-	// Default: none does.
+	// Tracer records spans for clients' requests. The caller closes it after the
+	// Server. Default: none.
 	Tracer *tracing.Tracer
 }
 
-// DefaultOrigins are origins of public clients whose pages are not served by
-// relays. A connection from there still needs a token.
+// DefaultOrigins are the origins of public clients not served by relays. Their
+// connections still need a token.
 var DefaultOrigins = []string{
 	"vscode-file://vscode-app", // VS Code on the desktop
 }
 
-// defaultStall is for how long a client may take nothing. Stock clients give a
-// silent connection up after 25 s. But when a line was dead for 14 s and is back,
-// the kernel may send the first byte 13 s later, and a client that has just got
-// one waits for 25 s from then on.
+// defaultStall bounds the time without any byte accepted by a client. Stock clients
+// give up a connection after 25 s of silence. But after an outage of 14 s, the kernel
+// may send the next byte 13 s late, and the client then waits another 25 s.
 const defaultStall = 40 * time.Second
 
 // Bounds of limits.
 const (
-	// maxFirst is what a connection to a host takes without waiting for it.
+	// maxFirst is the size of a first message that a host connection takes without
+	// waiting.
 	maxFirst = 256 << 10
 
-	// minQueue is what a host-agent sends ahead of what is written: with less,
-	// a client that is not too slow could fail at any large message.
+	// minQueue is the data that a host-agent sends ahead of the client's progress.
+	// With a smaller queue, any large message could end the connection of a client
+	// that is not slow.
 	minQueue = 1 << 20
 )
 
@@ -169,7 +169,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
-	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations of what it is derived from are kept no longer
+	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
 	if cfg.Compress == "" {
 		cfg.Compress = CompressFar
 	}
@@ -182,12 +182,12 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// leastHeld is what is held of bodies, and of chunks, for each host however
-// short memory is, in bytes.
+// leastHeld is the minimum in bytes kept for the bodies, and for the chunks, of each
+// host, even when memory is short.
 const leastHeld = 4 << 20
 
-// ofMemory returns the n-th part of the bytes that may be in use for all
-// clients, within bounds.
+// ofMemory returns the n-th part of MaxQueued, at least leastHeld and at most the
+// given maximum.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
 func (cfg *Config) check() error {
@@ -218,7 +218,7 @@ func (cfg *Config) check() error {
 	}
 	for _, pattern := range cfg.Origins {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("%q in Origins is no pattern; want one such as *.example.com", pattern)
+			return fmt.Errorf("Origins: %q is not a pattern; want for example *.example.com", pattern)
 		}
 	}
 	if err := cfg.checkStrict(); err != nil {
@@ -227,7 +227,7 @@ func (cfg *Config) check() error {
 	return ahp.CheckName("Instance", cfg.Instance)
 }
 
-// canvasOrigin returns what CanvasDomain says.
+// canvasOrigin parses CanvasDomain.
 func (cfg *Config) canvasOrigin() (canvas.Origin, error) {
 	if cfg.CanvasDomain == "" {
 		return canvas.Origin{}, nil
@@ -249,13 +249,13 @@ func (cfg *Config) checkTimes() error {
 	return nil
 }
 
-// clientShare is the part of all processors that the messages of clients may take when their
-// tenants contend. It counts reading a message and passing it on, about a quarter of the work
-// on a request and its answer.
+// clientShare is the part of all processors for clients' messages while tenants
+// compete. It covers reading a message and passing it on, about a quarter of the work
+// for a request and its answer.
 const clientShare = 1.0 / 16
 
-// A Server is the relay's edge: it serves clients and host-agents over HTTP
-// and WebSocket.
+// A Server is the relay's edge: it serves clients and host-agents over HTTP and
+// WebSocket.
 type Server struct {
 	cfg      Config
 	hosts    *hosts
@@ -266,10 +266,10 @@ type Server struct {
 	asking   *httpConns
 	audit    *audit.Log
 	limits   *admission.Limiter
-	shares   *fair.Shares // of tenants, in the work on what clients send
+	shares   *fair.Shares // of the processors, among tenants
 	revoked  *registry.Revocations
 	board    *notify.Board
-	caller   *authn.Checker // who sends requests
+	caller   *authn.Checker // authenticates requests
 	hostAPI  *hostsapi.API
 	agents   *agentsapi.API
 	people   *peopleapi.API
@@ -279,18 +279,18 @@ type Server struct {
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
-	quiet  func() // ends the registry's calls
+	quiet  func() // ends the registry's callbacks
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
-	revoking chan struct{} // for watchRevocations: something was revoked; holds one
+	revoking chan struct{} // wakes watchRevocations; holds one
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait
 	closed  bool
 	running sync.WaitGroup // all goroutines of the Server
 }
 
-// New returns a Server whose handlers can be used at once. Close ends it.
+// New returns a Server with working handlers. The caller must Close it.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -305,7 +305,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a Server that looks hosts up with the given function.
+// newServer returns a Server that resolves hosts with lookup.
 func newServer(cfg Config, origin canvas.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
@@ -335,7 +335,7 @@ func newServer(cfg Config, origin canvas.Origin, lookup func(tenant, host string
 	return s
 }
 
-// newAPIs makes what answers requests that are no client's connection to a host.
+// newAPIs creates the handlers for all requests except client connections.
 func (s *Server) newAPIs(origin canvas.Origin) {
 	cfg := &s.cfg
 	s.caller = authn.New(authn.Config{
@@ -366,25 +366,26 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	})
 }
 
-// endStreams ends all streams of events, and canvases by URL: their clients come again, elsewhere if
-// this relay stops.
+// endStreams ends all event streams and canvases by URL. Their clients reconnect, to a
+// different relay if this one stops.
 func (s *Server) endStreams() {
 	s.notify.EndStreams()
 	s.canvases.Close()
 }
 
-// Handler serves the public listener: clients, host-agents, the API and the
-// console.
+// Handler serves the public listener: clients, host-agents, the API and the console.
 func (s *Server) Handler() http.Handler { return s.public }
 
-// AdminHandler serves the admin listener. It answers only requests that name
-// a loopback address and come from no web page.
+// AdminHandler serves the admin listener. It answers only requests for a loopback
+// address that do not come from a web page.
 func (s *Server) AdminHandler() http.Handler { return s.admin }
 
-// Resumed tells the Server that the connection to NATS of a tenant was away.
+// Resumed reports to the Server that a tenant's connection to NATS has been
+// interrupted.
 func (s *Server) Resumed(tenant string) { s.hosts.resumed(tenant) }
 
-// spawn starts a goroutine that Close waits for, unless Close was called.
+// spawn runs a function in a goroutine that Close waits for. After Close it does
+// nothing and returns false.
 func (s *Server) spawn(run func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,8 +396,8 @@ func (s *Server) spawn(run func()) bool {
 	return true
 }
 
-// Close ends all connections and links without a word, and returns when
-// nothing of the Server is running any more.
+// Close ends all connections and links without close frames, and returns when no
+// goroutine of the Server is left.
 func (s *Server) Close() {
 	s.draining.Store(true)
 	s.endStreams()

@@ -18,63 +18,62 @@ import (
 // A hostKey names a host.
 type hostKey struct{ tenant, name string }
 
-// Times of links.
+// Timing of links.
 const (
-	// linkRetry is the wait before a link that ended is made anew.
+	// linkRetry is the pause before a new attempt after a link has ended.
 	linkRetry = 500 * time.Millisecond
 
-	// linkIdle is how long a link without clients is kept.
+	// linkIdle is the time after which an unused link ends.
 	linkIdle = 30 * time.Second
 )
 
-// hosts has a link to each host that clients want, and tells the clients that
-// wait for one.
+// hosts keeps a link to each host in use, and notifies waiting clients of changes.
 type hosts struct {
 	life    context.Context // the server's
 	cfg     *Config
-	lookup  func(tenant, host string) (registry.Host, bool) // what the registry knows
+	lookup  func(tenant, host string) (registry.Host, bool) // in the registry
 	spawn   func(func()) bool                               // starts a goroutine that the server waits for
-	budget  *budget                                         // of all clients
+	budget  *budget                                         // shared by all clients
 	reports *reports
-	viewers *audience.Memory // who has been in an audience
+	viewers *audience.Memory // viewers that have been in an audience
 
-	mu      sync.Mutex // guards all that follows; not held while clients are called
+	mu      sync.Mutex // guards the fields below; not held during calls to clients
 	entries map[hostKey]*hostEntry
 	closed  bool
 }
 
-// A hostEntry is a host that has clients or a link.
+// A hostEntry is a host with clients or a link.
 type hostEntry struct {
 	clients map[*client]bool
-	guests  int           // others that use the link: see borrow
-	told    chan struct{} // closed when clients are told of the host; nil: no guest waits for that
+	guests  int           // other users of the link: see borrow
+	changed chan struct{} // closed when the host has changed; nil: no guest waits
 	link    *hostLink
-	moved   atomic.Int64 // when some of a client's large message last left for it, Unix time in ns
+	moved   atomic.Int64 // when part of a client's large message last left for the host, Unix time in ns
 }
 
-// used reports whether somebody wants the link.
+// used reports whether the link has a user.
 func (e *hostEntry) used() bool { return len(e.clients)+e.guests > 0 }
 
-// A hostLink is the link to the host-agent instance that serves a host.
+// A hostLink is the link to the host-agent instance of a host.
 type hostLink struct {
 	agent  string
 	cancel context.CancelCauseFunc
-	idle   *time.Timer // ends a link without clients; nil while there are some
+	idle   *time.Timer // ends an unused link; nil while it has users
 	use    linkUse
 	link   *link.RelayLink
 }
 
-// linkUse is what clients need of a link.
+// linkUse is the part of a link that clients use.
 type linkUse struct {
 	relay     *routing.RelayEnd // nil until the host-agent has answered
-	audiences *audience.Pool    // of clients that share a connection to the host
-	maxFrame  int               // bytes of the longest message that it takes
-	sees      bool              // the host-agent sees to what clients may do
-	canvases  bool              // it takes streams to canvases
-	previews  bool              // and to previews
+	audiences *audience.Pool    // for clients that share a connection to the host
+	maxFrame  int               // longest message in bytes accepted by the host-agent
+	enforces  bool              // the host-agent enforces limits on clients
+	canvases  bool              // it accepts streams to canvases
+	previews  bool              // it accepts streams to previews
 }
 
-// Reasons for the relay to end a link.
+// Reasons for ending a link.
 var (
 	errAgentReplaced = errors.New("another host-agent serves the host now")
 	errLinkIdle      = errors.New("no client uses the link")
@@ -85,7 +84,7 @@ func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string
 	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, viewers: audience.NewMemory(), entries: map[hostKey]*hostEntry{}}
 }
 
-// join adds a client, which is told of its host from now on.
+// join adds a client and notifies it of host changes from now on.
 func (h *hosts) join(c *client) {
 	h.mu.Lock()
 	e := h.entryLocked(c.host)
@@ -96,7 +95,7 @@ func (h *hosts) join(c *client) {
 	c.reconsider()
 }
 
-// entryLocked returns a host's entry for somebody who uses it.
+// entryLocked returns a host's entry for a new user.
 func (h *hosts) entryLocked(key hostKey) *hostEntry {
 	e := h.entries[key]
 	if e == nil {
@@ -120,7 +119,7 @@ func (h *hosts) leave(c *client) {
 	h.leftLocked(c.host, e)
 }
 
-// leftLocked sees to the entry of a host that somebody has left.
+// leftLocked updates a host's entry after a user has left.
 func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 	if e.used() {
 		return
@@ -133,8 +132,8 @@ func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(key, l) })
 }
 
-// borrow returns the link to a host for somebody who is no client of it, which is
-// made if need be. It is kept until release is called, once.
+// borrow returns the link to a host for a user that is not a client, and makes the
+// link if necessary. The caller must call release exactly once.
 func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release func(), err error) {
 	h.mu.Lock()
 	e := h.entryLocked(key)
@@ -148,10 +147,10 @@ func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release fun
 	}
 	for {
 		h.mu.Lock()
-		if e.told == nil {
-			e.told = make(chan struct{})
+		if e.changed == nil {
+			e.changed = make(chan struct{})
 		}
-		told := e.told
+		changed := e.changed
 		h.mu.Unlock()
 		host, link := h.find(key)
 		switch {
@@ -162,7 +161,7 @@ func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release fun
 			return linkUse{}, nil, canvas.ErrHostAway
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-ctx.Done():
 			release()
 			return linkUse{}, nil, ctx.Err()
@@ -170,18 +169,17 @@ func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release fun
 	}
 }
 
-// endIdle ends a link if there are still no clients.
+// endIdle ends a link that is still unused.
 func (h *hosts) endIdle(key hostKey, l *hostLink) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.entries[key]; e != nil && e.link == l && !e.used() {
-		l.use.relay = nil // nobody comes back to it
+		l.use.relay = nil // no new user gets it
 		l.cancel(errLinkIdle)
 	}
 }
 
-// retry reconsiders a client whose attempt to open a connection failed, after
-// a moment.
+// retry reconsiders a client a moment after its connection attempt failed.
 func (h *hosts) retry(c *client) {
 	time.AfterFunc(linkRetry, func() {
 		if c.ctx.Err() == nil {
@@ -190,8 +188,8 @@ func (h *hosts) retry(c *client) {
 	})
 }
 
-// find returns how a host is, and the link to it. If the host is online and
-// has clients, a link is made.
+// find returns a host's state and link. It makes the link if the host is online and
+// has users.
 func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()
@@ -205,7 +203,7 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 			return host, l.use
 		}
 		l.cancel(errAgentReplaced)
-		return host, linkUse{} // runLink tells the clients when it has ended
+		return host, linkUse{} // runLink notifies the clients at its end
 	}
 	if host.State == registry.Online && e.used() {
 		ctx, cancel := context.WithCancelCause(h.life)
@@ -219,7 +217,7 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	return host, linkUse{}
 }
 
-// runLink keeps one link until it ends.
+// runLink runs one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
@@ -250,27 +248,27 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	if !linked && ctx.Err() == nil && !outdated(err) {
 		h.unreachable(key, err)
 	}
-	if ctx.Err() == nil { // else the relay itself wanted that
+	if ctx.Err() == nil { // else the relay itself ended the link
 		select {
 		case <-time.After(linkRetry):
 		case <-h.life.Done():
 		}
 	}
 	h.drop(key, l)
-	h.tellAll(key)
+	h.reconsiderAll(key)
 }
 
-// fence returns the number of the newest lease of a host that is known.
+// fence returns the number of the host's newest known lease.
 func (h *hosts) fence(key hostKey) uint64 {
 	host, _ := h.lookup(key.tenant, key.name)
 	return host.Fence
 }
 
-// outdated reports whether a link came to nothing because its host-agent is not the
-// newest: the newest is known, and clients wait for that one.
+// outdated reports whether a link failed because its host-agent has an outdated lease.
+// Clients then wait for the newer host-agent.
 func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
 
-// newPool returns the place for audiences of a link's host.
+// newPool returns the pool for audiences at a link's host.
 func (h *hosts) newPool(key hostKey, relay *routing.RelayEnd) *audience.Pool {
 	return audience.New(audience.Config{
 		Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
@@ -281,7 +279,7 @@ func (h *hosts) newPool(key hostKey, relay *routing.RelayEnd) *audience.Pool {
 	})
 }
 
-// watching returns how many audiences there are, and how many are in them.
+// watching counts the audiences and their viewers.
 func (h *hosts) watching() (audiences, viewers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -294,8 +292,8 @@ func (h *hosts) watching() (audiences, viewers int) {
 	return audiences, viewers
 }
 
-// maxFrame is the longest message that a client may send to a host, in bytes:
-// a host-agent takes a longer one for a fault of the relay, and ends the link.
+// maxFrame returns the longest message in bytes from a client to a host. A host-agent
+// treats a longer one as a fault of the relay, and ends the link.
 func (h *hosts) maxFrame(agent link.Hello) int {
 	if agent.MaxFrame <= 0 {
 		return h.cfg.MaxFrame
@@ -303,16 +301,16 @@ func (h *hosts) maxFrame(agent link.Hello) int {
 	return min(agent.MaxFrame, h.cfg.MaxFrame)
 }
 
-// use makes a link known that the host-agent has answered on. The link's
-// reader calls it: clients open their connections from another goroutine.
+// use publishes a link after the host-agent's hello. It runs in the link's reader, so
+// clients open their connections in another goroutine.
 func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 	h.mu.Lock()
 	l.use = use
 	h.mu.Unlock()
-	h.spawn(func() { h.tellAll(key) })
+	h.spawn(func() { h.reconsiderAll(key) })
 }
 
-// unreachable tells the clients that wait why there is no link.
+// unreachable reports the failed link to the waiting clients.
 func (h *hosts) unreachable(key hostKey, err error) {
 	why := "its host-agent does not answer"
 	var untrusted *link.UntrustedError
@@ -324,7 +322,7 @@ func (h *hosts) unreachable(key hostKey, err error) {
 	}
 }
 
-// drop forgets a link that has ended.
+// drop removes a link that has ended.
 func (h *hosts) drop(key hostKey, l *hostLink) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -338,10 +336,9 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 	}
 }
 
-// changed is called by the registry when a host has changed. The link to a
-// host-agent instance that gave the host up, or that another has come after, ends at
-// once; if a lease only ran out, the link may still work, and notices itself if it
-// does not.
+// changed is the registry's callback for a changed host. It ends the link at once if
+// that host-agent has released the host or has been replaced. An expired lease alone
+// does not end a link: the link may still work, and detects its own failure.
 func (h *hosts) changed(host registry.Host) {
 	key := hostKey{host.Tenant, host.Name}
 	h.mu.Lock()
@@ -352,21 +349,21 @@ func (h *hosts) changed(host registry.Host) {
 		case agent == host.Released:
 			e.link.cancel(&link.AgentGoneError{Reason: host.Reason})
 		case host.AgentInstance != "" && agent != host.AgentInstance:
-			e.link.cancel(errAgentReplaced) // the host is there: clients come again
+			e.link.cancel(errAgentReplaced) // the host stays online: clients reconnect
 		}
 	}
 	h.mu.Unlock()
 	if known {
-		h.spawn(func() { h.tellAll(key) })
+		h.spawn(func() { h.reconsiderAll(key) })
 	}
 }
 
-// tellAll reconsiders all clients of a host, and has its guests look.
-func (h *hosts) tellAll(key hostKey) {
+// reconsiderAll reconsiders all clients of a host, and wakes its guests.
+func (h *hosts) reconsiderAll(key hostKey) {
 	h.mu.Lock()
-	if e := h.entries[key]; e != nil && e.told != nil {
-		close(e.told)
-		e.told = nil
+	if e := h.entries[key]; e != nil && e.changed != nil {
+		close(e.changed)
+		e.changed = nil
 	}
 	h.mu.Unlock()
 	for _, c := range h.clientsOf(key) {
@@ -388,7 +385,7 @@ func (h *hosts) clientsOf(key hostKey) []*client {
 	return list
 }
 
-// shed has all links hold less.
+// shed reduces the memory held by all links.
 func (h *hosts) shed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -412,7 +409,7 @@ func (h *hosts) all() []*client {
 	return list
 }
 
-// links returns how many links there are.
+// links returns the number of links.
 func (h *hosts) links() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -424,7 +421,7 @@ func (h *hosts) links() (n int) {
 	return n
 }
 
-// silent returns how many hosts with clients do not answer.
+// silent counts the hosts in use that do not answer.
 func (h *hosts) silent() (n int) {
 	h.mu.Lock()
 	var used []hostKey
@@ -442,7 +439,8 @@ func (h *hosts) silent() (n int) {
 	return n
 }
 
-// resumed tells all links of a tenant that the connection to NATS was away.
+// resumed reports to all links of a tenant that the NATS connection has been
+// interrupted.
 func (h *hosts) resumed(tenant string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -465,13 +463,13 @@ func (h *hosts) close() {
 	}
 }
 
-// lend is borrow, for canvases by URL.
+// lend is borrow for package canvas.
 func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, func(), error) {
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
 	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
 }
 
-// byToken returns who of a tenant is connected, by the tokens that they have.
+// byToken returns a tenant's connected viewers by token id.
 func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
 	viewers := map[string][]peopleapi.Viewer{}
 	for _, c := range h.all() {

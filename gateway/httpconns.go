@@ -28,7 +28,7 @@ const (
 )
 
 // unprovenReason is why one gave way to another, for the audit.
-const unprovenReason = "too many connections that had not shown a token; this one made room for another"
+const unprovenReason = "too many unauthenticated connections; the oldest is closed"
 
 // httpConns keeps the connections that are at HTTP: those that are WebSockets
 // are not any more.

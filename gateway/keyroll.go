@@ -10,10 +10,10 @@ import (
 	"ahprelay/auth"
 )
 
-// keysEvery is how often the data directory is looked at for other keys.
+// keysEvery is the interval of checks for changed keys in the data directory.
 const keysEvery = 5 * time.Second
 
-// A keyRoll has a relay go by the keys that are in its data directory.
+// A keyRoll applies key changes in a relay's data directory.
 type keyRoll struct {
 	keys    *auth.Keys
 	changed func() error
@@ -21,13 +21,13 @@ type keyRoll struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex // while it is looked
-	undone  bool       // changed has failed
-	trouble string     // last told
+	mu        sync.Mutex // held during a check
+	pending   bool       // changed has failed
+	lastError string     // last error logged
 }
 
-// rollKeys looks for other keys until close; changed is called when there are some, and
-// again while it fails.
+// rollKeys checks for changed keys until close. It calls changed after each change,
+// and again until that succeeds.
 func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &keyRoll{keys: keys, changed: changed, log: log, cancel: cancel}
@@ -39,7 +39,7 @@ func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll 
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				k.look()
+				k.reload()
 			}
 		}
 	})
@@ -51,30 +51,30 @@ func (k *keyRoll) close() {
 	k.running.Wait()
 }
 
-// look takes the keys of now.
-func (k *keyRoll) look() {
+// reload loads the current keys.
+func (k *keyRoll) reload() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	changed, err := k.keys.Reload()
 	if changed {
-		k.log.Info("the relay has other keys", "keys", k.keys.SetIDs())
+		k.log.Info("keys reloaded", "keys", k.keys.SetIDs())
 	}
-	if err == nil && (changed || k.undone) {
+	if err == nil && (changed || k.pending) {
 		err = k.changed()
-		k.undone = err != nil
+		k.pending = err != nil
 	}
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != k.trouble {
-		k.log.Error("keys could not be put to use", "error", err)
+	if text != "" && text != k.lastError {
+		k.log.Error("keys not applied", "error", err)
 	}
-	k.trouble = text
+	k.lastError = text
 }
 
-// keysChanged returns what is to be done when the relay's keys are others: NATS servers
-// must hear whose users are good.
+// keysChanged returns the callback for changed keys: it updates the keys that NATS
+// servers trust.
 func (r *Relay) keysChanged(cfg *RelayConfig) func() error {
 	trust := filepath.Join(cfg.DataDir, TrustFile)
 	return func() error {

@@ -71,7 +71,7 @@ func TestPendingEnds(t *testing.T) {
 		token := w.token(nil)
 		first := w.dial(token)
 		synctest.Wait()
-		w.wantTooMany(token, "limit of 1 connections that wait for a host of this subject")
+		w.wantTooMany(token, "limit of 1 connections waiting for a host of this subject")
 		w.startAgent(routing.AgentEndConfig{})
 		first.wantOpen()
 		w.hostConn(1)

@@ -7,44 +7,41 @@ import (
 	"ahprelay/ahp"
 )
 
-// Liveness. A client is pinged every Config.Ping, by one goroutine for all;
-// whatever is received from it is a sign of life. Three pings in a row without
-// one, and the client is given up: its connection is half open, or it hangs. A
-// line may be dead for 14 s, and TCP waits for as long again before it tries:
-// stock clients bear that, and so does the relay.
+// One goroutine pings all clients, each every Config.Ping. Any received byte is a sign
+// of life. Three unanswered pings in a row end the connection: it is half open, or the
+// client hangs. A line may be dead for 14 s, and TCP then waits as long again before
+// it retries. Stock clients tolerate that, and so does the relay.
 //
-// A client that is slow is not dead. A ping waits behind all that the client is
-// to be sent: in the outbox, which has a time limit of its own (Config.Stall),
-// and then in buffers of kernels and proxies, which may hold what a slow line
-// takes minutes for. So a client is not judged for slowTime after its line was
-// seen to be full. And while the relay waits for the host and so does not read
-// the client, it neither judges nor pings it: some cannot answer while they
-// wait to be read, and give the connection up.
+// A slow client is not dead. A ping waits behind all data for the client: first in the
+// outbox, which has its own time limit (Config.Stall), then in the buffers of kernels
+// and proxies, which may hold minutes of data for a slow line. So a client is not
+// judged until slowTime after its line was last full. While the relay waits for the
+// host, and so does not read from the client, it neither pings nor judges the client:
+// some clients cannot answer while their own writes block, and give the connection up.
 
-// maxMissed is how many pings in a row a client may leave unanswered.
+// maxMissed is the number of unanswered pings in a row that end a connection.
 const maxMissed = 3
 
-// probeTime is how long a client may take to answer when it has come again over
-// another connection.
+// probeTime is the time for a client to answer on its old connection after it has
+// opened a new one.
 const probeTime = 3 * time.Second
 
-// slowTime is how long after a write that had to wait a ping may still be on its
-// way: long enough for 8 MiB at 70 KB/s.
+// slowTime is the longest delivery time of a ping after a blocked write: enough for 8
+// MiB at 70 KB/s.
 const slowTime = 2 * time.Minute
 
-// sweepShare is into how many parts the time between pings is cut, to spread
-// the clients over them.
+// sweepShare divides the time between pings, to spread the clients over it.
 const sweepShare = 15
 
-// liveness is what the sweeper knows of a client. It alone uses it.
+// liveness holds the sweeper's view of a client. Only the sweeper uses it.
 type liveness struct {
-	due    time.Time // of the next ping
-	reads  uint32    // lockedConn.reads at the last
-	mark   uint64    // of the last ping in the outbox; 0: none
-	missed int       // pings without an answer
+	due    time.Time // time of the next ping
+	reads  uint32    // lockedConn.reads at the last check
+	mark   uint64    // outbox mark of the last ping; 0: none
+	missed int       // unanswered pings
 }
 
-// sweep pings clients, and listens to host-agents, until the server ends.
+// sweep pings clients, and checks host-agents, until the server ends.
 func (s *Server) sweep() {
 	tick := time.NewTicker(max(s.cfg.Ping/sweepShare, time.Millisecond))
 	defer tick.Stop()
@@ -56,8 +53,8 @@ func (s *Server) sweep() {
 			for _, c := range s.hosts.all() {
 				c.load.noteMoved(now, c.toHost())
 				c.load.noteLoad(c.toHost())
-				if c.alive.look(c, now) {
-					c.giveUp("pings", "answers no pings")
+				if c.alive.check(c, now) {
+					c.giveUp("pings", "pings unanswered")
 				}
 			}
 			s.agents.EndSilent(now)
@@ -65,12 +62,12 @@ func (s *Server) sweep() {
 	}
 }
 
-// look pings a client that is due, and reports whether it is dead. One that is in the
-// middle of a large message, and goes on, is not pinged: its answer could not come before
-// the end of that, and some clients give their connection up when it waits (coder/websocket
-// after 5 s).
-func (v *liveness) look(c *client, now time.Time) (dead bool) {
-	if v.due.IsZero() { // the first ping comes in the second half of the time
+// check pings a client when a ping is due, and reports whether the client is dead. A
+// client in the middle of a large message is not pinged: its pong could not arrive
+// before the message's end, and some clients give the connection up when a pong has to
+// wait (coder/websocket after 5 s).
+func (v *liveness) check(c *client, now time.Time) (dead bool) {
+	if v.due.IsZero() { // the first ping comes in the second half of the interval
 		v.due = c.since.Add(c.cfg.Ping/2 + rand.N(c.cfg.Ping/2+1))
 	}
 	if now.Before(v.due) {
@@ -90,7 +87,7 @@ func (v *liveness) look(c *client, now time.Time) (dead bool) {
 	case heard != v.reads, v.mark == 0, c.sock.conn.waitedSince(now.Add(-slowTime)):
 		v.reads, v.missed = heard, 0
 	case !c.out.past(v.mark):
-		return false // it has not got the last one yet
+		return false // the last ping has not reached it yet
 	default:
 		v.missed++
 	}
@@ -101,8 +98,8 @@ func (v *liveness) look(c *client, now time.Time) (dead bool) {
 	return false
 }
 
-// probe looks whether a client is still there that has come again over another
-// connection, and gives this one up if it shows no sign of life in probeTime.
+// probe checks a connection whose client has opened a new one, and gives it up without
+// a sign of life within probeTime.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return
@@ -125,13 +122,13 @@ func (c *client) probe() {
 		past := c.out.past(mark)
 		onItsWay := past && conn.waitedSince(time.Now().Add(-slowTime))
 		if !onItsWay && (past || written == before) {
-			c.giveUp("replaced", "came again, and does not answer here")
+			c.giveUp("replaced", "reconnected, and no answer on this connection")
 			return
 		}
 	}
 }
 
-// giveUp ends a connection at whose other end there is nobody.
+// giveUp ends a connection whose client is gone.
 func (c *client) giveUp(cause, reason string) {
 	end := c.out.abort(closing{code: closeLost, reason: reason, full: true, lost: true})
 	c.log().Info("client given up", "reason", reason)
@@ -140,9 +137,9 @@ func (c *client) giveUp(cause, reason string) {
 	c.disconnect(end)
 }
 
-// leave closes a client because the relay stops: behind what the host has said
-// when it has got all that the client has sent by now. The client's reader goes
-// on until the client has closed too.
+// leave closes a client because the relay stops. The close frame follows the host's
+// messages up to its receipt of all that the client has sent by now. The client's
+// reader continues until the client has closed too.
 func (c *client) leave() {
 	c.mu.Lock()
 	conn := c.conn
@@ -151,7 +148,7 @@ func (c *client) leave() {
 	c.mu.Unlock()
 	switch {
 	case open:
-		conn.Flush() // Flushed follows
+		conn.Flush() // the Flushed event follows
 	case !opening:
 		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}

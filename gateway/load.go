@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// A load is what waits on a client's account of what it sends, and since when nothing of
-// that has moved.
+// A load tracks the bytes that wait on a client's account in the direction to its
+// host, and the time of their last progress.
 type load struct {
-	// Set by newClient, then read-only, but for ofHost, which join sets.
+	// Set by newClient, then read-only; join sets ofHost.
 	budget *budget
 	conn   *lockedConn
-	ctx    context.Context // the client's
+	ctx    context.Context // the client's context
 	ofHost *atomic.Int64   // hostEntry.moved
 
-	stuck   atomic.Bool  // the reader waits for the host, and hears nothing of the client
-	slowed  atomic.Bool  // what it sends waits for the limits of its rate
-	whole   atomic.Int64 // bytes of the message that has come, beyond keepBuffer, until it waits for the host
-	sending atomic.Int64 // of the message that waits for those before it to leave
-	moved   atomic.Int64 // when something of what it sends last moved, by budget.clock
-	kernel  atomic.Int64 // what the kernel holds of the connection, in bytes
-	unread  atomic.Int64 // of that, what the client has sent
-	cut     atomic.Bool  // too much waited for all clients together, and this one is closed
-	upload  upload       // the message that is being read, if it is large
+	stuck   atomic.Bool  // the reader waits for the host, and reads nothing
+	slowed  atomic.Bool  // the client's messages wait for its rate limits
+	whole   atomic.Int64 // bytes beyond keepBuffer in a complete message until it waits for the host
+	sending atomic.Int64 // bytes of the message waiting for earlier ones to leave
+	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
+	kernel  atomic.Int64 // bytes in the connection's kernel buffers
+	unread  atomic.Int64 // part of kernel: received bytes not yet read
+	cut     atomic.Bool  // the client is being closed because memory is short
+	upload  upload       // the large message being read
 
-	mu       sync.Mutex // guards all that follows
-	written  uint64     // lockedConn.written, by noteLoad
-	received uint64     // lockedConn.taken, by noteLoad
-	read     uint64     // the same, by noteMoved
-	queued   int        // bytes for the host, by noteMoved
+	mu       sync.Mutex // guards the fields below
+	written  uint64     // lockedConn.written at the last noteLoad
+	received uint64     // lockedConn.taken at the last noteLoad
+	read     uint64     // lockedConn.taken at the last noteMoved
+	queued   int        // bytes queued for the host at the last noteMoved
 }
 
-// weigh adds to a burden what waits of what the client sends, with so many bytes that wait for its
-// host to be there, and so many for the client. Who only waits to be read, by a relay that is
-// busy, takes turns too.
+// weigh adds this load to a burden, together with the bytes pending until the host is
+// open, and the bytes queued for the client. A client whose data only waits until a
+// busy relay reads it also counts as taking turns.
 func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	l.mu.Lock()
 	queued := l.queued
@@ -64,10 +64,10 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	b.bytes = in + coming + out + int(l.kernel.Load())
 }
 
-// lastMoved is since when nothing has moved of what a client has sent, so many
-// bytes of which are queued for the host. While a host takes another large
-// message, those that wait for their turn there do not stand still, nor does
-// anything while the relay takes no host's word that more may come.
+// lastMoved returns the time of the last progress of a client's messages, given the
+// bytes queued for the host. While a host accepts another client's large message,
+// messages waiting behind it do not count as standing still, nor does anything while
+// sources are held back.
 func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	moved := l.moved.Load()
 	if queued > keepBuffer {
@@ -76,11 +76,11 @@ func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	return now.Add(min(0, time.Duration(moved-l.budget.clock(now))))
 }
 
-// progressed notes that something has moved of what a client sends.
+// progressed records progress of the client's messages.
 func (l *load) progressed(now time.Time) { l.moved.Store(l.budget.clock(now)) }
 
-// noteMoved looks whether anything moves of what a client sends: who judges that
-// looks first.
+// noteMoved checks the client's messages for progress. Call it before judging a
+// client.
 func (l *load) noteMoved(now time.Time, host upstream) {
 	queued := 0
 	if host != nil {
@@ -98,8 +98,8 @@ func (l *load) noteMoved(now time.Time, host upstream) {
 	l.read, l.queued = read, queued
 }
 
-// noteLoad looks how much of a client's the kernel holds, and tells the host-agent
-// if it takes what it is sent. The sweeper calls it, and who is to judge that.
+// noteLoad measures the kernel buffers of a client, and reports the client's progress
+// to the host-agent. The sweeper calls it, and so does relief before judging clients.
 func (l *load) noteLoad(host upstream) {
 	conn := l.conn
 	l.mu.Lock()
@@ -114,12 +114,12 @@ func (l *load) noteLoad(host upstream) {
 	l.written, l.received = written, heard
 }
 
-// kernelCost is what bytes in its queues cost the kernel: it keeps them in
-// pieces.
+// kernelCost returns the kernel memory used for queued bytes, which it keeps in
+// blocks.
 func kernelCost(bytes int) int { return bytes + bytes/4 }
 
-// setKernel notes what the kernel holds of what was written to the connection, and of what is
-// not read.
+// setKernel records the kernel's buffers: bytes written and still unsent, and bytes
+// unread.
 func (l *load) setKernel(written, unread int) {
 	unread = kernelCost(unread)
 	n := kernelCost(written) + unread
@@ -127,20 +127,20 @@ func (l *load) setKernel(written, unread int) {
 	l.budget.keep(n - int(l.kernel.Swap(int64(n))))
 }
 
-// readMore waits until n bytes more of a message may be read.
+// readMore waits until n more bytes of a message may be read.
 func (l *load) readMore(n int) error {
 	l.stuck.Store(true)
 	defer l.stuck.Store(false)
 	return l.budget.uploads.more(l.ctx, &l.upload, n)
 }
 
-// hasCome takes a message out of the line that is whole. It still counts.
+// hasCome ends the turn of a complete message. Its bytes still count.
 func (l *load) hasCome() {
 	l.progressed(time.Now())
 	l.whole.Add(l.budget.uploads.end(&l.upload))
 }
 
-// doneReading counts the message no more that was being read.
+// doneReading stops counting the current message.
 func (l *load) doneReading() {
 	held := l.budget.uploads.end(&l.upload) + l.whole.Swap(0)
 	l.budget.add(-int(held))

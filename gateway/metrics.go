@@ -10,7 +10,7 @@ import (
 	"ahprelay/internal/meter"
 )
 
-// metrics are what the relay counts.
+// metrics holds the relay's counters.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -20,11 +20,11 @@ type metrics struct {
 	givenUp  *prometheus.CounterVec // by cause
 	delays   prometheus.Histogram
 
-	mu    sync.Mutex // guards ended, and the counted marks of clients
-	ended traffic    // of clients that are gone
+	mu    sync.Mutex // guards ended, and client.counted
+	ended traffic    // of ended connections
 }
 
-// traffic is what connections have carried.
+// traffic counts messages and bytes.
 type traffic struct{ framesIn, framesOut, bytesIn, bytesOut int64 }
 
 func (t *traffic) add(c *client) {
@@ -46,11 +46,11 @@ func newMetrics(s *Server) *metrics {
 	}
 	m := &metrics{
 		registry: meter.NewRegistry(),
-		accepted: prometheus.NewCounter(counter("ahp_relay_client_connections_total", "Client connections that were let in.")),
-		refused:  prometheus.NewCounterVec(counter("ahp_relay_client_refusals_total", "Client connections that were not let in."), []string{"reason"}),
-		closed:   prometheus.NewCounterVec(counter("ahp_relay_client_closes_total", "Client connections that ended."), []string{"code"}),
-		givenUp:  prometheus.NewCounterVec(counter("ahp_relay_clients_given_up_total", "Client connections whose other end showed no life: pings went unanswered, or the client had come again (replaced)."), []string{"cause"}),
-		delays:   meter.Delays("ahp_relay_delivery_delay_seconds", "How long what may be sent to a client waits until its kernel has taken it, of a part of all writes."),
+		accepted: prometheus.NewCounter(counter("ahp_relay_client_connections_total", "Client connections admitted.")),
+		refused:  prometheus.NewCounterVec(counter("ahp_relay_client_refusals_total", "Client connections refused."), []string{"reason"}),
+		closed:   prometheus.NewCounterVec(counter("ahp_relay_client_closes_total", "Client connections closed."), []string{"code"}),
+		givenUp:  prometheus.NewCounterVec(counter("ahp_relay_clients_given_up_total", "Client connections without a sign of life: unanswered pings, or the client had reconnected (replaced)."), []string{"cause"}),
+		delays:   meter.Delays("ahp_relay_delivery_delay_seconds", "Delay from a message's arrival in the queue until the kernel accepts it, for a sample of writes."),
 	}
 	m.registry.MustRegister(
 		meter.Build("ahp_relay_build_info", s.cfg.Version), m.accepted, m.refused, m.closed, m.givenUp, m.delays, clientStats(s), s.reports,
@@ -61,7 +61,7 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// count adds what a connection that has ended did.
+// count adds the totals of an ended connection.
 func (m *metrics) count(c *client, code ahp.CloseCode) {
 	m.closed.WithLabelValues(codeLabel(code)).Inc()
 	m.mu.Lock()
@@ -70,8 +70,8 @@ func (m *metrics) count(c *client, code ahp.CloseCode) {
 	c.counted = true
 }
 
-// codeLabel returns a close code as a label value. Clients may close with any
-// code: those that mean nothing here have one label together.
+// codeLabel returns a close code as a label value. Clients may close with any code, so
+// all unknown codes share one label.
 func codeLabel(code ahp.CloseCode) string {
 	switch code {
 	case 1000, 1005, closeLost:
@@ -83,7 +83,7 @@ func codeLabel(code ahp.CloseCode) string {
 	return strconv.Itoa(int(code))
 }
 
-// total is what all connections have carried, those that are open included.
+// total returns the traffic of all connections, ended and open.
 func (m *metrics) total(open []*client) traffic {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *metrics) total(open []*client) traffic {
 	return t
 }
 
-// A census is what is known of the clients at a time.
+// A census is a snapshot of the clients for metrics.
 type census struct {
 	phases             map[phase]int
 	queued             int64
@@ -116,18 +116,18 @@ func (s *Server) census() census {
 	return n
 }
 
-// clientStats looks at the clients when it is asked.
+// clientStats takes a census at each scrape.
 func clientStats(s *Server) prometheus.Collector {
 	t := meter.NewTable(s.census)
 	for p := phaseNew; p <= phaseClosed; p++ {
 		t.Gauge("ahp_relay_clients", "Clients connected, by phase.", func(n census) float64 { return float64(n.phases[p]) }, "phase", p.String())
 	}
-	t.Gauge("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", func(n census) float64 { return float64(n.queued) })
+	t.Gauge("ahp_relay_queued_bytes", "Bytes queued from and to clients; shared bytes count once.", func(n census) float64 { return float64(n.queued) })
 	t.Gauge("ahp_relay_links", "Links to host-agents.", func(n census) float64 { return float64(n.links) })
-	t.Gauge("ahp_relay_audiences", "Connections to hosts that several clients share who only look.", func(n census) float64 { return float64(n.audiences) })
-	t.Gauge("ahp_relay_viewers", "Clients that are in audiences.", func(n census) float64 { return float64(n.viewers) })
-	t.Gauge("ahp_relay_hosts_silent", "Hosts with clients here that are there and do not answer.", func(n census) float64 { return float64(n.silent) })
-	const frames, bytes = "Messages of clients and hosts.", "Bytes of those messages."
+	t.Gauge("ahp_relay_audiences", "Connections to hosts shared by several viewers.", func(n census) float64 { return float64(n.audiences) })
+	t.Gauge("ahp_relay_viewers", "Clients in audiences.", func(n census) float64 { return float64(n.viewers) })
+	t.Gauge("ahp_relay_hosts_silent", "Online hosts in use that do not answer.", func(n census) float64 { return float64(n.silent) })
+	const frames, bytes = "Messages between clients and hosts.", "Bytes in messages between clients and hosts."
 	t.Counter("ahp_relay_frames_total", frames, func(n census) float64 { return float64(n.total.framesIn) }, "direction", toHost)
 	t.Counter("ahp_relay_frames_total", frames, func(n census) float64 { return float64(n.total.framesOut) }, "direction", toClient)
 	t.Counter("ahp_relay_frame_bytes_total", bytes, func(n census) float64 { return float64(n.total.bytesIn) }, "direction", toHost)

@@ -10,7 +10,7 @@ import (
 	agentsapi "ahprelay/gateway/api/agents"
 )
 
-// A tunnel is the WebSocket of a host-agent that carries a connection to NATS.
+// A tunnel is a host-agent's WebSocket that carries a NATS connection.
 type tunnel struct{ *socket }
 
 // acceptTunnel upgrades a host-agent's request.
@@ -26,9 +26,9 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi
 // Stream implements [agentsapi.Tunnel].
 func (t tunnel) Stream() net.Conn { return binaryFrames{t.stream(), t.socket} }
 
-// binaryFrames is the stream of a tunnel. What is written is a frame, and handed to the
-// kernel in one call: the library's buffer, which is small because most connections are
-// idle, would make two of it, and the host-agent wake for the first.
+// binaryFrames is a tunnel's stream. Each Write becomes one frame and one system call.
+// Through the library's buffer, which is small because most connections are idle, it
+// would take two, and the host-agent would wake up for the first.
 type binaryFrames struct {
 	net.Conn
 	sock *socket

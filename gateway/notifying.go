@@ -13,24 +13,24 @@ import (
 
 // Files in the data directory.
 const (
-	recordsName = "records.json" // what relays share and has no end: what people have set, and keys for push services
+	recordsName = "records.json" // shared by relays without expiry: notification settings, and keys for push services
 
-	// Those of relays that shared nothing.
-	formerWaysName    = "notify.json"
-	formerQueueName   = "notify.queue"
-	formerPushKeyName = "notify-key.json"
+	// Files of relays without a shared store.
+	legacyTargetsName = "notify.json"
+	legacyQueueName   = "notify.queue"
+	legacyPushKeyName = "notify-key.json"
 )
 
-// NotifyConfig says how people are told while they look at nothing.
+// NotifyConfig configures notifications.
 type NotifyConfig struct {
-	Contact string             // of the operator, for push services: an address of mail, or https://…; default: the relay's public URL
-	Mail    *notify.MailConfig // default: none is sent
-	Private []netip.Prefix     // addresses that are not public, and may be ways all the same
-	Ways    []notify.TenantWay // of tenants
+	Contact string             // the operator's contact for push services: a mail address or an https URL; default: the public URL
+	Mail    *notify.MailConfig // default: no mail
+	Private []netip.Prefix     // private addresses allowed as targets
+	Ways    []notify.TenantWay // targets of tenants
 }
 
-// startNotify has people told of what is on the server's board, and the board hear
-// host-agents.
+// startNotify starts notifications for the events on the server's board, and connects
+// the board to host-agents.
 func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Server) (err error) {
 	if cfg.Notify.Mail != nil {
 		if err := cfg.Notify.Mail.Check(); err != nil {
@@ -49,7 +49,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		Standing: server.people.Standing, Capability: server.notify.Capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
 		Ways:   cfg.Notify.Ways,
-		Former: notify.Former{Queue: file(formerQueueName), Ways: file(formerWaysName), Key: file(formerPushKeyName)},
+		Former: notify.Former{Queue: file(legacyQueueName), Ways: file(legacyTargetsName), Key: file(legacyPushKeyName)},
 	}); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	return nil
 }
 
-// stopNotify ends all that startNotify has begun.
+// stopNotify ends everything that startNotify has started.
 func (r *Relay) stopNotify() {
 	if r.receiver != nil {
 		r.receiver.Close()

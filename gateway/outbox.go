@@ -11,68 +11,68 @@ import (
 	"ahprelay/routing"
 )
 
-// keepQueue is how long an emptied queue may be to be used again, in frames.
+// keepQueue bounds an empty queue kept for reuse, in frames.
 const keepQueue = 32
 
-// frameCost is what a frame counts against bounds besides its bytes: its place
-// in the queue, which may be half empty, and what memory is rounded up to.
+// frameCost is a frame's cost in addition to its bytes: its slot in the queue, which
+// may be half empty, and allocation rounding.
 const frameCost = 128
 
-// maxOwn is how many messages of the relay's own may wait for the end of another.
+// maxOwn bounds the relay's own messages that wait for the end of a fragmented
+// message.
 const maxOwn = 256
 
-// flushTime is how long a client may take for what is queued before a close, and for that.
+// flushTime bounds the delivery of queued data before a close, and separately the
+// close itself.
 const flushTime = 30 * time.Second
 
-// An outbox holds what a client is still to be sent. One goroutine, which
-// runs only while there is something, writes all that is queued in as few
-// calls as possible.
+// An outbox queues frames for a client. One goroutine writes all queued frames in as
+// few calls as possible; it runs only while the queue has frames.
 type outbox struct {
 	sock    *socket
-	limit   int                   // bytes queued behind what is being written
-	budget  *budget               // of all clients
-	written func(credit int)      // credit of frames that have been written
-	ended   func(end closing)     // the last call: the queue is empty after a close, or writing failed
+	limit   int                   // bytes queued behind the current write
+	budget  *budget               // shared by all clients
+	written func(credit int)      // returns the credit of written frames
+	ended   func(end closing)     // called last: after a close the queue is empty, or writing has failed
 	spawn   func(func()) bool     // starts a goroutine that the server waits for
-	packing packing               // what is compressed; owned by run, but for on
-	delayed func(seconds float64) // how long something has waited until the kernel took it, of a part of all; nil: nobody wants to know
+	packing packing               // compression; owned by run, except on
+	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
-	mu      lockorder.Mutex[lockorder.Outbox] // guards all that follows; nothing is called under it but spawn and budget
-	queue   []routing.Frame                   // from head on
+	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn and budget are called under it
+	queue   []routing.Frame                   // valid from head on
 	head    int
-	bytes   int      // of queue
-	leaving int      // bytes that are counted for what is being written
-	pushed  uint64   // bytes of all frames that were ever queued
-	passed  uint64   // and of those that the kernel has taken
-	midway  bool     // the last piece of a message is to come
-	own     [][]byte // messages of the relay's own that wait for that
+	bytes   int      // bytes in queue
+	leaving int      // bytes counted for the current write
+	pushed  uint64   // bytes of all frames ever queued
+	passed  uint64   // bytes accepted by the kernel so far
+	midway  bool     // a fragmented message is incomplete
+	own     [][]byte // own messages that wait for its end
 	writing bool
 	sampler routing.Sampler
-	since   time.Time // when the first of what is queued came, at the earliest; zero: it is not measured
-	closing *closing  // nothing is taken any more
+	since   time.Time // earliest arrival of the queue's first frame; zero: not measured
+	closing *closing  // set once no more frames are accepted
 	overdue *time.Timer
 }
 
-// closing is why a connection ends.
+// closing is the reason for a connection's end.
 type closing struct {
 	code   ahp.CloseCode
 	reason string
-	full   bool // what is queued is not to be written
-	lost   bool // there is nobody to tell
+	full   bool // discard the queue
+	lost   bool // the client cannot be reached
 }
 
-// slowConsumer is how the reason of a close with CloseOverloaded begins if it
-// is the client that takes too little.
+// slowConsumer begins the reason of CloseOverloaded when the client reads too slowly.
 const slowConsumer = "slow consumer"
 
-// push queues frames. A client that takes too little is given up.
+// push queues frames. It closes a client whose queue is above the limit.
 func (o *outbox) push(frames ...routing.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing != nil {
 		return
 	}
-	if o.bytes > o.limit { // so the writer has work, and sees the end next
+	if o.bytes > o.limit { // the queue is not empty, so the writer will see the end
 		o.dropLocked()
 		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too much is queued", full: true})
 		return
@@ -94,12 +94,12 @@ func (o *outbox) queueLocked(f routing.Frame) {
 	o.bytes += len(f.Data) + frameCost
 	o.pushed += uint64(len(f.Data))
 	if f.Data[0]&^(finBit|rsv1Bit) < opClose {
-		o.midway = f.Data[0]&finBit == 0 // several in one are whole
+		o.midway = f.Data[0]&finBit == 0 // several frames in one Data are whole messages
 	}
 }
 
-// pushOwn queues a message of the relay's own, which must not stand between the pieces
-// of another.
+// pushOwn queues a message from the relay itself, never between the pieces of another
+// message.
 func (o *outbox) pushOwn(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,7 +108,7 @@ func (o *outbox) pushOwn(frame []byte) {
 	}
 	if len(o.own) >= maxOwn {
 		o.dropLocked()
-		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too many answers wait", full: true})
+		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too many queued answers", full: true})
 	} else {
 		o.own = append(o.own, frame)
 		o.ownLocked()
@@ -116,7 +116,7 @@ func (o *outbox) pushOwn(frame []byte) {
 	o.startLocked()
 }
 
-// ownLocked queues what the relay has to say, if it may.
+// ownLocked queues the relay's own messages if no fragmented message is incomplete.
 func (o *outbox) ownLocked() {
 	if o.midway || len(o.own) == 0 {
 		return
@@ -129,7 +129,8 @@ func (o *outbox) ownLocked() {
 	o.own = nil
 }
 
-// makeRoomLocked moves the queue to the front if much of it is written.
+// makeRoomLocked moves the queue to the front of its slice if most of the slice is
+// written.
 func (o *outbox) makeRoomLocked() {
 	if o.head > keepQueue && o.head > len(o.queue)/2 {
 		n := copy(o.queue, o.queue[o.head:])
@@ -138,10 +139,10 @@ func (o *outbox) makeRoomLocked() {
 	}
 }
 
-// pingFrame is a ping without a payload.
+// pingFrame is a ping without payload.
 var pingFrame = appendFrame(nil, finBit|opPing, nil)
 
-// ping queues a ping, and returns the mark to ask [outbox.past] for.
+// ping queues a ping, and returns its mark for [outbox.past].
 func (o *outbox) ping() (mark uint64) {
 	o.push(routing.Frame{Data: pingFrame})
 	o.mu.Lock()
@@ -149,14 +150,14 @@ func (o *outbox) ping() (mark uint64) {
 	return o.pushed
 }
 
-// past reports whether the kernel has taken all up to a mark.
+// past reports whether the kernel has accepted all bytes up to a mark.
 func (o *outbox) past(mark uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed >= mark
 }
 
-// close ends the outbox behind what is queued. It returns why it ends: the
+// close ends the outbox behind the queued frames. It returns the effective reason: the
 // first call counts.
 func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	o.mu.Lock()
@@ -168,8 +169,8 @@ func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	return *o.closing
 }
 
-// abort ends the outbox without what is queued. It returns why it ends: the
-// first call of abort or close counts.
+// abort ends the outbox without the queued frames. It returns the effective reason:
+// the first call of abort or close counts.
 func (o *outbox) abort(end closing) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -204,42 +205,42 @@ func (o *outbox) dropLocked() {
 	o.queue, o.head, o.bytes = nil, 0, 0
 }
 
-// queued returns how many bytes wait.
+// queued returns the bytes queued.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes
 }
 
-// held returns how many bytes wait, and are being written.
+// held returns the bytes queued and being written.
 func (o *outbox) held() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes + o.leaving
 }
 
-// A writeBatch is what is written in one call of the kernel: several small frames, or one.
+// A writeBatch holds the frames of one system call: several small frames, or one.
 type writeBatch struct {
 	frames []routing.Frame
-	joined *[]byte // of scratch, if there were several
-	packed int     // bytes of the frame in its place, if that is compressed
-	beside int     // bytes that are held below for that time
+	joined *[]byte // buffer from scratch for several frames
+	packed int     // size of the compressed frame that replaces the original
+	beside int     // bytes held by TLS meanwhile
 	bytes  int
 	credit int
-	since  time.Time // as the outbox has it
+	since  time.Time // outbox.since
 }
 
 var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
 
-// run writes until nothing is queued.
+// run writes until the queue is empty.
 func (o *outbox) run() {
 	l := writeBatches.Get().(*writeBatch)
 	defer writeBatches.Put(l)
 	for {
 		end, more := o.nextBatch(l)
 		if end != nil {
-			o.ended(*end)    // which is written too: the client may take nothing
-			o.overdue.Stop() // set by whoever has ended it
+			o.ended(*end)    // writes the close frame, and may block
+			o.overdue.Stop() // started by the caller that ended it
 		}
 		if !more {
 			return
@@ -253,8 +254,8 @@ func (o *outbox) run() {
 	}
 }
 
-// nextBatch fills a batch from the queue; if nothing is queued, it returns how the
-// outbox ends or that there is nothing more for now.
+// nextBatch fills a batch from the queue. If the queue is empty, it returns the
+// outbox's end, or false for no more frames now.
 func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -284,14 +285,14 @@ func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 		return nil, true
 	case o.closing != nil:
 		end := *o.closing
-		return &end, false // writing stays true: nothing starts again
+		return &end, false // writing stays true: run does not start again
 	}
 	o.writing = false
 	return nil, false
 }
 
-// scratch are buffers to join frames in, each four times as large as those
-// before it: a client that takes nothing holds one for long.
+// scratch has buffers for joining frames, in three sizes with a factor of 4 between
+// them: a client that reads nothing keeps its buffer for long.
 var scratch [3]sync.Pool
 
 func init() {
@@ -300,7 +301,7 @@ func init() {
 	}
 }
 
-// scratchFor returns the pool whose buffers have room for so many bytes.
+// scratchFor returns the pool with buffers for n bytes.
 func scratchFor(n int) *sync.Pool {
 	for i := range scratch {
 		if n <= writePiece>>(2*(len(scratch)-1-i)) {
@@ -310,8 +311,8 @@ func scratchFor(n int) *sync.Pool {
 	return nil
 }
 
-// join returns what is to be written, together. Of several frames the copy
-// counts, and they no more.
+// join returns a batch as one buffer. For several frames the budget then counts the
+// copy in place of the frames.
 func (o *outbox) join(l *writeBatch) []byte {
 	l.bytes, l.credit = 0, 0
 	for i := range l.frames {
@@ -346,14 +347,14 @@ func (o *outbox) join(l *writeBatch) []byte {
 	return joined
 }
 
-// leave notes how much is counted for what is being written.
+// leave records the bytes counted for the current write.
 func (o *outbox) leave(bytes int) {
 	o.mu.Lock()
 	o.leaving = bytes
 	o.mu.Unlock()
 }
 
-// wrote notes that a batch has been written, or has failed to be, and empties it.
+// wrote records the result of a write, and empties the batch.
 func (o *outbox) wrote(l *writeBatch, err error) {
 	o.budget.refund(l.frames)
 	clear(l.frames)
@@ -379,7 +380,7 @@ func (o *outbox) wrote(l *writeBatch, err error) {
 	}
 }
 
-// fail notes that writing failed, and returns why the connection ends.
+// fail records a failed write, and returns the reason for the connection's end.
 func (o *outbox) fail(err error) closing {
 	end := closing{code: closeLost, reason: "connection lost"}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

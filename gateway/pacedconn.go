@@ -11,42 +11,39 @@ import (
 	"time"
 )
 
-// writePiece is how much of a client's is handed to the kernel in one call, in bytes.
+// writePiece is the most that one system call writes to a client, in bytes.
 const writePiece = 64 << 10
 
-// A pacedConn is the kernel's connection, which writes as long as the kernel
-// takes something. It lies below TLS: a TLS connection that has timed out once
-// is of no use any more.
+// A pacedConn is the TCP connection. A Write continues as long as the kernel accepts
+// bytes. It lies below TLS, because a TLS connection is unusable after a timeout.
 type pacedConn struct {
 	net.Conn
 	pace
-	raw     syscall.RawConn // nil: the connection is not the kernel's
-	quiet   *quiet          // what is read comes from there; nil: from the kernel
+	raw     syscall.RawConn // nil: not a system connection
+	quiet   *quiet          // source of reads; nil: the connection itself
 	records tlsRecords
 }
 
-// A pacedConn below TLS is given one record after the other, each of 16 KiB at
-// most, and would have the kernel called for each. Those of one Write above go
-// together.
+// TLS writes each record, up to 16 KiB, with a separate call. tlsRecords joins the
+// records of one Write above TLS, so they take one system call.
 type tlsRecords struct {
-	left   atomic.Int32 // how many more are to come of the Write above
-	joined *[]byte      // of recordBuffers: those that have come; owned by who writes, whom TLS lets do that one at a time
+	left   atomic.Int32 // records still to come from the Write above
+	joined *[]byte      // collected records, from recordBuffers; owned by the writer: TLS writes one record at a time
 }
 
-// What TLS makes of what it is given (RFC 8446, section 5.1).
+// Sizes of TLS records (RFC 8446, section 5.1).
 const (
-	recordSize  = 16 << 10 // of a record, at most
-	recordExtra = 256      // what it is longer than that (section 5.2)
+	recordSize  = 16 << 10 // most plaintext in a record
+	recordExtra = 256      // most overhead of a record (section 5.2)
 )
 
-// recordsTogether is how long the records are of what is written to a client in one
-// call, at most.
+// recordsTogether is the most that the records of one write to a client take.
 const recordsTogether = writePiece / recordSize * (recordSize + recordExtra)
 
 var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, recordsTogether); return &b }}
 
-// recordsOf returns how many records TLS makes of so many bytes, if they are written
-// together; else 0.
+// recordsOf returns the number of records for a write to be joined, or 0 if it is not
+// to be joined.
 func recordsOf(bytes int) int32 {
 	if bytes <= recordSize || bytes > writePiece {
 		return 0
@@ -54,8 +51,8 @@ func recordsOf(bytes int) int32 {
 	return int32((bytes + recordSize - 1) / recordSize)
 }
 
-// join takes a record, and returns what is to be written now. In between there may be a
-// record that TLS itself has to send: it stays where it comes.
+// join adds a record, and returns the bytes to write now. TLS may insert a record of
+// its own, which keeps its place.
 func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
 	if r.left.Load() <= 0 {
 		return record, false
@@ -67,7 +64,7 @@ func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
 	return *r.joined, r.left.Add(-1) > 0
 }
 
-// drop gives the buffer back.
+// drop returns the buffer to its pool.
 func (r *tlsRecords) drop() {
 	if r.joined != nil {
 		*r.joined = (*r.joined)[:0]
@@ -84,15 +81,15 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// A pace is how writing goes.
+// A pace describes the progress of writes.
 type pace struct {
-	stall    atomic.Int64  // a Write fails when the kernel takes no byte for so many ns; 0: it has the deadline that was set
-	written  atomic.Uint64 // bytes that the kernel has taken
-	waited   atomic.Int64  // when a Write last had to wait for the other side, Unix time in ns
-	standing atomic.Int64  // since when the Write that goes on has brought nothing, Unix time in ns; 0: none goes on
+	stall    atomic.Int64  // a Write fails after so many ns without progress; 0: the connection's own deadline applies
+	written  atomic.Uint64 // bytes accepted by the kernel
+	waited   atomic.Int64  // when a Write last blocked, Unix time in ns
+	standing atomic.Int64  // start of the current Write's standstill, Unix time in ns; 0: no Write
 }
 
-// paced returns conn with a pacedConn below it, and the pace of that.
+// paced puts a pacedConn below conn, and returns it with its pace.
 func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 	p, ok := kernelConn(conn).(*pacedConn)
 	if !ok {
@@ -100,13 +97,13 @@ func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 		conn = p
 	}
 	if system, ok := p.Conn.(syscall.Conn); ok {
-		p.raw, _ = system.SyscallConn() // fails if it is closed
+		p.raw, _ = system.SyscallConn() // fails if the connection is closed
 	}
 	p.stall.Store(int64(stall))
 	return conn, &p.pace
 }
 
-// kernelConn returns what is below TLS.
+// kernelConn returns the connection below TLS.
 func kernelConn(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
@@ -114,8 +111,7 @@ func kernelConn(conn net.Conn) net.Conn {
 	return conn
 }
 
-// tcpConn returns the TCP connection below a pacedConn and TLS; nil if there is
-// none.
+// tcpConn returns the TCP connection below TLS and a pacedConn, or nil.
 func tcpConn(conn net.Conn) *net.TCPConn {
 	conn = kernelConn(conn)
 	if paced, ok := conn.(*pacedConn); ok {
@@ -125,24 +121,24 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 	return tcp
 }
 
-// longWrite is how long a write takes for which there is no room: the other
-// side is slow, or gone.
+// longWrite is the duration from which a write counts as blocked: the peer is slow or
+// gone.
 const longWrite = 50 * time.Millisecond
 
-// waitedSince reports whether a Write had to wait since then.
+// waitedSince reports whether a Write has blocked since t.
 func (p *pace) waitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
 
-// A Write that waits looks for progress after firstLook, and then when it has
-// waited for as long again, up to writeLook: who moves is known to, and who does
-// not costs little. In the time stall there are at least stallLooks.
+// A blocked Write checks its progress after firstLook, and then at intervals that grow
+// with the standstill, up to writeLook: a moving connection gets precise times, and a
+// stalled one costs little. There are at least stallLooks checks within stall.
 const (
 	firstLook  = 20 * time.Millisecond
 	writeLook  = time.Second
 	stallLooks = 4
 )
 
-// standsSince is since when the kernel has taken nothing of what is being
-// written; zero if nothing waits to be.
+// standsSince returns the start of the current write's standstill, or zero if no write
+// is blocked.
 func (p *pace) standsSince() time.Time {
 	if at := p.standing.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -164,14 +160,14 @@ func (c *pacedConn) Write(p []byte) (n int, err error) {
 	return min(n, len(p)), err
 }
 
-// write writes at the pace that the kernel takes it.
+// write writes p at the kernel's pace.
 func (c *pacedConn) write(p []byte) (n int, err error) {
 	stall := time.Duration(c.stall.Load())
 	if stall == 0 {
 		return c.Conn.Write(p)
 	}
-	// Mostly the kernel takes all of it at once. So most writes need no deadline, for which
-	// there would be a timer of the runtime, which may wake a thread for it.
+	// Usually the kernel accepts all bytes at once. Without a deadline such a write
+	// needs no runtime timer, which could wake a thread.
 	if c.raw != nil {
 		n = writeNow(c.raw, p)
 		c.written.Add(uint64(n))
@@ -183,9 +179,9 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	return n + m, err
 }
 
-// writeOn writes what the kernel has not taken at once.
+// writeOn writes the bytes that the kernel has not accepted at once.
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if it is closed
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()
 	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)

@@ -6,11 +6,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// pendingMessages are those of a client that wait for a connection to its host. The client's lock guards them.
+// pendingMessages holds a client's messages until the host connection is open. The
+// client's lock guards it.
 type pendingMessages struct {
 	budget *budget
 	list   [][]byte
-	bytes  int // of list
+	bytes  int
 }
 
 // add keeps a copy of a message.
@@ -19,19 +20,19 @@ func (p *pendingMessages) add(message []byte) {
 	p.count(len(message))
 }
 
-// count notes that n bytes more wait.
+// count adds n to the pending bytes.
 func (p *pendingMessages) count(n int) {
 	p.bytes += n
 	p.budget.add(n)
 }
 
-// clear forgets all.
+// clear drops all messages.
 func (p *pendingMessages) clear() {
 	p.count(-p.bytes)
 	p.list = nil
 }
 
-// answerPings answers those that are pings, and forgets them.
+// answerPings answers and removes the pings.
 func (p *pendingMessages) answerPings(answer func(message []byte)) {
 	p.list = slices.DeleteFunc(p.list, func(message []byte) bool {
 		env, err := ahp.Peek(message)

@@ -7,33 +7,34 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// proofSubject is where relays tell each other of proofs that were shown, in their own
-// account.
+// proofSubject is the subject in the relays' own account where relays publish used
+// proofs.
 const proofSubject = "ahp.relays.v1.proof"
 
-// proofRoom is how many proofs of other relays may wait. The relay drops further ones, and
-// then accepts no nonce from before: see missedProofs.
+// proofRoom bounds the queue of other relays' proofs. Above it, the relay drops
+// proofs, and then rejects all earlier nonces: see missedProofs.
 const proofRoom = 4096
 
-// hearProofs has the relay tell other relays of the proofs that it accepts, and hear of theirs.
-func (r *Relay) hearProofs(server *Server) (err error) {
+// shareProofs publishes the proofs that this relay accepts to other relays, and
+// subscribes to theirs.
+func (r *Relay) shareProofs(server *Server) (err error) {
 	proofs := server.caller.Proofs
 	proofs.Others = func(used authn.UsedProof) {
 		if body, err := json.Marshal(used); err == nil {
-			_ = r.conn.Publish(proofSubject, body) // the Conn's own events tell
+			_ = r.conn.Publish(proofSubject, body) // the Conn reports errors itself
 		}
 	}
-	r.deaf, err = r.conn.Hear(proofSubject, proofRoom, func(body []byte) {
+	r.endProofs, err = r.conn.Hear(proofSubject, proofRoom, func(body []byte) {
 		var used authn.UsedProof
 		if json.Unmarshal(body, &used) == nil && used.ID != "" {
-			_ = proofs.Note(used, time.Now()) // it is known here, or there is no room
+			_ = proofs.Note(used, time.Now()) // already known, or no room
 		}
 	})
 	proofs.HearsSince(time.Now())
 	return err
 }
 
-// missedProofs notes that the relay may not have heard of some proofs until now.
+// missedProofs records that proofs of other relays may have been lost before now.
 func (r *Relay) missedProofs() {
 	if server := r.server.Load(); server != nil {
 		server.caller.Proofs.HearsSince(time.Now())

@@ -16,7 +16,7 @@ import (
 	"ahprelay/internal/idle"
 )
 
-// publicHandler serves the public listener.
+// publicHandler returns the public listener's handler.
 func (s *Server) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
@@ -30,34 +30,35 @@ func (s *Server) publicHandler() http.Handler {
 		s.people.Routes(mux)
 	}
 	mux.HandleFunc("GET "+oauthClientPath, serveOAuthClient)
-	mux.Handle("POST /share", http.RedirectHandler("/", http.StatusSeeOther)) // the console's service worker takes what is shared; where it is gone, so is that
+	mux.Handle("POST /share", http.RedirectHandler("/", http.StatusSeeOther)) // the console's service worker handles shared content; without it, the content is lost
 	page := console(s.canvases.Origin)
 	mux.Handle("GET /", page)
 	mux.Handle("GET /{$}", s.rootHandler(page))
 	return closeUpgrades(s.canvases.Handler(mux))
 }
 
-// closeUpgrades ends the connections of requests that want to be upgraded and
-// are not: a proxy that does not look may take what follows for a tunnel, and
-// not for more requests.
+// closeUpgrades closes the connection after a request that asks for an upgrade and
+// gets none. A careless proxy may treat the bytes behind such a request as a tunnel
+// instead of further requests.
 func closeUpgrades(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header["Upgrade"] != nil {
-			w.Header().Set("Connection", "close") // a handshake that succeeds has another
+			w.Header().Set("Connection", "close") // a successful handshake replaces it
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// serveAHP takes a client's connection to the host that the path names.
+// serveAHP serves a client's connection to the host in the path.
 func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	if who, ok := s.authenticate(w, r); ok {
 		s.connect(w, r, who)
 	}
 }
 
-// rootHandler takes a client's connection to the only host that its token names, and leaves
-// all other requests to page. Some clients, such as VS Code's bridge, have no place for a path.
+// rootHandler serves a client's connection to the only host that its token names, and
+// passes all other requests to page. Some clients, such as VS Code's bridge, cannot
+// configure a path.
 func (s *Server) rootHandler(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := authn.RequestToken(r)
@@ -79,7 +80,8 @@ func (s *Server) rootHandler(page http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns the client that asks for a connection. If ok is false, it has answered.
+// authenticate returns the client that requests a connection. If ok is false, it has
+// answered the request.
 func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.Client, ok bool) {
 	if s.draining.Load() {
 		authn.RefuseDraining(w)
@@ -97,7 +99,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.
 	return who, true
 }
 
-// connect upgrades a client's request to a connection to the host in the request's path value.
+// connect upgrades a client's request to a connection to the host in the path value.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	if s.budget.full() {
 		s.refuseFull(w, r, who)
@@ -125,7 +127,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 	}
 }
 
-// serveClient carries a connection whose handshake is done.
+// serveClient carries a connection after its handshake.
 func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
@@ -134,7 +136,7 @@ func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote
 	}
 }
 
-// enter lets a client in, or returns nil.
+// enter admits a client, or returns nil.
 func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) *client {
 	c := s.newClient(sock, who, host, remote)
 	c.admitted = admitted
@@ -150,7 +152,7 @@ func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote strin
 	return c
 }
 
-// admit reports why a client may not connect to a host; 0 if it may.
+// admit returns the reason against a client's access to a host; 0 for none.
 func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	if !who.MayReach(host.tenant, host.name) {
 		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
@@ -181,7 +183,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// serveReady tells whether new clients should come here.
+// serveReady reports whether new clients should come here.
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if s.draining.Load() {
 		http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
@@ -202,10 +204,9 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(state + "\n"))
 }
 
-// refuseFull answers a client for which there is no memory (RFC 9110, section
-// 15.6.4).
+// refuseFull refuses a client for lack of memory (RFC 9110, section 15.6.4).
 func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
-	const reason = "this relay has no memory for more connections"
+	const reason = "no memory for more connections on this relay"
 	s.caller.Refuse("memory", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: reason}.Of(who))
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, ahp.CloseOverloaded.Reason()+": "+reason, http.StatusServiceUnavailable)

@@ -9,26 +9,25 @@ import (
 	"ahprelay/internal/idle"
 )
 
-// A TLS connection on which nothing happens waits in crypto/tls, whose stack is twice as
-// deep as that of one without TLS, and stays. So the wait is taken out of there: below
-// TLS there is nothing to read, which TLS takes for a timeout, until somebody has waited
-// for it, and put there what came.
+// An idle TLS connection waits inside crypto/tls, with a stack twice as deep as
+// without TLS, and stacks do not shrink soon. So the wait happens outside: the
+// connection below TLS reports a timeout whenever it has no bytes. quiet then waits
+// with a small stack, stores the received bytes, and TLS reads again.
 
-// A quiet is what is below the TLS of a client's connection. One goroutine at a time may
-// use it.
+// A quiet is the connection below a client's TLS. One goroutine at a time may use it.
 type quiet struct {
 	reader *idle.Reader
 
-	buf  *[]byte // of quietBuffers, while there is something
-	left []byte  // of it
-	err  error   // that ended the wait; TLS is told once
+	buf  *[]byte // from quietBuffers, while it has bytes
+	left []byte  // the unread part of buf
+	err  error   // ended the wait; reported to TLS once
 }
 
-// quietBuffers hold what has come until TLS takes it.
+// quietBuffers hold received bytes until TLS reads them.
 var quietBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// errNothing reports that nothing has come. TLS goes on after an error that says it is
-// temporary.
+// errNothing reports that no bytes are available. TLS continues after a temporary
+// error.
 var errNothing net.Error = nothingError{}
 
 type nothingError struct{}
@@ -37,7 +36,7 @@ func (nothingError) Error() string   { return "nothing has come" }
 func (nothingError) Timeout() bool   { return true }
 func (nothingError) Temporary() bool { return true }
 
-// Read returns what has come, or errNothing.
+// Read returns received bytes, or errNothing.
 func (c *quiet) Read(p []byte) (int, error) {
 	if len(c.left) == 0 {
 		if err := c.err; err != nil {
@@ -54,7 +53,7 @@ func (c *quiet) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait returns when something has come, or nothing will.
+// wait returns when bytes have arrived, or reading has failed.
 func (c *quiet) wait() {
 	var n int
 	if c.buf, n, c.err = c.reader.Read(); c.err == nil {
@@ -62,8 +61,8 @@ func (c *quiet) wait() {
 	}
 }
 
-// beQuiet has a connection with TLS wait with a small stack. It is called before
-// anybody reads.
+// beQuiet makes a TLS connection wait with a small stack. Call it before the first
+// read.
 func (c *lockedConn) beQuiet() {
 	below, ok := kernelConn(c.Conn).(*pacedConn)
 	if !ok || !c.isTLS() || ablation.SmallStacks {
@@ -75,7 +74,7 @@ func (c *lockedConn) beQuiet() {
 	}
 }
 
-// readQuietly reads from the TLS above.
+// readQuietly reads from the TLS connection above.
 func (c *quiet) readQuietly(conn net.Conn, p []byte) (n int, err error) {
 	for {
 		idle.Deep(func() { n, err = conn.Read(p) })

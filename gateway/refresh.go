@@ -13,38 +13,37 @@ import (
 	"ahprelay/auth"
 )
 
-// A client whose token is about to end gives the relay another one, on its
-// connection:
+// A client replaces its expiring token on its connection:
 //
 //	→ {"id":1,"method":"relay/refreshToken","params":{"channel":"ahp-root://","token":"…"}}
 //	← {"id":1,"result":{"expiresAt":"2026-03-04T05:06:07Z"}}
 //
-// The connection then ends (4501) when the new token does. It must be for the same
-// tenant and subject, be for this host, and allow the very same: access,
-// channels, methods and reverse. What a connection may do does not change while
-// it lasts; a client that may do something else now connects anew. A token that is
-// not good, or says something else, is an error: -32007 and -32009, or -32603 if
-// nobody can say now whether it is good; the one of before goes on.
+// The connection then ends (4501) with the new token. The new token must be for the
+// same tenant and subject, for this host, and with equal authority: access, channels,
+// methods and reverse. A connection's authority never changes; a client with different
+// authority must reconnect. An invalid token is refused with -32007, different
+// authority with -32009, and with -32603 if the token cannot be verified at the
+// moment. The previous token then stays valid.
 //
-// No message of this method goes to the host, a notification neither.
+// The host never receives a message with this method, not even a notification.
 
 // refreshMethod is answered by the relay.
 const refreshMethod = "relay/refreshToken"
 
-// A credential is what a client has shown: the token that it came with, and the latest.
+// A credential holds a client's first and latest tokens.
 type credential struct {
 	// Set by newClient, then read-only.
-	first  auth.Client // of the token that it came with
-	host   hostKey     // that it is for
+	first  auth.Client // from the handshake
+	host   hostKey     // the client's host
 	verify func(ctx context.Context, token string) (auth.Client, error)
 
-	latest atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
+	latest atomic.Pointer[auth.Client] // from the latest refresh; nil: none
 
 	mu     sync.Mutex // guards expiry
 	expiry *time.Timer
 }
 
-// now is what the latest token says.
+// now returns the latest token's client.
 func (t *credential) now() auth.Client {
 	if latest := t.latest.Load(); latest != nil {
 		return *latest
@@ -52,7 +51,7 @@ func (t *credential) now() auth.Client {
 	return t.first
 }
 
-// expireLater calls end when the token ends, the latest of then.
+// expireLater calls end when the latest token expires.
 func (t *credential) expireLater(end func()) *time.Timer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +59,7 @@ func (t *credential) expireLater(end func()) *time.Timer {
 	return t.expiry
 }
 
-// refresh takes another token.
+// refresh verifies and adopts a new token.
 func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Client, code int, err error) {
 	m := [...]ahp.Member{{Name: "token"}}
 	if ahp.Members(params, m[:]) != nil {
@@ -72,7 +71,7 @@ func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Clien
 	}
 	switch who, err = t.verify(ctx, token); {
 	case errors.Is(err, auth.ErrIssuerAway):
-		return who, ahp.CodeInternalError, auth.ErrIssuerAway // why is in the relay's log
+		return who, ahp.CodeInternalError, auth.ErrIssuerAway // the relay's log has the cause
 	case err != nil:
 		return who, ahp.CodeAuthRequired, err
 	}
@@ -86,8 +85,7 @@ func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Clien
 	return who, 0, nil
 }
 
-// sameAuthority reports how a token allows something else than the one of
-// before.
+// sameAuthority reports a difference between a token's authority and the connection's.
 func (t *credential) sameAuthority(who auth.Client) error {
 	before := &t.first
 	same := func(a, b []string) bool {
@@ -95,19 +93,18 @@ func (t *credential) sameAuthority(who auth.Client) error {
 	}
 	switch {
 	case who.Tenant != before.Tenant || who.Subject != before.Subject:
-		return errors.New("the token is of another subject; connect anew with it")
+		return errors.New("the token is for a different subject; reconnect with it")
 	case who.Key != before.Key:
-		return errors.New("the token is bound to another key; connect anew with it")
+		return errors.New("the token is bound to a different key; reconnect with it")
 	case !who.MayReach(t.host.tenant, t.host.name):
 		return errors.New("the token is not for this host")
 	case who.Audience != before.Audience || who.Access != before.Access || who.Files != before.Files || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):
-		return errors.New("the token allows something else than the one of before; connect anew with it")
+		return errors.New("the token has different authority; reconnect with it")
 	}
 	return nil
 }
 
-// answerRefresh answers a client that gives another token, and reports whether
-// that is what the message was.
+// answerRefresh handles a token refresh, and reports whether the message was one.
 func (c *client) answerRefresh(env *ahp.Envelope) bool {
 	if string(env.Method) != refreshMethod {
 		return false
@@ -124,7 +121,7 @@ func (c *client) answerRefresh(env *ahp.Envelope) bool {
 	c.endIfRevoked() // since it was verified
 	c.log().Info("token refreshed", "token", who.ID, "expires", who.Expires)
 	result, err := json.Marshal(map[string]time.Time{"expiresAt": who.Expires})
-	if err != nil { // a year of five digits
+	if err != nil { // a year with five digits
 		result = nil
 	}
 	c.answer(ahp.AppendResult(nil, env.ID, result))

@@ -27,107 +27,103 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// RelayConfig says how a [Relay] is to work. Everything but DataDir has a
-// default.
+// RelayConfig configures a [Relay]. Everything except DataDir has a default.
 type RelayConfig struct {
-	DataDir     string // required; holds keys and the registry; this relay's alone
+	DataDir     string // required; holds keys and the registry; not shared with other relays
 	Listen      string // public listener; default 127.0.0.1:8484
 	AdminListen string // admin listener; default 127.0.0.1:8485; "none" for none
-	NATSListen  string // NATS over TCP for host-agents, with TLS as the public listener unless it is a loopback address; default: none, they come over /nats
+	NATSListen  string // NATS over TCP for host-agents, with the public listener's TLS unless the address is loopback; default: none, host-agents use /nats
 	NATSURL     string // an external NATS cluster to join; default: the embedded server
 
-	// ForgetAfter is how long a host may not be seen until it is forgotten. Default:
-	// for ever.
+	// ForgetAfter is the time after which an absent host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
-	// The embedded NATS server's connections to those of other relays with the
-	// same keys: where it listens for them (default: nowhere), and where it
-	// looks for them. See [embedded.Cluster].
+	// ClusterListen is the embedded NATS server's address for the other relays of its
+	// cluster, which have the same keys; ClusterRoutes are their addresses. Default:
+	// no cluster. See [embedded.Cluster].
 	ClusterListen string
 	ClusterRoutes []string
 
-	// Region is the cluster of NATS servers that this relay is at, where gateways join
-	// several: of the embedded servers as the rest says, see [embedded.Gateways]; of
-	// NATSURL as that is called there.
+	// Region names this relay's cluster of NATS servers, where gateways join several
+	// clusters: embedded servers as configured below (see [embedded.Gateways]), or the
+	// cluster behind NATSURL.
 	Region           string
 	GatewayListen    string
 	GatewayAdvertise string
 	Gateways         []string // REGION=HOST:PORT
 
-	// TLS is for the public listener; default: none. Without it, a listener on
-	// other than loopback addresses is an error, unless ListenPlain is set.
+	// TLS configures the public listener; default: none. Without TLS, a listener on a
+	// public address is an error, unless ListenPlain is set.
 	TLS         TLSConfig
 	ListenPlain bool
 
-	Notify NotifyConfig // how people are told while they look at nothing
+	Notify NotifyConfig // notifications
 
-	Gateway Config // Keys, Bus, Registry, Instance, NATS, Ready and Degraded are filled in
+	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, NATS, Ready and Degraded
 
 	times requestTimes // default: defaultTimes
 }
 
-// requestTimes are how long a request may take to come.
+// requestTimes bound the time in which a request must arrive.
 type requestTimes struct{ header, body time.Duration }
 
 var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second}
 
-// Default addresses of listeners.
+// Default listener addresses.
 const (
 	DefaultListen      = "127.0.0.1:8484"
 	DefaultAdminListen = "127.0.0.1:8485"
 	NoListener         = "none"
 )
 
-// TrustFile is the file in the data directory that an external NATS cluster
-// includes in its configuration, to accept this relay and its host-agents.
+// TrustFile is the file in the data directory for the configuration of an external
+// NATS cluster. It makes the cluster accept this relay and its host-agents.
 const TrustFile = "nats-trust.conf"
 
-// Times of starting and stopping a relay.
+// Timeouts of a relay's start and stop.
 const (
 	startTimeout  = 20 * time.Second
-	answerTimeout = 2 * time.Minute // a profile takes its time
+	answerTimeout = 2 * time.Minute // a profile takes long
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
 
-	// accountWait is how long a host-agent that comes to the NATS server waits, as the
-	// relay starts, for it to be known whose it is: less than it has to log in.
+	// accountWait bounds the wait of a connecting host-agent, during the relay's
+	// start, until its account is known. It is shorter than the time for its login.
 	accountWait = 4 * time.Second
 
-	// routeTimeout is how long a relay of a cluster waits for another one
-	// before it starts alone.
+	// routeTimeout is the wait for another relay of the cluster before starting alone.
 	routeTimeout = 2 * time.Second
 )
 
-// maxHeader is how long the header of a request may be, in bytes: some tokens
-// fit.
+// maxHeader bounds a request header in bytes. It has room for a few tokens.
 const maxHeader = 64 << 10
 
 // A Relay is a whole relay: NATS, the registry, a [Server] and its listeners.
 type Relay struct {
-	log      *slog.Logger
-	keys     *auth.Keys
-	dir      *dataDir
-	nats     *embedded.Server // nil with an external cluster
-	conn     *broker.Conn     // for what relays tell each other
-	tenants  *broker.Tenants
-	revoked  *registry.Revocations
-	registry *registry.Registry
-	people   *store.Store
-	deaf     func() // ends hearing of proofs
-	server   atomic.Pointer[Server]
-	receiver *notify.Receiver
-	teller   *notify.Teller
-	exchange *notify.Exchange
-	records  *store.Store
-	certs    certificates // nil: no TLS
-	endCerts func()       // ends getting them
-	public   *listener
-	admin    *listener // nil: none
-	rolling  *keyRoll  // nil: not started yet
+	log       *slog.Logger
+	keys      *auth.Keys
+	dir       *dataDir
+	nats      *embedded.Server // nil with an external cluster
+	conn      *broker.Conn     // for messages between relays
+	tenants   *broker.Tenants
+	revoked   *registry.Revocations
+	registry  *registry.Registry
+	people    *store.Store
+	endProofs func() // ends the subscription to proofs
+	server    atomic.Pointer[Server]
+	receiver  *notify.Receiver
+	teller    *notify.Teller
+	exchange  *notify.Exchange
+	records   *store.Store
+	certs     certificates // nil: no TLS
+	endCerts  func()       // ends getting them
+	public    *listener
+	admin     *listener // nil: none
+	rolling   *keyRoll  // nil: not started yet
 }
 
-// StartRelay starts a relay and returns when it takes connections. Errors name
-// the address, file or server that cannot be used.
+// StartRelay starts a relay and returns when it accepts connections. Errors name the
+// unusable address, file or server.
 func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) {
 	cfg.Gateway = cfg.Gateway.withDefaults()
 	r := &Relay{log: cfg.Gateway.Log}
@@ -185,7 +181,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err = r.hearProofs(server); err != nil {
+	if err = r.shareProofs(server); err != nil {
 		return nil, err
 	}
 	if err = r.dir.note(cfg.Gateway.Instance); err != nil {
@@ -203,8 +199,8 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
-// A Witness is a member of a cluster that serves nobody: it has a copy of what relays
-// know together, so that most of them are there when one is away.
+// A Witness is a cluster member without clients. It holds a copy of the shared store,
+// so that a majority remains when one relay is away.
 type Witness struct {
 	log     *slog.Logger
 	dir     *dataDir
@@ -212,14 +208,14 @@ type Witness struct {
 	rolling *keyRoll
 }
 
-// StartWitness starts a witness. Of the configuration it takes the data directory,
-// which has the keys of the relays, and what is said of the cluster.
+// StartWitness starts a witness. It uses cfg's data directory, with the relays' keys,
+// and the cluster settings.
 func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	if cfg.ClusterListen == "" || len(cfg.ClusterRoutes) == 0 {
-		return nil, errors.New("--witness is of use to other relays only: add --cluster-listen and --cluster-route")
+		return nil, errors.New("--witness needs a cluster: add --cluster-listen and --cluster-route")
 	}
 	cfg.Gateway = cfg.Gateway.withDefaults()
-	keys, err := auth.ExistingKeys(cfg.DataDir) // with keys of its own nobody would let it in
+	keys, err := auth.ExistingKeys(cfg.DataDir) // other members would reject new keys
 	if err != nil {
 		return nil, err
 	}
@@ -238,10 +234,10 @@ func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
 }
 
-// errServesNobody is why a witness takes no host-agent.
-var errServesNobody = errors.New("a witness serves nobody")
+// errServesNobody rejects host-agents at a witness.
+var errServesNobody = errors.New("a witness serves no host-agents")
 
-// ClusterAddr returns the address for the relays of the cluster.
+// ClusterAddr returns the address for the cluster's relays.
 func (w *Witness) ClusterAddr() string { return w.nats.ClusterAddr() }
 
 // Close ends the witness.
@@ -249,11 +245,11 @@ func (w *Witness) Close() {
 	w.rolling.close()
 	w.nats.Close()
 	if err := w.dir.close(); err != nil {
-		w.log.Warn("data directory", "error", err)
+		w.log.Warn("data directory not closed", "error", err)
 	}
 }
 
-// useTLS puts TLS into the public listener, if there is to be any.
+// useTLS adds TLS to the public listener, if configured.
 func (r *Relay) useTLS(cfg *RelayConfig) error {
 	if !cfg.TLS.on() {
 		return nil
@@ -270,7 +266,7 @@ func (r *Relay) useTLS(cfg *RelayConfig) error {
 	return nil
 }
 
-// natsTLS returns what the NATS listener is to have, nil for none.
+// natsTLS returns the TLS configuration for the NATS listener, or nil.
 func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
 	if r.certs == nil {
 		return nil
@@ -281,29 +277,29 @@ func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
 	return r.certs.tlsConfig(false)
 }
 
-// checkCluster reports settings that do not go together.
+// checkCluster reports settings that conflict.
 func (c *RelayConfig) checkCluster() error {
 	switch {
 	case c.ClusterListen == "" && len(c.ClusterRoutes) > 0:
 		return fmt.Errorf("--cluster-route %s: relays connect to each other; add --cluster-listen host:port", c.ClusterRoutes[0])
 	case c.ClusterListen != "" && c.NATSURL != "":
-		return errors.New("--cluster-listen joins embedded NATS servers, and --nats-url takes others in their place; choose one")
+		return errors.New("--cluster-listen is for embedded NATS servers, and --nats-url replaces them; choose one")
 	case c.GatewayListen != "" && c.NATSURL != "":
-		return errors.New("--gateway-listen joins embedded NATS servers, and --nats-url takes others in their place; choose one")
+		return errors.New("--gateway-listen is for embedded NATS servers, and --nats-url replaces them; choose one")
 	case c.GatewayListen == "" && len(c.Gateways) > 0:
 		return fmt.Errorf("--gateway %s: regions connect to each other; add --gateway-listen host:port", c.Gateways[0])
 	case c.GatewayListen != "" && c.Region == "":
-		return errors.New("--gateway-listen joins regions; add --region with the name of this one")
+		return errors.New("--gateway-listen needs the name of this region: add --region")
 	case c.Region != "" && c.GatewayListen == "" && c.NATSURL == "":
-		return fmt.Errorf("--region %s: add --gateway-listen, where other regions reach this one", c.Region)
+		return fmt.Errorf("--region %s: add --gateway-listen, the address for other regions", c.Region)
 	}
 	return nil
 }
 
-// several reports whether other NATS servers may have the store, too.
+// several reports whether other NATS servers may hold the store too.
 func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
 
-// gateways returns what leads to other regions.
+// gateways returns the configuration for connections to other regions.
 func (c *RelayConfig) gateways() (embedded.Gateways, error) {
 	remotes, err := embedded.ParseRemotes(c.Gateways)
 	if err != nil {
@@ -335,8 +331,8 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	return err
 }
 
-// startServer starts the embedded server. A relay of a cluster gives others a
-// moment to be found, and starts alone if there are none.
+// startServer starts the embedded server. In a cluster it waits for a route to another
+// relay for a moment, then starts alone.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	node, err := r.dir.node()
 	if err != nil {
@@ -359,12 +355,13 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()
 	if r.nats.AwaitRoute(ctx) != nil {
-		r.log.Warn("no other relay of the cluster is there yet; starting alone", "routes", cfg.ClusterRoutes)
+		r.log.Warn("no other relay of the cluster reachable; starting alone", "routes", cfg.ClusterRoutes)
 	}
 	return nil
 }
 
-// startStores starts what relays have together. Its stores are waited for together.
+// startStores starts the stores that relays share. All stores together have one time
+// limit.
 func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 	limit := time.Now().Add(storesWait)
 	if cfg.several() {
@@ -385,7 +382,7 @@ func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 	return err
 }
 
-// startRegistry starts the registry, and fills in what the gateway needs.
+// startRegistry starts the registry, and completes the gateway's configuration.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	var neighbours registry.Neighbours
@@ -399,8 +396,8 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		Keys: r.keys.SetIDs, URL: strings.TrimSuffix(g.OwnURL, "/"),
-		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
-		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.former,
+		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew accordingly
+		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.crashed,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
 		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive,
 	})
@@ -417,7 +414,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	return nil
 }
 
-// startPeople takes what relays know of people together.
+// startPeople loads the shared directory of people.
 func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Time) error {
 	in, err := r.awaitRecords(ctx, r.people, limit)
 	if err == nil && !in && !cfg.several() {
@@ -431,25 +428,25 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Ti
 	return nil
 }
 
-// degraded returns what says what the relay lacks. It starts with the first keys retired,
-// or not.
+// degraded returns the function for Config.Degraded. The argument is whether the first
+// keys were retired at the start.
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
 		if why := r.registry.Degraded(); why != "" {
 			return why
 		}
 		if err := r.people.Away(); err != nil {
-			return fmt.Sprintf("the store of people is away (%v): who is in stays in, nobody else is let in", err)
+			return fmt.Sprintf("the store of people is unavailable (%v): signed-in devices stay signed in, new sign-ins fail", err)
 		}
 		if r.nats != nil && r.keys.FirstRetired() != retired {
-			return "the first keys are retired, and a NATS server that runs cannot be told to take none of theirs: restart this relay once"
+			return "the first keys are retired, but the running NATS server still accepts them: restart this relay once"
 		}
 		return ""
 	}
 }
 
-// events are those of the connection to the account of a tenant, or of relays
-// among themselves.
+// events returns the handlers for a tenant's connection to NATS, or, for "", the
+// connection between relays.
 func (r *Relay) events(tenant string) broker.Events {
 	log := r.log
 	if tenant != "" {
@@ -458,45 +455,45 @@ func (r *Relay) events(tenant string) broker.Events {
 	return broker.Events{
 		Disconnected: func(err error) { log.Warn("connection to NATS lost", "error", err) },
 		Reconnected: func(string) {
-			log.Info("connected to NATS again")
+			log.Info("reconnected to NATS")
 			r.resumed(tenant)
 			if tenant == "" {
 				r.missedProofs()
 			}
 		},
 		Dropped: func(subject string) {
-			log.Warn("messages lost here; host-agents send them again", "subject", subject)
+			log.Warn("messages dropped; host-agents will send them again", "subject", subject)
 			r.resumed(tenant)
 			if subject == proofSubject {
 				r.missedProofs()
 			}
 		},
-		Error: func(err error) { log.Warn("NATS", "error", err) },
+		Error: func(err error) { log.Warn("NATS error", "error", err) },
 		Woke: func(slept time.Duration) {
-			log.Info("machine has slept, or its clock was set: connecting to NATS anew", "slept", slept.Round(time.Second))
+			log.Info("machine has slept, or its clock was set; reconnecting to NATS", "slept", slept.Round(time.Second))
 		},
 	}
 }
 
-// resumed tells the links of a tenant that messages may have been lost.
+// resumed reports to a tenant's links that messages may have been lost.
 func (r *Relay) resumed(tenant string) {
 	if server := r.server.Load(); server != nil {
 		server.Resumed(tenant)
 	}
 }
 
-// Done returns a channel that is closed when the relay has lost NATS for good
-// and must be started anew.
+// Done returns a channel that is closed when the relay has lost NATS for good and must
+// be restarted.
 func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 
-// Keys returns the keys that tokens are signed with.
+// Keys returns the keys for signing tokens.
 func (r *Relay) Keys() *auth.Keys { return r.keys }
 
-// ReloadKeys takes the keys that are in the data directory now. That happens by itself
+// ReloadKeys loads changed keys from the data directory now. Otherwise that happens
 // within seconds.
-func (r *Relay) ReloadKeys() { r.rolling.look() }
+func (r *Relay) ReloadKeys() { r.rolling.reload() }
 
-// Revocations returns what the relay knows to be revoked.
+// Revocations returns the known revocations.
 func (r *Relay) Revocations() *registry.Revocations { return r.registry.Revocations() }
 
 // URL returns the base URL of the public listener.
@@ -507,8 +504,7 @@ func (r *Relay) URL() string {
 	return "http://" + r.public.Addr().String()
 }
 
-// PublicURL returns the base URL of the relay as people reach it, as far as it is
-// known.
+// PublicURL returns the configured public base URL, or else URL.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {
 		return strings.TrimSuffix(url, "/")
@@ -516,13 +512,14 @@ func (r *Relay) PublicURL() string {
 	return r.URL()
 }
 
-// PeopleKnown returns a channel that is closed when the relay has taken what others know of
-// people.
+// PeopleKnown returns a channel that is closed when the relay has loaded the people
+// known to other relays.
 func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 
-// SetupLink returns a link by which somebody comes to own the default tenant, or "" if
-// somebody does. Each takes the place of this relay's one before. Subject is who that is: "" for
-// "owner". Call it when PeopleKnown is closed.
+// SetupLink returns a link that makes its user the owner of the default tenant, or ""
+// if the tenant has an owner. Each new link replaces this relay's previous one.
+// Subject names the owner; "" means "owner". Call SetupLink after PeopleKnown is
+// closed.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	directory := r.server.Load().cfg.People
 	node, err := r.dir.node()
@@ -541,7 +538,7 @@ func (r *Relay) SetupLink(subject string) (string, error) {
 	return peopleapi.SetupLink(r.PublicURL(), secret), nil
 }
 
-// AdminURL returns the base URL of the admin listener, "" if there is none.
+// AdminURL returns the admin listener's base URL, or "".
 func (r *Relay) AdminURL() string {
 	if r.admin == nil {
 		return ""
@@ -549,7 +546,7 @@ func (r *Relay) AdminURL() string {
 	return "http://" + r.admin.Addr().String()
 }
 
-// NATSAddr returns the address of NATS over TCP, nil if there is none.
+// NATSAddr returns the address of NATS over TCP, or nil.
 func (r *Relay) NATSAddr() net.Addr {
 	if r.nats == nil {
 		return nil
@@ -557,8 +554,7 @@ func (r *Relay) NATSAddr() net.Addr {
 	return r.nats.Addr()
 }
 
-// ClusterAddr returns the address for other relays of the cluster, "" if there
-// is none.
+// ClusterAddr returns the address for other relays of the cluster, or "".
 func (r *Relay) ClusterAddr() string {
 	if r.nats == nil {
 		return ""
@@ -566,7 +562,7 @@ func (r *Relay) ClusterAddr() string {
 	return r.nats.ClusterAddr()
 }
 
-// GatewayAddr returns the address for relays of other regions, "" if there is none.
+// GatewayAddr returns the address for relays in other regions, or "".
 func (r *Relay) GatewayAddr() string {
 	if r.nats == nil {
 		return ""
@@ -574,14 +570,14 @@ func (r *Relay) GatewayAddr() string {
 	return r.nats.GatewayAddr()
 }
 
-// Drain closes all clients with the advice to reconnect, spread over the
-// given time, and returns when none is left or ctx ends.
+// Drain closes all clients with the advice to reconnect, spread over the given time.
+// It returns when no client is left or ctx ends.
 func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 	r.server.Load().Drain(ctx, spread)
 }
 
-// Close ends everything, in the reverse order of dependence, and returns when
-// nothing is left.
+// Close ends everything in reverse order of dependence, and returns when nothing is
+// left.
 func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.endStreams()
@@ -599,8 +595,8 @@ func (r *Relay) Close() {
 		r.endCerts()
 	}
 	r.stopNotify()
-	if r.deaf != nil {
-		r.deaf()
+	if r.endProofs != nil {
+		r.endProofs()
 	}
 	for _, s := range []*store.Store{r.people, r.records} {
 		if s != nil {
@@ -624,21 +620,21 @@ func (r *Relay) Close() {
 	}
 	if r.dir != nil {
 		if err := r.dir.close(); err != nil {
-			r.log.Warn("data directory", "error", err)
+			r.log.Warn("data directory not closed", "error", err)
 		}
 		r.dir = nil
 	}
 }
 
-// A listener is a TCP listener and, once serve was called, its HTTP server.
+// A listener is a TCP listener and, after serve, its HTTP server.
 type listener struct {
 	net.Listener
-	maxHeader int // of a request, in bytes; 0: maxHeader
+	maxHeader int // longest request header in bytes; 0: maxHeader
 	http      *http.Server
 	done      sync.WaitGroup
 }
 
-// listen opens a listener; flag is what users call its address.
+// listen opens a listener. The flag is for error messages.
 func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
 	if address == "" {
 		address = byDefault
@@ -651,7 +647,7 @@ func listen(ctx context.Context, flag, address, byDefault string) (*listener, er
 	return &listener{Listener: l}, nil
 }
 
-// unwrapOp drops the address from an error of package net.
+// unwrapOp removes the address from an error of package net.
 func unwrapOp(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -660,17 +656,17 @@ func unwrapOp(err error) error {
 	return err
 }
 
-// secure has the listener speak TLS.
+// secure adds TLS to the listener.
 func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
 
-// A connection in HTTP/2 on which nothing was heard for so long is pinged, and ended if
-// no answer comes in time.
+// An HTTP/2 connection without traffic for http2Ping is pinged, and ends without an
+// answer within http2Pong.
 const (
 	http2Ping = 30 * time.Second
 	http2Pong = 15 * time.Second
 )
 
-// serve serves requests; conns keeps their connections, if it is not nil.
+// serve serves requests. If conns is not nil, it bounds unauthenticated connections.
 func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTimes, log *slog.Logger) {
 	times = cmp.Or(times, defaultTimes)
 	l.http = &http.Server{
@@ -693,8 +689,8 @@ func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTi
 	})
 }
 
-// stop takes no more requests, and lets those under way come to their end.
-// WebSockets are no requests any more: the Server ends them.
+// stop accepts no more requests, and waits for current requests to finish. WebSockets
+// no longer count as requests: the Server ends them.
 func (l *listener) stop() {
 	if l.http == nil {
 		_ = l.Close()

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A relief sees to it that the memory for all clients is enough: it closes those that take
-// theirs and do not go on, and gives those their turn that send large messages.
+// A relief keeps memory for clients within its limit: it closes clients that hold
+// memory without progress, and schedules large messages.
 type relief struct {
 	life   context.Context // the server's
 	budget *budget
 	hosts  *hosts
 }
 
-// relieve makes room whenever memory is short, until the server ends. Sources are
-// held back meanwhile: so those that take what they are sent get on, and those
-// that take nothing are soon known, and closed.
+// relieve frees memory whenever it is short, until the server ends. Meanwhile it holds
+// sources back: clients that read catch up, and clients that do not read become known
+// soon, and are closed.
 func (r *relief) relieve() {
 	for {
 		select {
@@ -33,23 +33,23 @@ func (r *relief) relieve() {
 }
 
 const (
-	// reliefShare is the part of the limit from which on memory is short.
+	// reliefShare is the part of the limit kept free: memory is short above the rest.
 	reliefShare = 4
 
-	// provenTime is how long a client has stood still that takes nothing, as far
-	// as can be told, and patience how long sources are held back at most to know.
+	// provenTime is the standstill that proves a client does not read. Patience bounds
+	// the time for which sources are held back.
 	provenTime = 1500 * time.Millisecond
 	patience   = 2500 * time.Millisecond
 
-	// lookTime is how often that is looked at, and shortTime how often if nothing
-	// was to be had.
+	// lookTime is the interval of checks, and shortTime the interval after nothing
+	// could be freed.
 	lookTime  = 10 * time.Millisecond
 	shortTime = 100 * time.Millisecond
 )
 
-// makeRoom closes clients until memory is no longer short: those that have stood
-// still for provenTime, and only if all of the memory is in use, or patience has
-// not helped, any others.
+// makeRoom closes clients until memory is no longer short: first those that have stood
+// still for provenTime. It closes others only if all memory is in use, or after
+// patience.
 func (r *relief) makeRoom() {
 	release := sync.OnceFunc(r.budget.holdBack())
 	defer release()
@@ -69,25 +69,24 @@ func (r *relief) makeRoom() {
 				return
 			}
 		}
-		wait(r.life, time.After(lookTime)) // what was given up has a moment to go
+		wait(r.life, time.After(lookTime)) // closed clients need a moment to end
 	}
 }
 
-// reliefSteps are how many bytes must wait on a client's account for it to be
-// closed: those with less come after all that have more. Hardly anything is won
-// by closing one that waits for its host with a small request.
+// reliefSteps groups clients by the bytes on their account: a client is closed only
+// after all in larger groups. Closing a client with one small request waiting for its
+// host frees hardly anything.
 var reliefSteps = []int{4 << 10, 1}
 
-// A burden is what waits on account of a client, and since when nothing of it
-// has moved.
+// A burden is the bytes on a client's account, and the start of their standstill.
 type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	inTurns bool // it sends a large message, which goes on, or waits for others or its host, for less than stillTime; or it only waits to be read
+	inTurns bool // it sends a large message that moves or has waited less than stillTime, or its data only waits to be read
 }
 
-// burdenOf returns what waits on account of a client, as noteMoved has just seen it.
+// burdenOf returns a client's burden. Call noteMoved first.
 func burdenOf(c *client, now time.Time) burden {
 	c.mu.Lock()
 	pending := c.pending.bytes
@@ -103,11 +102,10 @@ func (b *burden) standsFrom(since time.Time) {
 	}
 }
 
-// overload closes clients that have stood still for that long, until so many
-// bytes will be free: of those with something to win, first those that have stood
-// still for longest, and among those that move the ones that have most. Those that
-// take turns are closed only if turns is set. It returns how many bytes are still to
-// be found.
+// overload closes clients that have stood still for at least still, until want bytes
+// will be free. Within a step it begins with the longest standstill, and among moving
+// clients with the most bytes. It closes clients that take turns only if turns is set.
+// It returns the bytes still missing.
 func (r *relief) overload(now time.Time, want int64, still time.Duration, turns bool) (left int64) {
 	clients := r.hosts.all()
 	for _, c := range clients {
@@ -117,7 +115,7 @@ func (r *relief) overload(now time.Time, want int64, still time.Duration, turns 
 	for _, c := range clients {
 		b := burdenOf(c, now)
 		if c.load.cut.Load() {
-			want -= int64(b.bytes) // it is going
+			want -= int64(b.bytes) // already closing
 		} else if b.bytes > 0 && now.Sub(b.since) >= still && (!b.inTurns || turns) {
 			burdens = append(burdens, b)
 		}
@@ -145,11 +143,10 @@ func reliefStep(bytes int) int {
 	return slices.IndexFunc(reliefSteps, func(least int) bool { return bytes >= least })
 }
 
-// takeTurns has large messages go on until the server ends. While some wait and
-// none is on its way, those are closed on whose account something waits that has
-// stood still for stillTime: so one that has stalled does not stop the others for
-// ever. If there is none, and memory is so short that none can go on, one that waits
-// is closed.
+// takeTurns schedules large messages until the server ends. While some wait and none
+// moves, it closes clients that have stood still for stillTime, so a stalled message
+// does not block the others forever. If there are none, and memory is too short for
+// any message, it closes one waiting client.
 func (r *relief) takeTurns() {
 	t := &r.budget.uploads
 	tick := time.NewTicker(uploadLook)
@@ -161,7 +158,7 @@ func (r *relief) takeTurns() {
 		case <-t.eased:
 			t.give(time.Now())
 		case now := <-tick.C:
-			if lacks := t.look(now); lacks > 0 && r.overload(now, lacks, stillTime, false) > 0 && t.giveOne(now) {
+			if lacks := t.check(now); lacks > 0 && r.overload(now, lacks, stillTime, false) > 0 && t.giveOne(now) {
 				r.overload(now, lacks, 0, true)
 			}
 		}

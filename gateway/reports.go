@@ -18,38 +18,37 @@ import (
 	"ahprelay/routing"
 )
 
-// reports is what host-agents report of clients' connections: how each is, for
-// the admin pages, and how often gates have seen what, for metrics.
+// reports collects host-agents' reports on connections: each connection's state for
+// the admin pages, and counts of gate events for metrics.
 type reports struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	clients map[string]*client // by id, those that are there
-	seen    map[occasion]int64 // by all gates so far
+	clients map[string]*client // connected clients by id
+	seen    map[occasion]int64 // totals of all gates
 }
 
-// An occasion is what a gate may see, and a class of it.
+// An occasion is a kind of gate event and its class.
 type occasion struct{ kind, class string }
 
-// other stands for kinds and classes that this relay does not know.
+// other stands for kinds and classes unknown to this relay.
 const other = "other"
 
-// A gateMetric is a metric of what gates have seen.
+// A gateMetric is a metric for one kind of gate event.
 type gateMetric struct {
 	kind    string
 	desc    *prometheus.Desc
 	classes []string
 }
 
-// gateMetrics are the kinds of occasions that are counted, and their classes.
-// What a host-agent reports beyond these is counted as other, so that none can
-// make many metrics.
+// gateMetrics lists the counted kinds with their classes. Everything else from
+// host-agents counts as other, so a host-agent cannot create many metrics.
 var gateMetrics = []gateMetric{
-	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Messages of hosts that need what the client has not declared, and passed."),
-	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages that host-agents have refused because client or host had not declared what they need."),
-	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages that passed because not enough was known."),
+	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Host messages passed although the client has not declared the capability."),
+	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages refused by host-agents because client or host had not declared the capability."),
+	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages passed for lack of information."),
 	{gate.Refusal, prometheus.NewDesc("ahp_relay_refusals_total",
-		"Messages that host-agents have refused to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
+		"Messages refused by host-agents to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
 }
 
 func mcpMetric(kind, name, help string) gateMetric {
@@ -59,13 +58,12 @@ func mcpMetric(kind, name, help string) gateMetric {
 
 var (
 	samplingDesc = prometheus.NewDesc("ahp_relay_mcp_sampling_capability_warnings_total",
-		"Those of ahp_relay_mcp_capability_warnings_total of the class "+samplingWarning+".", nil, nil)
+		"ahp_relay_mcp_capability_warnings_total for the class "+samplingWarning+".", nil, nil)
 	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
-		"What host-agents have reported that this relay does not know.", nil, nil)
+		"Gate events from host-agents unknown to this relay.", nil, nil)
 )
 
-// samplingWarning is the class of requests for sampling that a client cannot
-// answer.
+// samplingWarning is the class of sampling requests that a client cannot answer.
 const samplingWarning = "sampling_without_client_capability"
 
 func newReports(log *slog.Logger) *reports {
@@ -90,8 +88,8 @@ func (r *reports) remove(c *client) {
 	delete(r.clients, c.id)
 }
 
-// accept takes a report of the host-agent of a host. It is called under locks of
-// the routing package.
+// accept processes a report from a host's host-agent. Package routing calls it under
+// locks.
 func (r *reports) accept(key hostKey, report routing.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +98,7 @@ func (r *reports) accept(key hostKey, report routing.Report) {
 	}
 	c := r.clients[report.Conn]
 	if c == nil || c.host != key {
-		return // it is gone, or not that host's
+		return // the client is gone, or connected to a different host
 	}
 	if report.State != nil {
 		c.reported.Store(&report.State)
@@ -122,7 +120,7 @@ func (r *reports) count(n routing.Count) {
 	r.seen[occasion{other, other}] += n.N
 }
 
-// first reports whether a class of warnings is a client's first.
+// first reports whether a warning class is new for a client.
 func (r *reports) first(c *client, class string) bool {
 	if len(c.warnings) >= routing.MaxCounts || slices.Contains(c.warnings, class) {
 		return false
@@ -131,7 +129,7 @@ func (r *reports) first(c *client, class string) bool {
 	return true
 }
 
-// totals returns how often what was seen.
+// totals returns all counts.
 func (r *reports) totals() map[occasion]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,16 +160,16 @@ func (r *reports) Collect(out chan<- prometheus.Metric) {
 	send(otherSeenDesc, seen[occasion{other, other}])
 }
 
-// An mcpInfo is what the admin page shows of MCP on a connection.
+// An mcpInfo describes MCP on a connection for the admin page.
 type mcpInfo struct {
 	ID      string          `json:"id"`
 	Tenant  string          `json:"tenant"`
 	Host    string          `json:"host"`
 	Subject string          `json:"subject"`
 	Phase   string          `json:"phase"`
-	Strict  bool            `json:"strict"`         // the relay has asked for it
-	MCP     json.RawMessage `json:"mcp,omitempty"`  // as the host-agent has reported it
-	Seen    json.RawMessage `json:"seen,omitempty"` // the same
+	Strict  bool            `json:"strict"`         // requested by the relay
+	MCP     json.RawMessage `json:"mcp,omitempty"`  // reported by the host-agent
+	Seen    json.RawMessage `json:"seen,omitempty"` // reported by the host-agent
 }
 
 func (a *adminPages) mcpInfo(c *client) mcpInfo {
@@ -188,8 +186,8 @@ func (a *adminPages) mcpInfo(c *client) mcpInfo {
 	return info
 }
 
-// serveMCP tells what gates have seen, and with details=1 how each connection
-// is.
+// serveMCP serves the counts of gate events, and with details=1 the state of each
+// connection.
 func (a *adminPages) serveMCP(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
 		"strict": append([]string{}, a.cfg.Strict...), "initialized": countReady(a.hosts.all()),
@@ -217,7 +215,7 @@ func countReady(clients []*client) (n int) {
 func (cfg *Config) checkStrict() error {
 	for _, pattern := range cfg.Strict {
 		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
-			return fmt.Errorf("%q in Strict is no pattern of hosts; want one such as default/laptop or default/*", pattern)
+			return fmt.Errorf("Strict: %q is not a host pattern; want for example default/laptop or default/*", pattern)
 		}
 	}
 	return nil

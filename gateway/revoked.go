@@ -10,8 +10,7 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 )
 
-// watchRevocations ends the connections of tokens that are revoked, until the
-// server ends.
+// watchRevocations ends the connections of revoked tokens, until the server ends.
 func (s *Server) watchRevocations() {
 	for {
 		select {
@@ -23,7 +22,7 @@ func (s *Server) watchRevocations() {
 	}
 }
 
-// revokedNow has watchRevocations look.
+// revokedNow wakes watchRevocations.
 func (s *Server) revokedNow() {
 	select {
 	case s.revoking <- struct{}{}:
@@ -46,7 +45,7 @@ func (c *client) endIfRevoked() {
 	}
 }
 
-// RevokeForNextStart revokes in a data directory that no relay uses now.
+// RevokeForNextStart adds a revocation to a data directory that no relay uses.
 func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth.Revocation, err error) {
 	dir, err := openDataDir(dataDir)
 	if err != nil {
@@ -54,14 +53,14 @@ func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth
 	}
 	defer func() { err = errors.Join(err, dir.close()) }()
 	if !dir.locked {
-		return rev, errors.New("on this system it cannot be known whether a relay runs; start it, and revoke then")
+		return rev, errors.New("this system has no file locks, so a relay may be running; start the relay, then revoke")
 	}
 	revoked, err := registry.LoadRevocations(filepath.Join(dataDir, revokedName), nil)
 	if err != nil {
 		return rev, err
 	}
 	if ask.Whole != "" {
-		return rev, errors.New("only a running relay knows another issuer's token; start it, or name the token by its ID or its subject")
+		return rev, errors.New("only a running relay can read an external issuer's token; start it, or revoke by token ID or subject")
 	}
 	rev = ask.Revocation()
 	return rev, revoked.Add(rev)

@@ -13,21 +13,21 @@ import (
 	"ahprelay/broker/store"
 )
 
-// What relays keep together beside the registry is in two stores of package store: of
-// people, where a request from outside is refused when there is no more room, and of
-// what is to be told, where the oldest goes.
+// Beside the registry, relays share two stores (package store): people, where a full
+// store refuses new requests, and notification records, where a full store drops the
+// oldest.
 
-// peopleBucket has the records of people.
+// peopleBucket is the bucket for records of people.
 const peopleBucket = "ahp-people"
 
-// How long a relay waits for what others know, of all stores together. One that is alone
-// needs nobody else.
+// The time to load all shared stores at the start. A relay that is not in a cluster
+// gets more, because it has no other relays to ask.
 const (
 	storesWait        = 15 * time.Second
 	storesWaitCluster = 3 * time.Second
 )
 
-// startRecords begins to take what relays keep together, while the registry starts.
+// startRecords starts loading the shared stores while the registry starts.
 func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomic.Pointer[registry.Registry]) (err error) {
 	first := func() bool {
 		g := tends.Load()
@@ -44,15 +44,15 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		return store.Start(ctx, c)
 	}
 	if r.people, err = start(store.Config{
-		Name: "people and devices that AHP relays let in", Bucket: peopleBucket, Most: people.MaxRecords, Known: true,
+		Name: "people and devices", Bucket: peopleBucket, Most: people.MaxRecords, Known: true,
 	}, "people", peopleName); err != nil {
 		return err
 	}
-	r.records, err = start(store.Config{Name: "what AHP relays tell people"}, "records", recordsName)
+	r.records, err = start(store.Config{Name: "notification records"}, "records", recordsName)
 	return err
 }
 
-// awaitRecords waits for all that a store has; in is false if that was not there in time.
+// awaitRecords waits until a store is loaded; in is false after a timeout.
 func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Time) (in bool, err error) {
 	timeout := time.NewTimer(time.Until(limit))
 	defer timeout.Stop()
@@ -64,12 +64,12 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 	case <-r.conn.Done():
 		return false, errors.New("the connection to NATS is closed")
 	case <-timeout.C:
-		r.log.Warn("the relays' store is not there yet: starting with what this relay knew", "error", s.Away())
+		r.log.Warn("shared store unavailable; starting with the local copy", "error", s.Away())
 		return false, nil
 	}
 }
 
-// sharedPeople are the records of people that all relays have.
+// sharedPeople is the store of people shared by all relays.
 type sharedPeople struct{ store *store.Store }
 
 // Update implements [people.Store].

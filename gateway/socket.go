@@ -21,41 +21,40 @@ import (
 	"ahprelay/internal/tracing"
 )
 
-// Sizes of the buffers of an idle connection, in bytes. Large messages go
-// past them.
+// Buffer sizes for an idle connection in bytes. Large messages bypass these buffers.
 const (
 	readBuffer  = 512
 	writeBuffer = 256
 )
 
-// subprotocol is what the relay answers to clients that pass their token in
-// the list of subprotocols.
+// subprotocol is the relay's answer to clients that pass their token in the list of
+// subprotocols.
 const subprotocol = "ahp"
 
-// A socket is the WebSocket of a client or a host-agent. The library does the
-// handshake, reading, and closing; data frames to clients are written past it,
-// already encoded, by one goroutine at a time. Both go through one lockedConn,
-// in order.
+// A socket is the WebSocket of a client or a host-agent. The library performs the
+// handshake, reads, and closes. Data frames to clients are already encoded and bypass
+// the library; one goroutine at a time writes them. Both paths share one lockedConn,
+// which keeps their order.
 type socket struct {
 	ws    *websocket.Conn
 	conn  *lockedConn
-	page  string // origin of the page that has asked for it; "" if there is none on the web
-	trace string // traceparent of the handshake; "" if there is none
-	packs bool   // the other side takes compressed messages
+	page  string // origin of the web page that opened it; "" for other clients
+	trace string // traceparent of the handshake; "" for none
+	packs bool   // the peer accepts compressed messages
 
-	// pong queues the answer to a ping; nil: the library writes it. That waits
-	// for what is being written, and gives the connection up after 5 s. It is
-	// set before the first read.
+	// pong queues the answer to a ping; nil: the library writes it. The library would
+	// wait for the current write, and close the connection after 5 s. Set before the
+	// first read.
 	pong func(payload []byte)
 }
 
-// accept upgrades a request, or answers it with an error. Browsers are let in
-// from the relay's own origin and those that match a pattern. The connection
-// ends with life at the latest.
+// accept upgrades a request, or answers it with an error. Browsers must come from the
+// relay's own origin or from one that matches origins. The connection ends with life
+// at the latest.
 func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*socket, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		// Proxies may not agree where it ends, and take its bytes for what
-		// comes after the handshake, or the other way round.
+		// Proxies may disagree about the end of the body, and treat its bytes as data
+		// behind the handshake, or the reverse.
 		http.Error(w, "the request has a body; a WebSocket handshake has none", http.StatusBadRequest)
 		return nil, errors.New("handshake with a body")
 	}
@@ -70,7 +69,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	if err != nil {
 		return nil, err
 	}
-	ws.SetReadLimit(-1) // readAll counts, to close with our reason
+	ws.SetReadLimit(-1) // readAll enforces the limit, with our close reason
 	setOptions(h.conn.Conn)
 	s.ws, s.conn, s.page = ws, h.conn, pageOf(r)
 	s.trace = tracing.Traceparent(r.Header)
@@ -78,8 +77,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	return s, nil
 }
 
-// pageOf returns the origin of the page on the web that sends a request, "" if it
-// is none.
+// pageOf returns the origin of the web page that sends a request, or "".
 func pageOf(r *http.Request) string {
 	u, err := url.Parse(r.Header.Get("Origin"))
 	odd := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-:[]", r) }
@@ -89,7 +87,7 @@ func pageOf(r *http.Request) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// pinged takes a ping, and reports whether the library is to answer it.
+// pinged handles a ping, and reports whether the library must answer it.
 func (s *socket) pinged(_ context.Context, payload []byte) bool {
 	if s.pong == nil {
 		return true
@@ -98,19 +96,19 @@ func (s *socket) pinged(_ context.Context, payload []byte) bool {
 	return false
 }
 
-// pongNow answers a ping at once. The library would make two contexts with timers for it: of
-// what a host on which nothing happens costs, that is a third.
+// pongNow answers a ping at once. The library would create two contexts with timers, a
+// third of an idle host's cost.
 func (s *socket) pongNow(payload []byte) {
-	_ = s.write(appendFrame(nil, finBit|opPong, payload)) // if it fails, so does the next read
+	_ = s.write(appendFrame(nil, finBit|opPong, payload)) // a failure also fails the next read
 }
 
-// Errors of reading that name the close code to answer with.
+// Errors of reading that determine the close code.
 var (
 	errBinary = errors.New("binary frame; AHP messages are text frames")
 	errTooBig = errors.New("message too big")
 )
 
-// next waits for the next message and returns where to read it.
+// next waits for the next message, and returns its reader.
 func (s *socket) next() (io.Reader, error) {
 	kind, r, err := s.ws.Reader(context.Background())
 	if err == nil && kind != websocket.MessageText {
@@ -119,15 +117,14 @@ func (s *socket) next() (io.Reader, error) {
 	return r, err
 }
 
-// How many bytes a buffer for reading messages begins with, and from how many on it is no
-// longer kept for the next.
+// The initial size of a read buffer, and the largest size kept for reuse.
 const (
 	firstBuffer = 4 << 10
 	keepBuffer  = 64 << 10
 )
 
-// readAll appends all of r to buf, at most limit bytes. It asks more before the
-// buffer becomes larger than keepBuffer by so many bytes, or so many more.
+// readAll appends all of r to buf, at most limit bytes. Before each growth of the
+// buffer beyond keepBuffer, it calls more with the added bytes.
 func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
@@ -143,7 +140,7 @@ func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]
 			}
 			buf = append(make([]byte, 0, size), buf...)
 		}
-		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // which waits for all of that
+		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // Read blocks
 		buf = buf[:len(buf)+n]
 		if len(buf) > limit {
 			return buf, fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
@@ -163,30 +160,29 @@ func (s *socket) write(frames []byte) error {
 	return err
 }
 
-// maxReason is how long the reason in a close frame may be, in bytes (RFC
-// 6455, section 5.5).
+// maxReason is the longest reason in a close frame, in bytes (RFC 6455, section 5.5).
 const maxReason = 123
 
-// closeTime is how long the other side may take for the closing handshake.
+// closeTime bounds the closing handshake.
 const closeTime = 5 * time.Second
 
-// sendClose sends a close frame, and nothing after it. The other side's messages
-// can still be read, until its own close frame ends that.
+// sendClose sends a close frame, and nothing after it. The peer's messages can still
+// be read until its own close frame.
 func (s *socket) sendClose(code ahp.CloseCode, reason string) {
 	s.conn.last(encodeClose(code, reason))
 }
 
-// close sends a close frame and waits a little for the other side's. Messages
-// that come before it are lost.
+// close sends a close frame and waits up to closeTime for the peer's. Messages before
+// the peer's close frame are lost.
 func (s *socket) close(code ahp.CloseCode, reason string) {
-	// The library reads on for the other side's close frame, and without a
-	// limit through what is left of a message before it.
+	// The library reads on until the peer's close frame. It sets no limit for the rest
+	// of a message before it.
 	timer := time.AfterFunc(closeTime, func() { _ = s.conn.Close() })
 	defer timer.Stop()
-	_ = s.ws.Close(websocket.StatusCode(code), fitReason(reason)) // the other side may be gone already
+	_ = s.ws.Close(websocket.StatusCode(code), fitReason(reason)) // the peer may be gone already
 }
 
-// fitReason makes a text fit into a close frame, which holds UTF-8.
+// fitReason shortens a text to fit into a close frame, as valid UTF-8.
 func fitReason(reason string) string {
 	reason = strings.ToValidUTF8(reason, "?")
 	if len(reason) <= maxReason {
@@ -199,32 +195,31 @@ func fitReason(reason string) string {
 	return reason[:end] + "..."
 }
 
-// kill ends the connection without a word, and with it whoever reads, writes
-// or closes it.
+// kill ends the connection without a close frame, and unblocks its users.
 func (s *socket) kill() {
-	_ = s.conn.Close() // CloseNow would wait for a Close that is under way
+	_ = s.conn.Close() // CloseNow would wait for a Close in progress
 	_ = s.ws.CloseNow()
 }
 
-// drop is kill, and has the kernel forget what it holds: it would keep that for
-// minutes for a client that takes nothing.
+// drop is kill, and makes the kernel discard its buffers. Otherwise it keeps them for
+// minutes if the client does not read.
 func (s *socket) drop() {
 	if tcp := tcpConn(s.conn.Conn); tcp != nil {
-		_ = tcp.SetLinger(0) // fails if it is closed
+		_ = tcp.SetLinger(0) // fails if the connection is closed
 	}
 	s.kill()
 }
 
-// closeLost stands for the close code of a connection that ended without one
+// closeLost stands for the close code of a connection that ended without a close frame
 // (RFC 6455, section 7.4.1).
 const closeLost ahp.CloseCode = 1006
 
-// stream is what the binary messages carry, as one connection.
+// stream returns a net.Conn over binary messages.
 func (s *socket) stream() net.Conn {
 	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
 }
 
-// closeStatus returns the code and reason with which a client closed.
+// closeStatus returns the code and reason of a client's close.
 func closeStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {
@@ -233,7 +228,7 @@ func closeStatus(err error) (ahp.CloseCode, string) {
 	return closeLost, "connection lost"
 }
 
-// A hijacker has the library work on a lockedConn with small buffers.
+// A hijacker makes the library use a lockedConn with small buffers.
 type hijacker struct {
 	http.ResponseWriter
 	life  context.Context
@@ -241,8 +236,8 @@ type hijacker struct {
 	conn  *lockedConn
 }
 
-// WriteHeader ends the connection of a handshake that fails: see
-// closeUpgrades. The library has asked for an upgrade instead.
+// WriteHeader closes the connection after a failed handshake: see closeUpgrades. The
+// library sets "Connection: Upgrade" instead.
 func (h *hijacker) WriteHeader(status int) {
 	if status != http.StatusSwitchingProtocols {
 		h.Header().Set("Connection", "close")
@@ -257,33 +252,32 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.conn = newLockedConn(h.life, conn, h.stall)
-	early := rw.Reader.Buffered() // what the client has sent behind the handshake
+	early := rw.Reader.Buffered() // bytes the client has sent behind the handshake
 	r := bufio.NewReaderSize(io.MultiReader(io.LimitReader(rw.Reader, int64(early)), h.conn), max(readBuffer, early))
-	if _, err := r.Peek(early); err != nil { // the library takes this over, and then reads from h.conn
+	if _, err := r.Peek(early); err != nil { // the library reads these bytes first, and then from h.conn
 		return nil, nil, err
 	}
 	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
-// A lockedConn writes what it is given in one piece each, at the pace of a
-// pacedConn.
+// A lockedConn writes the bytes of each call contiguously, at the pace of a pacedConn.
 type lockedConn struct {
 	net.Conn
-	*pace // of the kernel's connection, below TLS
+	*pace // of the connection below TLS
 	untie func() bool
-	quiet *quiet // below TLS; nil: reads wait in there
+	quiet *quiet // below TLS; nil: reads wait inside TLS
 
-	records *tlsRecords // below TLS; nil: there is none
+	records *tlsRecords // below TLS; nil: no TLS
 
-	reads atomic.Uint32 // counts reads that brought something
-	taken atomic.Uint64 // bytes that they brought
+	reads atomic.Uint32 // counts reads with data
+	taken atomic.Uint64 // bytes read
 
 	mu   sync.Mutex  // held during a Write
-	mute atomic.Bool // the close frame is written: nothing may follow; set under mu
+	mute atomic.Bool // the close frame is written, nothing may follow; set under mu
 }
 
-// newLockedConn takes over conn, which is closed when life ends. A write fails
-// when the kernel takes no byte for the time stall.
+// newLockedConn takes over conn, which is closed when life ends. A write fails when
+// the kernel accepts no byte for stall.
 func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lockedConn {
 	conn, pace := paced(conn, stall)
 	c := &lockedConn{
@@ -296,7 +290,7 @@ func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lo
 	return c
 }
 
-// holds returns how much is held for a Write of so many bytes besides them.
+// holds returns the extra bytes held during a Write of the given size.
 func (c *lockedConn) holds(bytes int) int {
 	if c.records == nil || recordsOf(bytes) == 0 {
 		return 0
@@ -304,7 +298,7 @@ func (c *lockedConn) holds(bytes int) int {
 	return recordsTogether
 }
 
-// isTLS reports whether the connection is encrypted here.
+// isTLS reports whether this process encrypts the connection.
 func (c *lockedConn) isTLS() bool { return kernelConn(c.Conn) != c.Conn }
 
 // Close closes the connection, and ends a Write.
@@ -349,5 +343,5 @@ func (c *lockedConn) last(frame []byte) {
 	}
 }
 
-// saidLast reports whether nothing more is written.
-func (c *lockedConn) saidLast() bool { return c.mute.Load() }
+// closedForWriting reports whether the connection is closed for writing.
+func (c *lockedConn) closedForWriting() bool { return c.mute.Load() }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// setOptions does nothing where there are no such socket options.
+// setOptions does nothing on this system.
 func setOptions(net.Conn) {}
 
-// kernelQueued is not known here.
+// kernelQueued is unknown on this system.
 func kernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 
-// roundTrip is not known here.
+// roundTrip is unknown on this system.
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }
 
-// writeNow writes nothing.
+// writeNow writes nothing on this system.
 func writeNow(syscall.RawConn, []byte) int { return 0 }

@@ -10,14 +10,14 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// tickets are what a client asks on its connection to see canvases by URL, and previews.
+// tickets handles a client's requests for canvases by URL and previews.
 type tickets struct {
 	canvases *canvas.Canvases
-	asked    atomic.Int32 // requests that are being answered
+	asked    atomic.Int32 // requests in progress
 }
 
-// answer answers a client's request for a ticket, or about previews, and
-// reports whether that is what the message was.
+// answer handles a request for a ticket or about previews, and reports whether the
+// message was one.
 func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 	if !t.canvases.Asks(env) {
 		return false
@@ -40,7 +40,7 @@ func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 	return true
 }
 
-// grant returns what a client may have a browser see of a channel.
+// grant returns the grant for a browser to show a channel on behalf of a client.
 func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
 	if c.beginning.clientID == "" {
 		return grant, canvas.ErrNoClientID
@@ -51,7 +51,7 @@ func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err 
 	who := c.token.now()
 	authority, clientID, origins := c.openAs(who), c.beginning.clientID, who.Derive()
 	ends := time.Now().Add(auth.CanvasSessionTTL)
-	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience, and not which viewers are in it
+	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience, but not its viewers
 		who.Subject, clientID = who.Audience, viewer.HostClient()
 		ends = who.Expires
 	} else if ends.Before(who.Expires) {

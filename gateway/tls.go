@@ -24,24 +24,23 @@ import (
 	"ahprelay/internal/acmedns"
 )
 
-// A TLSConfig says where the certificates of the public listener come from:
-// from files, or from a certificate authority that speaks ACME (RFC 8555). Its
-// zero value means no TLS.
+// A TLSConfig selects the source of the public listener's certificates: files, or an
+// ACME certificate authority (RFC 8555). Its zero value means no TLS.
 //
-// Files are read again when they have changed. ACME shows the authority that
-// the relay answers for a name by TLS-ALPN-01 (RFC 8737), on port 443 of the
-// public listener, or by records in DNS: package acmedns. Only in that way it gets the
-// wildcard certificate of a canvas domain, beside files for the relay's own names too.
+// Changed files are loaded again. For ACME the relay proves control of a name by
+// TLS-ALPN-01 (RFC 8737) on port 443 of the public listener, or by DNS records
+// (package acmedns). Only DNS gets the wildcard certificate for a canvas domain, also
+// beside files for the relay's own names.
 type TLSConfig struct {
 	CertFile string // PEM, with the chain
 	KeyFile  string // PEM
 
-	ACMEDomains   []string // the names of the relay; asking for certificates accepts the authority's terms
-	ACMEEmail     string   // told the authority, for its notices; may be empty
+	ACMEDomains   []string // the relay's names; requesting certificates accepts the authority's terms
+	ACMEEmail     string   // contact for the authority's notices; may be empty
 	ACMEDirectory string   // URL; default: Let's Encrypt
 
-	ACMEDNS         *acmedns.Provider // where records in DNS are set; nil: TLS-ALPN-01
-	ACMEDNSResolver string            // host:port of the DNS server that is asked for them; default: the machine's
+	ACMEDNS         *acmedns.Provider // sets DNS records; nil: TLS-ALPN-01
+	ACMEDNSResolver string            // host:port of the DNS server that checks the records; default: the machine's
 }
 
 func (c *TLSConfig) on() bool {
@@ -55,11 +54,11 @@ func (c *TLSConfig) check(canvasDomain string) error {
 	case c.CertFile != "" && len(c.ACMEDomains) > 0:
 		return errors.New("--tls-cert and --acme-domain: the certificate comes from files or from ACME; choose one")
 	case len(c.ACMEDomains) > 0 && c.ACMEDNS == nil && canvasDomain != "":
-		return errors.New("--canvas-domain wants a wildcard certificate, which --acme-domain gets with --acme-dns only; or use --tls-cert, or a proxy in front")
+		return errors.New("--canvas-domain needs a wildcard certificate: add --acme-dns to --acme-domain, or use --tls-cert or a proxy in front")
 	case c.ACMEDNS != nil && len(c.ACMEDomains) == 0 && (canvasDomain == "" || strings.HasPrefix(canvasDomain, "http:")):
-		return errors.New("--acme-dns is for the names of --canvas-domain and --acme-domain; give one")
+		return errors.New("--acme-dns needs names: give --canvas-domain or --acme-domain")
 	case c.ACMEDNS != nil && len(c.ACMEDomains) == 0 && c.CertFile == "":
-		return errors.New("--acme-dns gets a certificate for --canvas-domain; for the relay's own name give --acme-domain or --tls-cert, too")
+		return errors.New("--acme-dns gets only the certificate for --canvas-domain; for the relay's own name add --acme-domain or --tls-cert")
 	}
 	for _, domain := range c.ACMEDomains {
 		if _, err := netip.ParseAddr(domain); err == nil || strings.ContainsAny(domain, "*/:") || !strings.Contains(domain, ".") {
@@ -69,11 +68,11 @@ func (c *TLSConfig) check(canvasDomain string) error {
 	return nil
 }
 
-// certificates is how TLS finds the certificate for a handshake.
+// certificates finds the certificate for a handshake.
 type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// certificates reads the files, so that what is wrong with them is said at the
-// start. The cache of ACME is in the data directory. End is to be called at the end.
+// certificates loads the files, so errors appear at the start. The ACME cache is in
+// the data directory. The caller must call end.
 func (c *TLSConfig) certificates(dataDir string, canvases canvas.Origin, log *slog.Logger) (get certificates, end func(), err error) {
 	end = func() {}
 	switch {
@@ -110,7 +109,7 @@ func (c *TLSConfig) certificates(dataDir string, canvases canvas.Origin, log *sl
 	}, byDNS.Close, nil
 }
 
-// withName is a hello of clients that connect by address.
+// withName completes the hello from a client that connects by address.
 func withName(hello *tls.ClientHelloInfo, name string) *tls.ClientHelloInfo {
 	named := *hello
 	named.ServerName = name
@@ -132,18 +131,17 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 		}
 		cert, err := manager.GetCertificate(hello)
 		if err != nil {
-			log.Warn("no certificate", "name", hello.ServerName, "error", err)
+			log.Warn("no certificate available", "name", hello.ServerName, "error", err)
 		}
 		return cert, err
 	}
 }
 
-// tlsConfig is the configuration of the public listener. WebSockets are asked
-// for in HTTP/1.1.
+// tlsConfig returns the public listener's configuration. WebSockets need HTTP/1.1.
 func (get certificates) tlsConfig(ca bool) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get,
-		DynamicRecordSizingDisabled: true, // what is written together is to be few records; a message alone is one anyway
+		DynamicRecordSizingDisabled: true, // writes are large, and should become few records; a small message is one record anyway
 	}
 	if ca {
 		cfg.NextProtos = append(cfg.NextProtos, acme.ALPNProto)
@@ -151,9 +149,9 @@ func (get certificates) tlsConfig(ca bool) *tls.Config {
 	return cfg
 }
 
-// withHTTP2 returns a configuration that also has HTTP/2 for names below the canvas
-// domain: pages load hundreds of modules, and browsers make six connections in
-// HTTP/1.1. For WebSockets they make connections of their own.
+// withHTTP2 returns a configuration with HTTP/2 for names below the canvas domain:
+// pages load hundreds of modules, and browsers open only six connections in HTTP/1.1.
+// Browsers open separate connections for WebSockets.
 func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 	both := cfg.Clone()
 	both.NextProtos = append([]string{"h2"}, cfg.NextProtos...)
@@ -162,15 +160,15 @@ func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 		if _, below := canvases.NameIn(hello.ServerName); below {
 			return both, nil
 		}
-		return nil, nil // as it is
+		return nil, nil // unchanged
 	}
 	return cfg
 }
 
-// certLook is how often files are looked at, when there are handshakes.
+// certLook is the shortest interval between checks of the files.
 const certLook = time.Second
 
-// certFiles are a certificate and its key, in files that somebody renews.
+// certFiles holds a certificate and its key from files that may be renewed.
 type certFiles struct {
 	cert, key string
 	log       *slog.Logger
@@ -181,7 +179,7 @@ type certFiles struct {
 	loaded *tls.Certificate
 }
 
-// A fileMark tells a file from what it was.
+// A fileMark identifies a file's version.
 type fileMark struct {
 	at   time.Time
 	size int64
@@ -194,11 +192,11 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f.looked = now
 		if seen := f.marks(); seen != f.seen {
 			if err := f.loadLocked(); err != nil {
-				f.log.Error("the certificate has changed and cannot be used; the one before stays", "error", err)
+				f.log.Error("changed certificate unusable; the previous stays in use", "error", err)
 			} else {
-				f.log.Info("the certificate was read again", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
+				f.log.Info("certificate reloaded", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
 			}
-			f.seen = seen // a file that is half written changes again
+			f.seen = seen // a file still being written changes again
 		}
 	}
 	return f.loaded, nil
@@ -233,14 +231,14 @@ func (f *certFiles) loadLocked() error {
 	return nil
 }
 
-// A tlsListener is a listener with TLS whose connections write as pacedConn
-// does, once they are WebSockets.
+// A tlsListener is a TLS listener whose connections write through a pacedConn once
+// they are WebSockets.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config
 }
 
-// Accept implements [net.Listener]. The handshake is made with the first Read.
+// Accept implements [net.Listener]. The first Read performs the handshake.
 func (l tlsListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -249,8 +247,8 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	return tls.Server(&pacedConn{Conn: conn}, l.config), nil
 }
 
-// checkPlain refuses listeners that would show what they carry to a network,
-// unless that was asked for.
+// checkPlain refuses listeners that would carry tokens over a network in plain text,
+// unless ListenPlain is set.
 func (c *RelayConfig) checkPlain(ctx context.Context) error {
 	if c.ListenPlain {
 		return nil
@@ -267,9 +265,9 @@ func (c *RelayConfig) checkPlain(ctx context.Context) error {
 			continue
 		}
 		if local, err := isLocal(ctx, l.address); err != nil || local {
-			continue // listening will say what is wrong
+			continue // Listen will report the error
 		}
-		return fmt.Errorf("%s %s: others could read what goes there, tokens too; give --tls-cert and --tls-key, or --acme-domain (not for --admin-listen), or, with a proxy in front or in a private network, --listen-plain", l.flag, l.address)
+		return fmt.Errorf("%s %s: plain text would expose tokens to the network; give --tls-cert and --tls-key, or --acme-domain (not for --admin-listen), or, behind a proxy or in a private network, --listen-plain", l.flag, l.address)
 	}
 	return nil
 }

@@ -8,14 +8,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// skipStep is after how many bytes a message that is too long waits as one that
-// passes would, for the limits of its client.
+// skipStep is the number of skipped bytes charged to the rate limits at a time.
 const skipStep = 1 << 20
 
-// skip reads the rest of a message that is too long, and keeps nothing of it but
-// what it is. A request is answered with an error. In place of a response, one is
-// sent to the host that says so. Nobody waits for anything else: that ends the
-// connection.
+// skip reads the rest of a message above the limit, and keeps only its envelope. It
+// answers a request with an error. In place of a response, the host gets an error
+// response. Other messages end the connection.
 func (c *client) skip(r io.Reader, begun []byte, limit int) error {
 	tooBig := fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
 	var skim ahp.Skimmer
@@ -42,7 +40,7 @@ func (c *client) skip(r io.Reader, begun []byte, limit int) error {
 	if err != nil || env.Kind == ahp.Notification {
 		return tooBig
 	}
-	c.log().Info("message of the client is too long", "kind", env.Kind, "bytes", skim.Size(), "limit", limit)
+	c.log().Info("client message too long", "kind", env.Kind, "bytes", skim.Size(), "limit", limit)
 	answer := ahp.AppendTooLong(nil, &env, skim.Size(), limit)
 	if env.Kind == ahp.Request {
 		c.answer(answer)

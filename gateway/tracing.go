@@ -8,8 +8,8 @@ import (
 	"ahprelay/routing"
 )
 
-// openTraced opens a connection to a host. If there is a tracer, its requests are traced, from
-// here to the host-agent and back: package routing does not know of that.
+// openTraced opens a connection to a host. With a tracer, it traces requests from here
+// to the host-agent and back; package routing is not involved.
 func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, open routing.Open, client routing.ClientConn) (upstream, error) {
 	var requests *tracing.Conn
 	if tracer != nil {
@@ -19,14 +19,14 @@ func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, o
 	conn, err := relay.Open(open, client)
 	switch {
 	case err != nil:
-		return nil, err // and no upstream that is a nil *RelayConn
+		return nil, err // not an upstream that holds a nil *RelayConn
 	case requests != nil:
 		return tracedUpstream{conn, requests}, nil
 	}
 	return conn, nil
 }
 
-// tracedUpstream begins the spans of a client's requests.
+// tracedUpstream starts spans for a client's requests.
 type tracedUpstream struct {
 	*routing.RelayConn
 	requests *tracing.Conn
@@ -56,23 +56,23 @@ func (u tracedUpstream) Abort(code ahp.CloseCode, reason string) {
 	u.requests.Close()
 }
 
-// tracedClient ends the spans of a client's requests with their answers.
+// tracedClient ends the spans with the host's responses.
 type tracedClient struct {
 	routing.ClientConn
 	requests *tracing.Conn
-	large    *ahp.Skimmer // of a message that comes in pieces; nil: nobody waits for it. Owned by the link's reader
+	large    *ahp.Skimmer // reads a fragmented message; nil: no request waits. Owned by the link's reader
 }
 
 // Deliver implements [routing.ClientConn].
 func (c *tracedClient) Deliver(frames []routing.Frame) {
 	for _, f := range frames {
-		decodePieces(f.Data, c.look)
+		decodePieces(f.Data, c.observe)
 	}
 	c.ClientConn.Deliver(frames)
 }
 
-// look looks whether a message of the host's is an answer that is waited for.
-func (c *tracedClient) look(payload, _ []byte, first, last, _ bool) {
+// observe checks whether a host's message answers a traced request.
+func (c *tracedClient) observe(payload, _ []byte, first, last, _ bool) {
 	if first {
 		c.large = nil
 		if !c.requests.Waits() {

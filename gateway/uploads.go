@@ -9,62 +9,59 @@ import (
 	"time"
 )
 
-// Large messages of clients take turns. Nobody knows how long one is before it
-// has come, so what is beyond keepBuffer is asked for step by step, and who asks
-// waits, with its socket unread, until there is room. There is room as long as
-// the message that has come furthest could still become as long as one may be:
-// so one of them can always be ended, and with what it gives back another. (It
-// is the banker's algorithm, for one kind of thing of which all may want as
-// much.) What clients send never makes memory short in that way, and nobody is
-// closed for having waited.
+// Large messages from clients take turns. The length of a message is unknown until its
+// end, so the reader requests memory beyond keepBuffer step by step, and waits with
+// the socket unread until there is room. There is room as long as the most advanced
+// message could still grow to the maximum: so one message can always be completed, and
+// then, with its memory returned, the next. (This is the banker's algorithm, for one
+// resource with equal claims.) Messages from clients therefore never make memory
+// short, and no client is closed for waiting.
 //
-// For a client that stalls in the middle of its message no room is kept. Only if
-// the others cannot go on without what it holds, it is closed: see
-// [relief.takeTurns].
+// No room is kept for a client that stalls in the middle of its message. It is closed
+// only if the others cannot go on without its memory: see [relief.takeTurns].
 
 const (
-	// leastPace is how many bytes a client has to bring between two looks to be
-	// on the way, and turnTime after how long without that no room is kept for
-	// what is left of its message.
+	// leastPace is the number of bytes between two checks that count as progress.
+	// After turnTime without progress, no room is kept for the rest of the message.
 	leastPace = 1 << 10
 	turnTime  = 2 * time.Second
 
-	// uploadLook is how often that is looked at.
+	// uploadLook is the interval of these checks.
 	uploadLook = time.Second
 
-	// stillTime is how long a client stands still that is closed for a large
-	// message that waits.
+	// stillTime is the standstill after which a client is closed in favour of a
+	// waiting large message.
 	stillTime = 10 * time.Second
 )
 
 // errCut ends the reading of a client that is being closed.
 var errCut = errors.New("client is closed")
 
-// uploads are the large messages that are being read.
+// uploads schedules the large messages being read.
 type uploads struct {
 	budget *budget
-	claim  int64         // bytes that one of them takes at most
-	waits  atomic.Int32  // how many of them wait
-	eased  chan struct{} // holds one: less is in use, and somebody waits
+	claim  int64         // most bytes for one message
+	waits  atomic.Int32  // messages that wait
+	eased  chan struct{} // signals freed memory while messages wait; holds one
 
-	mu   sync.Mutex // guards the fields below, and those of all uploads
-	line []*upload  // the one that began first is in front
-	went time.Time  // when one of them last was let go on
+	mu   sync.Mutex // guards the fields below, and those of each upload
+	line []*upload  // in order of their beginning
+	went time.Time  // when a message was last given room
 }
 
-// An upload is a large message of a client that is being read.
+// An upload is a client's large message being read.
 type upload struct {
 	conn     *lockedConn
-	held     int64         // bytes that it may take
-	wants    int64         // more that it waits for; 0: it does not wait
-	ready    chan struct{} // closed when it may go on, or is over
+	held     int64         // bytes granted
+	wants    int64         // further bytes requested; 0: it does not wait
+	ready    chan struct{} // closed when the request is granted, or the client is closed
 	over     bool          // the client is closed
-	moved    time.Time     // when it last was on its way, or waited
-	received uint64        // bytes that had come then
+	moved    time.Time     // when it last made progress or waited
+	received uint64        // bytes received by then
 }
 
-// more waits until n bytes more may be read. The error is [errCut] once the
-// client is closed.
+// more waits until n more bytes may be read. It returns [errCut] once the client is
+// closed.
 func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 	t.mu.Lock()
 	if u.over {
@@ -92,7 +89,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 	return nil
 }
 
-// end takes a message out of the line, and returns how many bytes it holds.
+// end removes a message from the line, and returns its granted bytes.
 func (t *uploads) end(u *upload) (held int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,8 +100,8 @@ func (t *uploads) end(u *upload) (held int64) {
 	return held
 }
 
-// stop ends the message that a client is sending, and lets it begin no more:
-// the client is closed. Its reader takes it out of the line.
+// stop ends the current message of a closed client, and refuses new ones. The client's
+// reader removes it from the line.
 func (t *uploads) stop(u *upload) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,9 +117,8 @@ func (t *uploads) waitsNoMoreLocked(u *upload) {
 	}
 }
 
-// state returns how many bytes a message holds, and when it was last on its way,
-// or waited: the zero Time if none is being read. One that waits for its first turn holds
-// none.
+// state returns a message's granted bytes, and when it last made progress or waited:
+// zero without a message. A message waiting for its first turn has no bytes.
 func (t *uploads) state(u *upload, now time.Time) (held int, moved time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,15 +131,15 @@ func (t *uploads) state(u *upload, now time.Time) (held int, moved time.Time) {
 	return int(u.held), moved
 }
 
-// give has those go on for which there is room.
+// give grants the requests for which there is room.
 func (t *uploads) give(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.giveLocked(now)
 }
 
-// giveLocked asks first the one that has come furthest, for which room is kept,
-// and then the others in their order: none overtakes another for wanting less.
+// giveLocked considers the most advanced message first, which has room reserved, and
+// then the others in order: a smaller request does not overtake.
 func (t *uploads) giveLocked(now time.Time) {
 	for t.waits.Load() > 0 {
 		first := t.firstLocked(now)
@@ -165,23 +161,23 @@ func (t *uploads) goOnLocked(u *upload, now time.Time) {
 	t.waitsNoMoreLocked(u)
 }
 
-// giveOne has the message go on that has come furthest, if there is any memory for
-// it, all others wait too, and hardly anything else does: what is in use beside, by
-// connections and by kernels for those that wait, leaves less than was kept for one.
-// It reports whether there is none, and for stillTime none of them went on.
+// giveOne grants the most advanced message's request if there is memory for it, all
+// others wait too, and hardly anything else is queued: connections and kernel buffers
+// may leave less room than was reserved. It reports whether there is no memory, and no
+// message went on for stillTime.
 func (t *uploads) giveOne(now time.Time) (locked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	waits := t.budget.used.Load()
 	for _, u := range t.line {
 		if u.wants == 0 {
-			return false // it may end, or is closed
+			return false // it may end, or its client is closed
 		}
 		waits -= u.held
 	}
 	u := t.firstLocked(now)
 	if u == nil || waits > t.budget.limit/16 {
-		return false // what else waits leaves
+		return false // other queued data will leave
 	}
 	if t.budget.excess()+u.wants <= 0 {
 		t.goOnLocked(u, now)
@@ -190,8 +186,8 @@ func (t *uploads) giveOne(now time.Time) (locked bool) {
 	return now.Sub(t.went) >= stillTime
 }
 
-// firstLocked returns the message that has come furthest, of those that wait or are on
-// their way; nil if there is none.
+// firstLocked returns the most advanced message among those that wait or make
+// progress, or nil.
 func (t *uploads) firstLocked(now time.Time) (first *upload) {
 	for _, u := range t.line {
 		if (u.wants > 0 || now.Sub(u.moved) < turnTime) && (first == nil || u.held > first.held) {
@@ -201,8 +197,8 @@ func (t *uploads) firstLocked(now time.Time) (first *upload) {
 	return first
 }
 
-// lacksLocked is how many bytes less would have to be in use for a message to go
-// on. Where nothing but that message waits, there is always room.
+// lacksLocked returns the bytes to free before a message can go on; 0 if only that
+// message is queued.
 func (t *uploads) lacksLocked(u, first *upload) int64 {
 	furthest := u.held + u.wants
 	if first != nil {
@@ -214,10 +210,9 @@ func (t *uploads) lacksLocked(u, first *upload) int64 {
 	return t.budget.pressure() + u.wants + max(0, t.claim-furthest)
 }
 
-// look notes which messages are on their way, and has those go on that can. If
-// some wait and none is on its way, to give back what it takes, it returns how
-// many bytes the next one lacks.
-func (t *uploads) look(now time.Time) (lacks int64) {
+// check records which messages make progress, and grants requests. If some wait and
+// none makes progress, it returns the bytes that the next message lacks.
+func (t *uploads) check(now time.Time) (lacks int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, u := range t.line {

@@ -18,9 +18,8 @@ const (
 	finBit = 0x80 // the last frame of its message
 )
 
-// encodePiece returns a message, or a piece of one, as one WebSocket frame
-// (RFC 6455, section 5.2). Frames from a server are not masked, so the same
-// bytes serve every client.
+// encodePiece returns a message, or a piece of one, as one WebSocket frame (RFC 6455,
+// section 5.2). Server frames are not masked, so the same bytes serve every client.
 func encodePiece(piece []byte, first, last, binary bool) []byte {
 	opcode := byte(opContinuation)
 	switch {
@@ -35,11 +34,11 @@ func encodePiece(piece []byte, first, last, binary bool) []byte {
 	return appendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
 
-// appendText appends a whole text message as encodePiece makes it.
+// appendText appends a whole text message, encoded like encodePiece's.
 func appendText(b, message []byte) []byte { return appendFrame(b, finBit|opText, message) }
 
-// encodeIn is encodePiece of the whole text message that begins at a place in a buffer:
-// the head of the frame is put before it.
+// encodeIn encodes the whole text message at buffer[at:], and puts the frame head
+// before it in place.
 func encodeIn(buffer []byte, at int) []byte {
 	message := buffer[at:]
 	var head [10]byte
@@ -51,8 +50,8 @@ func encodeIn(buffer []byte, at int) []byte {
 	return buffer[at-n:]
 }
 
-// decodePieces reads pieces that encodePiece has made, one behind the other. Whole is
-// the piece as it is encoded.
+// decodePieces reads consecutive frames made by encodePiece. Whole is the encoded
+// frame.
 func decodePieces(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
 	for len(encoded) >= 2 {
 		head, size := frameSizes(encoded)
@@ -62,8 +61,8 @@ func decodePieces(encoded []byte, piece func(payload, whole []byte, first, last,
 	}
 }
 
-// frameSizes returns how long the head and the payload are of a frame that
-// [appendFrame] has made.
+// frameSizes returns the lengths of the head and the payload of a frame made by
+// [appendFrame].
 func frameSizes(frame []byte) (head, size int) {
 	switch n := frame[1]; n {
 	case 126:
@@ -75,12 +74,12 @@ func frameSizes(frame []byte) (head, size int) {
 	}
 }
 
-// appendFrame appends a frame whose first byte is given.
+// appendFrame appends a frame with the given first byte.
 func appendFrame(b []byte, first byte, payload []byte) []byte {
 	return append(appendHead(b, first, len(payload)), payload...)
 }
 
-// appendHead appends the head of a frame with n bytes.
+// appendHead appends the head of a frame with n payload bytes.
 func appendHead(b []byte, first byte, n int) []byte {
 	switch {
 	case n < 126:

@@ -616,8 +616,8 @@ func TestCanvasDomain(t *testing.T) {
 	unknown := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(unknown.Close)
 	for domain, want := range map[string]string{
-		"http://localhost:" + other: "is no relay with that domain", "http://localhost:1": "want what listens there", "http://127.0.0.1:" + port: "want a name",
-		"https://localhost:" + mustURL(t, unknown.URL).Port(): "want a certificate for *.localhost", "https://canvas.invalid": "want a record in DNS for *.canvas.invalid",
+		"http://localhost:" + other: "is not served by a relay with that domain", "http://localhost:1": "the relay, or a proxy in front of it, must serve", "http://127.0.0.1:" + port: "want a name",
+		"https://localhost:" + mustURL(t, unknown.URL).Port(): "get a certificate for *.localhost", "https://canvas.invalid": "add a DNS record for *.canvas.invalid",
 	} {
 		if err := canvas.CheckDomain(t.Context(), domain); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", domain, err, want)

@@ -30,7 +30,7 @@ class Socket {
     let answer: any = { result: {} };
     if (method === 'initialize') answer = { result: { protocolVersion: '1.1.0', serverSeq: 0, snapshots: [{ resource: 'ahp-root://', state: { agents: [] }, fromSeq: 0 }] } };
     else if (method === 'listSessions') answer = { result: { items: [] } };
-    else if (method === 'relay/refreshToken' && Socket.refuses) answer = { error: { code: -32009, message: 'the token is of another subject; connect anew with it' } };
+    else if (method === 'relay/refreshToken' && Socket.refuses) answer = { error: { code: -32009, message: 'the token is for a different subject; reconnect with it' } };
     setImmediate(() => this.onmessage?.({ data: JSON.stringify({ jsonrpc: '2.0', id, ...answer }) }));
   }
 

@@ -1,34 +1,36 @@
-// Package admission says who may come to a relay, how often, and how fast. What a client
-// may use is counted in five scopes that it belongs to: its address, its token, that
-// one's subject, its host and its tenant. Each relay counts for itself.
+// Package admission limits clients: how many connections, how often, and how fast.
+// Each client counts in five scopes: its address, token, subject, host and tenant.
+// Each relay counts separately.
 //
-// A connection too many, at a time or in a time, is refused before the handshake: HTTP 429, with
-// Retry-After. Messages that come too fast are read later, so that the client
-// is slowed down by its own connection. If that would take longer than
-// maxDelay, it is told: the request with error 4290 and data {limit,
-// retryAfterMs}, and close 1013.
+// A connection above a limit, at a time or per time, is refused before the handshake:
+// HTTP 429 with Retry-After. Messages above a rate are read later, which slows the
+// client down through its own connection. If the delay would exceed maxDelay, the
+// request gets error 4290 with data {limit, retryAfterMs}, and the connection ends
+// with close 1013.
 //
-// Addresses of the machine itself have no limits: behind a proxy that is not
-// trusted (gateway.Config.TrustProxy) all clients have one. IPv6 addresses count by
-// /64, which is what one customer has.
+// Addresses of the machine itself have no limits: behind a proxy that is not trusted
+// (gateway.Config.TrustProxy) all clients share such an address. IPv6 addresses count
+// by /64, the usual allocation to a customer.
 //
 // # The flow
 //
 //	Limiter.Connect     before the handshake: counts a connection in its five scopes, or refuses it
-//	  Admission.Opened    its host has taken it: it is not pending any more
-//	  Admission.AwaitRate each message: waits until all scopes have room, or says that it takes too long
-//	  Admission.Leave     it is gone
-//	Limiter.ConnectAgent  the same of a host-agent's connection to NATS
-//	Limiter.Failed, Traded  rates of requests that come without a connection: see Buckets
+//	  Admission.Opened    the host has accepted the connection: it is no longer pending
+//	  Admission.AwaitRate each message: waits for room in all scopes, or reports a wait that is too long
+//	  Admission.Leave     the connection has ended
+//	Limiter.ConnectAgent  the same for a host-agent's connection to NATS
+//	Limiter.Failed, Traded  rates of requests outside connections: see Buckets
 //
-// # What it owns
+// # State
 //
-// What is in use in each scope, and the rates of each. Scopes without connections are remembered, so that nobody
-// gets new allowances by leaving and coming back, and the longest idle are forgotten above a bound.
+// The current use and the rates of each scope. Scopes without connections are
+// remembered, so a client cannot renew its allowance by reconnecting. Above a bound,
+// the scopes idle for longest are forgotten.
 //
 // # Concurrency
 //
-// A [Limiter] and its Admissions are safe for concurrent use. Its lock guards all counts and is held while nothing
-// else is called; rates have locks of their own (golang.org/x/time/rate), so that messages do not
-// wait for those who come and go. [Buckets] have one lock.
+// A [Limiter] and its Admissions are safe for concurrent use. Its lock guards all
+// counts and no other call happens under it. Rates have locks of their own
+// (golang.org/x/time/rate), so messages do not wait for new connections. [Buckets]
+// have one lock.
 package admission

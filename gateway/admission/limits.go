@@ -14,26 +14,26 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Limits are how much clients may use.
+// Limits bound the use of a relay by clients.
 type Limits struct {
 	Address, Subject, Token, Host, Tenant Limit
 
-	// Failures is how many requests without a good token one address may send
-	// in a minute before it gets 429 instead of 401. Default: 120; below 0: any.
+	// Failures bounds the requests per minute without a good token from one address;
+	// above, it gets 429 instead of 401. Default: 120; negative: no limit.
 	Failures int
 }
 
-// A Limit is how much one scope allows. Zero means the default, and less no
+// A Limit bounds the use in a scope. Zero means the default, a negative value no
 // limit.
 type Limit struct {
-	Connections int // at a time
-	Pending     int // of these, not connected to their hosts yet
-	Frames      int // messages from clients in a second, on average over RateWindow
-	Bytes       int // the same of their bytes
-	Opens       int // times in a second, on the same average, that clients come: connections, and requests to begin anew on one
+	Connections int // concurrent
+	Pending     int // connections not yet accepted by their hosts
+	Frames      int // client messages per second, averaged over RateWindow
+	Bytes       int // bytes in client messages per second, averaged likewise
+	Opens       int // connections, and repeated initialize or reconnect requests, per second, averaged likewise
 }
 
-// DefaultLimits are far from what clients do that mean no harm.
+// DefaultLimits are far above the use by well-behaved clients.
 var DefaultLimits = Limits{
 	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20, Opens: 200},
 	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20, Opens: 20},
@@ -43,37 +43,36 @@ var DefaultLimits = Limits{
 	Failures: 120,
 }
 
-// Times and bounds of limits.
+// Times and bounds.
 const (
-	// RateWindow is for how long the average of a rate is taken: what is
-	// allowed in that time may come at once.
+	// RateWindow is the averaging time of rates: the amount allowed in it may come at
+	// once.
 	RateWindow = 10 * time.Second
 
-	// maxDelay is how long a message may wait. Clients that are not heard give
-	// up after 25 s.
+	// maxDelay bounds the delay of a message. Clients give up after 25 s without a
+	// sign of life.
 	maxDelay = 10 * time.Second
 
-	// maxAgentConns is how many connections to NATS the agents of a host may
-	// have: each has one, or two while it changes.
+	// maxAgentConns bounds the NATS connections of a host's agents. Each has one or
+	// two during a reconnect.
 	maxAgentConns = 32
 
-	// agentOpens is how many they may make in a second: each waits longer from
-	// one to the next.
+	// agentOpens bounds their new connections per second. Each agent backs off between
+	// attempts.
 	agentOpens = 5
 
-	// A host-agent changes its credential after weeks, or at once if the one
-	// that it got was lost.
+	// A host-agent renews its credential after weeks, or at once if the new credential
+	// was lost.
 	tradesEvery  = 10 * time.Minute
 	tradesAtOnce = 20
 
-	connectRetry = 5 * time.Second // what who has too many connections is told
+	connectRetry = 5 * time.Second // Retry-After for a connection above the limit
 
-	// maxIdle is how many scopes without connections are remembered, so that
-	// nobody gets new allowances by leaving and coming back.
+	// maxIdle bounds the remembered scopes without connections.
 	maxIdle = 16384
 )
 
-// WithDefaults fills in what is zero.
+// WithDefaults replaces zero values by their defaults.
 func (l Limits) WithDefaults() Limits {
 	fill := func(n *int, byDefault int) {
 		if *n == 0 {
@@ -94,7 +93,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// An OverLimit says which limit is reached, and when to try again.
+// An OverLimit reports a reached limit, and when to try again.
 type OverLimit struct {
 	Limit string // "connections of this subject"
 	Max   int
@@ -105,13 +104,14 @@ func (e *OverLimit) Error() string {
 	return fmt.Sprintf("%s reached; try again in %v", e.Name(), e.Retry.Round(time.Millisecond))
 }
 
-// Name returns the limit, without the moment.
+// Name returns the limit without the time.
 func (e *OverLimit) Name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
 
-// A scopeKey names what is counted together. The kind, address or tenant and so on, is for people.
+// A scopeKey identifies a scope. The kind, such as address or tenant, appears in
+// messages.
 type scopeKey struct{ kind, name string }
 
-// A limitScope is what is used in one scope now.
+// A limitScope holds the current use in a scope.
 type limitScope struct {
 	kind          string
 	limit         Limit
@@ -123,16 +123,16 @@ type limitScope struct {
 	idle                 bool // its key is in Limiter.idle
 }
 
-// A Limiter counts.
+// A Limiter counts connections, messages and requests.
 type Limiter struct {
 	limits Limits
-	frame  int // longest message, in bytes: fits at once
+	frame  int // longest message in bytes: always allowed at once
 
 	failures, trades *Buckets
 
-	mu     sync.Mutex // guards the fields below, and what scopes say it guards
+	mu     sync.Mutex // guards the fields below, and the marked fields of scopes
 	scopes map[scopeKey]*limitScope
-	idle   []scopeKey // that had no connection at some time, the longest ago first
+	idle   []scopeKey // scopes that have lost their last connection, oldest first
 }
 
 // New returns a Limiter for messages of at most maxFrame bytes.
@@ -144,7 +144,7 @@ func New(limits Limits, maxFrame int) *Limiter {
 	}
 }
 
-// An Admission is what one connection takes of the limits of its scopes.
+// An Admission is one connection's use of its scopes.
 type Admission struct {
 	limiter *Limiter
 	scopes  []*limitScope
@@ -153,13 +153,13 @@ type Admission struct {
 	left    bool
 }
 
-// Connect admits a client's connection that is about to be made.
+// Connect admits a client's connection before its handshake.
 func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *OverLimit) {
 	a := &Admission{limiter: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ofToken := l.ofToken(who)
-	most := ofToken.Connections // that there may have been of the token
+	most := ofToken.Connections // connections that the token can have had
 	if most <= 0 {
 		most = l.limits.Subject.Connections
 	}
@@ -173,7 +173,7 @@ func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *O
 	return a.fitLocked()
 }
 
-// ofToken returns the limits of a token: it may have one of its own.
+// ofToken returns the limits for a token, including the token's own limit.
 func (l *Limiter) ofToken(who auth.Client) Limit {
 	limit := l.limits.Token
 	if own := who.MaxConnections; own > 0 && (limit.Connections <= 0 || own < limit.Connections) {
@@ -193,13 +193,13 @@ func (l *Limiter) ConnectAgent(host auth.Enrolment, address string) (*Admission,
 	return a.fitLocked()
 }
 
-// fitLocked returns the admission, unless it is one too many, or comes too soon.
+// fitLocked returns the admission, unless a limit is exceeded.
 func (a *Admission) fitLocked() (*Admission, *OverLimit) {
 	for _, p := range a.scopes {
 		for _, count := range []struct {
 			what      string
 			used, max int
-		}{{"connections", p.connections, p.limit.Connections}, {"connections that wait for a host", p.pending, p.limit.Pending}} {
+		}{{"connections", p.connections, p.limit.Connections}, {"connections waiting for a host", p.pending, p.limit.Pending}} {
 			if count.max > 0 && count.used > count.max {
 				a.leaveLocked()
 				return nil, &OverLimit{count.what + " of this " + p.kind, count.max, connectRetry}
@@ -213,8 +213,8 @@ func (a *Admission) fitLocked() (*Admission, *OverLimit) {
 	return a, nil
 }
 
-// comeLocked counts that somebody comes, unless that is too often. Who is
-// refused is not counted: with the allowance of one scope nobody uses up another's.
+// comeLocked counts a new connection, unless it exceeds a rate. A refused connection
+// counts in no scope, so a client limited in one scope cannot exhaust a different scope.
 func (a *Admission) comeLocked(now time.Time) *OverLimit {
 	for _, p := range a.scopes {
 		if lack := p.lackOf(now); lack > 0 {
@@ -229,10 +229,10 @@ func (a *Admission) comeLocked(now time.Time) *OverLimit {
 	return nil
 }
 
-// opensName is what is limited, before the kind of scope.
+// opensName is the name of the limit Opens, before the kind of scope.
 const opensName = "connections made in a second of this "
 
-// lackOf returns after what time the scope lets somebody come again.
+// lackOf returns the time until the scope allows a new connection.
 func (p *limitScope) lackOf(now time.Time) time.Duration {
 	if p.opens == nil {
 		return 0
@@ -241,8 +241,8 @@ func (p *limitScope) lackOf(now time.Time) time.Duration {
 	return max(0, time.Duration(lack/float64(p.opens.Limit())*float64(time.Second)))
 }
 
-// joinLocked counts the connection in a scope, if there are limits for it.
-// Back is how many of it may come at once: who was connected comes back.
+// joinLocked counts the connection in a scope with limits. Back is how many
+// connections may come at once: all that were connected may reconnect.
 func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
@@ -262,7 +262,7 @@ func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	a.scopes, a.keys = append(a.scopes, p), append(a.keys, key)
 }
 
-// bucket allows so many a second, and at least so many at once.
+// bucket returns a limiter with the given rate, whose burst is at least least.
 func bucket(perSecond, least int) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil
@@ -271,7 +271,7 @@ func bucket(perSecond, least int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(burst, least))
 }
 
-// Opened notes that the connection waits for its host no longer.
+// Opened records that the host has accepted the connection.
 func (a *Admission) Opened() {
 	a.limiter.mu.Lock()
 	defer a.limiter.mu.Unlock()
@@ -288,7 +288,7 @@ func (a *Admission) openedLocked() {
 	}
 }
 
-// Leave gives the admission back.
+// Leave returns the admission.
 func (a *Admission) Leave() {
 	a.limiter.mu.Lock()
 	defer a.limiter.mu.Unlock()
@@ -311,7 +311,7 @@ func (a *Admission) leaveLocked() {
 	a.limiter.forgetLocked()
 }
 
-// forgetLocked forgets the scopes that have been idle for longest.
+// forgetLocked forgets the scopes idle for longest.
 func (l *Limiter) forgetLocked() {
 	for len(l.idle) > maxIdle {
 		p := l.scopes[l.idle[0]]
@@ -323,10 +323,9 @@ func (l *Limiter) forgetLocked() {
 	}
 }
 
-// AwaitRate counts a message of so many bytes, and waits until there is room for
-// it. It returns an OverLimit at once if that would take too long. A message
-// with which the client begins anew is as much work for the host as one more
-// connection, and counts as that too.
+// AwaitRate counts a message, and waits until there is room for it. If the wait would
+// be too long, it returns an OverLimit at once. A message that begins anew costs the
+// host as much as a new connection, and also counts as a connection.
 func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLimit {
 	now := time.Now()
 	var w rateWait
@@ -354,14 +353,14 @@ func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLi
 	return nil
 }
 
-// rateWait is for how long a message waits, and for what.
+// rateWait is a message's wait.
 type rateWait struct {
 	delay   time.Duration
-	taken   []*rate.Reservation // of the buckets that had not enough
-	refused *rate.Limiter       // where the wait would be too long
+	taken   []*rate.Reservation // reservations in buckets without enough tokens
+	refused *rate.Limiter       // the bucket with too long a wait
 }
 
-// use takes n of a bucket, and reports whether the wait is not too long.
+// use takes n tokens from a bucket, and reports whether the wait is short enough.
 func (w *rateWait) use(now time.Time, bucket *rate.Limiter, n int) bool {
 	if bucket == nil {
 		return true
@@ -381,7 +380,7 @@ func (w *rateWait) use(now time.Time, bucket *rate.Limiter, n int) bool {
 	return true
 }
 
-// cancel gives back what was reserved. What was there at once is not: the
+// cancel returns the reservations. Tokens taken at once are not returned: the
 // connection ends.
 func (w *rateWait) cancel(now time.Time) {
 	for _, r := range w.taken {
@@ -389,13 +388,13 @@ func (w *rateWait) cancel(now time.Time) {
 	}
 }
 
-// Failed counts a request without a good token, and reports whether there were
-// too many from that address. Failures with a device's key are counted apart; "" is none.
+// Failed counts a request without a good token, and reports too many from the address.
+// Failures count separately for each device key; "" means no key.
 func (l *Limiter) Failed(address, key string) *OverLimit {
 	return l.failing(address, key, l.failures.Take)
 }
 
-// FailedTooOften reports whether there were too many, and counts nothing.
+// FailedTooOften reports too many failures, and does not count.
 func (l *Limiter) FailedTooOften(address, key string) *OverLimit {
 	return l.failing(address, key, l.failures.Wait)
 }
@@ -412,18 +411,18 @@ func (l *Limiter) failing(address, key string, wait func(whose string) time.Dura
 	return &OverLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
 }
 
-// Traded counts a credential that a host-agent gets for another or for an
-// enrolment token: relays have to remember each for long.
+// Traded counts an exchange of a host-agent's credential or enrolment token. Relays
+// must remember each for long.
 func (l *Limiter) Traded(host auth.Enrolment) *OverLimit {
 	delay := l.trades.Take(host.Tenant + " " + host.Host)
 	if delay == 0 {
 		return nil
 	}
-	return &OverLimit{"credentials in so short a time for this host", tradesAtOnce, delay}
+	return &OverLimit{"recent credentials for this host", tradesAtOnce, delay}
 }
 
-// Buckets are rates of many, of which those are forgotten that were quiet. They
-// are safe for concurrent use.
+// Buckets holds a rate for each key, and forgets idle keys. It is safe for concurrent
+// use.
 type Buckets struct {
 	rate  rate.Limit
 	burst int
@@ -432,12 +431,12 @@ type Buckets struct {
 	of map[string]*rate.Limiter
 }
 
-// NewBuckets returns rates of one in a time, and of so many at once.
+// NewBuckets returns Buckets that allow one event per interval, and burst at once.
 func NewBuckets(every time.Duration, burst int) *Buckets {
 	return &Buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
 }
 
-// Take takes one of somebody's, or returns after what time there is one again.
+// Take takes a token from a key's bucket, or returns the time until it has a token.
 func (b *Buckets) Take(whose string) (wait time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
@@ -455,7 +454,7 @@ func (b *Buckets) Take(whose string) (wait time.Duration) {
 	return wait
 }
 
-// Wait returns after what time there is one of somebody's, and takes none.
+// Wait returns the time until a key's bucket has a token, and takes none.
 func (b *Buckets) Wait(whose string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -467,8 +466,8 @@ func (b *Buckets) Wait(whose string) time.Duration {
 	return max(0, time.Duration(lack/float64(b.rate)*float64(time.Second)))
 }
 
-// forgetLocked makes room: those that were quiet go, and of the others as many
-// that half is free, so that this is not to be done each time.
+// forgetLocked makes room: it drops idle keys, then any keys until half is free, so it
+// runs rarely.
 func (b *Buckets) forgetLocked(now time.Time) {
 	if len(b.of) < maxIdle {
 		return
@@ -486,8 +485,8 @@ func (b *Buckets) forgetLocked(now time.Time) {
 	}
 }
 
-// AddressGroup is what addresses are counted by ([fair.Site]), "" for one that is not: the relay's
-// own machine's, where proxies are.
+// AddressGroup returns the group in which an address is counted ([fair.Site]). It
+// returns "" for loopback addresses, which proxies use.
 func AddressGroup(address string) string {
 	if at, ok := counted(address); ok {
 		return fair.Site(at)
@@ -495,8 +494,8 @@ func AddressGroup(address string) string {
 	return ""
 }
 
-// NetworkGroup is the wider network of an address ([fair.Networks]), "" for an address that
-// is not counted.
+// NetworkGroup returns the wider network of an address ([fair.Networks]), or "" for an
+// address that is not counted.
 func NetworkGroup(address string) string {
 	if at, ok := counted(address); ok {
 		return fair.Networks(at)[0].String()

@@ -54,7 +54,7 @@ func TestConnectionLimits(t *testing.T) {
 		}, "connections of this tenant"},
 		{"pending", func(l *Limits) { l.Subject = Limit{Connections: -1, Pending: 3, Frames: -1, Bytes: -1} }, func(l *Limiter, i int) (*Admission, *OverLimit) {
 			return l.Connect(visitor("ada", fmt.Sprint(i), 0), fmt.Sprint(i), "")
-		}, "connections that wait for a host of this subject"},
+		}, "connections waiting for a host of this subject"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := New(unlimited(test.limits), 1<<20)

@@ -18,7 +18,7 @@ import (
 	"ahprelay/internal/coalesce"
 )
 
-// A Line is one of the audit. The documentation of the package says what its fields are.
+// A Line is an audit line. The package documentation describes its fields.
 type Line struct {
 	Event, Tenant, Host, Subject, Token, Device, Conn, Address string
 
@@ -54,13 +54,13 @@ func (a Line) attrs() []slog.Attr {
 	return attrs
 }
 
-// Of fills in who a client token is for.
+// Of fills in a client's fields.
 func (a Line) Of(who auth.Client) Line {
 	a.Tenant, a.Subject, a.Token, a.Device = who.Tenant, who.Subject, who.ID, who.Device
 	return a
 }
 
-// Shared is a line that a link was made, for a token.
+// Shared returns the line for a link made for a token.
 func Shared(who auth.Client, address string) Line {
 	line := Line{Event: "share", Address: address}.Of(who)
 	if len(who.Hosts) == 1 {
@@ -70,50 +70,47 @@ func Shared(who auth.Client, address string) Line {
 	return line
 }
 
-// Lines that are alike. What one source does again and again is counted
-// together: the first lines are written at once, and what follows within
-// [Every] is one line at its end, which is the last of them, with their
-// number as count. A source is a tenant, subject, token and address, the kind an
-// event, and why something was refused. So no source is left out, and none fills
-// a disk.
+// Equal events are coalesced: the first are written at once, and the events within the
+// following [Every] become one line at its end, the last event with their number as
+// count. Events are equal if they agree in event, tenant, subject, token, address
+// group, and reason for a refusal. So no source is omitted, and none fills a disk.
 const (
-	Every = 10 * time.Second // the time in which lines that are alike are counted
+	Every = 10 * time.Second // the time over which equal events are counted
 
-	// What is written at once of a source: people come with some windows each,
-	// and a refusal says all that the next one says.
+	// Lines written at once per source: people connect with a few windows each, while
+	// a refusal equals the next.
 	comingsAtOnce = 20
-	RefusedAtOnce = 1 // the same of refusals
+	RefusedAtOnce = 1 // for refusals
 )
 
-// A Log writes lines.
+// A Log writes audit lines.
 type Log struct {
-	log   *slog.Logger
-	file  *slog.Logger // nil: none
-	alike *coalesce.Table
+	log    *slog.Logger
+	file   *slog.Logger // nil: no file
+	events *coalesce.Table
 
 	latest latest
 }
 
-// alikeKey is what lines have in common that are alike.
-type alikeKey struct {
+// eventKey identifies equal events.
+type eventKey struct {
 	event, why, tenant, subject, token, address string
 }
 
-// Refuse writes that something was refused. Why is one of few words, and none
-// that whoever was refused can choose.
+// Refuse writes a refusal. Why must be from a small set, not chosen by the client.
 func (a *Log) Refuse(why string, line Line) {
 	line.Event = "refuse"
 	a.Often(why, RefusedAtOnce, line)
 }
 
-// Comings writes who comes and goes.
+// Comings writes a client's connect or disconnect.
 func (a *Log) Comings(line Line) { a.Often("", comingsAtOnce, line) }
 
-// Often writes a line that somebody may cause all the time.
+// Often writes an event that a client can repeat at will.
 func (a *Log) Often(why string, atOnce int, line Line) {
 	from := cmp.Or(admission.AddressGroup(line.Address), line.Address)
-	key := alikeKey{line.Event, why, line.Tenant, line.Subject, line.Token, from}
-	a.alike.Note(key, atOnce, func(more int) {
+	key := eventKey{line.Event, why, line.Tenant, line.Subject, line.Token, from}
+	a.events.Note(key, atOnce, func(more int) {
 		line.Count = more
 		a.Write(line)
 	})
@@ -129,8 +126,8 @@ func (a *Log) Write(line Line) {
 	}
 }
 
-// OpenFile opens a file to append audit lines to, which only its owner
-// may read. It may be rotated by copying and truncating it.
+// OpenFile opens a file for appending audit lines, readable only by its owner. It may
+// be rotated by copying and truncating.
 func OpenFile(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("--audit-file: %w", err)
@@ -141,7 +138,7 @@ func OpenFile(path string) (*File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		err = fmt.Errorf("--audit-file %s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
+		err = fmt.Errorf("--audit-file %s has mode %04o, so other users can access it; run: chmod 600 %[1]s", path, info.Mode().Perm())
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -153,9 +150,9 @@ func OpenFile(path string) (*File, error) {
 	return a, nil
 }
 
-// New returns an audit that writes to a log, and to a file if not nil.
+// New returns a Log that writes to log and, if not nil, to file.
 func New(log *slog.Logger, file io.Writer) *Log {
-	a := &Log{log: log, alike: coalesce.New(Every), latest: latest{since: time.Now().UTC()}}
+	a := &Log{log: log, events: coalesce.New(Every), latest: latest{since: time.Now().UTC()}}
 	if file != nil {
 		failing := &fileWriter{to: file, log: log}
 		a.file = slog.New(slog.NewJSONHandler(failing, nil))
@@ -163,13 +160,13 @@ func New(log *slog.Logger, file io.Writer) *Log {
 	return a
 }
 
-// Run writes what was counted together when its time is over, until ctx ends.
-func (a *Log) Run(ctx context.Context) { a.alike.Run(ctx) }
+// Run writes coalesced events when they are due, until ctx ends.
+func (a *Log) Run(ctx context.Context) { a.events.Run(ctx) }
 
-// Flush writes it now.
-func (a *Log) Flush() { a.alike.Flush() }
+// Flush writes the coalesced events now.
+func (a *Log) Flush() { a.events.Flush() }
 
-// An fileWriter says in the log what could not be written.
+// A fileWriter logs failed writes.
 type fileWriter struct {
 	to  io.Writer
 	log *slog.Logger
@@ -178,7 +175,7 @@ type fileWriter struct {
 func (w *fileWriter) Write(line []byte) (int, error) {
 	n, err := w.to.Write(line)
 	if err != nil {
-		w.log.Error("a line of the audit could not be written to its file", "error", err)
+		w.log.Error("audit file not written", "error", err)
 	}
 	return n, err
 }

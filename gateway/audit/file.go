@@ -13,25 +13,24 @@ import (
 	"sync"
 )
 
-// An Log file is a chain: each line has, as its last member, prev, the SHA-256
-// of the line before it, without its end. Who changes, takes out or puts in a line has to change
-// all behind it, so whoever knows a later line's hash sees it. A line that a crash has cut
-// short is one like any other.
+// An audit file is a hash chain: each line ends with the member prev, the SHA-256 of
+// the previous line without its newline. A change, removal or insertion of a line
+// requires changes to all later lines, so it is visible to a reader that knows a later
+// hash. A line truncated by a crash is part of the chain.
 
-// maxAuditLine bounds what is read of a line, in bytes: the longest that is written has a
-// fraction of it.
+// maxAuditLine bounds a line in bytes when reading. Written lines are far shorter.
 const maxAuditLine = 1 << 20
 
-// An File appends lines to a chain. It is safe for concurrent use.
+// A File appends lines to a chain. It is safe for concurrent use.
 type File struct {
 	file *os.File
 
-	mu   sync.Mutex // guards what follows, and the file
-	last string     // hash of the last line; "": there is none
-	cut  bool       // that line has no end
+	mu   sync.Mutex // guards the fields below, and the file
+	last string     // hash of the last line; "": no line yet
+	cut  bool       // the last line has no newline
 }
 
-// findLast reads the file for its last line.
+// findLast reads the last line.
 func (a *File) findLast() error {
 	info, err := a.file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -53,11 +52,11 @@ func hashOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Write appends one line of JSON, which ends with an object's brace and a newline.
+// Write appends one line: a JSON object and a newline.
 func (a *File) Write(line []byte) (int, error) {
 	body, ok := bytes.CutSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("}"))
 	if !ok {
-		return 0, errors.New("a line of the audit is no object")
+		return 0, errors.New("an audit line is not a JSON object")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,13 +80,13 @@ func (a *File) Close() error { return a.file.Close() }
 // An Entry is a line of an audit file.
 type Entry struct {
 	Line   int
-	Fields map[string]any // nil for one that a crash has cut short
+	Fields map[string]any // nil for a truncated line
 	Raw    []byte
 }
 
-// Read reads a chain, in the order in which it was written, and calls visit with each line.
-// Last is the hash of the line before, "" if the first may follow any; it returns that of the last.
-// The error says where the chain is broken.
+// Read reads a chain in order, and calls visit with each line. Last is the hash of the
+// previous line, or "" if unknown; Read returns the hash of the last line. An error
+// names the line where the chain is broken.
 func Read(r io.Reader, last string, visit func(Entry) error) (string, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxAuditLine)
@@ -99,7 +98,7 @@ func Read(r io.Reader, last string, visit func(Entry) error) (string, error) {
 		}
 		prev, ok := e.Fields["prev"].(string)
 		if e.Fields != nil && (!ok || last != "" && prev != last) {
-			return last, fmt.Errorf("line %d does not follow the one before it: one of them was changed, or lines between were taken out", n)
+			return last, fmt.Errorf("line %d does not follow the previous line: a line was changed, or lines were removed", n)
 		}
 		if err := visit(e); err != nil {
 			return last, err

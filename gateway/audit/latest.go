@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// keptLines is how many lines of the audit a relay keeps in memory, of all tenants, and shownLines how
-// many of them somebody is shown.
+// keptLines bounds the audit lines kept in memory for all tenants. shownLines bounds
+// the lines shown to an owner.
 const (
 	keptLines  = 4096
 	shownLines = 200
 )
 
-// A ShownLine is a line of the audit as the owner sees it. Its fields are those of [Line].
+// A ShownLine is an audit line as shown to an owner. Its fields are those of [Line].
 type ShownLine struct {
 	At      time.Time `json:"at"`
 	Event   string    `json:"event"`
@@ -26,12 +26,12 @@ type ShownLine struct {
 	Count   int       `json:"count,omitempty"`
 }
 
-// latest are the last lines of the audit.
+// latest holds the last audit lines.
 type latest struct {
 	since time.Time
 
 	mu    sync.Mutex // guards the fields below
-	lines []keptLine // the oldest is at next, when there are keptLines
+	lines []keptLine // a ring once it has keptLines; next is the oldest
 	next  int
 }
 
@@ -51,7 +51,7 @@ func (l *latest) add(line Line) {
 	l.next = (l.next + 1) % keptLines
 }
 
-// of returns those of a tenant, the latest first.
+// of returns a tenant's lines, latest first.
 func (l *latest) of(tenant string) (shown []ShownLine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,8 +68,8 @@ func (l *latest) of(tenant string) (shown []ShownLine) {
 	return shown
 }
 
-// Since is since when lines are kept.
+// Since returns the time from which lines are kept.
 func (a *Log) Since() time.Time { return a.latest.since }
 
-// Latest returns the last lines of a tenant, the latest first.
+// Latest returns a tenant's last lines, latest first.
 func (a *Log) Latest(tenant string) []ShownLine { return a.latest.of(tenant) }

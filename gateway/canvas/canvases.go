@@ -30,34 +30,34 @@ import (
 // ticketMethod is answered by the relay.
 const ticketMethod = "relay/canvasTicket"
 
-// enterPath is where tickets are used. Nothing below it is the application's.
+// enterPath is the path for tickets. The application gets no request below it.
 const enterPath = "/.ahp-canvas/"
 
 // Bounds of canvases by URL.
 const (
-	maxCanvasCookie = 3800             // bytes: browsers take 4096, with its name and attributes
-	maxSessions     = 4096             // that are remembered to be good
-	checkTimeout    = 15 * time.Second // for a ticket
+	maxCanvasCookie = 3800             // bytes: browsers accept 4096, with name and attributes
+	maxSessions     = 4096             // verified sessions remembered
+	checkTimeout    = 15 * time.Second // to consult the host-agent
 
-	// How many tickets a subject gets at once, and how often one more.
+	// Tickets for one subject: the burst, and the interval after it.
 	ticketsAtOnce = 100
 	ticketEvery   = time.Second
 
-	// Requests at a time, those that stay open included. More wait in turn, so
-	// many of each browser.
+	// Concurrent requests, including open streams. Further requests wait in turn,
+	// usesWait in all.
 	tenantUses  = 2048
 	hostUses    = 1024
 	sessionUses = 256
 	usesWait    = 4096
 )
 
-// An Origin is where canvases have their names.
+// An Origin is the canvas domain with scheme and port.
 type Origin struct {
 	Scheme, Domain, Port string
 }
 
-// ParseDomain reads "canvas.example.com", which means https, or an
-// origin such as "http://localhost:8484".
+// ParseDomain parses "canvas.example.com", which means https, or an origin such as
+// "http://localhost:8484".
 func ParseDomain(text string) (Origin, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
@@ -70,8 +70,9 @@ func ParseDomain(text string) (Origin, error) {
 	return Origin{u.Scheme, strings.ToLower(u.Hostname()), u.Port()}, nil
 }
 
-// CheckDomain reports why names below a canvas domain do not lead browsers to
-// a relay that has it. Names below localhost they know to be here.
+// CheckDomain reports an error if names below a canvas domain do not lead browsers to
+// a relay with that domain. Browsers resolve names below localhost to their own
+// machine.
 func CheckDomain(ctx context.Context, text string) error {
 	origin, err := ParseDomain(text)
 	if err != nil {
@@ -97,28 +98,28 @@ func CheckDomain(ctx context.Context, text string) error {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusForbidden || response.Header.Get("Content-Security-Policy") != refusedPolicy {
-		return fmt.Errorf("canvas domain: what answers at %s is no relay with that domain (HTTP %d); want --canvas-domain of relay serve, and a proxy that passes Host on", address, response.StatusCode)
+		return fmt.Errorf("canvas domain: %s is not served by a relay with that domain (HTTP %d); set --canvas-domain of relay serve, and let proxies pass the Host header", address, response.StatusCode)
 	}
 	return nil
 }
 
-// missing says what to do about names that browsers cannot reach.
+// missing returns advice for an unreachable canvas domain.
 func (o Origin) missing(err error) string {
 	var unknown *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Sprintf("want a record in DNS for *.%s that leads where the relay's own name does", o.Domain)
+		return fmt.Sprintf("add a DNS record for *.%s with the address of the relay", o.Domain)
 	case errors.As(err, &certificate):
-		return fmt.Sprintf("want a certificate for *.%s: --acme-dns of relay serve gets one, --tls-cert takes one, or a proxy in front has it", o.Domain)
+		return fmt.Sprintf("get a certificate for *.%s: with --acme-dns or --tls-cert of relay serve, or in a proxy in front", o.Domain)
 	case errors.As(err, &alert):
 		return fmt.Sprintf("there is no certificate for *.%s yet: see the relay's log", o.Domain)
 	}
-	return fmt.Sprintf("want what listens there to be the relay, or a proxy in front of it that has *.%s, too", o.Domain)
+	return fmt.Sprintf("the relay, or a proxy in front of it, must serve *.%s there", o.Domain)
 }
 
-// Of returns the origin with a name: "*" for a pattern of all.
+// Of returns the origin with a name; "*" makes a pattern.
 func (o Origin) Of(name string) string {
 	host := name + "." + o.Domain
 	if o.Port != "" {
@@ -127,8 +128,8 @@ func (o Origin) Of(name string) string {
 	return o.Scheme + "://" + host
 }
 
-// NameIn returns the name that a request is for; ok is false if the host is none
-// below the canvas domain.
+// NameIn returns the name in a request's host; ok is false if the host is not below
+// the canvas domain.
 func (o Origin) NameIn(host string) (name string, ok bool) {
 	if o.Domain == "" {
 		return "", false
@@ -137,58 +138,58 @@ func (o Origin) NameIn(host string) (name string, ok bool) {
 	return strings.CutSuffix(name, "."+o.Domain)
 }
 
-// secure reports whether browsers take cookies from there that are for safe
-// origins only.
+// secure reports whether browsers accept Secure cookies from the domain.
 func (o Origin) secure() bool {
 	return o.Scheme == "https" || o.Domain == "localhost" || strings.HasSuffix(o.Domain, ".localhost")
 }
 
-// A canvasSession is what a browser may see.
+// A canvasSession is a browser's permission to show a canvas.
 type canvasSession struct {
 	auth.CanvasGrant
-	name   string // of its origin
-	pool   string // of the streams that its requests share
-	remote string // where it was first seen to come from
-	check  bool   // it is none yet: the host-agent is asked about it
+	name   string // in its origin
+	pool   string // key of the connection pool for its requests
+	remote string // address of its first request
+	check  bool   // not a session yet: consult the host-agent
 }
 
 func newSession(g auth.CanvasGrant, name, remote string) *canvasSession {
 	return &canvasSession{CanvasGrant: g, name: name, pool: strings.ToLower(rand.Text()), remote: remote}
 }
 
-// Config is what [Canvases] are given.
+// Config configures [Canvases].
 type Config struct {
-	Origin   Origin // without a Domain there are none
+	Origin   Origin // empty Domain: no canvases by URL
 	Caller   *authn.Checker
-	Draining func() bool // the relay takes no more requests
+	Draining func() bool // the relay accepts no more requests
 
-	// MaxHeader bounds the header of a request in bytes, without the cookies that are dropped. Default: none.
+	// MaxHeader bounds a request header in bytes, without dropped cookies. Default: no
+	// bound.
 	MaxHeader int
 
-	// Borrow returns the link to a host, until release is called; the error is [ErrHostAway] if
-	// there is none.
+	// Borrow returns the link to a host; the caller must call release. It returns
+	// [ErrHostAway] if there is no link.
 	Borrow func(ctx context.Context, tenant, host string) (link Link, release func(), err error)
 }
 
-// A Link is the way to a host.
+// A Link is the link to a host.
 type Link struct {
 	Relay    *routing.RelayEnd
-	Canvases bool // the host-agent takes streams to canvases
+	Canvases bool // the host-agent accepts streams to canvases
 	Previews bool // and to previews
 }
 
 // ErrHostAway reports a host that is not online.
 var ErrHostAway = errors.New("host offline")
 
-// errClosed ends requests when the relay does.
+// errClosed ends requests when the relay closes.
 var errClosed = errors.New("relay closed")
 
 // Canvases serves canvases by URL.
 type Canvases struct {
 	Config
-	turns     *fair.Turns        // of tenants, hosts and sessions
+	turns     *fair.Turns        // shared between tenants, hosts and sessions
 	hold      time.Duration      // holdTime
-	tickets   *admission.Buckets // of subjects
+	tickets   *admission.Buckets // per subject
 	cookies   *knownCookies
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -199,13 +200,13 @@ type Canvases struct {
 	closed   bool
 }
 
-// A canvasUse is a request that is being answered.
+// A canvasUse is a request in progress.
 type canvasUse struct {
 	session *canvasSession
 	end     context.CancelCauseFunc
 }
 
-// New returns canvases of which none is shown yet.
+// New returns Canvases without sessions.
 func New(cfg Config) *Canvases {
 	c := &Canvases{
 		Config: cfg, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses), hold: holdTime,
@@ -227,7 +228,7 @@ func New(cfg Config) *Canvases {
 	return c
 }
 
-// Close ends all requests, and takes no more.
+// Close ends all requests, and refuses new ones.
 func (c *Canvases) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -236,7 +237,7 @@ func (c *Canvases) Close() {
 	c.transport.CloseIdleConnections()
 }
 
-// endIf ends the requests of some sessions.
+// endIf ends the requests of matching sessions.
 func (c *Canvases) endIf(over func(*canvasSession) bool, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +248,7 @@ func (c *Canvases) endIf(over func(*canvasSession) bool, why error) {
 	}
 }
 
-// EndRevoked ends the requests of those whose tokens are revoked.
+// EndRevoked ends the requests of revoked tokens.
 func (c *Canvases) EndRevoked() {
 	c.endIf(c.isRevoked, auth.ErrTokenRevoked)
 	c.mu.Lock()
@@ -258,24 +259,24 @@ func (c *Canvases) EndRevoked() {
 	}
 }
 
-// isRevoked reports whether a session is, or what it follows from.
+// isRevoked reports whether a session or its token is revoked.
 func (c *Canvases) isRevoked(s *canvasSession) bool {
 	return c.Caller.IsRevoked(s.Client()) || c.Caller.Revoked.Revoked(time.Now(), auth.RevocationKey{Token: s.ID})
 }
 
-// isRevokedForGood is isRevoked. A revocation of a token is forgotten when the token has expired, which the session can
-// outlive: so the session itself is revoked, too.
+// isRevokedForGood is isRevoked, and also revokes the session itself if it can outlive
+// its token: the token's revocation is forgotten when the token expires.
 func (c *Canvases) isRevokedForGood(s *canvasSession) bool {
 	if !c.isRevoked(s) {
 		return false
 	}
 	if s.ID != "" && s.TokenExpires().Before(s.Expires) {
-		_, _ = c.Caller.Revoked.Spend(s.ID, s.Expires) // without room for it, or if it cannot be written down, the token's revocation is all
+		_, _ = c.Caller.Revoked.Spend(s.ID, s.Expires) // after an error, only the token's revocation counts
 	}
 	return true
 }
 
-// use notes that a request is being answered, until done is called. Its context
+// use registers a request in progress; the caller must call done. The returned context
 // ends with the session.
 func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context, done func(), err error) {
 	ctx, end := context.WithCancelCause(context.WithValue(ctx, sessionKey{}, s))
@@ -295,7 +296,7 @@ func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context
 	switch {
 	case closed:
 		err = errClosed
-	case c.isRevokedForGood(s): // those who revoke find it from now on
+	case c.isRevokedForGood(s): // later revocations find the request
 		err = auth.ErrTokenRevoked
 	}
 	if err != nil {
@@ -304,7 +305,7 @@ func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context
 	return ctx, done, err
 }
 
-// sessionKey is where the context of a request has its canvasSession.
+// sessionKey is the context key for a request's canvasSession.
 type sessionKey struct{}
 
 // A canvasStream is a stream to a host-agent.
@@ -319,7 +320,7 @@ func (s *canvasStream) Close() error {
 	return s.Conn.Close()
 }
 
-// dial opens a stream for the session of a request.
+// dial opens a stream for a request's session.
 func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s, ok := ctx.Value(sessionKey{}).(*canvasSession)
 	if !ok {
@@ -349,14 +350,13 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &canvasStream{stream, sync.OnceFunc(release)}, nil
 }
 
-// ErrOldAgent reports a host-agent that knows nothing of canvases by URL, or of
-// previews.
-var ErrOldAgent = errors.New("the host-agent is too old for that; upgrade it")
+// ErrOldAgent reports a host-agent without support for canvases by URL or previews.
+var ErrOldAgent = errors.New("the host-agent is too old for canvases by URL; upgrade it")
 
-// MaxAsked is how many requests of a client for tickets are answered at a time.
+// MaxAsked bounds a client's concurrent requests for tickets.
 const MaxAsked = 16
 
-// A ticketError is why there is no ticket.
+// A ticketError is the reason for a refused ticket.
 type ticketError struct {
 	code int
 	why  string
@@ -389,18 +389,18 @@ func (c *Canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remo
 	}{at, response.Header.Get(canvasAccessHeader), grant.Expires})
 }
 
-// A canvasAddress is where a browser begins.
+// A canvasAddress is the start address for a browser.
 type canvasAddress struct {
 	URL    string `json:"url"`
 	Origin string `json:"origin"`
 }
 
-// address returns the address of a page with a ticket in it.
+// address returns a page's address with a ticket.
 func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress, error) {
 	keys := c.Caller.Keys
 	session, err := keys.IssueCanvasSession(grant)
 	if err == nil && len(session) > maxCanvasCookie {
-		return nil, fail(ahp.CodeInvalidParams, "the names of canvas and client are too long for a browser to keep")
+		return nil, fail(ahp.CodeInvalidParams, "the names of canvas and client are too long for a cookie")
 	}
 	ticket := ""
 	if err == nil {
@@ -413,14 +413,13 @@ func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress,
 	return &canvasAddress{origin + enterPath + ticket + "/" + page, origin}, nil
 }
 
-// canvasAccessHeader is where a host-agent says what may be done: look or use.
+// canvasAccessHeader is the host-agent's header for the permitted access: look or use.
 const canvasAccessHeader = "Ahp-Canvas-Access"
 
-// maxConsulted bounds a host-agent's answer to the relay itself, in bytes.
+// maxConsulted bounds a host-agent's answer to consult, in bytes.
 const maxConsulted = 256 << 10
 
-// consult asks the host-agent whether and how a canvas may be seen, or about
-// previews.
+// consult asks the host-agent for permission to show a canvas, or about previews.
 func (c *Canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, method, target string) (*http.Response, []byte, error) {
 	s := newSession(grant, "", remote)
 	s.check = true
@@ -439,10 +438,10 @@ func (c *Canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, 
 			return response, body, nil
 		}
 	}
-	return nil, nil, fail(ahp.CodeHostOffline, "the host-agent cannot be asked: %v", err)
+	return nil, nil, fail(ahp.CodeHostOffline, "the host-agent did not answer: %v", err)
 }
 
-// refusedBy is why a host-agent does not agree.
+// refusedBy returns the error for a host-agent's refusal.
 func refusedBy(response *http.Response, body []byte) error {
 	code := ahp.CodePermissionDenied
 	switch response.StatusCode {

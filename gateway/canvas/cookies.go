@@ -10,34 +10,38 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Cookies that a script of one canvas sets on the canvas domain are sent to all other canvases of that browser. Many and
-// long ones make each request too long for the relay or the application (HTTP 431). A Cookie header does not tell
-// who has set a cookie, and a canvas's own scripts set cookies, too. So up to spareCookies all cookies pass. Beyond,
-// those pass that responses of this very origin have set, and of all others the first that fit: browsers send those
-// first that are there longest.
+// Scripts of a canvas can set cookies on the canvas domain, which the browser then
+// sends to all other canvases. Many or long cookies make requests too long for the
+// relay or the application (HTTP 431). A Cookie header does not show the origin of a
+// cookie, and a canvas's own scripts set cookies too. So all cookies pass up to
+// spareCookies. Above, these pass: cookies set by responses from this origin, and the
+// first others that fit, because browsers send the oldest first.
 //
-// Each relay remembers the names that it has seen in responses. A relay that has just started, or another one, knows
-// none: there the first cookies that fit pass, until the application sets its own again.
+// Each relay remembers the cookie names seen in responses. A newly started relay knows
+// none: there the first cookies that fit pass, until the application sets its own
+// again.
 
 // Bounds of cookies.
 const (
-	// MaxCookies is how many bytes of cookies browsers send at most: 180 of a domain, with 4 KiB each. The header of a
-	// request for a canvas may be so much longer as it comes.
+	// MaxCookies is the most that browsers send in cookies, in bytes: 180 per domain,
+	// with 4 KiB each. The header of a request for a canvas may be longer by this
+	// much.
 	MaxCookies = maxCookies * 4 << 10
 
-	spareCookies = 8 << 10 // bytes of cookies: applications take 16 KiB of header (Node's default)
-	maxOrigins   = 4096    // whose cookies are remembered
-	maxCookies   = 180     // of each
+	spareCookies = 8 << 10 // bytes of cookies: applications accept 16 KiB of header (Node's default)
+	maxOrigins   = 4096    // origins with remembered cookies
+	maxCookies   = 180     // per origin
 
-	maxOwnCookies = 8 // of the session: without https, other canvases of the domain can set the same name
+	maxOwnCookies = 8 // session cookies: without https, other canvases of the domain can set the same name
 )
 
-// knownCookies remembers the names of the cookies that responses of each origin have set. It is safe for concurrent use.
+// knownCookies remembers the names of cookies set by each origin's responses. It is
+// safe for concurrent use.
 type knownCookies struct {
 	seed maphash.Seed
 
 	mu      sync.Mutex                       // guards the field below
-	origins *simplelru.LRU[string, []uint64] // hashes of names, the oldest first
+	origins *simplelru.LRU[string, []uint64] // hashes of names, oldest first
 }
 
 func newKnownCookies() *knownCookies {
@@ -46,7 +50,8 @@ func newKnownCookies() *knownCookies {
 	return k
 }
 
-// add notes a cookie that a response of an origin has set. An origin's oldest name gives way to one too many.
+// add records a cookie set by an origin's response. Above maxCookies it drops the
+// origin's oldest name.
 func (k *knownCookies) add(origin, cookie string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,10 +63,10 @@ func (k *knownCookies) add(origin, cookie string) {
 	if len(names) >= maxCookies {
 		names = names[1:]
 	}
-	k.origins.Add(origin, append(slices.Clone(names), name)) // what of has returned stays as it is
+	k.origins.Add(origin, append(slices.Clone(names), name)) // callers of of still use the old slice
 }
 
-// of returns whether a response of an origin has set a cookie.
+// of returns a function that reports whether a response of an origin has set a cookie.
 func (k *knownCookies) of(origin string) func(cookie string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,10 +74,10 @@ func (k *knownCookies) of(origin string) func(cookie string) bool {
 	return func(cookie string) bool { return slices.Contains(names, maphash.String(k.seed, cookie)) }
 }
 
-// A cookie is one of a request, as it is written there.
+// A cookie is a cookie as written in a request.
 type cookie struct{ name, text string }
 
-// cookiesOf returns the cookies of a request, in their order.
+// cookiesOf returns a request's cookies in order.
 func cookiesOf(h http.Header) (all []cookie) {
 	for _, line := range h["Cookie"] {
 		for text := range strings.SplitSeq(line, ";") {
@@ -85,10 +90,11 @@ func cookiesOf(h http.Header) (all []cookie) {
 	return all
 }
 
-// size returns the length of a cookie in a header, with what stands behind it.
+// size returns a cookie's length in a header, with its separator.
 func (c cookie) size() int { return len(c.text) + len("; ") }
 
-// keepOnly keeps those cookies of a request that keep returns true for, which it asks in their order.
+// keepOnly removes a request's cookies for which keep returns false. It calls keep in
+// order.
 func keepOnly(h http.Header, keep func(cookie) bool) {
 	var kept []string
 	for _, c := range cookiesOf(h) {
@@ -102,7 +108,8 @@ func keepOnly(h http.Header, keep func(cookie) bool) {
 	}
 }
 
-// dropForeignCookies drops cookies of a request for an origin if there are more than spareCookies: see above.
+// dropForeignCookies drops cookies from a request for an origin if there are more than
+// spareCookies: see above.
 func (c *Canvases) dropForeignCookies(h http.Header, origin string) {
 	own, known := c.Origin.cookieName(), c.cookies.of(origin)
 	size, room, owns := 0, spareCookies, 0
@@ -132,7 +139,7 @@ func (c *Canvases) dropForeignCookies(h http.Header, origin string) {
 	})
 }
 
-// isTooLong reports whether the header of a request is longer than MaxHeader.
+// isTooLong reports whether a request's header is longer than MaxHeader.
 func (c *Canvases) isTooLong(r *http.Request) bool {
 	if c.MaxHeader == 0 {
 		return false

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// Shares returns what is wrong with the canvas domain for a relay that clients reach by a name, "" if nothing is. Scripts of a
-// canvas can set cookies for each domain above their own name up to the registrable one, and pages below one
-// registrable domain are same-site to browsers: so it is to be no other's, the relay's least of all.
+// Shares returns an error text if the canvas domain is unsafe beside a relay's own
+// name, or "". Scripts of a canvas can set cookies for each domain above their own
+// name up to the registrable domain, and browsers treat pages below one registrable
+// domain as same-site. So no other site may share it, least of all the relay.
 func (o Origin) Shares(relay string) string {
 	relay = strings.ToLower(strings.TrimSuffix(relay, "."))
 	local := o.Domain == "localhost" || strings.HasSuffix(o.Domain, ".localhost")

@@ -11,42 +11,46 @@ import (
 	"ahprelay/auth"
 )
 
-// Event streams. An EventSource gives up for good at any answer that is no event stream, and tries again when the connection
-// ends without an answer. So a request for an event stream never gets an answer that says "not now": it is held
-// while the host is away, tried again, and ended without an answer if the host does not come back meanwhile. In HTTP/1.1 the
-// connection is closed, in HTTP/2 the stream is reset. Answers that are final, and those of the application, pass.
+// An EventSource gives up for good after any answer other than an event stream, and
+// retries when the connection ends without an answer. So a request for an event stream
+// never gets a temporary error: it is held while the host is away, retried, and ended
+// without an answer if the host does not come back in time. HTTP/1.1 closes the
+// connection, HTTP/2 resets the stream. Final errors and the application's answers
+// pass.
 
 // Times of held requests for event streams.
 const (
-	holdTime  = 20 * time.Second // how long one is held
-	holdRetry = time.Second      // from one attempt to the next
+	holdTime  = 20 * time.Second // longest hold
+	holdRetry = time.Second      // interval of attempts
 )
 
-// errForNow reports an answer of the host-agent's own that holds for now only: the application does not answer, or
-// the client is not connected yet.
-var errForNow = errors.New("the canvas cannot be shown at the moment")
+// errForNow reports a temporary answer from the host-agent itself: the application
+// does not answer, or the client is not connected yet.
+var errForNow = errors.New("the canvas is not available at the moment")
 
-// An eventRequest is a request for an event stream while it is being answered.
+// An eventRequest is a request for an event stream in progress.
 type eventRequest struct {
-	refused bool // the last attempt got an answer that holds for now only; nothing was written
+	refused bool // the last attempt got a temporary answer; nothing was written
 }
 
-// eventsKey is where the context of a request has its *eventRequest.
+// eventsKey is the context key for a request's *eventRequest.
 type eventsKey struct{}
 
-// eventsOf returns the request for an event stream that a context belongs to, nil if there is none.
+// eventsOf returns the event request of a context, or nil.
 func eventsOf(ctx context.Context) *eventRequest {
 	e, _ := ctx.Value(eventsKey{}).(*eventRequest)
 	return e
 }
 
-// wantsEvents reports whether a request is for an event stream, as an EventSource sends it.
+// wantsEvents reports whether a request is for an event stream, as sent by an
+// EventSource.
 func wantsEvents(r *http.Request) bool {
 	return r.Method == http.MethodGet && len(r.Header["Upgrade"]) == 0 && r.ContentLength == 0 &&
 		slices.ContainsFunc(r.Header["Accept"], func(accept string) bool { return strings.Contains(strings.ToLower(accept), "text/event-stream") })
 }
 
-// refuseForNow answers a request with what holds for now only; a request for an event stream it ends without an answer.
+// refuseForNow gives a request a temporary answer, but ends a request for an event
+// stream without an answer.
 func (c *Canvases) refuseForNow(w http.ResponseWriter, r *http.Request, answer func()) {
 	if wantsEvents(r) {
 		panic(http.ErrAbortHandler)
@@ -54,8 +58,8 @@ func (c *Canvases) refuseForNow(w http.ResponseWriter, r *http.Request, answer f
 	answer()
 }
 
-// serveEvents answers a request for an event stream. It tries until the application answers, the answer is final, or the
-// request was held for holdTime.
+// serveEvents serves a request for an event stream. It retries until the application
+// answers, the answer is final, or holdTime is over.
 func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 	over := time.NewTimer(c.hold)
 	defer over.Stop()
@@ -78,7 +82,7 @@ func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 				refuseCanvas(w, status, why)
 				return
 			}
-			panic(http.ErrAbortHandler) // the browser has gone, or the relay closes
+			panic(http.ErrAbortHandler) // the browser is gone, or the relay closes
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"ahprelay/auth"
 )
 
-// Previews. A client that may operate the host opens a port of its loopback
-// interface, at an origin of its own as canvases have it, where the host's owner lets
-// it (host-agent run --preview-port):
+// A client with operate authority opens a port on the host's loopback interface, at an
+// origin of its own like a canvas, if the host's owner permits that (host-agent run
+// --preview-port):
 //
 //	→ {"id":1,"method":"relay/preview","params":{"channel":"ahp-session:/<id>","port":5173,"path":"/"}}
 //	← {"id":1,"result":{"id":"…","port":5173,"url":"https://<name>.<canvas domain>/.ahp-canvas/<ticket>/","origin":"https://<name>.<canvas domain>",
@@ -25,9 +25,9 @@ import (
 //	→ {"id":3,"method":"relay/previewClose","params":{"channel":"ahp-session:/<id>","id":"…"}}
 //	← {"id":3,"result":{}}
 //
-// The host-agent decides, and remembers what is open; nothing is kept here. A list is
-// of what the subject has open, with any of its clients; of all sessions for
-// ahp-root://.
+// The host-agent decides, and remembers the open previews; the relay stores nothing. A
+// list contains the previews that the subject has opened with any client; with
+// ahp-root://, for all sessions.
 
 // The methods of previews.
 const (
@@ -36,10 +36,10 @@ const (
 	previewCloseMethod = "relay/previewClose"
 )
 
-// maxPreviewPath bounds the path of a preview, in bytes.
+// maxPreviewPath bounds a preview's path, in bytes.
 const maxPreviewPath = 4096
 
-// previewAnswer returns what answers a client's request about previews.
+// previewAnswer returns the function that answers a client's request about previews.
 func (c *Canvases) previewAnswer(env *ahp.Envelope, from Asker) (answer func(context.Context) ([]byte, error), err error) {
 	method := string(env.Method)
 	m := [...]ahp.Member{{Name: "port"}, {Name: "path"}, {Name: "id"}}
@@ -65,15 +65,15 @@ func (c *Canvases) previewAnswer(env *ahp.Envelope, from Asker) (answer func(con
 	path, _ := ahp.Text(m[1].Raw)
 	path, fine := previewPath(path)
 	if !fine {
-		return nil, fail(ahp.CodeInvalidParams, "path: want one of at most %d bytes that begins with /", maxPreviewPath)
+		return nil, fail(ahp.CodeInvalidParams, "path: want at most %d bytes, beginning with /", maxPreviewPath)
 	}
 	return func(ctx context.Context) ([]byte, error) {
 		return c.preview(ctx, grant, port, path, from.Remote)
 	}, nil
 }
 
-// previewPath returns a path with query and fragment as a URL has them, without the
-// first slash.
+// previewPath returns a path with query and fragment in URL form, without the first
+// slash.
 func previewPath(text string) (path string, ok bool) {
 	if text == "" {
 		return "", true
@@ -85,7 +85,7 @@ func previewPath(text string) (path string, ok bool) {
 	return strings.TrimPrefix(u.String(), "/"), true
 }
 
-// preview opens one, and returns a ticket for it.
+// preview opens a preview, and returns a ticket for it.
 func (c *Canvases) preview(ctx context.Context, grant auth.CanvasGrant, port uint64, path, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodPost, "/?port="+strconv.FormatUint(port, 10))
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Canvases) preview(ctx context.Context, grant auth.CanvasGrant, port uin
 	if response.StatusCode != http.StatusCreated || json.Unmarshal(body, &opened) != nil || opened.ID == "" {
 		return nil, refusedBy(response, body)
 	}
-	grant.Instance, grant.ClientID = opened.ID, "" // all of the subject's clients have the same
+	grant.Instance, grant.ClientID = opened.ID, "" // shared by all clients of the subject
 	at, err := c.address(grant, path)
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *Canvases) preview(ctx context.Context, grant auth.CanvasGrant, port uin
 	}{opened.ID, port, at, response.Header.Get(canvasAccessHeader), grant.Expires})
 }
 
-// previews returns which are open.
+// previews returns the open previews.
 func (c *Canvases) previews(ctx context.Context, grant auth.CanvasGrant, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodGet, "/")
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *Canvases) previews(ctx context.Context, grant auth.CanvasGrant, remote 
 	return json.Marshal(map[string]json.RawMessage{"previews": body})
 }
 
-// closePreview closes one.
+// closePreview closes a preview.
 func (c *Canvases) closePreview(ctx context.Context, grant auth.CanvasGrant, id, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodDelete, "/?id="+url.QueryEscape(id))
 	if err != nil {

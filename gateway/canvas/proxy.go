@@ -8,12 +8,11 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// A finalWriter passes final answers on, and 101. What an application says before its
-// answer (1xx), or in headers behind it (trailers), is no part of a page, and would pass
-// unseen by what looks at headers.
+// A finalWriter passes final answers and 101. It drops informational answers (1xx) and
+// trailers: they are not part of a page, and would bypass the checks of headers.
 type finalWriter struct {
 	http.ResponseWriter
-	behind http.Header // of what is set when the answer has begun; nil before
+	behind http.Header // receives headers set after the answer has begun; nil before
 }
 
 // Header implements [http.ResponseWriter].
@@ -36,7 +35,7 @@ func (w *finalWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // newProxy returns the proxy to the host-agents.
@@ -48,7 +47,7 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			s, _ := pr.In.Context().Value(sessionKey{}).(*canvasSession)
 			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", s.pool
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged
 			pr.Out.Host = pr.In.Host
 			hide(pr.Out.Header)
 			keepOnly(pr.Out.Header, func(one cookie) bool { return one.name != c.Origin.cookieName() })

@@ -10,16 +10,16 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// An Asker is a client that asks on its connection.
+// An Asker is a client with a request on its connection.
 type Asker struct {
-	Remote string // where it connects from
+	Remote string // its address
 
-	// Grant returns what it may have a browser see of a channel.
+	// Grant returns the grant for a browser to show a channel.
 	Grant func(channel string) (auth.CanvasGrant, error)
 }
 
-// Asks reports whether a message of a client is a request for a ticket, or about previews, that is
-// answered here. Each message is asked about.
+// Asks reports whether a client's message is a request for Answer: about tickets or
+// previews. It runs for each message.
 func (c *Canvases) Asks(env *ahp.Envelope) bool {
 	if c.Origin.Domain == "" || env.Kind != ahp.Request {
 		return false
@@ -31,7 +31,7 @@ func (c *Canvases) Asks(env *ahp.Envelope) bool {
 	return false
 }
 
-// Answer returns what answers such a request.
+// Answer returns the function that answers such a request.
 func (c *Canvases) Answer(env *ahp.Envelope, from Asker) (answer func(context.Context) ([]byte, error), err error) {
 	if string(env.Method) == ticketMethod {
 		return c.ticketAnswer(env, from)
@@ -39,7 +39,7 @@ func (c *Canvases) Answer(env *ahp.Envelope, from Asker) (answer func(context.Co
 	return c.previewAnswer(env, from)
 }
 
-// AppendAnswer appends the answer to a request: a result or an error.
+// AppendAnswer appends the response to a request: a result or an error.
 func AppendAnswer(b, id, result []byte, err error) []byte {
 	var failed *ticketError
 	switch {
@@ -51,19 +51,19 @@ func AppendAnswer(b, id, result []byte, err error) []byte {
 	return ahp.AppendResult(b, id, result)
 }
 
-// Why a client gets no ticket that has not said who it is, or asks too often.
+// Errors for a client without clientId or with too many requests.
 var (
-	ErrNoClientID = fail(ahp.CodeInvalidParams, "the client has not said a clientId yet: initialize first")
-	ErrTooOften   = fail(ahp.CodeRateLimited, "too many tickets in so short a time")
-	ErrTooMany    = fail(ahp.CodeRateLimited, "more than %d requests for tickets at a time", MaxAsked)
+	ErrNoClientID = fail(ahp.CodeInvalidParams, "no clientId yet: send initialize first")
+	ErrTooOften   = fail(ahp.CodeRateLimited, "too many tickets; try again later")
+	ErrTooMany    = fail(ahp.CodeRateLimited, "more than %d concurrent requests for tickets", MaxAsked)
 )
 
-// MayAsk counts a request of a subject, and reports whether there were not too many.
+// MayAsk counts a subject's request, and reports whether it is within the rate.
 func (c *Canvases) MayAsk(tenant, subject string) bool {
 	return c.tickets.Take(tenant+" "+subject) == 0
 }
 
-// ticketAnswer returns what answers a client's request for a ticket.
+// ticketAnswer returns the function that answers a client's request for a ticket.
 func (c *Canvases) ticketAnswer(env *ahp.Envelope, from Asker) (answer func(context.Context) ([]byte, error), err error) {
 	m := [...]ahp.Member{{Name: "uri"}}
 	if err := ahp.Members(env.Params, m[:]); err != nil {

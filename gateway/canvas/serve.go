@@ -15,8 +15,8 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Handler serves requests for canvases, and passes on all others. It refuses requests whose header is too long, when the
-// cookies are dropped that another canvas may have set.
+// Handler serves requests for canvases, and passes all others to next. It first drops
+// foreign cookies, and then refuses requests with too long a header.
 func (c *Canvases) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := c.Origin.NameIn(r.Host)
@@ -25,7 +25,7 @@ func (c *Canvases) Handler(next http.Handler) http.Handler {
 		}
 		switch {
 		case c.isTooLong(r):
-			http.Error(w, "the header of the request is too long", http.StatusRequestHeaderFieldsTooLarge)
+			http.Error(w, "request header too long", http.StatusRequestHeaderFieldsTooLarge)
 		case ok:
 			c.serve(w, r, name)
 		default:
@@ -34,7 +34,7 @@ func (c *Canvases) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// refusedPolicy is that of answers in place of the application.
+// refusedPolicy is the policy of answers from the relay itself.
 const refusedPolicy = "default-src 'none'; frame-ancestors *"
 
 // refuseCanvas answers in place of the application.
@@ -47,14 +47,14 @@ func refuseCanvas(w http.ResponseWriter, status int, why string) {
 	http.Error(w, why, status)
 }
 
-// serve answers a request for a canvas.
+// serve serves a request for a canvas.
 func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	if c.Draining() {
 		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
 		return
 	}
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !strings.HasPrefix(r.URL.Path, "/") {
-		refuseCanvas(w, http.StatusMethodNotAllowed, "not a request for a page")
+		refuseCanvas(w, http.StatusMethodNotAllowed, "method not allowed")
 		return
 	}
 	session := c.sessionOf(r, name)
@@ -64,10 +64,10 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	switch {
 	case session == nil:
-		refuseCanvas(w, http.StatusForbidden, "This canvas can be seen only where it was opened. Open it there again.")
+		refuseCanvas(w, http.StatusForbidden, "This canvas opens only from the page that opened it. Open it there again.")
 		return
 	case !c.ofItsOwn(r):
-		refuseCanvas(w, http.StatusForbidden, "Other pages may not ask this canvas for anything.")
+		refuseCanvas(w, http.StatusForbidden, "Requests from other pages are not allowed.")
 		return
 	}
 	c.Caller.Proved(r)
@@ -77,19 +77,19 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	if err != nil {
-		refuseCanvas(w, http.StatusGone, "This canvas is not shown any more: "+err.Error())
+		refuseCanvas(w, http.StatusGone, "This canvas is no longer available: "+err.Error())
 		return
 	}
 	defer done()
 	place, err := c.turns.Take(ctx, session.Tenant, session.Host, session.ID)
 	if err != nil {
-		// The browser is gone, or has many more requests waiting than pages have.
+		// The browser is gone, or has far more waiting requests than a page would.
 		c.refuseForNow(w, r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
 		return
 	}
 	defer place()
 	rc := http.NewResponseController(w)
-	_ = rc.EnableFullDuplex() // an answer may come before the request has ended
+	_ = rc.EnableFullDuplex() // the answer may begin before the request's end
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Time{})
 	w.Header().Del("Connection")
@@ -100,8 +100,8 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r)
 }
 
-// cookieName is that of the session's cookie. The prefix has browsers take it from
-// this very origin only, and not from one beside it.
+// cookieName returns the name of the session cookie. The __Host- prefix makes browsers
+// accept it only from this exact origin.
 func (o Origin) cookieName() string {
 	if o.Scheme == "https" {
 		return "__Host-ahp-canvas"
@@ -109,7 +109,7 @@ func (o Origin) cookieName() string {
 	return "ahp-canvas"
 }
 
-// sessionOf returns the session of whoever asks, nil if there is none.
+// sessionOf returns a request's session, or nil.
 func (c *Canvases) sessionOf(r *http.Request, name string) *canvasSession {
 	for _, cookie := range r.CookiesNamed(c.Origin.cookieName()) {
 		if s := c.session(cookie.Value, c.Caller.Address(r)); s != nil && s.name == name {
@@ -119,7 +119,7 @@ func (c *Canvases) sessionOf(r *http.Request, name string) *canvasSession {
 	return nil
 }
 
-// session returns the session that a cookie stands for.
+// session returns the session of a cookie.
 func (c *Canvases) session(cookie, remote string) *canvasSession {
 	c.mu.Lock()
 	s, ok := c.sessions.Get(cookie)
@@ -144,8 +144,8 @@ func (c *Canvases) session(cookie, remote string) *canvasSession {
 	return s
 }
 
-// ofItsOwn reports whether a request is the canvas's own, or one that shows it:
-// cookies come with any.
+// ofItsOwn reports whether a request comes from the canvas itself, or navigates to it.
+// Browsers send cookies with any request.
 func (c *Canvases) ofItsOwn(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	upgrades := len(r.Header["Upgrade"]) > 0
@@ -165,7 +165,7 @@ func (c *Canvases) ofItsOwn(r *http.Request) bool {
 	return own || reads && !upgrades && r.Header.Get("Sec-Fetch-Site") != ""
 }
 
-// enter begins a session with a ticket, and leads on to the page.
+// enter exchanges a ticket for a session, and redirects to the page.
 func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket string, session *canvasSession) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -182,14 +182,14 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 		err = c.spend(&grant)
 	}
 	switch {
-	case session != nil && (err == nil || errors.Is(err, errTicketUsed)): // it has its session
+	case session != nil && (err == nil || errors.Is(err, errTicketUsed)): // the browser already has its session
 	case err != nil:
 		c.Caller.Refuse("canvas", authn.TroubleOf(err), audit.Line{Address: c.Caller.Address(r), Reason: err.Error()})
-		refuseCanvas(w, http.StatusForbidden, "This address opens the canvas once, and soon after it was asked for. Open the canvas again where it was opened.")
+		refuseCanvas(w, http.StatusForbidden, "This address works once, for one minute. Open the canvas again from the page that opened it.")
 		return
 	default:
 		if err := c.begin(w, r, grant); err != nil {
-			refuseCanvas(w, http.StatusGone, "This canvas is not shown any more: "+err.Error())
+			refuseCanvas(w, http.StatusGone, "This canvas is no longer available: "+err.Error())
 			return
 		}
 	}
@@ -204,10 +204,10 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// errTicketUsed reports a ticket that was used before.
-var errTicketUsed = errors.New("the ticket is used up")
+// errTicketUsed reports a used ticket.
+var errTicketUsed = errors.New("ticket already used")
 
-// spend uses a ticket up, at all relays.
+// spend invalidates a ticket at all relays.
 func (c *Canvases) spend(grant *auth.CanvasGrant) error {
 	first, err := c.Caller.Revoked.Spend(grant.ID, grant.Expires)
 	if err == nil && !first {
@@ -216,7 +216,7 @@ func (c *Canvases) spend(grant *auth.CanvasGrant) error {
 	return err
 }
 
-// begin gives the browser its session.
+// begin sets the browser's session cookie.
 func (c *Canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.CanvasGrant) error {
 	grant.ID, grant.Expires = "", time.Unix(grant.Until, 0)
 	who := grant.Client()
@@ -233,27 +233,27 @@ func (c *Canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.Canv
 	return nil
 }
 
-// cookie returns one that browsers send from a frame of another site, and keep
-// for that site.
+// cookie returns a cookie for use in a frame of another site, partitioned by that
+// site.
 func (c *Canvases) cookie(name, value string, expires time.Time) *http.Cookie {
 	cookie := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, Expires: expires}
 	c.inFrame(cookie)
 	return cookie
 }
 
-// inFrame has browsers send a cookie from frames.
+// inFrame makes browsers send a cookie from frames.
 func (c *Canvases) inFrame(cookie *http.Cookie) {
 	if c.Origin.secure() {
 		cookie.Secure, cookie.Partitioned, cookie.SameSite = true, true, http.SameSiteNoneMode
 	}
 }
 
-// refusedStatus is how a request is answered of which nothing came back.
+// refusedStatus returns the answer to a request that got none from the application.
 func refusedStatus(ctx context.Context, err error) (int, string) {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, auth.ErrTokenRevoked), errors.Is(cause, auth.ErrTokenExpired):
-		return http.StatusGone, "This canvas is not shown any more: " + cause.Error()
+		return http.StatusGone, "This canvas is no longer available: " + cause.Error()
 	case errors.Is(err, ErrHostAway):
 		return http.StatusServiceUnavailable, "The host is offline."
 	case errors.Is(err, ErrOldAgent):
@@ -264,8 +264,8 @@ func refusedStatus(ctx context.Context, err error) (int, string) {
 	return http.StatusBadGateway, "The host did not answer."
 }
 
-// hiddenHeaders are those of a request that say more of the browser, or of what is
-// before the relay, than a browser on the host's machine would.
+// hiddenHeaders lists request headers that reveal more about the browser or the
+// proxies in front than a local browser would.
 var hiddenHeaders = []string{"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}
 
 func hide(h http.Header) {
@@ -279,26 +279,25 @@ func hide(h http.Header) {
 	}
 }
 
-// droppedHeaders are those of an application's answers that would break the frame,
-// or last longer than the canvas, or reach further than its origin.
+// droppedHeaders lists response headers that would break the frame, outlast the
+// canvas, or reach beyond its origin.
 var droppedHeaders = []string{
-	"X-Frame-Options",                                                                                     // who may show it the relay says
-	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // of the relay's names and ports
+	"X-Frame-Options",                                                                                     // the relay decides on framing
+	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // for the relay's names and ports
 	"Clear-Site-Data",                                                 // would end the session
-	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are apart
+	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are separate
 
-	// Proxies that stand before relays do what these say: they would send files of
-	// theirs, or what they keep from everybody.
+	// Proxies in front of relays obey these, and would send their own files or cached
+	// content.
 	"X-Sendfile", "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-Url", "X-Reproxy-File", "Fly-Replay",
 }
 
-// framable makes the headers of an answer those of a page in a frame of its own
-// origin.
+// framable adapts an answer's headers for a frame with its own origin.
 func (c *Canvases) framable(h http.Header, page string) {
 	for _, name := range droppedHeaders {
 		h.Del(name)
 	}
-	maps.DeleteFunc(h, func(name string, _ []string) bool { // as above, for nginx; that it is to keep nothing back may be said
+	maps.DeleteFunc(h, func(name string, _ []string) bool { // as above, for nginx; disabling its buffering is harmless
 		return strings.HasPrefix(name, "X-Accel-") && name != "X-Accel-Buffering"
 	})
 	h.Set("Origin-Agent-Cluster", "?1")
@@ -329,8 +328,7 @@ func byDefault(h http.Header, name, value string) {
 	}
 }
 
-// withoutFraming returns a policy without what says who may show the page, and
-// where to report to.
+// withoutFraming returns a policy without its rules on framing and reporting.
 func withoutFraming(policy string) string {
 	var kept []string
 	for directive := range strings.SplitSeq(policy, ";") {
@@ -348,8 +346,7 @@ func withoutFraming(policy string) string {
 	return strings.Join(kept, "; ")
 }
 
-// private returns a Cache-Control that keeps answers out of caches that several
-// share.
+// private returns a Cache-Control that keeps answers out of shared caches.
 func private(values []string) string {
 	kept := []string{"private"}
 	for _, value := range values {
@@ -366,7 +363,7 @@ func private(values []string) string {
 	return strings.Join(kept, ", ")
 }
 
-// ownCookies has the application's cookies stay at this origin.
+// ownCookies confines the application's cookies to this origin.
 func (c *Canvases) ownCookies(h http.Header) {
 	lines := slices.Clone(h["Set-Cookie"])
 	h.Del("Set-Cookie")

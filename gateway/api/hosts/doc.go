@@ -1,11 +1,11 @@
-// Package hosts tells clients, over HTTP, which hosts there are and how they are.
+// Package hosts serves the hosts and their state over HTTP.
 //
-//	GET /api/hosts         → {"hosts": [Info], "token": what it allows}
-//	GET /api/hosts/{host}  → Info; one that the token may not see is not there
+//	GET /api/hosts         → {"hosts": [Info], "token": the token's authority}
+//	GET /api/hosts/{host}  → Info, or 404 for a host outside the token's authority
 //
-// A client that connects to a host through another relay than the host's host-agent is told so in
-// the answer to its handshake: see [EndpointHeader].
+// If a client connects through a relay other than its host-agent's, the response to
+// the handshake names the better relay: see [EndpointHeader].
 //
-// The package owns nothing: hosts are the registry's. An [API] is safe for concurrent use, and has no
-// lock.
+// The package has no state: hosts are in the registry. An [API] is safe for concurrent
+// use, and has no lock.
 package hosts

@@ -11,50 +11,50 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Config is what an [API] is given.
+// Config configures an [API].
 type Config struct {
 	Caller *authn.Checker
 	List   func(tenant string) []registry.Host
 	Lookup func(tenant, host string) (registry.Host, bool)
-	OwnURL string // at which clients reach this relay and no other of its cluster; "": none is known
+	OwnURL string // base URL of exactly this relay of its cluster; "": unknown
 }
 
-// An API tells of hosts.
+// An API serves hosts.
 type API struct{ Config }
 
 // New returns an API.
 func New(cfg Config) *API { return &API{cfg} }
 
-// Routes adds what is asked of hosts.
+// Routes registers the handlers.
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/hosts", a.serveHosts)
 	mux.HandleFunc("GET /api/hosts/{host}", a.serveHost)
 }
 
-// An Info is a host as the API shows it.
+// An Info is a host in the API's JSON.
 type Info struct {
 	Host         string         `json:"host"`
 	State        registry.State `json:"state"`
-	Since        time.Time      `json:"since"` // when it came into that state
+	Since        time.Time      `json:"since"` // start of the current state
 	Silent       *time.Time     `json:"notAnsweringSince,omitempty"`
-	Region       string         `json:"region,omitempty"` // that decides who serves it, of several
+	Region       string         `json:"region,omitempty"` // the host's home region, if there are several
 	LastSeen     *time.Time     `json:"lastSeen"`         // null: never
-	Reason       string         `json:"reason,omitempty"` // why it is not online
+	Reason       string         `json:"reason,omitempty"` // reason for the absence
 	AgentVersion string         `json:"agentVersion,omitempty"`
 	HostVersion  string         `json:"hostVersion,omitempty"`
 	Clients      int            `json:"clients"` // connected now
 
-	// Endpoint is where a client is nearest to it: at the relay where its host-agent is
-	// connected. Any other will do.
+	// Endpoint is the nearest address of the host: the relay connected to its
+	// host-agent. Any other relay works too.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// EndpointHeader is in the answer to a client that is at another relay than its host's
-// host-agent, and says where that is.
+// EndpointHeader, in a handshake's response, is the address of the relay connected to
+// the host's host-agent, if it is a different relay.
 const EndpointHeader = "AHP-Relay-Endpoint"
 
-// Endpoint returns where clients reach a host through the relay that it is connected to,
-// "" if that is not known.
+// Endpoint returns a host's address at the relay connected to its host-agent, or "" if
+// unknown.
 func Endpoint(h registry.Host) string {
 	rest, ok := strings.CutPrefix(h.URL, "http")
 	if !ok {
@@ -63,7 +63,7 @@ func Endpoint(h registry.Host) string {
 	return "ws" + rest + "/ahp/" + h.Name
 }
 
-// Of returns a host as the API shows it.
+// Of returns a host's Info.
 func Of(h registry.Host) Info {
 	info := Info{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
@@ -80,14 +80,14 @@ func Of(h registry.Host) Info {
 	return info
 }
 
-// A grant is what a token allows, as the API shows it, so that a page need not
-// offer what will be refused.
+// A grant is a token's authority in the API's JSON. Pages use it to hide actions that
+// the host-agent would refuse.
 type grant struct {
 	Subject  string      `json:"subject"`
 	Access   auth.Access `json:"access"`
-	Level    string      `json:"level"`              // the same, by its name
-	Channels []string    `json:"channels,omitempty"` // none: all
-	Methods  []string    `json:"methods,omitempty"`  // none: all that Access allows
+	Level    string      `json:"level"`              // name of Access
+	Channels []string    `json:"channels,omitempty"` // empty: all
+	Methods  []string    `json:"methods,omitempty"`  // empty: all that Access allows
 	Expires  time.Time   `json:"expires"`
 }
 
@@ -95,7 +95,7 @@ func grantOf(who auth.Client) grant {
 	return grant{who.Subject, who.Access, who.Access.Level(), who.Channels, who.Methods, who.Expires}
 }
 
-// Hosts returns the hosts that a token may see.
+// Hosts returns the hosts within a token's authority.
 func (a *API) Hosts(who auth.Client) []Info {
 	list := []Info{}
 	for _, h := range a.List(who.Tenant) {
@@ -106,7 +106,8 @@ func (a *API) Hosts(who auth.Client) []Info {
 	return list
 }
 
-// TellEndpoint tells a client that may see a host where it would be nearer to it.
+// TellEndpoint adds the EndpointHeader for a client within its authority, if a
+// different relay is nearer to the host.
 func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) {
 	if !who.MayReach(who.Tenant, name) {
 		return
@@ -117,7 +118,7 @@ func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) 
 	}
 }
 
-// serveHosts lists the hosts that the token may see, and what it allows there.
+// serveHosts lists the token's hosts, and the token's authority.
 func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
@@ -126,7 +127,7 @@ func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": grantOf(who)})
 }
 
-// serveHost tells of one host. One that the token may not see is not there.
+// serveHost serves one host. A host outside the token's authority appears unknown.
 func (a *API) serveHost(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {

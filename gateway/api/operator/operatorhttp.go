@@ -15,32 +15,32 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// RevokeRequest is the body of POST /operator/revocations: one of Whole,
+// RevokeRequest is the body of POST /operator/revocations: exactly one of Whole,
 // Token, Subject and Host.
 type RevokeRequest struct {
-	Whole   string    `json:"whole,omitempty"`   // a client's token, of any issuer that the relay knows
+	Whole   string    `json:"whole,omitempty"`   // a client's token from any configured issuer
 	Token   string    `json:"token,omitempty"`   // ID
-	Subject string    `json:"subject,omitempty"` // of Tenant
-	Host    string    `json:"host,omitempty"`    // of Tenant
+	Subject string    `json:"subject,omitempty"` // in Tenant
+	Host    string    `json:"host,omitempty"`    // in Tenant
 	Tenant  string    `json:"tenant,omitempty"`
-	Expires time.Time `json:"expires,omitzero"` // when Token does, if known
+	Expires time.Time `json:"expires,omitzero"` // Token's expiry, if known
 }
 
-// Config is what an [API] is given.
+// Config configures an [API].
 type Config struct {
 	Caller *authn.Checker
 
-	// Forget has all relays forget a host.
+	// Forget makes all relays forget a host.
 	Forget func(ctx context.Context, tenant, host string) error
 }
 
-// An API answers operators.
+// An API serves operators.
 type API struct{ Config }
 
 // New returns an API.
 func New(cfg Config) *API { return &API{cfg} }
 
-// Routes adds what operators ask for.
+// Routes registers the handlers.
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /operator/revocations", a.Caller.Operator(a.serveRevoke))
 	mux.HandleFunc("GET /operator/revocations", a.Caller.Operator(a.serveRevocations))
@@ -51,7 +51,7 @@ func (a *API) Routes(mux *http.ServeMux) {
 func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	var ask RevokeRequest
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of a revocation"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a revocation in JSON"))
 		return
 	}
 	rev, err := a.revocation(r.Context(), ask)
@@ -65,7 +65,7 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	line := audit.Line{
 		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: a.Caller.Address(r),
 	}
-	a.Caller.Audit.Write(line) // before what comes of it
+	a.Caller.Audit.Write(line) // before it takes effect
 	err = a.Caller.Revoked.Add(rev)
 	if err != nil {
 		line.Reason = "failed: " + err.Error()
@@ -75,7 +75,7 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, registry.ErrTooManyRevocations):
 		authn.WriteError(w, http.StatusInsufficientStorage, err)
 	case err != nil:
-		authn.WriteError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but that could not be written down, so it ends with this run of the relay: %w", err))
+		authn.WriteError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but not saved: the revocation ends when this relay stops: %w", err))
 	default:
 		authn.WriteJSON(w, http.StatusOK, rev)
 	}
@@ -86,11 +86,11 @@ func (a *API) serveRevocations(w http.ResponseWriter, _ *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"revocations": list})
 }
 
-// serveForget has all relays forget a host.
+// serveForget makes all relays forget a host.
 func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Host string }
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of a host"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a host in JSON"))
 		return
 	}
 	err := a.Forget(r.Context(), ask.Tenant, ask.Host)
@@ -111,12 +111,12 @@ func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveShare notes that a link was made. What it says is read from the token,
-// so that nobody notes what is not.
+// serveShare records a new link in the audit log. Its fields come from the verified
+// token, so a false record is impossible.
 func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Token string }
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of a token"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a token in JSON"))
 		return
 	}
 	who, err := a.Caller.VerifyClient(r.Context(), body.Token)
@@ -128,8 +128,8 @@ func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// revocation returns what is asked for, as of now. Of another issuer's token
-// it is not known until when the relay would take it: the rules may change.
+// revocation returns the requested revocation, effective now. For an external issuer's
+// token it has no end: the issuer's rules may change.
 func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocation, error) {
 	if ask.Whole != "" {
 		who, err := a.Caller.VerifyIssued(ctx, ask.Whole)
@@ -141,7 +141,8 @@ func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocatio
 	return ask.Revocation(), nil
 }
 
-// Revocation returns what is asked for, as of now, of a request without Whole.
+// Revocation returns the requested revocation, effective now, for a request without
+// Whole.
 func (ask RevokeRequest) Revocation() auth.Revocation {
 	return auth.Revocation{
 		Token: ask.Token, Tenant: ask.Tenant, Subject: ask.Subject, Host: ask.Host, At: time.Now().UTC(), Until: ask.Expires,
