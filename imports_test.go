@@ -12,7 +12,7 @@ import (
 // other.
 var floors = [][]string{
 	{"internal/ablation"},
-	{"ahp", "console", "internal/acmedns", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter"},
+	{"ahp", "console", "internal/acmedns", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/unauthenticated"},
 	{"ahp/view", "auth", "internal/tracing", "refhost"},
 	{"auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
 	{"auth/mcpgate", "broker", "broker/notice", "routing"},

@@ -257,25 +257,25 @@ const clientShare = 1.0 / 16
 // A Server is the relay's edge: it serves clients and host-agents over HTTP and
 // WebSocket.
 type Server struct {
-	cfg      Config
-	hosts    *hosts
-	metrics  *metrics
-	budget   *budget
-	canvases *canvas.Canvases
-	reports  *reports
-	asking   *httpConns
-	audit    *audit.Log
-	limits   *admission.Limiter
-	shares   *fair.Shares // of the processors, among tenants
-	revoked  *registry.Revocations
-	board    *notify.Board
-	caller   *authn.Checker // authenticates requests
-	hostAPI  *hostsapi.API
-	agents   *agentsapi.API
-	people   *peopleapi.API
-	notify   *notifyapi.API
-	public   http.Handler
-	admin    http.Handler
+	cfg       Config
+	hosts     *hosts
+	metrics   *metrics
+	budget    *budget
+	canvases  *canvas.Canvases
+	reports   *reports
+	httpConns *httpConns
+	audit     *audit.Log
+	limits    *admission.Limiter
+	shares    *fair.Shares // of the processors, among tenants
+	revoked   *registry.Revocations
+	board     *notify.Board
+	caller    *authn.Checker // authenticates requests
+	hostAPI   *hostsapi.API
+	agents    *agentsapi.API
+	people    *peopleapi.API
+	notify    *notifyapi.API
+	public    http.Handler
+	admin     http.Handler
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
@@ -341,14 +341,15 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.caller = authn.New(authn.Config{
 		Keys: cfg.Keys, Issuers: cfg.Issuers, Revoked: s.revoked, TrustProxy: cfg.TrustProxy, PublicURL: cfg.PublicURL,
 		Limits: s.limits, Audit: s.audit, Count: func(why string) { s.metrics.refused.WithLabelValues(why).Inc() },
-		Proved: func(r *http.Request) { s.asking.proved(r) },
+		Proved: func(r *http.Request) { s.httpConns.proved(r) },
 	})
-	s.asking = newHTTPConns(s.caller.ManyOf, func(address string) {
-		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: unprovenReason})
-	})
+	bounds := httpBounds
 	if origin.Domain != "" {
-		s.asking.forLongHeaders()
+		bounds = longHeaderBounds
 	}
+	s.httpConns = newHTTPConns(s.caller.ManyOf, func(address string) {
+		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: evictedReason})
+	}, bounds)
 	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
 	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,

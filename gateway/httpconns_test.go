@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"ahprelay/internal/unauthenticated"
 )
 
-// An addressed connection says where it comes from.
+// An addressed is a connection with a remote address.
 type addressed struct {
 	net.Conn
 	from   net.Addr
@@ -22,18 +24,19 @@ type addressed struct {
 func (a *addressed) RemoteAddr() net.Addr { return a.from }
 func (a *addressed) Close() error         { a.closed = true; return nil }
 
-// A httpModel is what httpConns promises, said plainly.
+// A httpModel is a simple model of httpConns.
 type httpModel struct {
 	*rapid.T
-	h      *httpConns
-	told   map[string]int
-	conns  []*addressed
-	proven map[*addressed]bool
-	since  map[*addressed]int // the step in which its request began; 0: is between requests
-	step   int
+	h       *httpConns
+	bounds  unauthenticated.Bounds
+	evicted map[string]int
+	conns   []*addressed
+	proven  map[*addressed]bool
+	since   map[*addressed]int // the step of its request; 0: between requests
+	step    int
 }
 
-// unproven returns how many of each address have shown no token.
+// unproven counts the unauthenticated connections per address.
 func (m *httpModel) unproven() (of map[string]int, all int) {
 	of = map[string]int{}
 	for _, c := range m.conns {
@@ -45,20 +48,19 @@ func (m *httpModel) unproven() (of map[string]int, all int) {
 	return of, all
 }
 
-// enter opens a connection, and judges which one gave way.
+// enter opens a connection, and checks the eviction.
 func (m *httpModel) enter(address string) {
 	c := &addressed{from: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
 	m.conns = append(m.conns, c)
 	m.since[c] = m.step
-	told := m.told[address]
 	of, all := m.unproven()
-	before := maps.Clone(m.told)
+	before := maps.Clone(m.evicted)
 	m.h.state(c, http.StateNew)
 	from := ""
 	switch {
-	case of[c.from.String()] > m.h.ofOne:
+	case of[c.from.String()] > m.bounds.Group:
 		from = c.from.String()
-	case all > m.h.ofAll:
+	case all > m.bounds.Total:
 		for name, n := range of {
 			if n > of[from] {
 				from = name
@@ -75,19 +77,19 @@ func (m *httpModel) enter(address string) {
 	case from == "" && len(out) == 0:
 		return
 	case len(out) != 1 || from == "":
-		m.Fatalf("%d were closed; of %q one was to be", len(out), from)
+		m.Fatalf("%d connections were closed; want one of %q", len(out), from)
 	case out[0] == c:
-		m.Fatalf("the one that came was closed; %d told before", told)
+		m.Fatalf("the new connection was closed")
 	case of[out[0].from.String()] != of[from] || m.proven[out[0]]:
-		m.Fatalf("one of %v was closed, proven: %v; of unproven %v", out[0].from, m.proven[out[0]], of)
+		m.Fatalf("a connection of %v was closed, proven: %v; unproven: %v", out[0].from, m.proven[out[0]], of)
 	}
 	for _, other := range m.conns {
 		if other.from.String() == out[0].from.String() && !m.proven[other] && m.since[other] < m.since[out[0]] {
-			m.Fatalf("one of step %d was closed, and another is of step %d", m.since[out[0]], m.since[other])
+			m.Fatalf("a connection of step %d was closed before one of step %d", m.since[out[0]], m.since[other])
 		}
 	}
-	if ip := out[0].from.(*net.TCPAddr).IP.String(); m.told[ip] != before[ip]+1 {
-		m.Fatalf("nobody heard that one of %s gave way", ip)
+	if ip := out[0].from.(*net.TCPAddr).IP.String(); m.evicted[ip] != before[ip]+1 {
+		m.Fatalf("eviction of %s not reported", ip)
 	}
 	m.end(out[0], http.StateClosed)
 }
@@ -105,13 +107,16 @@ func (m *httpModel) end(c *addressed, state http.ConnState) {
 	delete(m.since, c)
 }
 
-// TestWhoGivesWay opens, uses and ends connections of some addresses at random.
-// Whoever comes has a place, and it is that of who has most.
-func TestWhoGivesWay(t *testing.T) {
+// TestBusiestAddressIsEvicted opens, uses and ends connections from several
+// addresses at random. A new connection always gets a place, from the busiest
+// address.
+func TestBusiestAddressIsEvicted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &httpModel{T: rt, told: map[string]int{}, proven: map[*addressed]bool{}, since: map[*addressed]int{}}
-		m.h = newHTTPConns(func(string) bool { return false }, func(address string) { m.told[address]++ })
-		m.h.ofOne, m.h.ofAll, m.h.proven = rapid.IntRange(1, 5).Draw(rt, "of one"), rapid.IntRange(2, 12).Draw(rt, "of all"), 2
+		m := &httpModel{T: rt, evicted: map[string]int{}, proven: map[*addressed]bool{}, since: map[*addressed]int{}}
+		m.bounds = unauthenticated.Bounds{
+			Group: rapid.IntRange(1, 5).Draw(rt, "group"), Total: rapid.IntRange(2, 12).Draw(rt, "total"), Authenticated: 2,
+		}
+		m.h = newHTTPConns(func(string) bool { return false }, func(address string) { m.evicted[address]++ }, m.bounds)
 		pick := func() *addressed { return rapid.SampledFrom(m.conns).Draw(rt, "connection") }
 		actions := map[string]func(*rapid.T){
 			"enter": func(rt *rapid.T) { m.enter(fmt.Sprintf("192.0.2.%d", rapid.IntRange(1, 6).Draw(rt, "address"))) },
@@ -142,7 +147,7 @@ func TestWhoGivesWay(t *testing.T) {
 					of++
 				}
 			}
-			if !m.proven[c] && of < m.h.proven {
+			if !m.proven[c] && of < m.bounds.Authenticated {
 				m.proven[c] = true
 			}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -151,35 +156,35 @@ func TestWhoGivesWay(t *testing.T) {
 		on("hijack", func(c *addressed) { m.end(c, http.StateHijacked) })
 		on("close", func(c *addressed) { m.end(c, http.StateClosed) })
 		m.step = 1
-		// A request that becomes active may bring back a proven one above the
-		// bounds: it stays until the next comes.
+		// A new request on an authenticated connection may exceed the bounds until
+		// the next connection.
 		rt.Repeat(actions)
 		for len(m.conns) > 0 {
 			m.end(m.conns[0], http.StateClosed)
 		}
-		if len(m.h.groups) != 0 || len(m.h.conns) != 0 || len(m.h.most) != 0 || m.h.unproven != 0 {
-			rt.Errorf("%d addresses, %d connections, %d on the heap, %d unproven left", len(m.h.groups), len(m.h.conns), len(m.h.most), m.h.unproven)
+		if waiting, groups := m.h.table.Len(); waiting != 0 || groups != 0 {
+			rt.Errorf("%d connections of %d addresses left", waiting, groups)
 		}
 	})
 }
 
-// TestSilentConnectionsShutNobodyOut has one address open connections and send
-// nothing, and somebody with that address, another and a proxy come then.
-func TestSilentConnectionsShutNobodyOut(t *testing.T) {
-	told := 0
-	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" }, func(string) { told++ })
+// TestSilentConnectionsExcludeNoClient opens silent connections from one address.
+// Further clients at that address, at another address and behind a proxy connect.
+func TestSilentConnectionsExcludeNoClient(t *testing.T) {
+	evicted := 0
+	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" }, func(string) { evicted++ }, httpBounds)
 	open := func(address string) *addressed {
 		c := &addressed{from: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
 		h.state(c, http.StateNew)
 		return c
 	}
 	var silent []*addressed
-	for range maxUnproven {
+	for range httpBounds.Group {
 		silent = append(silent, open("192.0.2.1"))
 	}
 	for _, address := range []string{"192.0.2.1", "192.0.2.2", "127.0.0.1", "192.0.2.9"} {
 		if open(address).closed {
-			t.Errorf("one of %s is closed", address)
+			t.Errorf("new connection of %s is closed", address)
 		}
 	}
 	for i, c := range silent {
@@ -187,7 +192,7 @@ func TestSilentConnectionsShutNobodyOut(t *testing.T) {
 			t.Errorf("silent connection %d is closed: %v; want %v", i, c.closed, want)
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times that one gave way; want 1", told)
+	if evicted != 1 {
+		t.Errorf("%d evictions reported; want 1", evicted)
 	}
 }

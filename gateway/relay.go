@@ -192,7 +192,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
 		return nil, err
 	}
-	r.public.serve(server.Handler(), server.asking, cfg.times, r.log)
+	r.public.serve(server.Handler(), server.httpConns, cfg.times, r.log)
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
 	}

@@ -10,6 +10,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway/canvas"
+	"ahprelay/internal/unauthenticated"
 	"ahprelay/routing"
 )
 
@@ -40,12 +41,12 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 	})
 }
 
-// TestLongHeadersAreOfFewerConnections: with a canvas domain, strangers have fewer connections.
-func TestLongHeadersAreOfFewerConnections(t *testing.T) {
-	for domain, want := range map[string]int{"": maxUnproven, "canvas.example.com": maxUnproven / 4} {
+// TestCanvasDomainLowersBoundOfUnauthenticatedConnections checks the bounds for long headers.
+func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
+	for domain, want := range map[string]unauthenticated.Bounds{"": httpBounds, "canvas.example.com": longHeaderBounds} {
 		inWorld(t, Config{CanvasDomain: domain}, func(w *world) {
-			if w.server.asking.ofOne != want || w.server.asking.ofAll != want*maxAllUnproven/maxUnproven {
-				t.Errorf("canvas domain %q: %d connections of one address, %d in all", domain, w.server.asking.ofOne, w.server.asking.ofAll)
+			if got := w.server.httpConns.table.Bounds(); got != want {
+				t.Errorf("canvas domain %q: bounds are %v; want %v", domain, got, want)
 			}
 		})
 	}
