@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"ahprelay/auth"
+	"ahprelay/internal/unauthenticated"
 )
 
 // startPort starts a server that listens over TCP, with a tenant.
@@ -85,9 +86,7 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 func TestPortStrangers(t *testing.T) {
 	s := startPort(t)
 	const most = 8
-	s.port.unauthenticated.mu.Lock()
-	s.port.unauthenticated.most = most
-	s.port.unauthenticated.mu.Unlock()
+	s.port.unauthenticated.SetBounds(unauthenticated.Bounds{Total: most})
 	var silent []*bufio.Reader
 	for range most {
 		_, from, _ := rawAt(t, s, "acme", "laptop")
@@ -100,46 +99,12 @@ func TestPortStrangers(t *testing.T) {
 		}
 		defer agent.Close()
 	}
-	s.port.unauthenticated.mu.Lock()
-	if n := s.port.unauthenticated.count; n >= most {
-		t.Errorf("%d unauthenticated; one gave way, and those that have logged in are none", n)
+	if n, _ := s.port.unauthenticated.Len(); n >= most {
+		t.Errorf("%d unauthenticated connections; want fewer than %d after one eviction", n, most)
 	}
-	s.port.unauthenticated.mu.Unlock()
 	// The server itself gives them some seconds, and then says that these are over.
 	if rest, err := io.ReadAll(silent[0]); err != nil || bytes.Contains(rest, []byte("-ERR")) {
 		t.Errorf("the oldest that says nothing hears %q, %v; want its end, for another", rest, err)
-	}
-}
-
-// TestStrangersGiveWay says who gives way to whom.
-func TestStrangersGiveWay(t *testing.T) {
-	s := newUnauthenticated(4)
-	var gone []string
-	met := map[string]func(){}
-	enter := func(address, name string) { met[name] = s.enter(address, func() { gone = append(gone, name) }) }
-	for _, name := range []string{"a1", "a2", "a3", "b1", "b2"} {
-		enter(name[:1], name)
-	}
-	met["a2"]() // it has logged in
-	for _, name := range []string{"c1", "b3"} {
-		enter(name[:1], name)
-	}
-	met["a3"]()
-	for _, name := range []string{"c2", "c3"} {
-		enter(name[:1], name)
-	}
-	for _, address := range []string{"d", "e", "f", "g", "h", "i"} { // who has no more than others, and is the latest, stays
-		enter(address, address+"1")
-	}
-	if got := strings.Join(gone, " "); got != "a1 b1 c1 b2 c2 b3 c3 d1 e1" {
-		t.Errorf("%s gave way; want the oldest of who has most", got)
-	}
-	for _, leave := range met {
-		leave()
-		leave()
-	}
-	if s.count != 0 || len(s.of) != 0 {
-		t.Errorf("%d unauthenticated of %d addresses when all have gone", s.count, len(s.of))
 	}
 }
 

@@ -11,12 +11,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/fair"
+	"ahprelay/internal/unauthenticated"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -26,12 +29,15 @@ import (
 // the server in turns (turns.go), like those from the relay's public port. The server
 // reports the owner of a connection after its login. Until then, all connections are
 // one party divided by address, and there are at most maxUnauthenticated
-// (unauthenticated.go): the server only has a login timeout, and no bound that
+// (package unauthenticated): the server only has a login timeout, and no bound that
 // protects the process's file descriptors.
 
 // acceptRetry is the pause after a failed accept, for example without free file
 // descriptors.
 const acceptRetry = 100 * time.Millisecond
+
+// maxUnauthenticated bounds the connections before their login, by all addresses.
+const maxUnauthenticated = 4096
 
 // A port accepts connections over TCP.
 type port struct {
@@ -40,7 +46,7 @@ type port struct {
 	tls    *tls.Config // nil: none
 	log    *slog.Logger
 
-	unauthenticated *unauthenticated
+	unauthenticated *unauthenticated.Table // connections before their login
 
 	mu    sync.Mutex        // guards the fields below
 	conns map[[2]string]int // logged in, by tenant and host
@@ -55,7 +61,7 @@ func listen(cfg Config) (*port, error) {
 	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
 		return nil, err
 	}
-	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: newUnauthenticated(maxUnauthenticated), conns: map[[2]string]int{}}
+	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: unauthenticated.New(unauthenticated.Bounds{Total: maxUnauthenticated}), conns: map[[2]string]int{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -101,6 +107,15 @@ func (p *port) accept() {
 	}
 }
 
+// addressOf returns the group of a remote address among unauthenticated connections.
+func addressOf(remote string) string {
+	at, err := netip.ParseAddr(remote)
+	if err != nil {
+		return remote
+	}
+	return fair.Site(at)
+}
+
 // serve connects a connection to the server until either side ends.
 func (p *port) serve(conn net.Conn) {
 	inner, err := p.server.InProcessConn()
@@ -118,8 +133,8 @@ func (p *port) serve(conn net.Conn) {
 	defer context.AfterFunc(p.life, end)()
 	remote, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	address := addressOf(remote)
-	done := p.unauthenticated.enter(address, end)
-	defer done()
+	place := p.unauthenticated.Enter(address, end)
+	defer place.Leave()
 	from := bufio.NewReader(inner)
 	to, id, err := p.greet(steadyConn{conn}, from)
 	if err != nil {
@@ -140,7 +155,7 @@ func (p *port) serve(conn net.Conn) {
 		whose, known := p.server.partyOf(id, login)
 		if known {
 			inTurn.whose.Store(whose)
-			done()
+			place.Leave()
 			leave = p.join(whose, end)
 		}
 		return known
