@@ -16,7 +16,7 @@ var floors = [][]string{
 	{"ahp/view", "auth", "internal/tracing", "refhost"},
 	{"auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
 	{"auth/mcpgate", "broker", "broker/notice", "routing"},
-	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission"},
+	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit"},
 	{"gateway/authn"},
 	{"gateway/api/agents", "gateway/api/hosts", "gateway/api/notify", "gateway/api/operator", "gateway/canvas"},

@@ -11,6 +11,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -60,7 +61,7 @@ func TestAudience(t *testing.T) {
 	})
 }
 
-// TestDecodePieces: what encodePiece makes is read as it was.
+// TestDecodePieces: what wire.EncodePiece makes is read as it was.
 func TestDecodePieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type one struct {
@@ -74,10 +75,10 @@ func TestDecodePieces(t *testing.T) {
 		})).Draw(t, "pieces")
 		var all []byte
 		for i, p := range pieces {
-			all = append(all, encodePiece([]byte(strings.Repeat(string(rune('a'+i%26)), p.size)), p.first, p.last, p.binary)...)
+			all = append(all, wire.EncodePiece([]byte(strings.Repeat(string(rune('a'+i%26)), p.size)), p.first, p.last, p.binary)...)
 		}
 		n, bytes := 0, 0
-		decodePieces(all, func(payload, whole []byte, first, last, binary bool) {
+		wire.DecodePieces(all, func(payload, whole []byte, first, last, binary bool) {
 			if got := (one{len(payload), first, last, binary}); got != pieces[n] || strings.Trim(string(payload), string(rune('a'+n%26))) != "" {
 				t.Fatalf("piece %d is %+v; want %+v", n, got, pieces[n])
 			}

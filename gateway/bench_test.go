@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -22,12 +23,12 @@ func (sinkConn) SetWriteDeadline(time.Time) error { return nil }
 // bytes to each of 100 clients. An operation is all 2,000.
 func BenchmarkWriter(b *testing.B) {
 	const clients, burst = 100, 20
-	frame := routing.Frame{Data: encodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
+	frame := routing.Frame{Data: wire.EncodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
 	var writers sync.WaitGroup
 	var boxes []*outbox
 	for range clients {
 		boxes = append(boxes, &outbox{
-			sock: &socket{conn: newLockedConn(context.Background(), sinkConn{}, time.Minute)}, limit: 8 << 20,
+			sock: &wire.Socket{Conn: wire.NewConn(context.Background(), sinkConn{}, time.Minute)}, limit: 8 << 20,
 			written: func(int) {}, ended: func(closing) {},
 			spawn: func(run func()) bool { writers.Go(run); return true },
 		})
@@ -51,6 +52,6 @@ func BenchmarkEncode(b *testing.B) {
 	b.SetBytes(int64(len(piece)))
 	b.ReportAllocs()
 	for b.Loop() {
-		encodePiece(piece, true, true, false)
+		wire.EncodePiece(piece, true, true, false)
 	}
 }

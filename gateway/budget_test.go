@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -181,7 +182,7 @@ func TestManyLargeUploads(t *testing.T) {
 		for i := range uploads {
 			conn := w.mute()
 			defer conn.Close()
-			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"initialize"}`))
 			h := w.hostConn(i + 2)
 			synctest.Wait()
 			h.accept(1)
@@ -194,11 +195,11 @@ func TestManyLargeUploads(t *testing.T) {
 			if i%4 > 0 {
 				sent-- // and the last byte never comes
 			}
-			message := append(frameHeader(finBit|opText, size), `{"method":"x","pad":"`+strings.Repeat("x", size-23)+`"}`...)
+			message := append(frameHeader(wire.FinBit|wire.OpText, size), `{"method":"x","pad":"`+strings.Repeat("x", size-23)+`"}`...)
 			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })
 			synctest.Wait()
 			good.request(i+2, "ping")
-			time.Sleep(closeTime) // after which a client that was closed is gone
+			time.Sleep(wire.CloseTime) // after which a client that was closed is gone
 			synctest.Wait()
 			for _, h := range w.conns {
 				h.mu.Lock()
@@ -283,7 +284,7 @@ func TestOldestStallGoesFirst(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		fill(young, 600<<10)
 		fill(young, 300<<10) // 6 MiB of the old, 18 of the young: too much
-		time.Sleep(closeTime)
+		time.Sleep(wire.CloseTime)
 		synctest.Wait()
 		count := func(conns []*hostEnd) (n int) {
 			for _, h := range conns {

@@ -17,6 +17,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/idle"
 	"ahprelay/internal/lockorder"
@@ -48,7 +49,7 @@ type client struct {
 	host     hostKey
 	remote   string
 	since    time.Time
-	sock     *socket
+	sock     *wire.Socket
 	admitted *admission.Admission // counts against the limits
 	out      *outbox
 	shares   *fair.Shares // of the processors, among tenants
@@ -125,14 +126,14 @@ func (c *client) log() *slog.Logger {
 }
 
 // readBuffers holds buffers for reading messages. Buffers that have grown beyond
-// keepBuffer are dropped.
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
+// wire.KeepBuffer are dropped.
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, wire.FirstBuffer); return &b }}
 
 // serve carries a client's connection until it ends. It checks draining after the host
 // knows the client, so either Drain finds the client there or serve ends it.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
-	defer c.budget.reserve(c.sock.conn.isTLS())()
+	defer c.budget.reserve(c.sock.Conn.IsTLS())()
 	defer c.token.expireLater(func() { c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason()) }).Stop()
 	idle.Deep(func() { c.enter(draining) })
 	err := c.readLoop()
@@ -152,8 +153,8 @@ func (c *client) exit(err error) {
 	defer c.hosts.leave(c)
 	c.readEnd.Store(true)
 	end := c.readFailed(err)
-	if c.sock.conn.closedForWriting() {
-		c.sock.close(end.code, end.reason) // reads on if the client has not closed too
+	if c.sock.Conn.ClosedForWriting() {
+		c.sock.Close(end.code, end.reason) // reads on if the client has not closed too
 	}
 	c.handOver()
 	c.disconnect(end)
@@ -203,7 +204,7 @@ func (c *client) handedLocked() {
 // readLoop reads messages until the connection ends.
 func (c *client) readLoop() error {
 	for {
-		r, err := c.sock.next()
+		r, err := c.sock.Next()
 		if err != nil {
 			return err
 		}
@@ -242,15 +243,15 @@ func (c *client) read(r io.Reader) error {
 	defer readBuffers.Put(buf)
 	defer c.load.doneReading()
 	ready, limit := c.ready.Load(), c.limit()
-	message, err := readAll(r, (*buf)[:0], limit, c.load.readMore)
+	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
 	if err == nil {
 		c.load.hasCome()
 	}
-	if cap(message) <= keepBuffer {
+	if cap(message) <= wire.KeepBuffer {
 		*buf = message[:0]
 	}
 	switch {
-	case errors.Is(err, errTooBig) && ready:
+	case errors.Is(err, wire.ErrTooBig) && ready:
 		idle.Deep(func() { err = c.skip(r, message, limit) })
 	case err == nil:
 		c.framesIn.Add(1)
@@ -336,7 +337,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 			c.holdLocked(env)
 		}
 		c.mu.Unlock()
-		if cap(message) <= keepBuffer {
+		if cap(message) <= wire.KeepBuffer {
 			message = slices.Clone(message) // the buffer will be reused
 		}
 		counted := int(c.load.whole.Swap(0))
@@ -367,7 +368,7 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 		c.answer(ahp.AppendResult(nil, env.ID, nil))
 		return nil
 	case c.pending.bytes+len(message) > c.cfg.MaxFirstFrame:
-		return fmt.Errorf("%w: more than %d bytes before the host accepted any", errTooBig, c.cfg.MaxFirstFrame)
+		return fmt.Errorf("%w: more than %d bytes before the host accepted any", wire.ErrTooBig, c.cfg.MaxFirstFrame)
 	}
 	c.pending.add(message)
 	c.holdLocked(env)
@@ -383,12 +384,12 @@ func isPing(env *ahp.Envelope) bool {
 
 // answer sends the client a message that the relay has made.
 func (c *client) answer(message []byte) {
-	c.out.pushOwn(encodePiece(message, true, true, false))
+	c.out.pushOwn(wire.EncodePiece(message, true, true, false))
 }
 
 // pong answers a WebSocket ping.
 func (c *client) pong(payload []byte) {
-	c.out.push(routing.Frame{Data: appendFrame(nil, finBit|opPong, payload)})
+	c.out.push(routing.Frame{Data: wire.AppendFrame(nil, wire.FinBit|wire.OpPong, payload)})
 }
 
 // greetingHold bounds the wait for the host by a client that begins a new session. VS
@@ -496,7 +497,7 @@ func (c *client) openLocked(link linkUse) {
 	if who.Audience != "" {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
-		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.on)
+		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
 		return
 	}
 	conn, err := openTraced(c.cfg.Tracer, c.host, link.relay, c.openAs(who), clientEvents{c})
@@ -521,7 +522,7 @@ func (c *client) openAs(who auth.Client) routing.Open {
 		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
 	}
 	if c.cfg.Tracer != nil && open.Full() {
-		open.Trace = c.sock.trace
+		open.Trace = c.sock.Trace
 	}
 	return open
 }
@@ -587,15 +588,15 @@ func (c *client) readFailed(err error) closing {
 		return c.out.close(ahp.CloseOverloaded, closeReason(ahp.CloseOverloaded, over.Error()))
 	case errors.As(err, &bad):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
-	case errors.Is(err, errBinary):
+	case errors.Is(err, wire.ErrBinary):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, err.Error()))
 	case errors.Is(err, errCut):
 		return c.out.close(ahp.CloseOverloaded, "")
-	case errors.Is(err, errTooBig):
+	case errors.Is(err, wire.ErrTooBig):
 		return c.out.close(ahp.CloseMessageTooBig, err.Error())
 	}
-	end := c.out.close(closeStatus(err))
-	c.sock.kill()
+	end := c.out.close(wire.CloseStatus(err))
+	c.sock.Kill()
 	return end
 }
 
@@ -627,22 +628,22 @@ func (c *client) disconnect(end closing) {
 // client has sent before it receives the close frame are still read. The same holds
 // after a failed write: received data may still be unread.
 func (c *client) ended(end closing) {
-	gone := end.code == closeLost
+	gone := end.code == wire.CloseLost
 	switch {
 	case c.readEnd.Load() && end.lost:
-		c.sock.kill()
+		c.sock.Kill()
 	case c.readEnd.Load(): // exit does the rest
-		c.sock.close(end.code, end.reason)
+		c.sock.Close(end.code, end.reason)
 	case end.lost && !gone:
-		c.sock.kill()
+		c.sock.Kill()
 		c.disconnect(end)
 	default:
 		if !gone {
-			c.sock.sendClose(end.code, end.reason)
+			c.sock.SendClose(end.code, end.reason)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.parting = time.AfterFunc(closeTime, c.sock.kill)
+		c.parting = time.AfterFunc(wire.CloseTime, c.sock.Kill)
 	}
 }
 
@@ -682,8 +683,8 @@ func (c *client) overload(standing time.Duration) {
 	c.log().Warn("client closed: memory is short", "stood_still", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()
-	if standing >= writeLook {
-		c.sock.drop()
+	if standing >= wire.WriteLook {
+		c.sock.Drop()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -27,7 +28,7 @@ func TestCompressedMessages(t *testing.T) {
 	for i := range noise {
 		noise[i] = byte(rand.Uint32())
 	}
-	texts := []string{"x", strings.Repeat("y", deflateLeast), base64.StdEncoding.EncodeToString(noise), strings.Repeat("snapshots are long, and say much twice. ", 30_000), base64.StdEncoding.EncodeToString(noise[:6000])}
+	texts := []string{"x", strings.Repeat("y", wire.DeflateLeast), base64.StdEncoding.EncodeToString(noise), strings.Repeat("snapshots are long, and say much twice. ", 30_000), base64.StdEncoding.EncodeToString(noise[:6000])}
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		plain, packed := w.dial(w.token(nil)), w.dialPacked(w.token(func(c *auth.Client) { c.Subject = "bob" }))
@@ -48,7 +49,7 @@ func TestCompressedMessages(t *testing.T) {
 		packed.wantTold(want)
 		sizes := map[string]uint64{}
 		for _, c := range w.server.hosts.all() {
-			sizes[c.token.first.Subject] = c.sock.conn.written.Load()
+			sizes[c.token.first.Subject] = c.sock.Conn.Written.Load()
 		}
 		if sizes["bob"] > sizes["ada"]*3/4 {
 			t.Errorf("%d bytes went to who takes them compressed, of %d", sizes["bob"], sizes["ada"])
@@ -117,7 +118,7 @@ func (c *clientEnd) wantTold(want []string) {
 
 // TestCompressionIsAskedFor: who does not offer it, or is told no, has none.
 func TestCompressionIsAskedFor(t *testing.T) {
-	inWorld(t, Config{Compress: CompressOff}, func(w *world) {
+	inWorld(t, Config{Compress: wire.CompressOff}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dialPacked(w.token(nil))
 		c.request(1, "initialize")
@@ -126,7 +127,7 @@ func TestCompressionIsAskedFor(t *testing.T) {
 		long := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"result":%q}`, strings.Repeat("x", 1<<16))
 		h.send(long)
 		c.wantTold([]string{answerTo(1), long})
-		if n := w.server.hosts.all()[0].sock.conn.written.Load(); n < 1<<16 {
+		if n := w.server.hosts.all()[0].sock.Conn.Written.Load(); n < 1<<16 {
 			t.Errorf("%d bytes were written", n)
 		}
 	})
@@ -137,13 +138,13 @@ func TestCompressionIsAskedFor(t *testing.T) {
 func TestDeflatedPieces(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		words := []string{"the ", "agent ", "says ", "{\"type\":", "\n"}
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 100, deflateLeast - 20, deflateLeast, 70_000}), 1, 6).Draw(rt, "pieces")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 100, wire.DeflateLeast - 20, wire.DeflateLeast, 70_000}), 1, 6).Draw(rt, "pieces")
 		packs := rapid.SliceOfN(rapid.Bool(), len(sizes), len(sizes)).Draw(rt, "shared")
 		between := rapid.IntRange(0, len(sizes)).Draw(rt, "between")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) {
 			e := newOutboxEnd(t, 100<<20)
-			e.packing.on = true
+			e.packing.On = true
 			whole := ""
 			for i, size := range sizes {
 				var b strings.Builder
@@ -152,24 +153,24 @@ func TestDeflatedPieces(t *testing.T) {
 				}
 				piece := b.String()
 				whole += piece
-				encode := encodePiece
+				encode := wire.EncodePiece
 				if packs[0] { // an audience has compressed them all
-					encode = deflatePiece
+					encode = wire.DeflatePiece
 				}
 				if i == between {
-					e.pushOwn(encodePiece([]byte("own"), true, true, false))
+					e.pushOwn(wire.EncodePiece([]byte("own"), true, true, false))
 				}
 				e.push(routing.Frame{Data: encode([]byte(piece), i == 0, i == len(sizes)-1, false)})
 				e.ping()
 			}
 			if between == len(sizes) {
-				e.pushOwn(encodePiece([]byte("own"), true, true, false))
+				e.pushOwn(wire.EncodePiece([]byte("own"), true, true, false))
 			}
 			want := []string{whole, "own"}
 			if between == 0 {
 				want = []string{"own", whole}
 			}
-			e.wg.Go(func() { _, _ = io.Copy(io.Discard, e.sock.conn) }) // pongs
+			e.wg.Go(func() { _, _ = io.Copy(io.Discard, e.sock.Conn) }) // pongs
 			client := clientOf(t, e.conn)
 			for _, want := range want {
 				kind, got, err := client.Read(t.Context())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 )
 
 // frame returns a WebSocket frame as clients send it, masked with zeros.
@@ -70,7 +71,7 @@ func readClose(t *testing.T, conn net.Conn, code ahp.CloseCode, reason string) {
 			t.Errorf("no close frame: %v; want %d %q", err, code, reason)
 			return
 		}
-		if first != finBit|opClose {
+		if first != wire.FinBit|wire.OpClose {
 			continue
 		}
 		if got := ahp.CloseCode(binary.BigEndian.Uint16(payload)); got != code || string(payload[2:]) != reason {

@@ -31,6 +31,7 @@ import (
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/notify"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/tracing"
 )
@@ -105,7 +106,7 @@ type Config struct {
 
 	// Compress selects the clients that get compressed messages, if they offer
 	// compression. Default: CompressFar.
-	Compress Compression
+	Compress wire.Compression
 
 	// Limits bound the use per subject, tenant and address.
 	Limits admission.Limits
@@ -171,7 +172,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
 	if cfg.Compress == "" {
-		cfg.Compress = CompressFar
+		cfg.Compress = wire.CompressFar
 	}
 	if cfg.Origins == nil {
 		cfg.Origins = DefaultOrigins
@@ -210,7 +211,7 @@ func (cfg *Config) check() error {
 	if least := cfg.QueueLimit + 2*cfg.MaxFrame; cfg.MaxQueued < least {
 		return fmt.Errorf("MaxQueued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
 	}
-	if err := cfg.Compress.check(); err != nil {
+	if err := cfg.Compress.Check(); err != nil {
 		return err
 	}
 	if err := cfg.checkTimes(); err != nil {

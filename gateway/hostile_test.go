@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -23,11 +24,11 @@ func TestEndless(t *testing.T) {
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		h := w.hostConn(1)
-		header := frameHeader(finBit|opText, 1<<40)
+		header := frameHeader(wire.FinBit|wire.OpText, 1<<40)
 		go conn.Write(append(header, make([]byte, 70<<10)...))
 		readClose(w.T, conn, ahp.CloseMessageTooBig, "message too big: more than 65536 bytes")
 		h.wantClosed(ahp.CloseMessageTooBig)
-		time.Sleep(closeTime)
+		time.Sleep(wire.CloseTime)
 		wantCut(w.T, conn)
 	})
 }
@@ -57,7 +58,7 @@ func TestRefusedAndSilent(t *testing.T) {
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		readClose(w.T, conn, ahp.CloseUnknownHost, "unknown host: no host-agent has ever enrolled under that name")
-		time.Sleep(closeTime)
+		time.Sleep(wire.CloseTime)
 		wantCut(w.T, conn)
 	})
 }
@@ -68,7 +69,7 @@ func TestCloseDoesNotWait(t *testing.T) {
 		"silent": func(w *world) net.Conn { return w.rawDial(w.token(nil)) },
 		"held": func(w *world) net.Conn {
 			conn := w.rawDial(w.token(nil))
-			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"reconnect"}`))
 			return conn
 		},
 		"being refused": func(w *world) net.Conn {
@@ -77,7 +78,7 @@ func TestCloseDoesNotWait(t *testing.T) {
 		},
 		"being closed in a message": func(w *world) net.Conn {
 			conn := w.rawDial(w.token(nil))
-			go conn.Write(append(frameHeader(finBit|opText, 1<<40), make([]byte, 70<<10)...))
+			go conn.Write(append(frameHeader(wire.FinBit|wire.OpText, 1<<40), make([]byte, 70<<10)...))
 			return conn
 		},
 		"not reading": func(w *world) net.Conn {
@@ -115,14 +116,14 @@ func stuckOnHost(w *world) net.Conn {
 	h.mu.Lock()
 	h.stuck = true
 	h.mu.Unlock()
-	writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+	writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"initialize"}`))
 	synctest.Wait()
 	h.accept(1)
 	synctest.Wait()
 	message := []byte(`{"method":"x","pad":"` + strings.Repeat("x", 60<<10) + `"}`)
 	w.running.Go(func() {
 		for range 40 {
-			if _, err := conn.Write(frame(finBit|opText, message)); err != nil {
+			if _, err := conn.Write(frame(wire.FinBit|wire.OpText, message)); err != nil {
 				return
 			}
 		}
@@ -208,13 +209,13 @@ func TestPingOfSlowClient(t *testing.T) {
 		message := `{"method":"x","pad":"` + strings.Repeat("x", 60<<10) + `"}`
 		h.send(message)
 		synctest.Wait()
-		writeFrame(w.T, conn, finBit|opPing, []byte("are you there"))
+		writeFrame(w.T, conn, wire.FinBit|wire.OpPing, []byte("are you there"))
 		read := bufio.NewReader(&trickle{conn, 4 << 10, time.Second})
 		time.Sleep(6 * time.Second)
 		for _, want := range []struct {
 			first   byte
 			payload string
-		}{{finBit | opText, message}, {finBit | opPong, "are you there"}} {
+		}{{wire.FinBit | wire.OpText, message}, {wire.FinBit | wire.OpPong, "are you there"}} {
 			first, payload, err := readFrame(read)
 			if err != nil || first != want.first || string(payload) != want.payload {
 				w.Fatalf("got frame %#x of %d bytes, %v; want %#x of %d", first, len(payload), err, want.first, len(want.payload))
@@ -240,7 +241,7 @@ func TestPingFlood(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
-		ping := frame(finBit|opPing, make([]byte, 125))
+		ping := frame(wire.FinBit|wire.OpPing, make([]byte, 125))
 		for range 20 << 10 {
 			if _, err := conn.Write(ping); err != nil {
 				break
@@ -270,7 +271,7 @@ func TestFullBeforeWriting(t *testing.T) {
 			})
 		}
 		out.mu.Unlock()
-		ping := routing.Frame{Data: frame(finBit|opPing, make([]byte, 125))}
+		ping := routing.Frame{Data: frame(wire.FinBit|wire.OpPing, make([]byte, 125))}
 		for out.queued() <= 1<<20 {
 			out.push(ping)
 		}

@@ -11,6 +11,7 @@ import (
 	"ahprelay/broker/registry"
 	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 	"ahprelay/routing/audience"
 )
@@ -221,7 +222,7 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
-		Agent: l.agent, Encode: encodePiece, Append: appendText, EncodeIn: encodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
+		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendText, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
 		Report: func(r routing.Report) { h.reports.accept(key, r) },
 	})
@@ -274,7 +275,7 @@ func (h *hosts) newPool(key hostKey, relay *routing.RelayEnd) *audience.Pool {
 		Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
 			return openTraced(h.cfg.Tracer, key, relay, open, client)
 		},
-		Encode: encodePiece, Decode: decodePieces, Deflate: deflatePiece, Life: h.life, Spawn: h.spawn,
+		Encode: wire.EncodePiece, Decode: wire.DecodePieces, Deflate: wire.DeflatePiece, Life: h.life, Spawn: h.spawn,
 		Queued: h.budget.add, Kept: h.budget.keep, Memory: h.viewers,
 	})
 }

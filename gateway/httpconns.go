@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"ahprelay/gateway/admission"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/unauthenticated"
 )
 
@@ -79,7 +80,7 @@ func (h *httpConns) enter(conn net.Conn) {
 		return
 	}
 	h.conns.Store(conn, h.table.Enter(group, func() {
-		_ = kernelConn(conn).Close() // TLS would send an alert, and wait for room
+		_ = wire.KernelConn(conn).Close() // TLS would send an alert, and wait for room
 		h.evicted(address)
 	}))
 }

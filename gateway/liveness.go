@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 )
 
 // One goroutine pings all clients, each every Config.Ping. Any received byte is a sign
@@ -36,7 +37,7 @@ const sweepShare = 15
 // liveness holds the sweeper's view of a client. Only the sweeper uses it.
 type liveness struct {
 	due    time.Time // time of the next ping
-	reads  uint32    // lockedConn.reads at the last check
+	reads  uint32    // wire.Conn.reads at the last check
 	mark   uint64    // outbox mark of the last ping; 0: none
 	missed int       // unanswered pings
 }
@@ -78,13 +79,13 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 		v.mark, v.missed = 0, 0
 		return false
 	}
-	heard := c.sock.conn.reads.Load()
+	heard := c.sock.Conn.Reads.Load()
 	if held, _ := c.budget.uploads.state(&c.load.upload, now); held > 0 && heard != v.reads {
 		v.reads, v.mark, v.missed = heard, 0, 0
 		return false
 	}
 	switch {
-	case heard != v.reads, v.mark == 0, c.sock.conn.waitedSince(now.Add(-slowTime)):
+	case heard != v.reads, v.mark == 0, c.sock.Conn.WaitedSince(now.Add(-slowTime)):
 		v.reads, v.missed = heard, 0
 	case !c.out.past(v.mark):
 		return false // the last ping has not reached it yet
@@ -108,19 +109,19 @@ func (c *client) probe() {
 	if c.load.stuck.Load() {
 		return
 	}
-	conn := c.sock.conn
-	heard := conn.reads.Load()
-	written := conn.written.Load()
+	conn := c.sock.Conn
+	heard := conn.Reads.Load()
+	written := conn.Written.Load()
 	mark := c.out.ping()
 	for {
 		wait(c.ctx, time.After(probeTime))
-		if c.ctx.Err() != nil || conn.reads.Load() != heard || c.load.stuck.Load() {
+		if c.ctx.Err() != nil || conn.Reads.Load() != heard || c.load.stuck.Load() {
 			return
 		}
 		before := written
-		written = conn.written.Load()
+		written = conn.Written.Load()
 		past := c.out.past(mark)
-		onItsWay := past && conn.waitedSince(time.Now().Add(-slowTime))
+		onItsWay := past && conn.WaitedSince(time.Now().Add(-slowTime))
 		if !onItsWay && (past || written == before) {
 			c.giveUp("replaced", "reconnected, and no answer on this connection")
 			return
@@ -130,10 +131,10 @@ func (c *client) probe() {
 
 // giveUp ends a connection whose client is gone.
 func (c *client) giveUp(cause, reason string) {
-	end := c.out.abort(closing{code: closeLost, reason: reason, full: true, lost: true})
+	end := c.out.abort(closing{code: wire.CloseLost, reason: reason, full: true, lost: true})
 	c.log().Info("client given up", "reason", reason)
 	c.metrics.givenUp.WithLabelValues(cause).Inc()
-	c.sock.kill()
+	c.sock.Kill()
 	c.disconnect(end)
 }
 

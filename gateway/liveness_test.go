@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -60,7 +61,7 @@ func TestPings(t *testing.T) {
 		w.running.Go(func() {
 			for {
 				time.Sleep(25 * time.Second)
-				if _, err := talks.Write(frame(finBit|opPong, nil)); err != nil {
+				if _, err := talks.Write(frame(wire.FinBit|wire.OpPong, nil)); err != nil {
 					return
 				}
 			}
@@ -78,7 +79,7 @@ func TestPings(t *testing.T) {
 					t.Fatalf("given up after %v; want three unanswered pings first", at)
 				}
 			}
-			h.wantClosed(closeLost)
+			h.wantClosed(wire.CloseLost)
 		}
 		w.wantGivenUp("pings", 2)
 		time.Sleep(time.Hour)
@@ -106,13 +107,13 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 				if _, err := io.ReadFull(r, header); err != nil {
 					return
 				}
-				if header[0] == finBit|opPing {
+				if header[0] == wire.FinBit|wire.OpPing {
 					pings <- time.Now()
 				}
 				_, _ = io.CopyN(io.Discard, r, int64(header[1]))
 			}
 		})
-		writeFrame(t, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+		writeFrame(t, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"initialize"}`))
 		h := w.hostConn(1)
 		synctest.Wait()
 		h.accept(1)
@@ -246,7 +247,7 @@ func TestSnapshotOnSlowLine(t *testing.T) {
 			h.send(m)
 		}
 		for i, m := range want {
-			got, err := readMessageAnd(near, func(ping []byte) { writeFrame(t, conn, finBit|opPong, ping) })
+			got, err := readMessageAnd(near, func(ping []byte) { writeFrame(t, conn, wire.FinBit|wire.OpPong, ping) })
 			if err != nil || got != m {
 				t.Fatalf("message %d: %d bytes, %v; want %d", i, len(got), err, len(m))
 			}
@@ -271,13 +272,13 @@ func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
 		if err != nil {
 			return string(message), err
 		}
-		if first == finBit|opPing {
+		if first == wire.FinBit|wire.OpPing {
 			answer(payload)
 		}
-		if first&0x0f >= opClose {
+		if first&0x0f >= wire.OpClose {
 			continue
 		}
-		if message = append(message, payload...); first&finBit != 0 {
+		if message = append(message, payload...); first&wire.FinBit != 0 {
 			return string(message), nil
 		}
 	}
@@ -322,7 +323,7 @@ func TestProbe(t *testing.T) {
 			}
 			within(w, probeTime-time.Millisecond, 1)
 			within(w, 2*time.Millisecond, 0)
-			h.wantClosed(closeLost)
+			h.wantClosed(wire.CloseLost)
 			w.wantGivenUp("replaced", 1)
 		})
 	})
@@ -333,7 +334,7 @@ func TestProbe(t *testing.T) {
 			defer conn.Close()
 			w.hostConn(1).conn.Probe()
 			time.Sleep(probeTime / 2)
-			writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"x"}`))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"method":"x"}`))
 			within(w, probeTime, 1)
 		})
 	})
@@ -385,7 +386,7 @@ func TestDrainLosesNothing(t *testing.T) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
-		writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+		writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"initialize"}`))
 		h := w.hostConn(1)
 		synctest.Wait()
 		h.accept(1)
@@ -393,7 +394,7 @@ func TestDrainLosesNothing(t *testing.T) {
 		h.mu.Lock()
 		h.stuck = true
 		h.mu.Unlock()
-		writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"before"}`))
+		writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"method":"before"}`))
 		for i := range 100 {
 			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, i))
 		}
@@ -405,7 +406,7 @@ func TestDrainLosesNothing(t *testing.T) {
 			w.server.Drain(ctx, 0)
 		}()
 		synctest.Wait()
-		writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"meanwhile"}`))
+		writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"method":"meanwhile"}`))
 		for i := range 100 {
 			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, 100+i))
 		}
@@ -423,20 +424,20 @@ func TestDrainLosesNothing(t *testing.T) {
 			}
 		}
 		first, payload, err := readFrame(r)
-		if err != nil || first != finBit|opClose || string(payload[2:]) != "relay shutting down" {
+		if err != nil || first != wire.FinBit|wire.OpClose || string(payload[2:]) != "relay shutting down" {
 			t.Fatalf("client got frame %#x %q, %v; want close 1001", first, payload, err)
 		}
 		want := []string{`{"id":1,"method":"initialize"}`, `{"method":"before"}`, `{"method":"meanwhile"}`}
 		for i := range 20 {
 			want = append(want, fmt.Sprintf(`{"method":"after","params":[%d]}`, i))
-			writeFrame(w.T, conn, finBit|opText, []byte(want[i+3]))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(want[i+3]))
 		}
 		select {
 		case <-drained:
 			t.Error("the relay is gone before the client")
 		default:
 		}
-		writeFrame(w.T, conn, finBit|opClose, payload)
+		writeFrame(w.T, conn, wire.FinBit|wire.OpClose, payload)
 		<-drained
 		w.wantGone()
 		if got := h.messages(); !slices.Equal(got, want) {
@@ -460,7 +461,7 @@ func TestDrainHasAnEnd(t *testing.T) {
 				r := bufio.NewReader(c)
 				for {
 					first, payload, err := readFrame(r)
-					if err != nil || first == finBit|opClose {
+					if err != nil || first == wire.FinBit|wire.OpClose {
 						told <- fmt.Sprintf("%x %s", first, payload)
 						_, _ = io.Copy(io.Discard, r)
 						return

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/gateway/wire"
 )
 
 // A load tracks the bytes that wait on a client's account in the direction to its
@@ -12,13 +14,13 @@ import (
 type load struct {
 	// Set by newClient, then read-only; join sets ofHost.
 	budget *budget
-	conn   *lockedConn
+	conn   *wire.Conn
 	ctx    context.Context // the client's context
 	ofHost *atomic.Int64   // hostEntry.moved
 
 	stuck   atomic.Bool  // the reader waits for the host, and reads nothing
 	slowed  atomic.Bool  // the client's messages wait for its rate limits
-	whole   atomic.Int64 // bytes beyond keepBuffer in a complete message until it waits for the host
+	whole   atomic.Int64 // bytes beyond wire.KeepBuffer in a complete message until it waits for the host
 	sending atomic.Int64 // bytes of the message waiting for earlier ones to leave
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
 	kernel  atomic.Int64 // bytes in the connection's kernel buffers
@@ -27,9 +29,9 @@ type load struct {
 	upload  upload       // the large message being read
 
 	mu       sync.Mutex // guards the fields below
-	written  uint64     // lockedConn.written at the last noteLoad
-	received uint64     // lockedConn.taken at the last noteLoad
-	read     uint64     // lockedConn.taken at the last noteMoved
+	written  uint64     // wire.Conn.written at the last noteLoad
+	received uint64     // wire.Conn.taken at the last noteLoad
+	read     uint64     // wire.Conn.taken at the last noteMoved
 	queued   int        // bytes queued for the host at the last noteMoved
 }
 
@@ -48,7 +50,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	default:
 		moved := l.lastMoved(now, queued)
 		b.standsFrom(moved)
-		b.inTurns = in > keepBuffer && now.Sub(moved) < stillTime
+		b.inTurns = in > wire.KeepBuffer && now.Sub(moved) < stillTime
 	}
 	coming, moved := l.budget.uploads.state(&l.upload, now)
 	if !moved.IsZero() {
@@ -58,7 +60,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	if in == 0 && out == 0 && moved.IsZero() && l.unread.Load() > 0 && !l.stuck.Load() {
 		b.inTurns = true
 	}
-	if since := l.conn.standsSince(); !since.IsZero() {
+	if since := l.conn.StandsSince(); !since.IsZero() {
 		b.standsFrom(since)
 	}
 	b.bytes = in + coming + out + int(l.kernel.Load())
@@ -70,7 +72,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 // sources are held back.
 func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	moved := l.moved.Load()
-	if queued > keepBuffer {
+	if queued > wire.KeepBuffer {
 		moved = max(moved, l.ofHost.Load())
 	}
 	return now.Add(min(0, time.Duration(moved-l.budget.clock(now))))
@@ -86,13 +88,13 @@ func (l *load) noteMoved(now time.Time, host upstream) {
 	if host != nil {
 		queued = host.Queued()
 	}
-	read := l.conn.taken.Load()
+	read := l.conn.Taken.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if read != l.read || queued != l.queued {
 		l.progressed(now)
 	}
-	if l.queued > keepBuffer && queued < l.queued {
+	if l.queued > wire.KeepBuffer && queued < l.queued {
 		l.ofHost.Store(l.budget.clock(now))
 	}
 	l.read, l.queued = read, queued
@@ -104,9 +106,9 @@ func (l *load) noteLoad(host upstream) {
 	conn := l.conn
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	written, heard := conn.written.Load(), conn.taken.Load()
+	written, heard := conn.Written.Load(), conn.Taken.Load()
 	if written != l.written || heard != l.received || l.kernel.Load() > 0 {
-		l.setKernel(kernelQueued(conn.Conn))
+		l.setKernel(wire.KernelQueued(conn.Conn))
 	}
 	if host != nil && written != l.written {
 		host.Progress()

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/meter"
 )
 
@@ -74,7 +75,7 @@ func (m *metrics) count(c *client, code ahp.CloseCode) {
 // all unknown codes share one label.
 func codeLabel(code ahp.CloseCode) string {
 	switch code {
-	case 1000, 1005, closeLost:
+	case 1000, 1005, wire.CloseLost:
 	default:
 		if code.Reason() == "" {
 			return "other"

@@ -6,47 +6,41 @@ import (
 
 	"github.com/coder/websocket"
 
-	"ahprelay/ahp"
 	agentsapi "ahprelay/gateway/api/agents"
+	"ahprelay/gateway/wire"
 )
 
 // A tunnel is a host-agent's WebSocket that carries a NATS connection.
-type tunnel struct{ *socket }
+type tunnel struct{ *wire.Socket }
 
 // acceptTunnel upgrades a host-agent's request.
 func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi.Tunnel, error) {
-	sock, err := accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
+	sock, err := wire.Accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
 	if err != nil {
 		return nil, err
 	}
-	sock.pong = sock.pongNow
+	sock.Pong = sock.PongNow
 	return tunnel{sock}, nil
 }
 
 // Stream implements [agentsapi.Tunnel].
-func (t tunnel) Stream() net.Conn { return binaryFrames{t.stream(), t.socket} }
+func (t tunnel) Stream() net.Conn { return binaryFrames{t.Socket.Stream(), t.Socket} }
 
 // binaryFrames is a tunnel's stream. Each Write becomes one frame and one system call.
 // Through the library's buffer, which is small because most connections are idle, it
 // would take two, and the host-agent would wake up for the first.
 type binaryFrames struct {
 	net.Conn
-	sock *socket
+	sock *wire.Socket
 }
 
 // Write implements [net.Conn].
 func (f binaryFrames) Write(piece []byte) (int, error) {
-	if err := f.sock.write(encodePiece(piece, true, true, true)); err != nil {
+	if err := f.sock.Write(wire.EncodePiece(piece, true, true, true)); err != nil {
 		return 0, err
 	}
 	return len(piece), nil
 }
 
-// Close implements [agentsapi.Tunnel].
-func (t tunnel) Close(code ahp.CloseCode, reason string) { t.close(code, reason) }
-
-// Kill implements [agentsapi.Tunnel].
-func (t tunnel) Kill() { t.kill() }
-
 // Reads implements [agentsapi.Tunnel].
-func (t tunnel) Reads() uint32 { return t.conn.reads.Load() }
+func (t tunnel) Reads() uint32 { return t.Conn.Reads.Load() }

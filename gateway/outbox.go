@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/lockorder"
 	"ahprelay/routing"
 )
@@ -29,13 +30,13 @@ const flushTime = 30 * time.Second
 // An outbox queues frames for a client. One goroutine writes all queued frames in as
 // few calls as possible; it runs only while the queue has frames.
 type outbox struct {
-	sock    *socket
+	sock    *wire.Socket
 	limit   int                   // bytes queued behind the current write
 	budget  *budget               // shared by all clients
 	written func(credit int)      // returns the credit of written frames
 	ended   func(end closing)     // called last: after a close the queue is empty, or writing has failed
 	spawn   func(func()) bool     // starts a goroutine that the server waits for
-	packing packing               // compression; owned by run, except on
+	packing wire.Packing          // compression; owned by run, except on
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
 	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn and budget are called under it
@@ -93,8 +94,8 @@ func (o *outbox) queueLocked(f routing.Frame) {
 	o.queue = append(o.queue, f)
 	o.bytes += len(f.Data) + frameCost
 	o.pushed += uint64(len(f.Data))
-	if f.Data[0]&^(finBit|rsv1Bit) < opClose {
-		o.midway = f.Data[0]&finBit == 0 // several frames in one Data are whole messages
+	if f.Data[0]&^(wire.FinBit|wire.RSV1Bit) < wire.OpClose {
+		o.midway = f.Data[0]&wire.FinBit == 0 // several frames in one Data are whole messages
 	}
 }
 
@@ -140,7 +141,7 @@ func (o *outbox) makeRoomLocked() {
 }
 
 // pingFrame is a ping without payload.
-var pingFrame = appendFrame(nil, finBit|opPing, nil)
+var pingFrame = wire.AppendFrame(nil, wire.FinBit|wire.OpPing, nil)
 
 // ping queues a ping, and returns its mark for [outbox.past].
 func (o *outbox) ping() (mark uint64) {
@@ -186,7 +187,7 @@ func (o *outbox) abort(end closing) closing {
 
 func (o *outbox) endLocked(end closing) {
 	o.closing = &end
-	o.overdue = time.AfterFunc(flushTime, o.sock.kill)
+	o.overdue = time.AfterFunc(flushTime, o.sock.Kill)
 }
 
 func (o *outbox) startLocked() {
@@ -194,7 +195,7 @@ func (o *outbox) startLocked() {
 		o.writing = true
 		if !o.spawn(o.run) { // the server has ended
 			o.dropLocked()
-			o.closing = &closing{code: closeLost, lost: true}
+			o.closing = &closing{code: wire.CloseLost, lost: true}
 		}
 	}
 }
@@ -245,7 +246,7 @@ func (o *outbox) run() {
 		if !more {
 			return
 		}
-		err := o.sock.write(o.join(l))
+		err := o.sock.Write(o.join(l))
 		o.wrote(l, err)
 		if err != nil {
 			o.ended(o.fail(err))
@@ -262,8 +263,8 @@ func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	l.since = o.since
 	for bytes := 0; o.head < len(o.queue); o.head++ {
 		f := &o.queue[o.head]
-		alone := o.packing.alone(f.Data)
-		if bytes += len(f.Data); (bytes > writePiece || alone) && len(l.frames) > 0 {
+		alone := o.packing.Alone(f.Data)
+		if bytes += len(f.Data); (bytes > wire.WritePiece || alone) && len(l.frames) > 0 {
 			break
 		}
 		l.frames = append(l.frames, *f)
@@ -297,14 +298,14 @@ var scratch [3]sync.Pool
 
 func init() {
 	for i := range scratch {
-		scratch[i].New = func() any { b := make([]byte, 0, writePiece>>(2*(len(scratch)-1-i))); return &b }
+		scratch[i].New = func() any { b := make([]byte, 0, wire.WritePiece>>(2*(len(scratch)-1-i))); return &b }
 	}
 }
 
 // scratchFor returns the pool with buffers for n bytes.
 func scratchFor(n int) *sync.Pool {
 	for i := range scratch {
-		if n <= writePiece>>(2*(len(scratch)-1-i)) {
+		if n <= wire.WritePiece>>(2*(len(scratch)-1-i)) {
 			return &scratch[i]
 		}
 	}
@@ -320,7 +321,7 @@ func (o *outbox) join(l *writeBatch) []byte {
 		l.credit += l.frames[i].Credit
 	}
 	if len(l.frames) == 1 {
-		packed := o.packing.pack(l.frames[0].Data)
+		packed := o.packing.Pack(l.frames[0].Data)
 		if packed == nil {
 			o.leave(l.bytes)
 			return l.frames[0].Data
@@ -338,7 +339,7 @@ func (o *outbox) join(l *writeBatch) []byte {
 	for i := range l.frames {
 		joined = append(joined, l.frames[i].Data...)
 	}
-	l.beside = o.sock.conn.holds(l.bytes)
+	l.beside = o.sock.Conn.Holds(l.bytes)
 	o.budget.add(cap(joined) + l.beside)
 	o.budget.refund(l.frames)
 	clear(l.frames)
@@ -382,7 +383,7 @@ func (o *outbox) wrote(l *writeBatch, err error) {
 
 // fail records a failed write, and returns the reason for the connection's end.
 func (o *outbox) fail(err error) closing {
-	end := closing{code: closeLost, reason: "connection lost"}
+	end := closing{code: wire.CloseLost, reason: "connection lost"}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		end = closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": takes nothing"}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -32,7 +33,7 @@ func newOutboxEnd(t *testing.T, limit int) *outboxEnd {
 	near, far := net.Pipe()
 	e := &outboxEnd{conn: far}
 	e.outbox = &outbox{
-		sock:    &socket{conn: newLockedConn(context.Background(), near, 8*time.Second)},
+		sock:    &wire.Socket{Conn: wire.NewConn(context.Background(), near, 8*time.Second)},
 		limit:   limit,
 		written: func(credit int) { e.note(func() { e.credits = append(e.credits, credit) }) },
 		ended:   func(end closing) { e.note(func() { e.ends = append(e.ends, end) }) },
@@ -115,7 +116,7 @@ func TestOutboxWritesAll(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
 		var want []byte
 		credit := 0
-		for _, size := range []int{1, 100, writePiece - 100, 1, writePiece, writePiece + 1, 3 * writePiece, 10, 10} {
+		for _, size := range []int{1, 100, wire.WritePiece - 100, 1, wire.WritePiece, wire.WritePiece + 1, 3 * wire.WritePiece, 10, 10} {
 			for _, n := range []int{1, 3, 300} {
 				if size > 1000 && n > 3 {
 					continue
@@ -236,7 +237,7 @@ func TestOutboxLost(t *testing.T) {
 		e.push(list...)
 		e.read(t, 100)
 		_ = e.conn.Close()
-		e.wantEnd(t, closing{code: closeLost, reason: "connection lost", lost: true})
+		e.wantEnd(t, closing{code: wire.CloseLost, reason: "connection lost", lost: true})
 		e.wantCredit(t, 0)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -274,7 +275,7 @@ func TestTokenExpires(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
 			conn := w.rawDial(w.token(short))
 			defer conn.Close()
-			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"reconnect"}`))
 			time.Sleep(5 * time.Second)
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // and does not answer
 			w.startAgent(routing.AgentEndConfig{})
@@ -292,7 +293,7 @@ func TestTokenExpires(t *testing.T) {
 			h := w.hostConn(1)
 			time.Sleep(5 * time.Second)
 			h.wantClosed(ahp.CloseTokenEnded)
-			go writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"late"}`))
+			go writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"late"}`))
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason)
 			synctest.Wait()
 			if got := h.messages(); len(got) != 0 {
@@ -379,10 +380,10 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	leave := func(w *world, closeFrame bool) {
 		conn := w.rawDial(w.token(nil))
 		for _, m := range messages {
-			writeFrame(w.T, conn, finBit|opText, []byte(m))
+			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(m))
 		}
 		if closeFrame {
-			writeFrame(w.T, conn, finBit|opClose, []byte{0x03, 0xe8})
+			writeFrame(w.T, conn, wire.FinBit|wire.OpClose, []byte{0x03, 0xe8})
 		}
 		_ = conn.Close()
 	}

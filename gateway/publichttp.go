@@ -13,6 +13,7 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/idle"
 )
 
@@ -111,7 +112,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		return
 	}
 	s.hostAPI.TellEndpoint(w, who, r.PathValue("host"))
-	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.mode())
+	sock, err := wire.Accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.Mode())
 	if err != nil {
 		admitted.Leave()
 		s.caller.Refuse("handshake", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: err.Error()}.Of(who))
@@ -123,12 +124,12 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		s.serveClient(sock, who, host, remote, admitted)
 	}) {
 		admitted.Leave()
-		sock.kill()
+		sock.Kill()
 	}
 }
 
 // serveClient carries a connection after its handshake.
-func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
+func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
 	if c != nil {
@@ -137,12 +138,12 @@ func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote
 }
 
 // enter admits a client, or returns nil.
-func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) *client {
+func (s *Server) enter(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) *client {
 	c := s.newClient(sock, who, host, remote)
 	c.admitted = admitted
 	if code, reason := s.admit(who, host); code != 0 {
 		s.caller.Refuse(code.Reason(), "", c.line("refuse", closing{code: code, reason: reason}))
-		sock.close(code, reason)
+		sock.Close(code, reason)
 		c.cancel()
 		return nil
 	}
@@ -163,21 +164,21 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	return 0, ""
 }
 
-func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote string) *client {
+func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, remote string) *client {
 	ctx, cancel := context.WithCancel(s.life)
 	id := rand.Text()[:12]
 	c := &client{
-		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.page,
+		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.Page,
 		shares: s.shares, hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
-	c.out.packing.on = sock.packs && s.cfg.Compress.pays(sock.conn.Conn, remote)
-	sock.conn.beQuiet()
-	c.load.budget, c.load.conn, c.load.ctx, c.load.upload.conn = s.budget, sock.conn, ctx, sock.conn
+	c.out.packing.On = sock.Compresses && s.cfg.Compress.Pays(sock.Conn.Conn, remote)
+	sock.Conn.WaitQuietly()
+	c.load.budget, c.load.conn, c.load.ctx, c.load.upload.conn = s.budget, sock.Conn, ctx, sock.Conn
 	c.load.progressed(c.since)
 	c.pending.budget = s.budget
-	sock.pong = c.pong
+	sock.Pong = c.pong
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	"ahprelay/broker/registry"
 	agentsapi "ahprelay/gateway/api/agents"
 	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/wire"
 	"ahprelay/test/natssite"
 )
 
@@ -60,7 +61,7 @@ func TestStartRelayFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(r.Close)
-		}, []string{"used by another relay", "copy of the keys"}},
+		}, []string{"in use by another relay", "copy of the keys"}},
 		{"cluster port in use", func(c *RelayConfig) { c.ClusterListen = address }, []string{address, "address already in use"}},
 		{"cluster and external NATS", func(c *RelayConfig) { c.ClusterListen, c.NATSURL = "127.0.0.1:0", "nats://127.0.0.1:1" },
 			[]string{"--cluster-listen", "--nats-url", "choose one"}},
@@ -76,7 +77,7 @@ func TestStartRelayFails(t *testing.T) {
 		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"HoldTime is -1s"}},
 		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"Resume is -1s"}},
 		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Stall is -1s"}},
-		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`"[x" in Origins`, "*.example.com"}},
+		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`Origins: "[x"`, "*.example.com"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := RelayConfig{DataDir: dir, Listen: free, AdminListen: "127.0.0.1:0"}
@@ -309,7 +310,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	// The NATS server cuts who does not speak its protocol, and says why.
 	agent = open()
 	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
-	said, _ := readAll(agent, nil, 1<<20, noted)
+	said, _ := wire.ReadAll(agent, nil, 1<<20, noted)
 	if !bytes.Contains(said, []byte("-ERR")) {
 		t.Errorf("NATS server said %q; want an error", said)
 	}
@@ -320,6 +321,6 @@ func TestNATSOverWebSocket(t *testing.T) {
 	agent = open()
 	r.Close()
 	gone(3, "host-agent")
-	_, _ = readAll(agent, nil, 1<<20, noted)
+	_, _ = wire.ReadAll(agent, nil, 1<<20, noted)
 	_ = agent.Close()
 }

@@ -19,6 +19,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/gateway/wire"
 )
 
 // A syncBuilder collects log lines.
@@ -143,7 +144,7 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 		return
 	}
 	first, payload, err := readFrame(br)
-	if err != nil || first != finBit|opClose || !strings.HasPrefix(string(payload[2:]), "unknown host") {
+	if err != nil || first != wire.FinBit|wire.OpClose || !strings.HasPrefix(string(payload[2:]), "unknown host") {
 		t.Errorf("%.80q: frame %#x %q, %v; want close 4504", target, first, payload, err)
 	}
 }

@@ -163,7 +163,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 func TestRevokeForNextStart(t *testing.T) {
 	r := startRelay(t, nil)
 	ask := operatorapi.RevokeRequest{Tenant: "default", Subject: "ada"}
-	if _, err := RevokeForNextStart(r.dir.path, ask); err == nil || !strings.Contains(err.Error(), "used by another relay") {
+	if _, err := RevokeForNextStart(r.dir.path, ask); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
 		t.Errorf("while a relay runs: %v", err)
 	}
 	dir := r.dir.path

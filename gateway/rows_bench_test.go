@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/link"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -42,11 +43,11 @@ func BenchmarkRows(b *testing.B) {
 	const clients, row, size = 100, 32, 512
 	for name, spread := range map[string]int{"same": 1, "spread": 32} {
 		b.Run(name, func(b *testing.B) {
-			relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "agent", Encode: encodePiece})
+			relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "agent", Encode: wire.EncodePiece})
 			relay.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
 			done := make(chan struct{}, clients)
 			for range clients {
-				sock := &socket{conn: newLockedConn(context.Background(), sink{}, time.Second)}
+				sock := &wire.Socket{Conn: wire.NewConn(context.Background(), sink{}, time.Second)}
 				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1<<30, 128<<20), spawn: func(run func()) bool {
 					go func() { run(); done <- struct{}{} }()
 					return true

@@ -4,124 +4,21 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 )
 
-// TestFramesAreRead has a client of the library read what encodePiece makes.
-func TestFramesAreRead(t *testing.T) {
-	var sent [][]byte
-	for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 1 << 20} {
-		sent = append(sent, bytes.Repeat([]byte{'x'}, n))
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ws := dialFrames(t, func(conn io.Writer) {
-		for _, m := range sent {
-			_, _ = conn.Write(encodePiece(m, true, true, false))
-			_, _ = conn.Write(encodePiece(m, true, true, true))
-			_, _ = conn.Write(appendFrame(nil, finBit|opPong, []byte("between")))
-			// In three pieces, with control frames in between.
-			_, _ = conn.Write(encodePiece(m[:len(m)/3], true, false, false))
-			_, _ = conn.Write(appendFrame(nil, finBit|opPong, nil))
-			_, _ = conn.Write(encodePiece(m[len(m)/3:len(m)/2], false, false, false))
-			_, _ = conn.Write(appendFrame(nil, finBit|opPong, bytes.Repeat([]byte{'x'}, 125)))
-			_, _ = conn.Write(encodePiece(m[len(m)/2:], false, true, false))
-		}
-	})
-	for _, m := range sent {
-		for i, want := range []websocket.MessageType{websocket.MessageText, websocket.MessageBinary, websocket.MessageText} {
-			kind, got, err := ws.Read(ctx)
-			if err != nil || kind != want || !bytes.Equal(got, m) {
-				t.Fatalf("message %d of %d bytes: read %d bytes of kind %v, %v; want kind %v", i, len(m), len(got), kind, err, want)
-			}
-		}
-	}
-}
-
-// dialFrames returns a client that is connected to a server which sends what
-// the function writes.
-func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sock, err := accept(context.Background(), w, r, nil, 10*time.Second, websocket.CompressionDisabled)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		send(sock.conn)
-		sock.close(1000, "")
-	}))
-	t.Cleanup(server.Close)
-	ws, _, err := websocket.Dial(t.Context(), server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws.SetReadLimit(-1)
-	t.Cleanup(func() { _ = ws.CloseNow() })
-	return ws
-}
-
-// TestEncodePiece reads the headers of frames as RFC 6455, section 5.2, has them.
-func TestEncodePiece(t *testing.T) {
-	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
-		message := bytes.Repeat([]byte{'x'}, n)
-		for _, piece := range []struct {
-			first, last, binary bool
-			head                byte
-		}{
-			{true, true, false, 0x81}, {true, true, true, 0x82}, {true, false, false, 0x01}, {false, true, false, 0x80},
-		} {
-			frame := encodePiece(message, piece.first, piece.last, piece.binary)
-			header, length := 2, int(frame[1])
-			switch length {
-			case 126:
-				header, length = 4, int(binary.BigEndian.Uint16(frame[2:]))
-			case 127:
-				header, length = 10, int(binary.BigEndian.Uint64(frame[2:]))
-			}
-			if frame[0] != piece.head || length != n || !bytes.Equal(frame[header:], message) {
-				t.Errorf("encodePiece of %d bytes, %+v begins with % x", n, piece, frame[:header])
-			}
-		}
-	}
-}
-
-func TestFitReason(t *testing.T) {
-	for _, test := range []struct{ reason, want string }{
-		{"", ""},
-		{strings.Repeat("x", 123), strings.Repeat("x", 123)},
-		{strings.Repeat("x", 124), strings.Repeat("x", 120) + "..."},
-		// A character of two bytes from 119 on, of four from 117 on.
-		{strings.Repeat("x", 119) + "éééé", strings.Repeat("x", 119) + "..."},
-		{strings.Repeat("x", 117) + "🙂🙂", strings.Repeat("x", 117) + "..."},
-		{strings.Repeat("x", 116) + "🙂🙂", strings.Repeat("x", 116) + "🙂..."},
-		{"\xff\xfe is no UTF-8", "? is no UTF-8"},
-		// It grows, and has to be cut.
-		{strings.Repeat("x\xff", 100), strings.Repeat("x?", 60) + "..."},
-	} {
-		got := fitReason(test.reason)
-		if got != test.want || len(got) > maxReason || !utf8.ValidString(got) {
-			t.Errorf("fitReason(%q) = %q; want %q", test.reason, got, test.want)
-		}
-	}
-}
+// noted lets wire.ReadAll take more memory.
+func noted(int) error { return nil }
 
 func TestCloseReason(t *testing.T) {
 	for _, test := range []struct {
@@ -140,55 +37,6 @@ func TestCloseReason(t *testing.T) {
 	}
 }
 
-// noted lets readAll take more memory.
-func noted(int) error { return nil }
-
-// TestReadAll reads messages of sizes around the buffer's and the limit.
-func TestReadAll(t *testing.T) {
-	for _, size := range []int{0, 1, firstBuffer, firstBuffer + 1, 100_000, 100_001} {
-		message := strings.Repeat("x", size)
-		got, err := readAll(strings.NewReader(message), make([]byte, 0, firstBuffer), 100_000, noted)
-		if size <= 100_000 && (err != nil || string(got) != message) {
-			t.Errorf("readAll of %d bytes: %d bytes, %v", size, len(got), err)
-		}
-		if size > 100_000 && !errors.Is(err, errTooBig) {
-			t.Errorf("readAll of %d bytes: %v; want too big", size, err)
-		}
-	}
-	if _, err := readAll(io.MultiReader(strings.NewReader("x"), errReader{}), nil, 10, noted); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("readAll of a reader that fails: %v; want its error", err)
-	}
-}
-
-type errReader struct{}
-
-func (errReader) Read([]byte) (int, error) { return 0, os.ErrPermission }
-
-// TestLockedConn has two goroutines write at once: each one's bytes stay
-// together.
-func TestLockedConn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		c := newLockedConn(context.Background(), near, time.Second)
-		for _, letter := range "ab" {
-			go func() { fmt.Fprint(c, strings.Repeat(string(letter), 1000)) }()
-		}
-		got := make([]byte, 0, 2000)
-		for len(got) < 2000 {
-			n, err := far.Read(got[len(got):min(len(got)+7, 2000)])
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = got[:len(got)+n]
-		}
-		a, b := strings.Repeat("a", 1000), strings.Repeat("b", 1000)
-		if string(got) != a+b && string(got) != b+a {
-			t.Error("what two goroutines wrote is mixed")
-		}
-		_ = c.Close()
-	})
-}
-
 // TestEarlyMessage has a client send a message right behind its handshake. It
 // is read, and what comes later is still heard as a sign of life.
 func TestEarlyMessage(t *testing.T) {
@@ -196,34 +44,34 @@ func TestEarlyMessage(t *testing.T) {
 		done := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(done)
-			sock, err := accept(context.Background(), w, r, nil, 10*time.Second, websocket.CompressionDisabled)
+			sock, err := wire.Accept(context.Background(), w, r, nil, 10*time.Second, websocket.CompressionDisabled)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer sock.kill()
+			defer sock.Kill()
 			for i := range 3 {
-				heard := sock.conn.reads.Load()
-				in, err := sock.next()
+				heard := sock.Conn.Reads.Load()
+				in, err := sock.Next()
 				if err != nil {
 					t.Errorf("message %d: %v", i, err)
 					return
 				}
-				message, err := readAll(in, nil, 1<<20, noted)
+				message, err := wire.ReadAll(in, nil, 1<<20, noted)
 				if err != nil || string(message) != strings.Repeat("x", size) {
 					t.Errorf("message %d: %d bytes, %v; want %d", i, len(message), err, size)
 				}
-				if i == 2 && sock.conn.reads.Load() == heard {
+				if i == 2 && sock.Conn.Reads.Load() == heard {
 					t.Error("a message that came later was not noticed")
 				}
-				_ = sock.write(encodePiece([]byte("next"), true, true, false))
+				_ = sock.Write(wire.EncodePiece([]byte("next"), true, true, false))
 			}
 		}))
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		message := frame(finBit|opText, bytes.Repeat([]byte{'x'}, size))
+		message := frame(wire.FinBit|wire.OpText, bytes.Repeat([]byte{'x'}, size))
 		handshake := "GET / HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 		if _, err := conn.Write(append(append([]byte(handshake), message...), message...)); err != nil {
@@ -245,113 +93,21 @@ func TestEarlyMessage(t *testing.T) {
 	}
 }
 
-// TestEncodeIn makes of a message in a buffer what encodePiece does, without touching what is behind
-// the head.
-func TestEncodeIn(t *testing.T) {
-	for _, size := range []int{0, 1, 125, 126, 1000, 1<<16 - 1, 1 << 16} {
-		message := bytes.Repeat([]byte("m"), size)
-		for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
-			buffer := append(bytes.Repeat([]byte("p"), at), message...)
-			if got, want := encodeIn(buffer, at), encodePiece(message, true, true, false); !bytes.Equal(got, want) {
-				t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
-			}
-			if !bytes.Equal(buffer[at:], message) {
-				t.Errorf("the message of %d bytes at %d has changed", size, at)
-			}
-			if appended := appendText([]byte("x"), message); !bytes.Equal(appended[1:], encodePiece(message, true, true, false)) {
-				t.Errorf("appendText of %d bytes differs from encodePiece", size)
-			}
-		}
-	}
-}
-
-// tcpPair returns both ends of a connection over TCP.
-func tcpPair(t *testing.T) (near, far net.Conn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if far, err = l.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	return near, far
-}
-
-// A deadlineConn tells which deadline it was given last.
-type deadlineConn struct {
-	*net.TCPConn
-	last atomic.Pointer[time.Time]
-}
-
-func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
-	c.last.Store(&t)
-	return c.TCPConn.SetWriteDeadline(t)
-}
-
-// TestPacedTCP writes more than the kernel takes at once: it goes on from where that ended,
-// when the other side reads. A deadline that was left from before stops nothing, and
-// none is left.
-func TestPacedTCP(t *testing.T) {
-	end, far := tcpPair(t)
-	near := &deadlineConn{TCPConn: end.(*net.TCPConn)}
-	conn, pace := paced(near, time.Minute)
-	large := make([]byte, 32<<20)
-	for i := range large {
-		large[i] = byte(i >> 8)
-	}
-	for _, size := range []int{1, len(large), 2, len(large), 3} {
-		if err := near.SetWriteDeadline(time.Unix(1, 0)); err != nil {
-			t.Fatal(err)
-		}
-		before := pace.written.Load()
-		done := make(chan error, 1)
-		go func() {
-			n, err := conn.Write(large[:size])
-			if err == nil && n != size {
-				err = io.ErrShortWrite
-			}
-			if err != nil {
-				_ = near.Close() // else the other side waits for the rest
-			}
-			done <- err
-		}()
-		for size == len(large) && pace.waited.Load() == 0 { // until it has had to wait
-			time.Sleep(time.Millisecond)
-		}
-		got := make([]byte, size)
-		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, large[:size]) {
-			t.Fatalf("%d bytes arrive otherwise: %v", size, err)
-		}
-		if err := <-done; err != nil || pace.written.Load()-before != uint64(size) || pace.standing.Load() != 0 {
-			t.Fatalf("write of %d bytes: %v; %d are counted", size, err, pace.written.Load()-before)
-		}
-		if left := near.last.Load(); !left.IsZero() {
-			t.Fatalf("the deadline %v is left", left)
-		}
-	}
-}
-
 // TestAgentFramesAreWhole has what a host-agent is sent be one frame and one write, however
 // long it is.
 func TestAgentFramesAreWhole(t *testing.T) {
 	for _, size := range []int{1, 200, 600, 5000, 70_000} {
 		near, far := net.Pipe()
-		conn := newLockedConn(context.Background(), near, time.Minute)
+		conn := wire.NewConn(context.Background(), near, time.Minute)
 		piece := bytes.Repeat([]byte{'x'}, size)
 		go func() {
-			if n, err := (binaryFrames{sock: &socket{conn: conn}}).Write(piece); n != size || err != nil {
+			if n, err := (binaryFrames{sock: &wire.Socket{Conn: conn}}).Write(piece); n != size || err != nil {
 				t.Errorf("Write of %d bytes = %d, %v", size, n, err)
 			}
 		}()
 		got := make([]byte, size+20)
 		n, err := far.Read(got) // which is all of a write, if there is room
-		if want := encodePiece(piece, true, true, true); err != nil || !bytes.Equal(got[:n], want) {
+		if want := wire.EncodePiece(piece, true, true, true); err != nil || !bytes.Equal(got[:n], want) {
 			t.Errorf("%d bytes: %d in one write, %v; want a frame of %d", size, n, err, len(want))
 		}
 		_, _ = conn.Close(), far.Close()

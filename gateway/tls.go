@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/acmedns"
 )
 
@@ -192,7 +193,7 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f.looked = now
 		if seen := f.marks(); seen != f.seen {
 			if err := f.loadLocked(); err != nil {
-				f.log.Error("changed certificate unusable; the previous stays in use", "error", err)
+				f.log.Error("changed certificate unusable; the previous certificate stays in use", "error", err)
 			} else {
 				f.log.Info("certificate reloaded", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
 			}
@@ -244,7 +245,7 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Server(&pacedConn{Conn: conn}, l.config), nil
+	return tls.Server(wire.BelowTLS(conn), l.config), nil
 }
 
 // checkPlain refuses listeners that would carry tokens over a network in plain text,

@@ -10,8 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
-	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -22,7 +20,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -127,7 +124,7 @@ func TestTLS(t *testing.T) {
 	write(t, cfg.CertFile, []byte("not a certificate at all"))
 	await(t, func() bool {
 		_, _ = shown(t, r, "x.example.com")
-		return strings.Contains(log.String(), "cannot be used")
+		return strings.Contains(log.String(), "certificate unusable")
 	})
 	awaitShown("one.example.com")
 	certFilesOf(t, dir, "two.example.com")
@@ -255,140 +252,5 @@ func TestACME(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "no certificate") || !strings.Contains(log.String(), "new.example.com") {
 		t.Errorf("the log does not say why:\n%s", log.String())
-	}
-}
-
-// TestSlowTLS has a client over TLS take nothing for a while: the connection
-// goes on when it does again, and ends after the time stall.
-func TestSlowTLS(t *testing.T) {
-	certPEM, keyPEM := selfSigned(t, "relay.example.com", time.Now().Add(100*365*24*time.Hour))
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const stall = 10 * time.Second
-	message := bytes.Repeat([]byte("x"), 100<<10)
-	for _, test := range []struct {
-		pause time.Duration
-		ok    bool
-	}{{stall * 9 / 10, true}, {stall * 11 / 10, false}} {
-		synctest.Test(t, func(t *testing.T) {
-			here, there := net.Pipe()
-			served := tls.Server(&pacedConn{Conn: here}, &tls.Config{Certificates: []tls.Certificate{pair}})
-			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true})
-			shook := make(chan error, 1)
-			go func() { shook <- client.Handshake() }()
-			if err := errors.Join(served.Handshake(), <-shook); err != nil {
-				t.Fatal(err)
-			}
-			conn := newLockedConn(t.Context(), served, stall)
-			wrote := make(chan error, 1)
-			go func() {
-				_, err := conn.Write(message)
-				wrote <- err
-			}()
-			time.Sleep(test.pause)
-			go func() {
-				_ = client.SetReadDeadline(time.Now().Add(time.Minute))
-				got, _ := io.ReadAll(io.LimitReader(client, int64(len(message))))
-				if test.ok && !bytes.Equal(got, message) {
-					t.Errorf("client got %d bytes; want what was sent", len(got))
-				}
-			}()
-			err := <-wrote
-			switch {
-			case test.ok && (err != nil || !conn.waitedSince(time.Now().Add(-time.Minute)) || conn.written.Load() < uint64(len(message))):
-				t.Errorf("after %v: %v, waited %v, %d bytes written", test.pause, err, conn.waited.Load(), conn.written.Load())
-			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
-				t.Errorf("after %v: %v; want that it takes nothing", test.pause, err)
-			}
-			_ = conn.Close()
-			_ = client.Close()
-		})
-	}
-}
-
-// A countingConn counts what is written to the kernel.
-type countingConn struct {
-	net.Conn
-	writes atomic.Int64
-}
-
-func (c *countingConn) Write(p []byte) (int, error) {
-	c.writes.Add(1)
-	return c.Conn.Write(p)
-}
-
-// TestRecordsGoTogether writes to a client over TLS: what is written together is one call
-// of the kernel, however many records it is, and all of it arrives as it is.
-func TestRecordsGoTogether(t *testing.T) {
-	certPEM, keyPEM := selfSigned(t, "relay.example.com", time.Now().Add(100*365*24*time.Hour))
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := certificates(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }).tlsConfig(false)
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		synctest.Test(t, func(t *testing.T) {
-			here, there := net.Pipe()
-			counted := &countingConn{Conn: here}
-			served := tls.Server(&pacedConn{Conn: counted}, config)
-			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
-			shook := make(chan error, 1)
-			go func() { shook <- client.Handshake() }()
-			if err := errors.Join(served.Handshake(), <-shook); err != nil {
-				t.Fatal(err)
-			}
-			go func() { _, _ = io.Copy(io.Discard, served) }() // reads what is no data, too
-			conn := newLockedConn(t.Context(), served, time.Minute)
-			for _, size := range []int{1, recordSize, recordSize + 1, 3*recordSize - 1, writePiece - 1, writePiece, 2, writePiece + 1} {
-				message := make([]byte, size)
-				_, _ = rand.Read(message)
-				read := make(chan []byte, 1)
-				go func() {
-					got := make([]byte, size)
-					n, _ := io.ReadFull(client, got)
-					read <- got[:n]
-				}()
-				before := counted.writes.Load()
-				if n, err := conn.Write(message); n != size || err != nil {
-					t.Fatalf("Write of %d bytes = %d, %v", size, n, err)
-				}
-				if got := <-read; !bytes.Equal(got, message) {
-					t.Errorf("of %d bytes %d came, or others", size, len(got))
-				}
-				if writes := counted.writes.Load() - before; writes != 1 && size <= writePiece {
-					t.Errorf("%d bytes took %d writes; want 1", size, writes)
-				}
-			}
-			// Who goes away is told so, behind all that.
-			go func() { _ = conn.Close() }()
-			if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-				t.Errorf("Read at the end = %d, %v; want EOF", n, err)
-			}
-			_ = client.Close()
-		})
-	}
-}
-
-// TestRecordOfTLSInBetween: a record that TLS has to send by itself, while those of a Write
-// come, stays in its place, and nothing is kept.
-func TestRecordOfTLSInBetween(t *testing.T) {
-	here, there := net.Pipe()
-	conn := &pacedConn{Conn: here}
-	conn.records.left.Store(2)
-	got := make(chan []byte)
-	go func() {
-		all, _ := io.ReadAll(there)
-		got <- all
-	}()
-	for _, record := range []string{"first ", "own ", "second "} {
-		if n, err := conn.Write([]byte(record)); n != len(record) || err != nil {
-			t.Errorf("Write(%q) = %d, %v", record, n, err)
-		}
-	}
-	_ = here.Close()
-	if all := string(<-got); all != "first own second " {
-		t.Errorf("%q was written", all)
 	}
 }

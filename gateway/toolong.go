@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 )
 
 // skipStep is the number of skipped bytes charged to the rate limits at a time.
@@ -15,11 +16,11 @@ const skipStep = 1 << 20
 // answers a request with an error. In place of a response, the host gets an error
 // response. Other messages end the connection.
 func (c *client) skip(r io.Reader, begun []byte, limit int) error {
-	tooBig := fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
+	tooBig := fmt.Errorf("%w: more than %d bytes", wire.ErrTooBig, limit)
 	var skim ahp.Skimmer
 	_, _ = skim.Write(begun)
 	c.load.doneReading()
-	buf := make([]byte, firstBuffer)
+	buf := make([]byte, wire.FirstBuffer)
 	for paid, err := 0, error(nil); err == nil; {
 		for ; paid+skipStep <= skim.Size(); paid += skipStep {
 			if err := c.await(&ahp.Envelope{}, skipStep); err != nil {

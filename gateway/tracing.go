@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/tracing"
 	"ahprelay/routing"
 )
@@ -66,7 +67,7 @@ type tracedClient struct {
 // Deliver implements [routing.ClientConn].
 func (c *tracedClient) Deliver(frames []routing.Frame) {
 	for _, f := range frames {
-		decodePieces(f.Data, c.observe)
+		wire.DecodePieces(f.Data, c.observe)
 	}
 	c.ClientConn.Deliver(frames)
 }

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/gateway/wire"
 )
 
 // Large messages from clients take turns. The length of a message is unknown until its
-// end, so the reader requests memory beyond keepBuffer step by step, and waits with
+// end, so the reader requests memory beyond wire.KeepBuffer step by step, and waits with
 // the socket unread until there is room. There is room as long as the most advanced
 // message could still grow to the maximum: so one message can always be completed, and
 // then, with its memory returned, the next. (This is the banker's algorithm, for one
@@ -51,7 +53,7 @@ type uploads struct {
 
 // An upload is a client's large message being read.
 type upload struct {
-	conn     *lockedConn
+	conn     *wire.Conn
 	held     int64         // bytes granted
 	wants    int64         // further bytes requested; 0: it does not wait
 	ready    chan struct{} // closed when the request is granted, or the client is closed
@@ -69,7 +71,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 		return errCut
 	}
 	if u.held == 0 {
-		u.received = u.conn.taken.Load()
+		u.received = u.conn.Taken.Load()
 		t.line = append(t.line, u)
 	}
 	u.wants, u.ready = int64(n), make(chan struct{})
@@ -216,7 +218,7 @@ func (t *uploads) check(now time.Time) (lacks int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, u := range t.line {
-		if heard := u.conn.taken.Load(); u.wants > 0 || heard-u.received >= leastPace {
+		if heard := u.conn.Taken.Load(); u.wants > 0 || heard-u.received >= leastPace {
 			u.moved, u.received = now, heard
 		}
 	}

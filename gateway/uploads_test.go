@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/gateway/wire"
 	"ahprelay/routing"
 )
 
@@ -21,7 +22,7 @@ import (
 func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 	w.Helper()
 	conn := w.mute()
-	writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+	writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"initialize"}`))
 	h := w.hostConn(n)
 	synctest.Wait()
 	h.accept(1)
@@ -33,7 +34,7 @@ func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 func largeMessage(n, size int) (frame []byte, message string) {
 	begin := fmt.Sprintf(`{"method":"x","n":%d,"pad":"`, n)
 	message = begin + strings.Repeat("x", size-len(begin)-2) + `"}`
-	return append(frameHeader(finBit|opText, size), message...), message
+	return append(frameHeader(wire.FinBit|wire.OpText, size), message...), message
 }
 
 // quarter is in what memory and what clients send are counted here: what counts is
@@ -194,7 +195,7 @@ func TestUploadsNeverLock(t *testing.T) {
 				size, draw := draw.IntN(longest)+1, rand.New(rand.NewPCG(draw.Uint64(), 0))
 				go func() {
 					time.Sleep(time.Duration(draw.Int64N(int64(5 * time.Second))))
-					u := &upload{conn: new(lockedConn)}
+					u := &upload{conn: new(wire.Conn)}
 					for read := 0; read < size; {
 						n := min(draw.IntN(size)+1, size-read)
 						if err := b.uploads.more(ctx, u, n); err != nil {
@@ -251,7 +252,7 @@ func TestWhoWaitsToBeRead(t *testing.T) {
 				one, other := net.Pipe()
 				defer one.Close()
 				defer other.Close()
-				l := &load{budget: w.server.budget, conn: newLockedConn(w.Context(), one, time.Minute), ctx: w.Context(), ofHost: &atomic.Int64{}}
+				l := &load{budget: w.server.budget, conn: wire.NewConn(w.Context(), one, time.Minute), ctx: w.Context(), ofHost: &atomic.Int64{}}
 				l.upload.conn = l.conn
 				l.budget.add(8 * mib)
 				defer l.budget.add(-8 * mib)

@@ -78,7 +78,7 @@ func TestRevokeCommand(t *testing.T) {
 			t.Errorf("revocations does not say %s:\n%s", want, out)
 		}
 	}
-	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); err == nil || !strings.Contains(err.Error(), "used by another relay") {
+	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
 		t.Errorf("beside a relay that runs elsewhere: %q, %v", out, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"ahprelay/auth/oidc"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
+	"ahprelay/gateway/wire"
 	"ahprelay/internal/memory"
 )
 
@@ -63,7 +64,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
-			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: gateway.Compression(c.Compress),
+			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: wire.Compression(c.Compress),
 			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
 		},
 	}

@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"bufio"
@@ -33,25 +33,25 @@ const subprotocol = "ahp"
 
 // A socket is the WebSocket of a client or a host-agent. The library performs the
 // handshake, reads, and closes. Data frames to clients are already encoded and bypass
-// the library; one goroutine at a time writes them. Both paths share one lockedConn,
+// the library; one goroutine at a time writes them. Both paths share one Conn,
 // which keeps their order.
-type socket struct {
-	ws    *websocket.Conn
-	conn  *lockedConn
-	page  string // origin of the web page that opened it; "" for other clients
-	trace string // traceparent of the handshake; "" for none
-	packs bool   // the peer accepts compressed messages
+type Socket struct {
+	ws         *websocket.Conn
+	Conn       *Conn
+	Page       string // origin of the web page that opened it; "" for other clients
+	Trace      string // traceparent of the handshake; "" for none
+	Compresses bool   // the peer accepts compressed messages
 
-	// pong queues the answer to a ping; nil: the library writes it. The library would
+	// Pong queues the answer to a ping; nil: the library writes it. The library would
 	// wait for the current write, and close the connection after 5 s. Set before the
 	// first read.
-	pong func(payload []byte)
+	Pong func(payload []byte)
 }
 
-// accept upgrades a request, or answers it with an error. Browsers must come from the
+// Accept upgrades a request, or answers it with an error. Browsers must come from the
 // relay's own origin or from one that matches origins. The connection ends with life
 // at the latest.
-func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*socket, error) {
+func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*Socket, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		// Proxies may disagree about the end of the body, and treat its bytes as data
 		// behind the handshake, or the reverse.
@@ -59,7 +59,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 		return nil, errors.New("handshake with a body")
 	}
 	h := &hijacker{ResponseWriter: w, life: life, stall: stall}
-	s := &socket{}
+	s := &Socket{}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
 		Subprotocols:    []string{subprotocol},
 		OriginPatterns:  origins,
@@ -69,11 +69,11 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	if err != nil {
 		return nil, err
 	}
-	ws.SetReadLimit(-1) // readAll enforces the limit, with our close reason
+	ws.SetReadLimit(-1) // ReadAll enforces the limit, with our close reason
 	setOptions(h.conn.Conn)
-	s.ws, s.conn, s.page = ws, h.conn, pageOf(r)
-	s.trace = tracing.Traceparent(r.Header)
-	s.packs = h.Header().Get("Sec-WebSocket-Extensions") != ""
+	s.ws, s.Conn, s.Page = ws, h.conn, pageOf(r)
+	s.Trace = tracing.Traceparent(r.Header)
+	s.Compresses = h.Header().Get("Sec-WebSocket-Extensions") != ""
 	return s, nil
 }
 
@@ -88,53 +88,53 @@ func pageOf(r *http.Request) string {
 }
 
 // pinged handles a ping, and reports whether the library must answer it.
-func (s *socket) pinged(_ context.Context, payload []byte) bool {
-	if s.pong == nil {
+func (s *Socket) pinged(_ context.Context, payload []byte) bool {
+	if s.Pong == nil {
 		return true
 	}
-	s.pong(payload)
+	s.Pong(payload)
 	return false
 }
 
-// pongNow answers a ping at once. The library would create two contexts with timers, a
+// PongNow answers a ping at once. The library would create two contexts with timers, a
 // third of an idle host's cost.
-func (s *socket) pongNow(payload []byte) {
-	_ = s.write(appendFrame(nil, finBit|opPong, payload)) // a failure also fails the next read
+func (s *Socket) PongNow(payload []byte) {
+	_ = s.Write(AppendFrame(nil, FinBit|OpPong, payload)) // a failure also fails the next read
 }
 
 // Errors of reading that determine the close code.
 var (
-	errBinary = errors.New("binary frame; AHP messages are text frames")
-	errTooBig = errors.New("message too big")
+	ErrBinary = errors.New("binary frame; AHP messages are text frames")
+	ErrTooBig = errors.New("message too big")
 )
 
-// next waits for the next message, and returns its reader.
-func (s *socket) next() (io.Reader, error) {
+// Next waits for the next message, and returns its reader.
+func (s *Socket) Next() (io.Reader, error) {
 	kind, r, err := s.ws.Reader(context.Background())
 	if err == nil && kind != websocket.MessageText {
-		err = errBinary
+		err = ErrBinary
 	}
 	return r, err
 }
 
 // The initial size of a read buffer, and the largest size kept for reuse.
 const (
-	firstBuffer = 4 << 10
-	keepBuffer  = 64 << 10
+	FirstBuffer = 4 << 10
+	KeepBuffer  = 64 << 10
 )
 
-// readAll appends all of r to buf, at most limit bytes. Before each growth of the
-// buffer beyond keepBuffer, it calls more with the added bytes.
-func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
+// ReadAll appends all of r to buf, at most limit bytes. Before each growth of the
+// buffer beyond KeepBuffer, it calls more with the added bytes.
+func ReadAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
 			size := cap(buf) + cap(buf)/2
-			if cap(buf) < keepBuffer {
-				size = min(max(4*cap(buf), firstBuffer), keepBuffer)
+			if cap(buf) < KeepBuffer {
+				size = min(max(4*cap(buf), FirstBuffer), KeepBuffer)
 			}
 			size = min(size, limit+1)
-			if size > keepBuffer {
-				if err := more(size - max(cap(buf), keepBuffer)); err != nil {
+			if size > KeepBuffer {
+				if err := more(size - max(cap(buf), KeepBuffer)); err != nil {
 					return buf, err
 				}
 			}
@@ -143,7 +143,7 @@ func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]
 		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // Read blocks
 		buf = buf[:len(buf)+n]
 		if len(buf) > limit {
-			return buf, fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
+			return buf, fmt.Errorf("%w: more than %d bytes", ErrTooBig, limit)
 		}
 		if err == io.EOF {
 			return buf, nil
@@ -154,30 +154,30 @@ func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]
 	}
 }
 
-// write writes whole encoded frames.
-func (s *socket) write(frames []byte) error {
-	_, err := s.conn.Write(frames)
+// Write writes whole encoded frames.
+func (s *Socket) Write(frames []byte) error {
+	_, err := s.Conn.Write(frames)
 	return err
 }
 
 // maxReason is the longest reason in a close frame, in bytes (RFC 6455, section 5.5).
 const maxReason = 123
 
-// closeTime bounds the closing handshake.
-const closeTime = 5 * time.Second
+// CloseTime bounds the closing handshake.
+const CloseTime = 5 * time.Second
 
-// sendClose sends a close frame, and nothing after it. The peer's messages can still
+// SendClose sends a close frame, and nothing after it. The peer's messages can still
 // be read until its own close frame.
-func (s *socket) sendClose(code ahp.CloseCode, reason string) {
-	s.conn.last(encodeClose(code, reason))
+func (s *Socket) SendClose(code ahp.CloseCode, reason string) {
+	s.Conn.last(encodeClose(code, reason))
 }
 
-// close sends a close frame and waits up to closeTime for the peer's. Messages before
+// Close sends a close frame and waits up to CloseTime for the peer's. Messages before
 // the peer's close frame are lost.
-func (s *socket) close(code ahp.CloseCode, reason string) {
+func (s *Socket) Close(code ahp.CloseCode, reason string) {
 	// The library reads on until the peer's close frame. It sets no limit for the rest
 	// of a message before it.
-	timer := time.AfterFunc(closeTime, func() { _ = s.conn.Close() })
+	timer := time.AfterFunc(CloseTime, func() { _ = s.Conn.Close() })
 	defer timer.Stop()
 	_ = s.ws.Close(websocket.StatusCode(code), fitReason(reason)) // the peer may be gone already
 }
@@ -195,48 +195,48 @@ func fitReason(reason string) string {
 	return reason[:end] + "..."
 }
 
-// kill ends the connection without a close frame, and unblocks its users.
-func (s *socket) kill() {
-	_ = s.conn.Close() // CloseNow would wait for a Close in progress
+// Kill ends the connection without a close frame, and unblocks its users.
+func (s *Socket) Kill() {
+	_ = s.Conn.Close() // CloseNow would wait for a Close in progress
 	_ = s.ws.CloseNow()
 }
 
-// drop is kill, and makes the kernel discard its buffers. Otherwise it keeps them for
+// Drop is Kill, and makes the kernel discard its buffers. Otherwise it keeps them for
 // minutes if the client does not read.
-func (s *socket) drop() {
-	if tcp := tcpConn(s.conn.Conn); tcp != nil {
+func (s *Socket) Drop() {
+	if tcp := tcpConn(s.Conn.Conn); tcp != nil {
 		_ = tcp.SetLinger(0) // fails if the connection is closed
 	}
-	s.kill()
+	s.Kill()
 }
 
-// closeLost stands for the close code of a connection that ended without a close frame
+// CloseLost stands for the close code of a connection that ended without a close frame
 // (RFC 6455, section 7.4.1).
-const closeLost ahp.CloseCode = 1006
+const CloseLost ahp.CloseCode = 1006
 
-// stream returns a net.Conn over binary messages.
-func (s *socket) stream() net.Conn {
+// Stream returns a net.Conn over binary messages.
+func (s *Socket) Stream() net.Conn {
 	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
 }
 
-// closeStatus returns the code and reason of a client's close.
-func closeStatus(err error) (ahp.CloseCode, string) {
+// CloseStatus returns the code and reason of a client's close.
+func CloseStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {
 		return ahp.CloseCode(closed.Code), closed.Reason
 	}
-	return closeLost, "connection lost"
+	return CloseLost, "connection lost"
 }
 
-// A hijacker makes the library use a lockedConn with small buffers.
+// A hijacker makes the library use a Conn with small buffers.
 type hijacker struct {
 	http.ResponseWriter
 	life  context.Context
 	stall time.Duration
-	conn  *lockedConn
+	conn  *Conn
 }
 
-// WriteHeader closes the connection after a failed handshake: see closeUpgrades. The
+// WriteHeader closes the connection after a failed handshake: a careless proxy may treat the connection as a tunnel. The
 // library sets "Connection: Upgrade" instead.
 func (h *hijacker) WriteHeader(status int) {
 	if status != http.StatusSwitchingProtocols {
@@ -251,7 +251,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.conn = newLockedConn(h.life, conn, h.stall)
+	h.conn = NewConn(h.life, conn, h.stall)
 	early := rw.Reader.Buffered() // bytes the client has sent behind the handshake
 	r := bufio.NewReaderSize(io.MultiReader(io.LimitReader(rw.Reader, int64(early)), h.conn), max(readBuffer, early))
 	if _, err := r.Peek(early); err != nil { // the library reads these bytes first, and then from h.conn
@@ -260,8 +260,8 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
-// A lockedConn writes the bytes of each call contiguously, at the pace of a pacedConn.
-type lockedConn struct {
+// A Conn writes the bytes of each call contiguously, at the pace of a pacedConn.
+type Conn struct {
 	net.Conn
 	*pace // of the connection below TLS
 	untie func() bool
@@ -269,60 +269,60 @@ type lockedConn struct {
 
 	records *tlsRecords // below TLS; nil: no TLS
 
-	reads atomic.Uint32 // counts reads with data
-	taken atomic.Uint64 // bytes read
+	Reads atomic.Uint32 // counts reads with data
+	Taken atomic.Uint64 // bytes read
 
 	mu   sync.Mutex  // held during a Write
 	mute atomic.Bool // the close frame is written, nothing may follow; set under mu
 }
 
-// newLockedConn takes over conn, which is closed when life ends. A write fails when
+// NewConn takes over conn, which is closed when life ends. A write fails when
 // the kernel accepts no byte for stall.
-func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lockedConn {
+func NewConn(life context.Context, conn net.Conn, stall time.Duration) *Conn {
 	conn, pace := paced(conn, stall)
-	c := &lockedConn{
+	c := &Conn{
 		Conn: conn, pace: pace,
 		untie: context.AfterFunc(life, func() { _ = conn.Close() }),
 	}
-	if below, ok := kernelConn(conn).(*pacedConn); ok && c.isTLS() {
+	if below, ok := KernelConn(conn).(*pacedConn); ok && c.IsTLS() {
 		c.records = &below.records
 	}
 	return c
 }
 
-// holds returns the extra bytes held during a Write of the given size.
-func (c *lockedConn) holds(bytes int) int {
+// Holds returns the extra bytes held during a Write of the given size.
+func (c *Conn) Holds(bytes int) int {
 	if c.records == nil || recordsOf(bytes) == 0 {
 		return 0
 	}
 	return recordsTogether
 }
 
-// isTLS reports whether this process encrypts the connection.
-func (c *lockedConn) isTLS() bool { return kernelConn(c.Conn) != c.Conn }
+// IsTLS reports whether this process encrypts the connection.
+func (c *Conn) IsTLS() bool { return KernelConn(c.Conn) != c.Conn }
 
 // Close closes the connection, and ends a Write.
-func (c *lockedConn) Close() error {
+func (c *Conn) Close() error {
 	c.untie()
 	return c.Conn.Close()
 }
 
 // Read implements [net.Conn].
-func (c *lockedConn) Read(p []byte) (n int, err error) {
+func (c *Conn) Read(p []byte) (n int, err error) {
 	if c.quiet != nil {
 		n, err = c.quiet.readQuietly(c.Conn, p)
 	} else {
 		n, err = c.Conn.Read(p)
 	}
 	if n > 0 {
-		c.reads.Add(1)
-		c.taken.Add(uint64(n))
+		c.Reads.Add(1)
+		c.Taken.Add(uint64(n))
 	}
 	return n, err
 }
 
 // Write implements [net.Conn].
-func (c *lockedConn) Write(p []byte) (n int, err error) {
+func (c *Conn) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mute.Load() {
@@ -335,7 +335,7 @@ func (c *lockedConn) Write(p []byte) (n int, err error) {
 }
 
 // last writes a frame, and nothing after it.
-func (c *lockedConn) last(frame []byte) {
+func (c *Conn) last(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mute.Swap(true) {
@@ -343,5 +343,5 @@ func (c *lockedConn) last(frame []byte) {
 	}
 }
 
-// closedForWriting reports whether the connection is closed for writing.
-func (c *lockedConn) closedForWriting() bool { return c.mute.Load() }
+// ClosedForWriting reports whether the connection is closed for writing.
+func (c *Conn) ClosedForWriting() bool { return c.mute.Load() }

@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ const (
 	CompressOff Compression = "off"
 )
 
-func (c Compression) check() error {
+func (c Compression) Check() error {
 	switch c {
 	case CompressFar, CompressAll, CompressOff:
 		return nil
@@ -42,8 +42,8 @@ func (c Compression) check() error {
 	return fmt.Errorf("compression is %q; want %s, %s or %s", c, CompressFar, CompressAll, CompressOff)
 }
 
-// mode returns the library's compression mode for the handshake.
-func (c Compression) mode() websocket.CompressionMode {
+// Mode returns the library's compression mode for the handshake.
+func (c Compression) Mode() websocket.CompressionMode {
 	if c == CompressOff {
 		return websocket.CompressionDisabled
 	}
@@ -51,9 +51,9 @@ func (c Compression) mode() websocket.CompressionMode {
 }
 
 const (
-	// deflateLeast is the smallest message in bytes worth compressing for a single
+	// DeflateLeast is the smallest message in bytes worth compressing for a single
 	// client.
-	deflateLeast = 4 << 10
+	DeflateLeast = 4 << 10
 
 	// farAway is the shortest round trip of a line that may be slower than
 	// compression. Machines in the same room are nearer.
@@ -64,12 +64,12 @@ const (
 	// 300 MB/s.
 	deflateLevel = 3
 
-	rsv1Bit = 0x40 // set in the first frame of a compressed message (RFC 7692, section 7.2.3.1)
+	RSV1Bit = 0x40 // set in the first frame of a compressed message (RFC 7692, section 7.2.3.1)
 )
 
-// pays reports whether to compress for a client that offers compression. Behind a
+// Pays reports whether to compress for a client that offers compression. Behind a
 // proxy the distance is unknown, so it reports true.
-func (c Compression) pays(conn net.Conn, remote string) bool {
+func (c Compression) Pays(conn net.Conn, remote string) bool {
 	if c != CompressFar {
 		return c == CompressAll
 	}
@@ -110,8 +110,8 @@ var deflaters = sync.Pool{New: func() any {
 // omits it (RFC 7692, section 7.2.1).
 const syncTail = 4
 
-// deflatePiece is [encodePiece] with compression.
-func deflatePiece(piece []byte, first, last, binary bool) []byte {
+// DeflatePiece is [EncodePiece] with compression.
+func DeflatePiece(piece []byte, first, last, binary bool) []byte {
 	d := deflaters.Get().(*deflater)
 	defer deflaters.Put(d)
 	d.to.Reset()
@@ -122,46 +122,46 @@ func deflatePiece(piece []byte, first, last, binary bool) []byte {
 	if last {
 		packed = packed[:len(packed)-syncTail]
 	}
-	frame := encodePiece(packed, first, last, binary)
+	frame := EncodePiece(packed, first, last, binary)
 	if first {
-		frame[0] |= rsv1Bit
+		frame[0] |= RSV1Bit
 	}
-	if d.to.Cap() > keepBuffer {
+	if d.to.Cap() > KeepBuffer {
 		d.to = bytes.Buffer{}
 	}
 	return frame
 }
 
 // A packing tracks the compression of the message being written to a client.
-type packing struct {
-	on     bool // compress messages where it pays
+type Packing struct {
+	On     bool // compress messages where it pays
 	within bool // the current message is being compressed
 }
 
-// alone reports whether a frame must be written separately, because it may be
+// Alone reports whether a frame must be written separately, because it may be
 // compressed.
-func (p *packing) alone(frame []byte) bool {
-	if !p.on {
+func (p *Packing) Alone(frame []byte) bool {
+	if !p.On {
 		return false
 	}
-	op := frame[0] &^ (finBit | rsv1Bit)
-	return op < opClose && (op == opContinuation || len(frame) >= deflateLeast)
+	op := frame[0] &^ (FinBit | RSV1Bit)
+	return op < OpClose && (op == OpContinuation || len(frame) >= DeflateLeast)
 }
 
-// pack returns a frame compressed, or nil to send it unchanged. The caller passes
+// Pack returns a frame compressed, or nil to send it unchanged. The caller passes
 // frames in order.
-func (p *packing) pack(frame []byte) []byte {
-	if !p.on {
+func (p *Packing) Pack(frame []byte) []byte {
+	if !p.On {
 		return nil
 	}
-	op, fin := frame[0]&^(finBit|rsv1Bit), frame[0]&finBit != 0
-	if op >= opClose {
+	op, fin := frame[0]&^(FinBit|RSV1Bit), frame[0]&FinBit != 0
+	if op >= OpClose {
 		return nil
 	}
 	payload, ok := wholePayload(frame)
-	if op != opContinuation { // a message begins
+	if op != OpContinuation { // a message begins
 		p.within = false
-		if !ok || frame[0]&rsv1Bit != 0 || len(payload) < deflateLeast {
+		if !ok || frame[0]&RSV1Bit != 0 || len(payload) < DeflateLeast {
 			return nil
 		}
 		select {
@@ -175,8 +175,8 @@ func (p *packing) pack(frame []byte) []byte {
 		return nil
 	}
 	defer func() { <-deflateTurns }()
-	packed := deflatePiece(payload, op != opContinuation, fin, op == opBinary)
-	if op != opContinuation && len(packed) > len(frame)*9/10 {
+	packed := DeflatePiece(payload, op != OpContinuation, fin, op == OpBinary)
+	if op != OpContinuation && len(packed) > len(frame)*9/10 {
 		return nil // the content hardly shrinks
 	}
 	p.within = !fin

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package gateway
+package wire
 
 import (
 	"net"
@@ -11,8 +11,8 @@ import (
 // setOptions does nothing on this system.
 func setOptions(net.Conn) {}
 
-// kernelQueued is unknown on this system.
-func kernelQueued(net.Conn) (written, unread int) { return 0, 0 }
+// KernelQueued is unknown on this system.
+func KernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 
 // roundTrip is unknown on this system.
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }

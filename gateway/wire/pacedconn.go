@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"crypto/tls"
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// writePiece is the most that one system call writes to a client, in bytes.
-const writePiece = 64 << 10
+// WritePiece is the most that one system call writes to a client, in bytes.
+const WritePiece = 64 << 10
 
 // A pacedConn is the TCP connection. A Write continues as long as the kernel accepts
 // bytes. It lies below TLS, because a TLS connection is unusable after a timeout.
@@ -38,14 +38,14 @@ const (
 )
 
 // recordsTogether is the most that the records of one write to a client take.
-const recordsTogether = writePiece / recordSize * (recordSize + recordExtra)
+const recordsTogether = WritePiece / recordSize * (recordSize + recordExtra)
 
 var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, recordsTogether); return &b }}
 
 // recordsOf returns the number of records for a write to be joined, or 0 if it is not
 // to be joined.
 func recordsOf(bytes int) int32 {
-	if bytes <= recordSize || bytes > writePiece {
+	if bytes <= recordSize || bytes > WritePiece {
 		return 0
 	}
 	return int32((bytes + recordSize - 1) / recordSize)
@@ -84,14 +84,14 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 // A pace describes the progress of writes.
 type pace struct {
 	stall    atomic.Int64  // a Write fails after so many ns without progress; 0: the connection's own deadline applies
-	written  atomic.Uint64 // bytes accepted by the kernel
+	Written  atomic.Uint64 // bytes accepted by the kernel
 	waited   atomic.Int64  // when a Write last blocked, Unix time in ns
 	standing atomic.Int64  // start of the current Write's standstill, Unix time in ns; 0: no Write
 }
 
 // paced puts a pacedConn below conn, and returns it with its pace.
 func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
-	p, ok := kernelConn(conn).(*pacedConn)
+	p, ok := KernelConn(conn).(*pacedConn)
 	if !ok {
 		p = &pacedConn{Conn: conn}
 		conn = p
@@ -103,8 +103,8 @@ func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 	return conn, &p.pace
 }
 
-// kernelConn returns the connection below TLS.
-func kernelConn(conn net.Conn) net.Conn {
+// KernelConn returns the connection below TLS.
+func KernelConn(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
 	}
@@ -113,7 +113,7 @@ func kernelConn(conn net.Conn) net.Conn {
 
 // tcpConn returns the TCP connection below TLS and a pacedConn, or nil.
 func tcpConn(conn net.Conn) *net.TCPConn {
-	conn = kernelConn(conn)
+	conn = KernelConn(conn)
 	if paced, ok := conn.(*pacedConn); ok {
 		conn = paced.Conn
 	}
@@ -125,21 +125,21 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 // gone.
 const longWrite = 50 * time.Millisecond
 
-// waitedSince reports whether a Write has blocked since t.
-func (p *pace) waitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
+// WaitedSince reports whether a Write has blocked since t.
+func (p *pace) WaitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
 
 // A blocked Write checks its progress after firstLook, and then at intervals that grow
-// with the standstill, up to writeLook: a moving connection gets precise times, and a
+// with the standstill, up to WriteLook: a moving connection gets precise times, and a
 // stalled one costs little. There are at least stallLooks checks within stall.
 const (
 	firstLook  = 20 * time.Millisecond
-	writeLook  = time.Second
+	WriteLook  = time.Second
 	stallLooks = 4
 )
 
-// standsSince returns the start of the current write's standstill, or zero if no write
+// StandsSince returns the start of the current write's standstill, or zero if no write
 // is blocked.
-func (p *pace) standsSince() time.Time {
+func (p *pace) StandsSince() time.Time {
 	if at := p.standing.Load(); at != 0 {
 		return time.Unix(0, at)
 	}
@@ -170,7 +170,7 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	// needs no runtime timer, which could wake a thread.
 	if c.raw != nil {
 		n = writeNow(c.raw, p)
-		c.written.Add(uint64(n))
+		c.Written.Add(uint64(n))
 	}
 	if n == len(p) {
 		return n, nil
@@ -186,7 +186,7 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)
 	for moved, began := start, start; ; {
-		look := min(max(began.Sub(moved), firstLook), writeLook, stall/stallLooks)
+		look := min(max(began.Sub(moved), firstLook), WriteLook, stall/stallLooks)
 		if err := c.SetWriteDeadline(began.Add(look)); err != nil {
 			return n, err
 		}
@@ -196,7 +196,7 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		if now.Sub(start) >= longWrite {
 			c.waited.Store(now.UnixNano())
 		}
-		c.written.Add(uint64(m))
+		c.Written.Add(uint64(m))
 		if m > 0 {
 			moved = now
 			c.standing.Store(now.UnixNano())
@@ -207,3 +207,6 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		began = now
 	}
 }
+
+// BelowTLS returns conn with paced writes, for TLS to be put above it.
+func BelowTLS(conn net.Conn) net.Conn { return &pacedConn{Conn: conn} }

@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"net"
@@ -36,9 +36,9 @@ func setOptions(conn net.Conn) {
 	})
 }
 
-// kernelQueued returns a connection's bytes in the kernel: written and unacknowledged,
+// KernelQueued returns a connection's bytes in the kernel: written and unacknowledged,
 // and unread.
-func kernelQueued(conn net.Conn) (written, unread int) {
+func KernelQueued(conn net.Conn) (written, unread int) {
 	control(conn, func(fd int) { // 0 after an error
 		written, _ = unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 		unread, _ = unix.IoctlGetInt(fd, unix.SIOCINQ)

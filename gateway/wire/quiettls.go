@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"errors"
@@ -61,11 +61,11 @@ func (c *quiet) wait() {
 	}
 }
 
-// beQuiet makes a TLS connection wait with a small stack. Call it before the first
+// WaitQuietly makes a TLS connection wait with a small stack. Call it before the first
 // read.
-func (c *lockedConn) beQuiet() {
-	below, ok := kernelConn(c.Conn).(*pacedConn)
-	if !ok || !c.isTLS() || ablation.SmallStacks {
+func (c *Conn) WaitQuietly() {
+	below, ok := KernelConn(c.Conn).(*pacedConn)
+	if !ok || !c.IsTLS() || ablation.SmallStacks {
 		return
 	}
 	if reader := idle.NewReader(below.Conn, &quietBuffers); reader != nil {

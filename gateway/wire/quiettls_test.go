@@ -1,4 +1,4 @@
-package gateway
+package wire
 
 import (
 	"bytes"
@@ -11,21 +11,12 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"ahprelay/test/testca"
 )
 
 // TestQuietTLS: what comes in whatever pieces of records is read as it was sent, and the wait for it ends
 // with the connection.
 func TestQuietTLS(t *testing.T) {
-	certFile, keyFile, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := testPair(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +51,8 @@ func TestQuietTLS(t *testing.T) {
 	if err := served.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	conn := newLockedConn(context.Background(), served, time.Minute)
-	conn.beQuiet()
+	conn := NewConn(context.Background(), served, time.Minute)
+	conn.WaitQuietly()
 	if conn.quiet == nil {
 		t.Skip("this system cannot wait without a buffer")
 	}
@@ -95,8 +86,8 @@ func TestQuietTLS(t *testing.T) {
 	if err := errors.Join(served.HandshakeContext(t.Context()), <-begun); err != nil {
 		t.Fatal(err)
 	}
-	second := newLockedConn(context.Background(), served, time.Minute)
-	second.beQuiet()
+	second := NewConn(context.Background(), served, time.Minute)
+	second.WaitQuietly()
 	go func() {
 		_, err := second.Read(make([]byte, 1))
 		ended <- err

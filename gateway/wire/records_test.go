@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/test/testca"
+)
+
+// testPair returns a certificate for the loopback address.
+func testPair(t *testing.T) tls.Certificate {
+	t.Helper()
+	certFile, keyFile, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+// TestSlowTLS has a client over TLS take nothing for a while: the connection
+// goes on when it does again, and ends after the time stall.
+func TestSlowTLS(t *testing.T) {
+	pair := testPair(t)
+	const stall = 10 * time.Second
+	message := bytes.Repeat([]byte("x"), 100<<10)
+	for _, test := range []struct {
+		pause time.Duration
+		ok    bool
+	}{{stall * 9 / 10, true}, {stall * 11 / 10, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			served := tls.Server(&pacedConn{Conn: here}, &tls.Config{Certificates: []tls.Certificate{pair}})
+			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true})
+			shook := make(chan error, 1)
+			go func() { shook <- client.Handshake() }()
+			if err := errors.Join(served.Handshake(), <-shook); err != nil {
+				t.Fatal(err)
+			}
+			conn := NewConn(t.Context(), served, stall)
+			wrote := make(chan error, 1)
+			go func() {
+				_, err := conn.Write(message)
+				wrote <- err
+			}()
+			time.Sleep(test.pause)
+			go func() {
+				_ = client.SetReadDeadline(time.Now().Add(time.Minute))
+				got, _ := io.ReadAll(io.LimitReader(client, int64(len(message))))
+				if test.ok && !bytes.Equal(got, message) {
+					t.Errorf("client got %d bytes; want what was sent", len(got))
+				}
+			}()
+			err := <-wrote
+			switch {
+			case test.ok && (err != nil || !conn.WaitedSince(time.Now().Add(-time.Minute)) || conn.Written.Load() < uint64(len(message))):
+				t.Errorf("after %v: %v, waited %v, %d bytes written", test.pause, err, conn.waited.Load(), conn.Written.Load())
+			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
+				t.Errorf("after %v: %v; want that it takes nothing", test.pause, err)
+			}
+			_ = conn.Close()
+			_ = client.Close()
+		})
+	}
+}
+
+// A countingConn counts what is written to the kernel.
+type countingConn struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestRecordsGoTogether writes to a client over TLS: what is written together is one call
+// of the kernel, however many records it is, and all of it arrives as it is.
+func TestRecordsGoTogether(t *testing.T) {
+	pair := testPair(t)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true} // as the public listener
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			counted := &countingConn{Conn: here}
+			served := tls.Server(&pacedConn{Conn: counted}, config)
+			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+			shook := make(chan error, 1)
+			go func() { shook <- client.Handshake() }()
+			if err := errors.Join(served.Handshake(), <-shook); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, served) }() // reads what is no data, too
+			conn := NewConn(t.Context(), served, time.Minute)
+			for _, size := range []int{1, recordSize, recordSize + 1, 3*recordSize - 1, WritePiece - 1, WritePiece, 2, WritePiece + 1} {
+				message := make([]byte, size)
+				_, _ = rand.Read(message)
+				read := make(chan []byte, 1)
+				go func() {
+					got := make([]byte, size)
+					n, _ := io.ReadFull(client, got)
+					read <- got[:n]
+				}()
+				before := counted.writes.Load()
+				if n, err := conn.Write(message); n != size || err != nil {
+					t.Fatalf("Write of %d bytes = %d, %v", size, n, err)
+				}
+				if got := <-read; !bytes.Equal(got, message) {
+					t.Errorf("of %d bytes %d came, or others", size, len(got))
+				}
+				if writes := counted.writes.Load() - before; writes != 1 && size <= WritePiece {
+					t.Errorf("%d bytes took %d writes; want 1", size, writes)
+				}
+			}
+			// Who goes away is told so, behind all that.
+			go func() { _ = conn.Close() }()
+			if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("Read at the end = %d, %v; want EOF", n, err)
+			}
+			_ = client.Close()
+		})
+	}
+}
+
+// TestRecordOfTLSInBetween: a record that TLS has to send by itself, while those of a Write
+// come, stays in its place, and nothing is kept.
+func TestRecordOfTLSInBetween(t *testing.T) {
+	here, there := net.Pipe()
+	conn := &pacedConn{Conn: here}
+	conn.records.left.Store(2)
+	got := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(there)
+		got <- all
+	}()
+	for _, record := range []string{"first ", "own ", "second "} {
+		if n, err := conn.Write([]byte(record)); n != len(record) || err != nil {
+			t.Errorf("Write(%q) = %d, %v", record, n, err)
+		}
+	}
+	_ = here.Close()
+	if all := string(<-got); all != "first own second " {
+		t.Errorf("%q was written", all)
+	}
+}
