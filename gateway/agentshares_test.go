@@ -14,10 +14,10 @@ import (
 	"ahprelay/hostagent"
 )
 
-// A followed link gives this.
+// A followed link returns these fields.
 type followed struct{ Token, Host, Session, Level string }
 
-// follow opens a link, as the page /s does.
+// follow opens a link like the page /s.
 func follow(t *testing.T, relay *Relay, link string) (got followed, said string) {
 	t.Helper()
 	at, secret, ok := strings.Cut(link, "/s#")
@@ -48,9 +48,10 @@ func sharingWith(t *testing.T, relay *Relay, credential string, key *auth.HostKe
 	return s
 }
 
-// TestHostAgentShares: with its credential a host-agent shares sessions of its host and no other's, sees who has
-// shared what of it, and takes any of that back; who has a copy of the credential without its key does nothing.
-func TestHostAgentShares(t *testing.T) {
+// With its credential, a host-agent shares sessions of its own host only, lists their
+// shares, and revokes any of them. A copy of the credential without its key is
+// useless.
+func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
 	credential, err := relay.Keys().IssueCredential(auth.Enrolment{Tenant: "default", Host: "laptop", Key: key.Public(), Expires: time.Now().Add(time.Hour)})

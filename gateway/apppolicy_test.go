@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestAppPolicy checks which of the origins that an MCP App declares get into
-// its policy.
-func TestAppPolicy(t *testing.T) {
+// TestAppPolicyAllowsPublicOriginsOnly checks the origins that reach an MCP App's policy.
+func TestAppPolicyAllowsPublicOriginsOnly(t *testing.T) {
 	for _, tc := range []struct {
 		origin string
 		ok     bool

@@ -15,9 +15,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestAudience: clients whose tokens name an audience share a connection to the host, and end
-// with it.
-func TestAudience(t *testing.T) {
+// Clients with tokens for an audience share a connection to the host, which ends with
+// the last client.
+func TestClientsOfAnAudienceShareAConnection(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		token := w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" })
@@ -42,7 +42,7 @@ func TestAudience(t *testing.T) {
 		h.send(news)
 		a.wantMessages(want, news)
 
-		// Those who go do not take the connection with them at once, and the last does.
+		// Only the last client's end closes the connection, after a delay.
 		_ = a.ws.CloseNow()
 		h.send(news)
 		b.wantMessages(want, news, news)
@@ -61,8 +61,7 @@ func TestAudience(t *testing.T) {
 	})
 }
 
-// TestDecodePieces: what wire.EncodePiece makes is read as it was.
-func TestDecodePieces(t *testing.T) {
+func TestDecodePiecesReversesEncodePiece(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type one struct {
 			size                int
@@ -90,15 +89,15 @@ func TestDecodePieces(t *testing.T) {
 	})
 }
 
-// TestViewersOfASilentHostAreHeld has a host take no connection: a viewer that begins anew is closed after
-// 20 s, without an answer; once the host has taken the audience's connection, it may take its time.
+// The host accepts no connection: a new viewer is closed after 20 s without an answer.
+// Once the host has accepted the audience's connection, it may take its time.
 func TestViewersOfASilentHostAreHeld(t *testing.T) {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"a","protocolVersions":["1.0.0"]}}`
 	viewer := func(w *world) *clientEnd {
 		w.silent = true
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" }))
-		synctest.Wait() // it is let in before it says anything
+		synctest.Wait() // admitted before its first message
 		c.send(hello)
 		return c
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHostAgentIsTold has the host-agent told all that a token says.
-func TestHostAgentIsTold(t *testing.T) {
+func TestHostAgentGetsTheTokensAuthority(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(func(c *auth.Client) {
@@ -22,7 +21,7 @@ func TestHostAgentIsTold(t *testing.T) {
 		got := w.hostConn(1).open
 		want := routing.Open{
 			Subject: "ada", Access: "read", Channels: []string{"mock:/1", "ahp-chat:/*"}, Methods: []string{"resource*"}, Files: true, Reverse: true,
-			ID: got.ID, Token: got.Token, Expires: got.Expires, Remote: got.Remote, // of the connection
+			ID: got.ID, Token: got.Token, Expires: got.Expires, Remote: got.Remote, // the connection's own fields
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("open (-want +got):\n%s", diff)
@@ -30,9 +29,8 @@ func TestHostAgentIsTold(t *testing.T) {
 	})
 }
 
-// TestOldHostAgent has a host-agent that would let every client do everything:
-// others are not connected there.
-func TestOldHostAgent(t *testing.T) {
+// A host-agent without the feature "authority" gets only clients with full authority.
+func TestOldHostAgentGetsOnlyFullAuthority(t *testing.T) {
 	for name, change := range map[string]func(*auth.Client){
 		"read":     func(c *auth.Client) { c.Access = auth.AccessRead },
 		"channels": func(c *auth.Client) { c.Channels = []string{"mock:/1"} },

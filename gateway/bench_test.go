@@ -12,15 +12,15 @@ import (
 	"ahprelay/routing"
 )
 
-// A sinkConn takes all that is written.
+// A sinkConn discards all writes.
 type sinkConn struct{ net.Conn }
 
 func (sinkConn) Write(b []byte) (int, error)      { return len(b), nil }
 func (sinkConn) Close() error                     { return nil }
 func (sinkConn) SetWriteDeadline(time.Time) error { return nil }
 
-// BenchmarkWriter is the relay's writer without the kernel: 20 frames of 512
-// bytes to each of 100 clients. An operation is all 2,000.
+// BenchmarkWriter measures the relay's writer without the kernel: 20 frames of 512
+// bytes to each of 100 clients. An operation covers all 2,000.
 func BenchmarkWriter(b *testing.B) {
 	const clients, burst = 100, 20
 	frame := routing.Frame{Data: wire.EncodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
@@ -46,7 +46,7 @@ func BenchmarkWriter(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients*burst), "ns/frame")
 }
 
-// BenchmarkEncode is what a relay does once for each body.
+// BenchmarkEncode measures the encoding of a body, done once.
 func BenchmarkEncode(b *testing.B) {
 	piece := bytes.Repeat([]byte{'x'}, 512)
 	b.SetBytes(int64(len(piece)))

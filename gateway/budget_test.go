@@ -26,8 +26,8 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// wantBudget fails unless what waits is within the bound now, and what the heap
-// has grown by within both bounds together.
+// wantBudget fails unless queued bytes are within the bound now, and the heap's growth
+// is within both bounds together.
 func (w *world) wantBudget(beside, before int) {
 	w.Helper()
 	synctest.Wait()
@@ -39,7 +39,7 @@ func (w *world) wantBudget(beside, before int) {
 	}
 }
 
-// closedWith returns how many connections were closed with a code, at the host.
+// closedWith counts the connections closed with a code at the host.
 func (w *world) closedWith(code ahp.CloseCode) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,14 +53,14 @@ func (w *world) closedWith(code ahp.CloseCode) (n int) {
 	return n
 }
 
-// TestManyStalledViewers floods clients that read nothing, with what each gets
-// for itself and with what all get. What waits for them stays within the bound;
-// those that have most are closed, and one that reads gets everything.
-func TestManyStalledViewers(t *testing.T) {
+// TestStalledViewersStayWithinTheBudget floods clients that read nothing, with individual and shared
+// messages. Queued bytes stay within the bound. The clients with most bytes are
+// closed, and a client that reads gets everything.
+func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 	const (
 		clients = 24
-		// The test's own: the host-agent's streams and link, and bodies at
-		// both ends.
+		// The test's own memory: the host-agent's streams and link, and bodies at both
+		// ends.
 		beside = 16*mib + 16*mib + 32*mib + 8*mib + 8*mib
 	)
 	for name, shared := range map[string]bool{"own frames": false, "shared frames": true} {
@@ -79,7 +79,7 @@ func TestManyStalledViewers(t *testing.T) {
 				before := heap()
 				const messages = 60
 				pad := strings.Repeat("x", 30<<10)
-				for j, h := range conns { // each is read as fast as it may be
+				for j, h := range conns { // read as fast as allowed
 					w.running.Go(func() {
 						for i := range messages {
 							own := j
@@ -125,8 +125,8 @@ func TestManyStalledViewers(t *testing.T) {
 	}
 }
 
-// TestSharedFramesCountOnce has many clients lag behind by the same messages:
-// they hold them together, and none is closed for that.
+// Many clients lag behind by the same messages. They share the memory, and none is
+// closed.
 func TestSharedFramesCountOnce(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -145,7 +145,7 @@ func TestSharedFramesCountOnce(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		for n := range 3 { // from the third on it is shared
+		for n := range 3 { // shared from the third on
 			say(n, 100)
 		}
 		for n := range 30 {
@@ -168,10 +168,9 @@ func TestSharedFramesCountOnce(t *testing.T) {
 	})
 }
 
-// TestManyLargeUploads has clients send large messages, some of which they do
-// not end, to a host that takes nothing. What has come of them stays within
-// the bound, and a client that sends small ones is not closed.
-func TestManyLargeUploads(t *testing.T) {
+// Clients send large messages, some incomplete, to a host that reads nothing. Received
+// bytes stay within the bound, and a client with small messages is not closed.
+func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 	const uploads, beside = 40, 16*mib + 16*mib + 32*mib
 	inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib, Ping: time.Hour}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{MaxQueued: 16 * mib})
@@ -199,11 +198,11 @@ func TestManyLargeUploads(t *testing.T) {
 			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })
 			synctest.Wait()
 			good.request(i+2, "ping")
-			time.Sleep(wire.CloseTime) // after which a client that was closed is gone
+			time.Sleep(wire.CloseTime) // a closed client is gone by then
 			synctest.Wait()
 			for _, h := range w.conns {
 				h.mu.Lock()
-				if h.closed { // a host's connection that is closed holds nothing
+				if h.closed { // a closed host connection holds nothing
 					h.got = nil
 				}
 				h.mu.Unlock()
@@ -220,9 +219,9 @@ func TestManyLargeUploads(t *testing.T) {
 	})
 }
 
-// TestStalledGoFirst has some clients take nothing, and others much at a time: when
-// memory is short, those are closed that stand still, though they have less.
-func TestStalledGoFirst(t *testing.T) {
+// Some clients read nothing, and others have more bytes queued at a time: when memory
+// is short, the stalled clients are closed although they have fewer bytes.
+func TestStalledClientsAreClosedFirst(t *testing.T) {
 	const stalled, healthy = 60, 8
 	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -244,13 +243,13 @@ func TestStalledGoFirst(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		const answers = 8
-		for n := range answers { // each of them more than a stalled one has
+		for n := range answers { // each has more than a stalled client
 			for _, h := range w.conns[stalled:] {
 				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 450<<10)))
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Second) // they were held back for some of it
+		time.Sleep(10 * time.Second) // sources were held back for part of it
 		for i, c := range good {
 			c.wantOpen()
 			if n := len(c.messages()); n != answers {
@@ -263,9 +262,9 @@ func TestStalledGoFirst(t *testing.T) {
 	})
 }
 
-// TestOldestStallGoesFirst has two groups of clients stop to read, one after
-// the other: those go first that have stood still for longer.
-func TestOldestStallGoesFirst(t *testing.T) {
+// Two groups of clients stop reading, one after the other: the group with the longer
+// standstill is closed first.
+func TestLongestStallIsClosedFirst(t *testing.T) {
 	const each = 20
 	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 4 * mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -283,7 +282,7 @@ func TestOldestStallGoesFirst(t *testing.T) {
 		fill(old, 300<<10)
 		time.Sleep(5 * time.Second)
 		fill(young, 600<<10)
-		fill(young, 300<<10) // 6 MiB of the old, 18 of the young: too much
+		fill(young, 300<<10) // 6 MiB old, 18 MiB young: above the limit
 		time.Sleep(wire.CloseTime)
 		synctest.Wait()
 		count := func(conns []*hostEnd) (n int) {
@@ -302,9 +301,8 @@ func TestOldestStallGoesFirst(t *testing.T) {
 	})
 }
 
-// TestNoMemoryForMore refuses clients when those that are there, and do nothing,
-// have half of the memory.
-func TestNoMemoryForMore(t *testing.T) {
+// New clients are refused when idle ones take half of the memory.
+func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib, MaxFrame: mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		const fit = 2*mib/connCost + 1
@@ -327,9 +325,8 @@ func TestNoMemoryForMore(t *testing.T) {
 	})
 }
 
-// TestClockStandsWhileHeldBack holds sources back again and again: none of that
-// counts as time in which somebody could have shown that it goes on.
-func TestClockStandsWhileHeldBack(t *testing.T) {
+// The time during which sources are held back does not count as standstill.
+func TestHoldingBackDoesNotCountAsStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(mib, mib)
 		began, moved := time.Now(), b.clock(time.Now())

@@ -20,7 +20,7 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// pair starts two relays that have one store. The first has the NATS server.
+// pair starts two relays with a shared store. The first has the NATS server.
 func pair(t *testing.T) (one, two *Relay) {
 	t.Helper()
 	start := func(cfg RelayConfig) *Relay {
@@ -37,7 +37,7 @@ func pair(t *testing.T) (one, two *Relay) {
 	return one, start(RelayConfig{DataDir: withKeysOf(t, one.dir.path), NATSURL: "nats://" + one.NATSAddr().String()})
 }
 
-// withKeysOf returns a new data directory that has the keys of another.
+// withKeysOf returns a new data directory with the keys of dir.
 func withKeysOf(t *testing.T, other string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -57,7 +57,7 @@ func withKeysOf(t *testing.T, other string) (dir string) {
 	return dir
 }
 
-// at is the device at another relay, which has told it no nonce.
+// at returns the device at a different relay, without a nonce.
 func (p *phone) at(relay *Relay) *phone {
 	other := *p
 	other.relay, other.nonce = relay, ""
@@ -71,10 +71,10 @@ func (p *phone) setUp(link string) (status int, said string) {
 	return p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "a phone"}, &p.in)
 }
 
-// TestDevicesOfACluster: a device that came in at one relay renews at another, lets others in there
-// who asked at the first, and is out at both at once when it is removed at either; one proof is good
-// at one of them.
-func TestDevicesOfACluster(t *testing.T) {
+// A device admitted at one relay renews at the other, approves devices there that
+// asked at the first, and loses access at both when it is removed at either. A proof
+// is valid at only one of them.
+func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	one, two := pair(t)
 	var links []string
 	for _, relay := range []*Relay{one, two} {
@@ -96,7 +96,8 @@ func TestDevicesOfACluster(t *testing.T) {
 		t.Fatalf("a device renews at another relay: %d %s", status, said)
 	}
 
-	// One asks at one, is let in at the other, and hears of it at the first.
+	// A device asks at the first relay, is approved at the second, and gets the answer
+	// at the first.
 	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
 	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
@@ -116,7 +117,7 @@ func TestDevicesOfACluster(t *testing.T) {
 		t.Fatalf("poll: %d %s", status, said)
 	}
 
-	// A proof is good at one relay: the other has been told. Both are behind one name.
+	// A proof is valid once across relays behind one name.
 	asked := auth.Asked{Method: "GET", URLs: []string{"https://relay.example.com/api/hosts"}, Token: ada.in.Token}
 	proof, err := ada.key.Prove(asked, ada.nonce)
 	if err != nil {
@@ -136,7 +137,8 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 	await(t, func() bool { return two.server.Load().caller.Proofs.Unused(checked) == authn.ErrProofAgain })
 
-	// Removed at one, it is out at the other: what it has open, too.
+	// A device removed at the first relay loses its open connections at the second
+	// too.
 	laptop = laptop.at(two)
 	if status, said := laptop.renew(); status != http.StatusOK {
 		t.Fatalf("the laptop renews at the other relay: %d %s", status, said)
@@ -158,7 +160,7 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 	t.Logf("out at the other relay after %v", time.Since(start))
 
-	// With the store away, who is in renews, and nobody is let in.
+	// Without the store, devices renew, but no device is admitted.
 	one.nats.Close()
 	if status, said := there.renew(); status != http.StatusOK {
 		t.Errorf("with the store away a device gets %d %s", status, said)
@@ -168,8 +170,9 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 }
 
-// TestRaceForTheRelays: of many browsers that race for the setup links of two relays, one is in.
-func TestRaceForTheRelays(t *testing.T) {
+// Of many browsers that race for the setup links of two relays, exactly one is
+// admitted.
+func TestOnlyOneSetupLinkOfAClusterWorks(t *testing.T) {
 	one, two := pair(t)
 	said := make(chan string, 8)
 	var wg sync.WaitGroup

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestConsoleHeaders has each page, and what belongs to it, come with what keeps
-// others from it.
-func TestConsoleHeaders(t *testing.T) {
+// TestConsolePagesHaveSecurityHeaders checks the security headers of each page and its files.
+func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
 		console(canvas.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -34,9 +33,9 @@ func TestConsoleHeaders(t *testing.T) {
 	}
 }
 
-// TestConsoleSignInPages has the pages that sign-in needs run their own script alone;
-// only the one that asks authorization servers reaches any, and it stands in the console alone.
-func TestConsoleSignInPages(t *testing.T) {
+// The pages for sign-in run only their own script. Only one reaches authorization
+// servers, and only the console can frame it.
+func TestSignInPagesRunOnlyTheirScript(t *testing.T) {
 	for path, want := range map[string]struct{ connects, framed string }{
 		"/outside.html":   {"connect-src https: ", "frame-ancestors 'self'"},
 		"/signed-in.html": {"", "frame-ancestors 'none'"},
@@ -51,9 +50,8 @@ func TestConsoleSignInPages(t *testing.T) {
 	}
 }
 
-// TestOAuthClientDocument has authorization servers read what the console is, by the very
-// address that is its id there.
-func TestOAuthClientDocument(t *testing.T) {
+// The client metadata is served at the address that is its id.
+func TestOAuthClientDocumentIsAtItsID(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "https://relay.example.com/oauth-client.json", nil)
 	serveOAuthClient(w, r)

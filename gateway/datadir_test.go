@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDataDirKnowsCrashes opens a directory after ends of all kinds.
-func TestDataDirKnowsCrashes(t *testing.T) {
+// TestDataDirRemembersCrashedInstances opens a directory after ends of all kinds.
+func TestDataDirRemembersCrashedInstances(t *testing.T) {
 	path := t.TempDir()
 	open := func(want ...string) *dataDir {
 		t.Helper()
@@ -47,10 +47,10 @@ func TestDataDirKnowsCrashes(t *testing.T) {
 		t.Errorf("a directory in use was opened: %v", err)
 	}
 	end(d)
-	d = open() // there was a proper end
+	d = open() // the last end was clean
 	note(d, "two")
 	crash(d)
-	end(open("two")) // a start that failed takes no notice
+	end(open("two")) // a failed start records nothing
 	d = open("two")
 	note(d, "three")
 	crash(d)

@@ -21,9 +21,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestCompressedMessages: a client that offers compression gets what the host says, in less, if it
-// is long and can be.
-func TestCompressedMessages(t *testing.T) {
+// A client that offers compression gets the same messages in fewer bytes, if they are
+// long and compressible.
+func TestCompressedMessagesArriveUnchanged(t *testing.T) {
 	noise := make([]byte, 600<<10)
 	for i := range noise {
 		noise[i] = byte(rand.Uint32())
@@ -57,8 +57,8 @@ func TestCompressedMessages(t *testing.T) {
 	})
 }
 
-// TestCompressedAudience: viewers of an audience that offer compression are told the same as others.
-func TestCompressedAudience(t *testing.T) {
+// Viewers with compression get the same messages as others in their audience.
+func TestCompressedViewersGetTheSameMessages(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		token := w.token(func(c *auth.Client) { c.Access, c.Audience = auth.AccessRead, "room" })
@@ -72,7 +72,7 @@ func TestCompressedAudience(t *testing.T) {
 		state := strings.Repeat("a long state. ", 30_000)
 		snapshot := func(seq int) string { return fmt.Sprintf(`{"resource":"mock:/1","state":%q,"fromSeq":%d}`, state, seq) }
 		answered := 1
-		answer := func(seq int) { // whatever is asked
+		answer := func(seq int) { // for any request
 			for range len(all) {
 				time.Sleep(100 * time.Millisecond)
 				if synctest.Wait(); len(h.messages()) > answered {
@@ -100,7 +100,7 @@ func TestCompressedAudience(t *testing.T) {
 	})
 }
 
-// wantTold is wantMessages for long ones.
+// wantTold is wantMessages for long messages.
 func (c *clientEnd) wantTold(want []string) {
 	c.w.Helper()
 	synctest.Wait()
@@ -116,8 +116,8 @@ func (c *clientEnd) wantTold(want []string) {
 	}
 }
 
-// TestCompressionIsAskedFor: who does not offer it, or is told no, has none.
-func TestCompressionIsAskedFor(t *testing.T) {
+// A client that does not offer compression, or whose relay disables it, gets none.
+func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 	inWorld(t, Config{Compress: wire.CompressOff}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dialPacked(w.token(nil))
@@ -133,9 +133,9 @@ func TestCompressionIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestDeflatedPieces: pieces, each compressed by itself or stored, are one message to the other side,
-// and what the relay itself says never stands between them.
-func TestDeflatedPieces(t *testing.T) {
+// Pieces, each compressed or stored, form one message at the client, and the relay's
+// own messages never split it.
+func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		words := []string{"the ", "agent ", "says ", "{\"type\":", "\n"}
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 100, wire.DeflateLeast - 20, wire.DeflateLeast, 70_000}), 1, 6).Draw(rt, "pieces")
@@ -154,7 +154,7 @@ func TestDeflatedPieces(t *testing.T) {
 				piece := b.String()
 				whole += piece
 				encode := wire.EncodePiece
-				if packs[0] { // an audience has compressed them all
+				if packs[0] { // compressed by the audience
 					encode = wire.DeflatePiece
 				}
 				if i == between {
@@ -189,7 +189,8 @@ func TestDeflatedPieces(t *testing.T) {
 	})
 }
 
-// A packedHandshake is a server that agrees to compression, and is the other end of a connection.
+// A packedHandshake is a server that agrees to compression, and the other end of a
+// connection.
 type packedHandshake struct{ conn net.Conn }
 
 // RoundTrip implements [http.RoundTripper].

@@ -21,13 +21,14 @@ import (
 	"ahprelay/hostagent"
 )
 
-// endsWithin is how long a revocation may take to end what is derived, at all relays.
+// endsWithin bounds the delay of a revocation's effect on derived grants, at all
+// relays.
 const endsWithin = 2 * time.Second
 
-// asks sends a request that works, as the holder of a grant.
+// asks sends a request that must succeed, as the holder of a grant.
 type asks func(method, path string, body, answer any)
 
-// bearer sends requests with a token that is bound to no key.
+// bearer sends requests with a token without a key.
 func bearer(p *phone, token string) asks {
 	return func(method, path string, body, answer any) {
 		p.Helper()
@@ -37,15 +38,15 @@ func bearer(p *phone, token string) asks {
 	}
 }
 
-// A family is everything that was derived from one grant, directly or not.
+// A family holds all grants derived from one grant, directly or not.
 type family struct {
 	*testing.T
 	one, two   *Relay
-	tokens     map[string]string // not bound to a key
+	tokens     map[string]string // without a key
 	devices    map[string]*phone
 	links      map[string]string // secrets
 	invites    map[string]string // secrets of open invitations
-	approved   url.Values        // poll of a device that was approved and has not come yet
+	approved   url.Values        // poll of an approved device that has not fetched its token
 	waiting    *phone
 	credential string // of a host-agent
 	connection *websocket.Conn
@@ -69,7 +70,7 @@ func knowLaptop(t *testing.T, one, two *Relay) {
 	await(t, func() bool { _, known := two.registry.Lookup("default", "laptop"); return known })
 }
 
-// newFamily derives every kind of grant from that of root, at the first relay.
+// newFamily derives each kind of grant from root, at the first relay.
 func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
 	knowLaptop(t, one, two)
 	f := &family{T: t, one: one, two: two, tokens: map[string]string{}, devices: map[string]*phone{}, links: map[string]string{}, invites: map[string]string{}}
@@ -133,7 +134,7 @@ func (f *family) invite(from asks, subject string) string {
 	return secret
 }
 
-// approves has a device approve another, which has not fetched its token yet.
+// approves makes a device approve another, which has not fetched its token yet.
 func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	f.Helper()
 	asking = newPhone(f.T, f.one)
@@ -146,7 +147,7 @@ func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	return asking, url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}
 }
 
-// enrols has a host-agent approved, and returns its credential.
+// enrols makes a device approve a host-agent, and returns the credential.
 func (f *family) enrols(by asks, host string) string {
 	f.Helper()
 	agent, key := newPhone(f.T, f.one), auth.NewHostKey()
@@ -192,7 +193,7 @@ func (f *family) opens() {
 	f.Cleanup(func() { <-f.events })
 }
 
-// ways returns the notification targets that a derived token has set, as a relay knows them.
+// ways returns the notification targets set with a derived token.
 func (f *family) ways(relay *Relay) []notify.Way {
 	who, err := relay.Keys().VerifyClient(f.tokens["token"])
 	if err != nil {
@@ -201,7 +202,7 @@ func (f *family) ways(relay *Relay) []notify.Way {
 	return relay.teller.Person(who.Tenant, who.Subject).Ways
 }
 
-// good returns the names of the grants that work at a relay.
+// good returns the names of the working grants at a relay.
 func (f *family) good(relay *Relay) (names []string) {
 	f.Helper()
 	someone := newPhone(f.T, relay)
@@ -236,7 +237,7 @@ func (f *family) good(relay *Relay) (names []string) {
 	return names
 }
 
-// wantEnded reports what of the family works at either relay after a revocation.
+// wantEnded reports the family's grants that still work after a revocation.
 func (f *family) wantEnded() {
 	f.Helper()
 	began := time.Now()
@@ -284,8 +285,8 @@ func (f *family) wantEnded() {
 	}
 }
 
-// TestRevokedGrantEndsWhatIsDerivedFromIt revokes a stolen grant at one relay, in every way: each grant that
-// was derived from it ends at both, and grants of a different origin stay.
+// TestRevokedGrantEndsWhatIsDerivedFromIt revokes a stolen grant at one relay, in each
+// way. All derived grants end at both relays, and other grants stay.
 func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	one, two := pair(t)
 	link, err := one.SetupLink("")
@@ -373,7 +374,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	}
 }
 
-// TestOpenInvitationIsWithdrawn: the owner and the operator see open invitations at each relay, and withdraw them.
+// The owner and the operator list open invitations at each relay, and withdraw them.
 func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	one, two := pair(t)
 	link, err := one.SetupLink("")
@@ -439,8 +440,9 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	}
 }
 
-// TestRetiredDeviceKeepsWhatItLetIn: a device that is removed alone, or signs itself out, ends with its tokens, and the devices that
-// it let in stay. No caller removes by mistake the device by which the caller came in.
+// A device removed alone, or signed out, ends with its tokens. Devices that it
+// admitted stay. No caller can accidentally remove the device that admitted the
+// caller.
 func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	relay, old := setUp(t)
 	f := family{T: t, one: relay, two: relay}
@@ -488,8 +490,8 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	renews(bob, true)
 }
 
-// TestDerivedDevicesLeaveTheStore: a device never expires, and revocations are forgotten one day; so what a revoked
-// grant let in is removed from the store before that.
+// Devices never expire, but revocations are forgotten one day. So devices admitted by
+// a revoked grant are removed from the store before that.
 func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	relay, ada := setUp(t)
 	stolen, err := relay.Keys().IssueClient(auth.Client{
@@ -499,7 +501,7 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFamily(t, relay, relay, "x", bearer(newPhone(t, relay), stolen))
-	// A person whom the owner invites, too, stays with the device that came in by the owner's invitation.
+	// Carol's device stays with the owner's invitation.
 	carol := newPhone(t, relay)
 	if status, said := carol.setUp("#" + f.invites["invitation"]); status != http.StatusOK {
 		t.Fatalf("invitation: %d %s", status, said)
@@ -514,7 +516,7 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	}
 	relay.server.Load().people.ExpireGrants()
 	directory := relay.server.Load().cfg.People
-	directory.Removed, directory.Revoked = func(people.Device) bool { return false }, func(string, []auth.Origin) bool { return false } // as if it were forgotten
+	directory.Removed, directory.Revoked = func(people.Device) bool { return false }, func(string, []auth.Origin) bool { return false } // as if forgotten
 	devices, err1 := directory.Devices("default", "")
 	persons, err2 := directory.People("default")
 	shares, err3 := directory.Shares("default", "")
@@ -533,8 +535,8 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	}
 }
 
-// TestLinkEndsWithTheHostsEnrolment: a link that a host-agent made outlives the renewal of its credential, and ends when the host, the
-// credential or the enrolment token is revoked, although that was used up before.
+// A link made by a host-agent outlives the renewal of its credential. It ends with the
+// revocation of the host, the credential or the enrolment token, even a used one.
 func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 	for name, revocation := range map[string]func(enrolment, credential auth.Enrolment) auth.Revocation{
 		"host":            func(e, _ auth.Enrolment) auth.Revocation { return auth.Revocation{Tenant: e.Tenant, Host: e.Host} },

@@ -15,7 +15,7 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 )
 
-// keyProof returns a proof of a key for a purpose.
+// keyProof returns a key's proof for a purpose.
 func (a *fakeAgent) keyProof(key *auth.HostKey, purpose auth.Purpose, said string) agentsapi.KeyProof {
 	a.t.Helper()
 	challenge := a.proof().Challenge
@@ -53,7 +53,7 @@ func (a *fakeAgent) wantRefused(what, path string, proof any, want int, why stri
 	}
 }
 
-// connectProof is what gets NATS credentials with a credential.
+// connectProof returns the proof to exchange a credential for NATS credentials.
 func (a *fakeAgent) connectProof(key *auth.HostKey) agentsapi.Proof {
 	a.t.Helper()
 	proof := a.proof()
@@ -65,9 +65,9 @@ func (a *fakeAgent) connectProof(key *auth.HostKey) agentsapi.Proof {
 	return proof
 }
 
-// TestEnroll goes the way of a host-agent from its enrolment token to its
-// second credential, and tries at each step what must not work.
-func TestEnroll(t *testing.T) {
+// TestEnrolmentYieldsCredentials follows a host-agent from its enrolment token to its second credential,
+// and tries invalid requests at each step.
+func TestEnrolmentYieldsCredentials(t *testing.T) {
 	dir := t.TempDir()
 	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
 	r := startRelay(t, here)
@@ -107,7 +107,7 @@ func TestEnroll(t *testing.T) {
 
 	a.wantRefused("renewal with another key", "/agent/renew", a.keyProof(other, auth.ToRenew, ""), http.StatusForbidden, "host's key")
 	lost := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
-	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // nobody has used the other
+	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // the other is unused
 	if status, answer := a.post("/agent/credentials", first, encode(t, a.connectProof(key))); status != http.StatusOK {
 		t.Errorf("until the next is used, the first: HTTP %d %s", status, answer)
 	}
@@ -148,8 +148,8 @@ func TestEnroll(t *testing.T) {
 	}
 }
 
-// TestEnrollOnce has many trade one enrolment token at the same moment.
-func TestEnrollOnce(t *testing.T) {
+// Only one of many concurrent exchanges of an enrolment token succeeds.
+func TestEnrolmentTokenWorksOnce(t *testing.T) {
 	a := newFakeAgent(t, startRelay(t, nil))
 	var proofs [8][]byte
 	for n := range proofs {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// frame returns a WebSocket frame as clients send it, masked with zeros.
+// frame returns a client's WebSocket frame, masked with zeros.
 func frame(first byte, payload []byte) []byte {
 	b := append(frameHeader(first, len(payload)), payload...)
 	return b
@@ -37,7 +37,7 @@ func writeFrame(t *testing.T, conn net.Conn, first byte, payload []byte) {
 	}
 }
 
-// readFrame reads a frame as servers send it.
+// readFrame reads a server's frame.
 func readFrame(r io.Reader) (first byte, payload []byte, err error) {
 	var header [2]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {

@@ -16,9 +16,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestEndless has a client announce a message of a terabyte, so that it is
-// closed in the middle of it, and then neither send the rest nor answer.
-func TestEndless(t *testing.T) {
+// A client announces a message of a terabyte, is closed in the middle, and then
+// neither sends the rest nor answers.
+func TestEndlessMessageIsCut(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
@@ -51,8 +51,8 @@ func wantCut(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestRefusedAndSilent has a client that is refused not answer the close.
-func TestRefusedAndSilent(t *testing.T) {
+// A refused client does not answer the close.
+func TestSilentRefusedClientIsCut(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.host.Name = "other"
 		conn := w.rawDial(w.token(nil))
@@ -63,7 +63,7 @@ func TestRefusedAndSilent(t *testing.T) {
 	})
 }
 
-// TestCloseDoesNotWait ends a server while clients of all kinds are there.
+// TestCloseDoesNotWait closes a server with clients of all kinds.
 func TestCloseDoesNotWait(t *testing.T) {
 	clients := map[string]func(w *world) net.Conn{
 		"silent": func(w *world) net.Conn { return w.rawDial(w.token(nil)) },
@@ -107,8 +107,8 @@ func TestCloseDoesNotWait(t *testing.T) {
 	}
 }
 
-// stuckOnHost connects a client that has sent more than the host takes, so
-// that the relay reads no more of it. The client reads nothing.
+// stuckOnHost connects a client that has sent more than the host reads, so the relay
+// does not read it. The client reads nothing.
 func stuckOnHost(w *world) net.Conn {
 	w.Helper()
 	conn := w.rawDial(w.token(nil))
@@ -135,9 +135,9 @@ func stuckOnHost(w *world) net.Conn {
 	return conn
 }
 
-// TestStuckBothWays has a client that waits for a host which takes nothing
-// be cut because it takes nothing itself.
-func TestStuckBothWays(t *testing.T) {
+// A client whose messages wait for a stalled host is closed because the client itself
+// reads nothing.
+func TestClientThatReadsNothingIsClosedDespiteStalledHost(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := stuckOnHost(w)
@@ -148,9 +148,8 @@ func TestStuckBothWays(t *testing.T) {
 	})
 }
 
-// TestSlowClients has one client read nothing, and one very slowly, in a chat
-// that a third reads.
-func TestSlowClients(t *testing.T) {
+// One client reads nothing, and one very slowly, in a chat with a third client.
+func TestSlowClientsDelayNoOther(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		reader := w.dial(w.token(nil))
@@ -198,9 +197,8 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// TestPingOfSlowClient has a client ping while it is sent much and reads
-// little: the ping is answered in its turn, and nothing breaks.
-func TestPingOfSlowClient(t *testing.T) {
+// A client sends a ping while it is slow to read much data: the pong arrives in order.
+func TestPingOfSlowClientIsAnsweredInOrder(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
@@ -224,7 +222,7 @@ func TestPingOfSlowClient(t *testing.T) {
 	})
 }
 
-// A trickle reads so many bytes at a time, with a pause.
+// A trickle reads some bytes at a time, with pauses.
 type trickle struct {
 	net.Conn
 	bytes int
@@ -236,8 +234,8 @@ func (r *trickle) Read(p []byte) (int, error) {
 	return r.Conn.Read(p[:min(len(p), r.bytes)])
 }
 
-// TestPingFlood has a client ping without an end and read nothing.
-func TestPingFlood(t *testing.T) {
+// A client sends pings without end and reads nothing.
+func TestPingFloodEndsTheConnection(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
@@ -253,9 +251,9 @@ func TestPingFlood(t *testing.T) {
 	})
 }
 
-// TestFullBeforeWriting has too much queued for a client that takes nothing before the first
-// of it is written: what says so is no longer waited for than all of it would have been.
-func TestFullBeforeWriting(t *testing.T) {
+// A client that reads nothing exceeds its queue before the first write: its close
+// frame has the same time limit as the queue.
+func TestFullQueueEndsWithoutFurtherDelay(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
@@ -283,9 +281,8 @@ func TestFullBeforeWriting(t *testing.T) {
 	})
 }
 
-// TestCloseBehindQueue closes a client for which much is queued: it gets all
-// of it first, and then why.
-func TestCloseBehindQueue(t *testing.T) {
+// A closed client gets its whole queue first, and then the close frame.
+func TestCloseFollowsTheQueue(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		ws := w.handshake(w.token(nil))
@@ -311,9 +308,8 @@ func TestCloseBehindQueue(t *testing.T) {
 	})
 }
 
-// TestSlowToClose has a client that is being closed read its queue so slowly
-// that it would take hours.
-func TestSlowToClose(t *testing.T) {
+// A client that is being closed reads its queue so slowly that it would take hours.
+func TestSlowReaderIsCutAfterItsClose(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
@@ -335,9 +331,8 @@ func TestSlowToClose(t *testing.T) {
 	})
 }
 
-// TestOddCodes has a host-agent close with codes that no client could be sent,
-// or would understand.
-func TestOddCodes(t *testing.T) {
+// A host-agent closes with codes that are invalid or unknown to clients.
+func TestInvalidCloseCodesBecomeResync(t *testing.T) {
 	for _, code := range []ahp.CloseCode{0, 1005, 1006, 1015, 2999, 4999, 65535} {
 		inWorld(t, Config{}, func(w *world) {
 			w.startAgent(routing.AgentEndConfig{})
@@ -348,9 +343,9 @@ func TestOddCodes(t *testing.T) {
 	}
 }
 
-// TestHostAgentWithLowerLimit has a host-agent take smaller messages than the
-// relay: who sends larger ones is closed, and nobody else.
-func TestHostAgentWithLowerLimit(t *testing.T) {
+// A host-agent accepts only smaller messages than the relay: clients that send larger
+// ones are closed, and no others.
+func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const limit = 300 << 10
 		w.startAgent(routing.AgentEndConfig{MaxFrame: limit})
@@ -370,8 +365,8 @@ func TestHostAgentWithLowerLimit(t *testing.T) {
 	})
 }
 
-// TestDrain closes clients spread over time, those that come meanwhile too.
-func TestDrain(t *testing.T) {
+// TestDrainClosesAllClients closes clients spread over time, also those that connect meanwhile.
+func TestDrainClosesAllClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		clients := []*clientEnd{w.dial(w.token(nil)), w.dial(w.token(nil))}
@@ -395,9 +390,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestIdleLink ends a link that no client uses, and makes a new one for the
-// next.
-func TestIdleLink(t *testing.T) {
+// An unused link ends, and the next client gets a new one.
+func TestUnusedLinkEnds(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -405,14 +399,14 @@ func TestIdleLink(t *testing.T) {
 		_ = c.ws.Close(websocket.StatusNormalClosure, "")
 		w.wantGone()
 		time.Sleep(linkIdle - time.Second)
-		again := w.dial(w.token(nil)) // in time
+		again := w.dial(w.token(nil)) // before the link ends
 		w.hostConn(2)
 		time.Sleep(time.Hour)
 		again.wantOpen()
 		_ = again.ws.Close(websocket.StatusNormalClosure, "")
 		time.Sleep(linkIdle)
 		synctest.Wait()
-		late := w.dial(w.token(nil)) // while the link ends
+		late := w.dial(w.token(nil)) // during its end
 		w.hostConn(3)
 		late.wantOpen()
 		_ = late.ws.Close(websocket.StatusNormalClosure, "")

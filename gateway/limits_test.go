@@ -17,9 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// TestTooManyConnections answers handshakes that are too many, and tells when
-// to come again.
-func TestTooManyConnections(t *testing.T) {
+// Handshakes above the limit are refused with a Retry-After.
+func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Connections: 2}}}, func(w *world) {
 		token := w.token(nil)
 		first := w.dial(token)
@@ -34,14 +33,14 @@ func TestTooManyConnections(t *testing.T) {
 		if status, said := w.handshakeStatus(token); status != http.StatusUpgradeRequired {
 			t.Errorf("after one has left: HTTP %d %s", status, said)
 		}
-		w.dial(token).wantOpen() // the failed handshake has given its admission back
+		w.dial(token).wantOpen() // the failed handshake has returned its admission
 	})
 }
 
-// TestComesTooOften has a link's holder connect and leave all the time: it is
-// told to wait before the handshake, the audit has a line for that and not a
-// thousand, and another with a good token is let in.
-func TestComesTooOften(t *testing.T) {
+// A link's holder connects and leaves all the time: it must wait before the handshake,
+// the audit log has a few lines and not a thousand, and another holder of a good token
+// is admitted.
+func TestFrequentReconnectsAreRefused(t *testing.T) {
 	var written syncBuilder
 	inWorld(t, Config{AuditFile: &written}, func(w *world) {
 		guest := w.token(func(c *auth.Client) { c.Subject, c.MaxConnections = "guest", 10 })
@@ -65,8 +64,8 @@ func TestComesTooOften(t *testing.T) {
 	})
 }
 
-// TestPendingEnds counts a connection as waiting until its host has taken it.
-func TestPendingEnds(t *testing.T) {
+// A connection is pending until its host has accepted it.
+func TestOpenedConnectionIsNotPending(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Pending: 1}}}, func(w *world) {
 		token := w.token(nil)
 		first := w.dial(token)
@@ -80,7 +79,7 @@ func TestPendingEnds(t *testing.T) {
 	})
 }
 
-// wantTooMany fails unless a handshake is answered that there are too many.
+// wantTooMany fails unless a handshake is refused for a limit.
 func (w *world) wantTooMany(token, limit string) {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
@@ -96,9 +95,9 @@ func (w *world) wantTooMany(token, limit string) {
 	}
 }
 
-// TestSlowedDown has a client send faster than it may: it is read later, and
-// closed when that does not help, told why.
-func TestSlowedDown(t *testing.T) {
+// A client above its rate is read later, and closed with a reason when the delay is
+// too long.
+func TestClientAboveItsRateIsReadLater(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Frames: 1}}}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -124,7 +123,7 @@ func TestSlowedDown(t *testing.T) {
 		other, _ := w.server.limits.Connect(bob, testHost, "")
 		gone, cancel := context.WithCancel(w.Context())
 		cancel()
-		for range 20 { // other connections of the subject take what there is
+		for range 20 { // the subject's other connections use the whole rate
 			if over := other.AwaitRate(gone, 1, false); over != nil {
 				w.Fatal(over)
 			}
@@ -150,9 +149,8 @@ func TestSlowedDown(t *testing.T) {
 	})
 }
 
-// TestFailedAuthentications tells an address that sends bad tokens to stop;
-// good ones still pass.
-func TestFailedAuthentications(t *testing.T) {
+// An address with bad tokens is refused for a while; good tokens still pass.
+func TestAddressWithBadTokensIsRefused(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Failures: 3}}, func(w *world) {
 		ask := func(address, token string) *hijackable {
 			r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)

@@ -17,8 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// mute connects a client that takes all it is sent and says nothing, as a half
-// open connection does while there is room in the kernel.
+// mute connects a client that reads everything and sends nothing, like a half-open
+// connection with room in the kernel.
 func (w *world) mute() net.Conn {
 	w.Helper()
 	conn := w.rawDial(w.token(nil))
@@ -26,8 +26,8 @@ func (w *world) mute() net.Conn {
 	return conn
 }
 
-// wantGivenUp fails unless so many clients were given up for that cause, and
-// all that were are gone.
+// wantGivenUp fails unless n clients were given up for the cause, and all of them are
+// gone.
 func (w *world) wantGivenUp(cause string, n int) {
 	w.Helper()
 	synctest.Wait()
@@ -48,9 +48,9 @@ func (w *world) wantGivenUp(cause string, n int) {
 	}
 }
 
-// TestPings has clients that answer, that say something else, and that say
-// nothing, alone and in a chat that goes on.
-func TestPings(t *testing.T) {
+// Clients answer pings, send other messages, or send nothing, alone and in a busy
+// chat.
+func TestSilentClientsAreGivenUp(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		answers := w.dial(w.token(nil))
@@ -93,8 +93,8 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// TestNoPingIntoALargeMessage has a client send a large message over a slow line: it is
-// pinged when that has come, or has stopped to come, and not before.
+// A client that sends a large message over a slow line is pinged after the message, or
+// after it has stalled, and not before.
 func TestNoPingIntoALargeMessage(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -117,7 +117,7 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 		h := w.hostConn(1)
 		synctest.Wait()
 		h.accept(1)
-		synctest.Wait() // from then on messages may be large
+		synctest.Wait() // large messages are allowed from now on
 		frame, message := largeMessage(0, 8*mib)
 		for part := range slices.Chunk(frame[:len(frame)-1], 32<<10) { // 256 of them
 			if _, err := conn.Write(part); err != nil {
@@ -142,8 +142,7 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 	})
 }
 
-// TestPingsAreSpread connects many clients at once: their pings do not go out
-// together.
+// Pings to clients that have connected together are spread over time.
 func TestPingsAreSpread(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const clients = 150
@@ -152,7 +151,7 @@ func TestPingsAreSpread(t *testing.T) {
 			ends = append(ends, w.dial(w.token(nil)))
 		}
 		synctest.Wait()
-		// What the relay has sent by now, of each client.
+		// sent counts the bytes sent to each client.
 		sent := func() (n int) {
 			for _, c := range w.server.hosts.all() {
 				if c.out.past(1) && c.alive.mark > 0 {
@@ -177,9 +176,9 @@ func TestPingsAreSpread(t *testing.T) {
 	})
 }
 
-// TestPingsWhileHostIsStuck has a client wait for a host that takes nothing,
-// so that its answers are not read: that is not its fault.
-func TestPingsWhileHostIsStuck(t *testing.T) {
+// A client waits for a host that reads nothing, so its pongs are not read: it is not
+// given up.
+func TestClientOfStalledHostIsNotGivenUp(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -211,10 +210,10 @@ func TestPingsWhileHostIsStuck(t *testing.T) {
 	})
 }
 
-// TestSnapshotOnSlowLine sends the largest message to a client behind a proxy
-// that holds a minute's worth of it: so long do pings take to get there. The
-// client gets everything. When it has, and is gone, the proxy does not hide it.
-func TestSnapshotOnSlowLine(t *testing.T) {
+// The largest message goes to a client behind a proxy that buffers a minute's worth,
+// which delays pings as much. The client gets everything. Later the client is gone,
+// and the proxy does not hide that.
+func TestSlowLineIsNotTakenForDead(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		const piece, buffer, perPiece = 64 << 10, 8 << 20, 500 * time.Millisecond // 128 KB/s
@@ -261,10 +260,10 @@ func TestSnapshotOnSlowLine(t *testing.T) {
 	})
 }
 
-// readMessage reads frames up to the end of a message.
+// readMessage reads frames up to a message's end.
 func readMessage(r io.Reader) (string, error) { return readMessageAnd(r, func([]byte) {}) }
 
-// readMessageAnd is readMessage, and has pings answered.
+// readMessageAnd is readMessage, and calls answer for pings.
 func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
 	var message []byte
 	for {
@@ -284,7 +283,7 @@ func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
 	}
 }
 
-// unstick has the host take what it was sent, and all that follows.
+// unstick makes the host accept all messages, now and later.
 func (h *hostEnd) unstick() {
 	h.mu.Lock()
 	h.stuck = false
@@ -294,8 +293,8 @@ func (h *hostEnd) unstick() {
 	h.conn.Written(credit)
 }
 
-// TestProbe asks for clients that are there, that are not, and that are busy.
-func TestProbe(t *testing.T) {
+// TestProbeEndsDeadConnections probes clients that are alive, gone, and busy.
+func TestProbeEndsDeadConnections(t *testing.T) {
 	within := func(w *world, d time.Duration, n int) {
 		w.Helper()
 		time.Sleep(d)
@@ -378,9 +377,9 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// TestDrainLosesNothing drains a relay while messages are under way in both
-// directions: the client gets all that the host has said when it has got what
-// the client had sent, and the host what the client sends until it closes too.
+// A relay drains with messages under way in both directions. The client gets the
+// host's messages up to the host's receipt of the client's, and the host gets the
+// client's messages up to the client's close.
 func TestDrainLosesNothing(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -411,7 +410,7 @@ func TestDrainLosesNothing(t *testing.T) {
 			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, 100+i))
 		}
 		time.Sleep(time.Second)
-		h.unstick() // it has written "before", and so the relay may go
+		h.unstick() // "before" has been written, so the relay may close
 		_ = h.conn.Flushed()
 		r := bufio.NewReader(conn)
 		for i := -1; i < 200; i++ {
@@ -447,9 +446,9 @@ func TestDrainLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDrainHasAnEnd drains a relay of clients that read nothing, that do not
-// answer the close, and whose host takes nothing. All that can be told are.
-func TestDrainHasAnEnd(t *testing.T) {
+// A relay drains clients that read nothing, that do not answer the close, and whose
+// host reads nothing. Each gets a close frame where possible.
+func TestDrainEndsWithStalledClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := stuckOnHost(w)

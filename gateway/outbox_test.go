@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// An outboxEnd is an outbox and the other end of its connection.
+// An outboxEnd is an outbox and its connection's other end.
 type outboxEnd struct {
 	*outbox
 	conn net.Conn
@@ -24,7 +24,7 @@ type outboxEnd struct {
 	credits []int
 	ends    []closing
 	writers int
-	most    int // writers at a time
+	most    int // concurrent writers
 	wg      sync.WaitGroup
 }
 
@@ -109,8 +109,8 @@ func frames(n, size, credit int) (list []routing.Frame, bytes []byte) {
 	return list, bytes
 }
 
-// TestOutboxWritesAll pushes frames of all sizes: they come in order, nothing
-// else does, credit is given once for each, and one goroutine writes.
+// Frames of all sizes arrive in order and complete, each credit is returned once, and
+// one goroutine writes.
 func TestOutboxWritesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
@@ -135,7 +135,7 @@ func TestOutboxWritesAll(t *testing.T) {
 		if e.queued() != 0 {
 			t.Errorf("queued = %d when all is written; want 0", e.queued())
 		}
-		// The writer starts anew for what comes later.
+		// The writer restarts for later frames.
 		list, bytes1 := frames(2, 10, 1)
 		e.push(list...)
 		if got := e.read(t, len(bytes1)); !bytes.Equal(got, bytes1) {
@@ -149,9 +149,9 @@ func TestOutboxWritesAll(t *testing.T) {
 	})
 }
 
-// TestOutboxClose ends an outbox behind what is queued: nothing is taken
-// afterwards, and the first reason counts.
-func TestOutboxClose(t *testing.T) {
+// An outbox closes behind its queue: later frames are dropped, and the first reason
+// counts.
+func TestOutboxClosesBehindItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
 		list, want := frames(5, 40<<10, 7)
@@ -176,9 +176,8 @@ func TestOutboxClose(t *testing.T) {
 	})
 }
 
-// TestOutboxFull pushes up to the limit behind what is being written, and one
-// more.
-func TestOutboxFull(t *testing.T) {
+// Pushes up to the limit succeed, and one more closes the outbox.
+func TestFullOutboxCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 200 << 10
 		e := newOutboxEnd(t, limit)
@@ -199,19 +198,19 @@ func TestOutboxFull(t *testing.T) {
 		if e.queued() != 0 {
 			t.Errorf("queued = %d of a client that was given up; want 0", e.queued())
 		}
-		e.read(t, 3*limit) // what was being written
-		e.wantEnd(t, full) // and nothing else
+		e.read(t, 3*limit) // the current write
+		e.wantEnd(t, full) // and no more bytes
 		e.wantCredit(t, 1)
 	})
 }
 
-// TestOutboxStalls has the other side read a little, and then nothing.
-func TestOutboxStalls(t *testing.T) {
+// The client reads a little, and then nothing.
+func TestStalledOutboxCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
 		list, _ := frames(10, 60<<10, 1)
 		e.push(list...)
-		for range 10 { // slow, and not stalled
+		for range 10 { // slow, but not stalled
 			time.Sleep(7 * time.Second)
 			e.read(t, 10<<10)
 		}
@@ -219,7 +218,7 @@ func TestOutboxStalls(t *testing.T) {
 		e.wantCredit(t, 1)
 		time.Sleep(7 * time.Second)
 		e.wantEnd(t)
-		time.Sleep(3 * time.Second) // 8, and a look at progress each 2
+		time.Sleep(3 * time.Second) // 8 s, with a check each 2 s
 		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: takes nothing", lost: true})
 		if e.queued() != 0 {
 			t.Errorf("queued = %d; want 0", e.queued())
@@ -229,8 +228,8 @@ func TestOutboxStalls(t *testing.T) {
 	})
 }
 
-// TestOutboxLost has the connection break.
-func TestOutboxLost(t *testing.T) {
+// The connection breaks.
+func TestOutboxReportsALostConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
 		list, _ := frames(10, 60<<10, 1)
@@ -242,9 +241,9 @@ func TestOutboxLost(t *testing.T) {
 	})
 }
 
-// TestDelayOfDelivery measures from when a frame was queued until the client's
-// end has taken it, also where it waits behind others.
-func TestDelayOfDelivery(t *testing.T) {
+// The delay counts from a frame's arrival in the queue until the kernel has accepted
+// it, including frames before it.
+func TestDeliveryDelayIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 1<<20)
 		var delays []float64
@@ -254,7 +253,7 @@ func TestDelayOfDelivery(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		e.read(t, 100)
 		synctest.Wait()
-		for range 7 { // which are not measured
+		for range 7 { // not measured
 			e.push(first...)
 			e.read(t, 100)
 			synctest.Wait()

@@ -19,7 +19,7 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 )
 
-// A phone is a device, as a test has it.
+// A phone is a test's device.
 type phone struct {
 	*testing.T
 	relay *Relay
@@ -36,7 +36,7 @@ func newPhone(t *testing.T, relay *Relay) *phone {
 	return &phone{T: t, relay: relay, key: key}
 }
 
-// proof is one for a request to the relay.
+// proof returns a proof for a request to the relay.
 func (p *phone) proof(method, path, token string) string {
 	p.Helper()
 	path, _, _ = strings.Cut(path, "?")
@@ -47,7 +47,7 @@ func (p *phone) proof(method, path, token string) string {
 	return proof
 }
 
-// ask sends a request with a proof, and once more with the relay's nonce.
+// ask sends a request with a proof, and repeats it with the relay's nonce.
 func (p *phone) ask(method, path, token string, body any, answer any) (status int, said string) {
 	p.Helper()
 	for range 2 {
@@ -102,7 +102,7 @@ func (p *phone) send(method, path, token, proof string, body any, answer any) (s
 	return response.StatusCode, string(text)
 }
 
-// do is an ask that works, with the device's token.
+// do sends a request with the device's token, which must succeed.
 func (p *phone) do(method, path string, body, answer any) {
 	p.Helper()
 	if status, said := p.ask(method, path, p.in.Token, body, answer); status != http.StatusOK {
@@ -110,7 +110,7 @@ func (p *phone) do(method, path string, body, answer any) {
 	}
 }
 
-// refused is an ask that does not, and says why.
+// refused sends a request that must fail for the reason why.
 func (p *phone) refused(want int, why, method, path string, body any) {
 	p.Helper()
 	if status, said := p.ask(method, path, p.in.Token, body, nil); status != want || !strings.Contains(said, why) {
@@ -118,7 +118,7 @@ func (p *phone) refused(want int, why, method, path string, body any) {
 	}
 }
 
-// hears follows events, and returns a channel that is closed when they end.
+// hears follows events, and returns a channel that is closed at their end.
 func (p *phone) hears() (ended chan struct{}) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), "GET", p.relay.URL()+"/api/events", nil)
@@ -141,7 +141,7 @@ func (p *phone) hears() (ended chan struct{}) {
 	return ended
 }
 
-// denied is a request for a token that gets none, and says why.
+// denied requests a token, which must be refused for the reason why.
 func (p *phone) denied(want int, why, method, path string, body any) {
 	p.Helper()
 	if status, said := p.ask(method, path, "", body, nil); status != want || !strings.Contains(said, why) {
@@ -155,7 +155,7 @@ func (p *phone) renew() (status int, said string) {
 	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {p.in.Device}}, &p.in)
 }
 
-// setUp starts a relay whose owner has a phone.
+// setUp starts a relay with an owner's phone.
 func setUp(t *testing.T) (*Relay, *phone) {
 	relay, err := StartRelay(t.Context(), RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener,
@@ -182,8 +182,9 @@ func setUp(t *testing.T) (*Relay, *phone) {
 	return relay, p
 }
 
-// TestDevices: a device comes in by the setup link, lets another in by its code, and ends it.
-func TestDevices(t *testing.T) {
+// A device is admitted by the setup link, approves a device by its code, and removes
+// it.
+func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	relay, ada := setUp(t)
 	if ada.in.Level != "own" || ada.in.Seconds != 900 || ada.in.Type != "DPoP" {
 		t.Errorf("the owner's device got %+v", ada.in)
@@ -209,7 +210,7 @@ func TestDevices(t *testing.T) {
 	ada.refused(403, people.ErrWrong.Error(), "POST", at, map[string]any{"approve": true, "code": "BBBB"})
 	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode[5:]}, nil)
 	thief := newPhone(t, relay)
-	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // it has the code, and not the key
+	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // has the code without the key
 	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
 		t.Fatalf("poll: %d %s", status, said)
 	}
@@ -231,7 +232,7 @@ func TestDevices(t *testing.T) {
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
 	select {
 	case <-hearing:
-	case <-time.After(notifyapi.StreamBeat / 2): // then it would notice itself
+	case <-time.After(notifyapi.StreamBeat / 2): // later the stream itself would notice
 		t.Error("a removed device still hears what happens")
 	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
@@ -245,8 +246,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestProofs has tokens of a device shown with what proves nothing, or something else.
-func TestProofs(t *testing.T) {
+// A device's tokens are refused with invalid or different proofs.
+func TestInvalidProofsAreRefused(t *testing.T) {
 	relay, ada := setUp(t)
 	if status, said := ada.renew(); status != http.StatusOK {
 		t.Fatalf("renew: %d %s", status, said)
@@ -285,7 +286,7 @@ func TestProofs(t *testing.T) {
 	if _, err := relay.Keys().VerifyClient(token); err != nil {
 		t.Errorf("the token itself: %v", err)
 	}
-	// A WebSocket of a browser has subprotocols only.
+	// In a browser, a WebSocket has only subprotocols.
 	dial := func(protocols ...string) error {
 		conn, response, err := websocket.Dial(t.Context(), relay.URL()+"/ahp/nowhere", &websocket.DialOptions{Subprotocols: append([]string{"ahp", "bearer." + token}, protocols...)})
 		if err != nil {
@@ -306,8 +307,8 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// TestUsedProofStaysUsedAfterRestart restarts a relay at the same address while the nonce of a used proof
-// is still good. The relay wants a new nonce, and with that the device goes on.
+// A relay restarts at the same address while the nonce of a used proof is still valid.
+// The relay requires a new nonce, and the device continues with it.
 func TestUsedProofStaysUsedAfterRestart(t *testing.T) {
 	relay, ada := setUp(t)
 	cfg := RelayConfig{DataDir: relay.dir.path, Listen: relay.public.Addr().String(), AdminListen: NoListener}
@@ -340,8 +341,8 @@ func errorOr(err error, text string) string {
 	return text
 }
 
-// TestHostIsApproved has a host-agent ask for its credential, and somebody name it.
-func TestHostIsApproved(t *testing.T) {
+// A host-agent requests its credential, and a person approves it.
+func TestPersonApprovesAHost(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
 	agent := newPhone(t, relay)
@@ -380,9 +381,9 @@ func TestHostIsApproved(t *testing.T) {
 	}
 }
 
-// TestWhoMaySeeToPeople: only who owns the tenant invites others, lets hosts in and
-// sees all devices; and nobody gives away more than they have.
-func TestWhoMaySeeToPeople(t *testing.T) {
+// Only an owner of the tenant invites people, approves hosts and lists all devices. No
+// person grants more than their own authority.
+func TestOnlyOwnersManagePeople(t *testing.T) {
 	relay, ada := setUp(t)
 	var invite struct{ Link string }
 	ada.do("POST", "/api/invites", map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"laptop"}}, &invite)
@@ -407,7 +408,7 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	ada.refused(409, "other name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
 	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
 
-	// Who owns some hosts invites nobody to others.
+	// An owner of some hosts cannot invite people to others.
 	ada.do("POST", "/api/invites", map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}}, &invite)
 	carol := newPhone(t, relay)
 	_, secret, _ = strings.Cut(invite.Link, "#")
@@ -428,7 +429,7 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	_, id, _ := strings.Cut(code.Complete, "#")
 	bob.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "mine"})
 
-	// A token that was not made for it is none, whatever it allows.
+	// A token made for a different purpose is refused, regardless of its authority.
 	token, err := relay.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ann", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
@@ -438,8 +439,8 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	}
 }
 
-// TestApprovedDeviceHasTheChosenLevel: who approves a device chooses its level, at most their own. The
-// device keeps to it: in what it may do, makes, approves and removes.
+// The approving person chooses the device's level, at most their own. The level limits
+// the device's actions, tokens, approvals and removals.
 func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	relay, ada := setUp(t)
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
@@ -520,8 +521,8 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	ada.refused(400, "no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
 }
 
-// TestGuessedCodes: five wrong codes end a request, and a person's looks.
-func TestGuessedCodes(t *testing.T) {
+// Five wrong codes end a request, and a person's lookups.
+func TestWrongCodesEndTheRequest(t *testing.T) {
 	relay, ada := setUp(t)
 	agent := newPhone(t, relay)
 	var code peopleapi.DeviceCode
@@ -543,9 +544,9 @@ func TestGuessedCodes(t *testing.T) {
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
 
-// TestPeopleOutliveTheRelay: devices stay in over a restart, and with a damaged file
-// the relay does not begin anew.
-func TestPeopleOutliveTheRelay(t *testing.T) {
+// Devices stay admitted over a restart. With a damaged file the relay refuses to
+// start.
+func TestDevicesOutliveARestart(t *testing.T) {
 	dir := t.TempDir()
 	store, err := people.OpenFileStore(dir + "/people.json")
 	if err != nil {

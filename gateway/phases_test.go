@@ -13,9 +13,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestHostAway has clients come while the host is away: pings are answered, and what
-// they ask is held, without an answer, and then the connection is closed.
-func TestHostAway(t *testing.T) {
+// Clients connect while the host is away: the relay answers pings and holds requests.
+// Then it closes the connection without an answer.
+func TestRequestsAreHeldWhileTheHostIsAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		silent, fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil)), w.dial(w.token(nil))
 		for _, c := range []*clientEnd{silent, fresh, resuming} {
@@ -45,9 +45,9 @@ func TestHostAway(t *testing.T) {
 	})
 }
 
-// TestInitializeIsHeldHoweverTheHostIsAway holds initialize for 20 s and closes the
-// connection without an answer, for every reason why a host is away; if the host is back
-// a moment earlier, it gets what the client has sent, and the client its answer alone.
+// For each reason of a host's absence, initialize is held for 20 s, and the connection
+// is closed without an answer. If the host returns a moment earlier, it gets the
+// client's messages, and the client only its answer.
 func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	online := func(w *world) { w.setState(registry.Online, "agent1", "") }
 	refuses := func(why string) func(*world) {
@@ -58,7 +58,7 @@ func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		away   func(w *world)
-		back   func(w *world) // nil: nothing but the host-agent's start
+		back   func(w *world) // nil: the host-agent only starts
 		reason string
 	}{
 		"never connected since the relay's start": {func(w *world) { w.setState(registry.Offline, "", "") }, nil, "no answer for 20s"},
@@ -120,9 +120,10 @@ func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	}
 }
 
-// TestSilentHostHoldsWhoResumes has a host take no connection for some minutes, and its host-agent
-// say so: the relay answers pings, which stock clients need to stay, and the host gets the rest.
-func TestSilentHostHoldsWhoResumes(t *testing.T) {
+// The host accepts no connection for some minutes, and its host-agent reports that:
+// the relay answers pings, which stock clients need, and the host gets the other
+// messages.
+func TestSilentHostHoldsResumingClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.silent = true
 		w.startAgent(routing.AgentEndConfig{})
@@ -159,8 +160,8 @@ func TestSilentHostHoldsWhoResumes(t *testing.T) {
 	})
 }
 
-// TestHeldUntilHostIsBack has the host get what a client sent while it was
-// held, once and in order, and the client nothing that it was not sent.
+// A held client's messages reach the host once and in order, and the client gets no
+// unexpected message.
 func TestHeldUntilHostIsBack(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dial(w.token(nil))
@@ -175,14 +176,14 @@ func TestHeldUntilHostIsBack(t *testing.T) {
 		}
 		h.accept(1)
 		c.wantMessages(answerTo(3), answerTo(1))
-		time.Sleep(time.Hour) // the hold is over
+		time.Sleep(time.Hour) // longer than any hold
 		c.wantOpen()
 	})
 }
 
-// TestHostComesAndGoes has the host-agent fail to reach the host again and
-// again while the registry says that it is online.
-func TestHostComesAndGoes(t *testing.T) {
+// The host-agent repeatedly fails to reach the host while the registry shows it
+// online.
+func TestUnreachableHostIsRetried(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.mu.Lock()
 		w.refuse = "connection refused"
@@ -209,9 +210,9 @@ func TestHostComesAndGoes(t *testing.T) {
 	})
 }
 
-// TestLinkEndsWhileOpening cuts the link between the request to connect and
-// the answer. The client does not notice: the next link serves it.
-func TestLinkEndsWhileOpening(t *testing.T) {
+// The link ends between the request to connect and its answer. The next link serves
+// the client, which does not notice.
+func TestLinkEndWhileOpeningIsInvisible(t *testing.T) {
 	for _, first := range []string{"initialize", "reconnect"} {
 		t.Run(first, func(t *testing.T) {
 			inWorld(t, Config{}, func(w *world) {
@@ -238,9 +239,8 @@ func TestLinkEndsWhileOpening(t *testing.T) {
 	}
 }
 
-// TestHostAgentUnreachable has the registry say that the host is online while
-// its host-agent does not answer the relay.
-func TestHostAgentUnreachable(t *testing.T) {
+// The registry shows the host online, but its host-agent does not answer the relay.
+func TestUnreachableHostAgentIsReported(t *testing.T) {
 	inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
 		w.setState(registry.Online, "agent1", "")
 		fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil))
@@ -259,9 +259,9 @@ func TestHostAgentUnreachable(t *testing.T) {
 	})
 }
 
-// TestTokenExpires has a token end in each phase: from then on the host hears
-// nothing of the client.
-func TestTokenExpires(t *testing.T) {
+// A token expires in each phase: from then on the host gets no message from the
+// client.
+func TestConnectionEndsWithItsToken(t *testing.T) {
 	short := func(c *auth.Client) { c.Expires = time.Now().Add(5 * time.Second) }
 	const reason = "token expired"
 	t.Run("new", func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestTokenExpires(t *testing.T) {
 			defer conn.Close()
 			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(`{"id":1,"method":"reconnect"}`))
 			time.Sleep(5 * time.Second)
-			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // and does not answer
+			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // the client does not answer
 			w.startAgent(routing.AgentEndConfig{})
 			time.Sleep(time.Minute)
 			if len(w.conns) != 0 {
@@ -303,8 +303,8 @@ func TestTokenExpires(t *testing.T) {
 	})
 }
 
-// TestForbiddenAndUnknown refuses clients after the handshake.
-func TestForbiddenAndUnknown(t *testing.T) {
+// TestForbiddenAndUnknownHostsAreRefused refuses clients after the handshake.
+func TestForbiddenAndUnknownHostsAreRefused(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dial(w.token(func(c *auth.Client) { c.Hosts = []string{"desktop"} }))
 		c.wantClosed(ahp.CloseForbidden, "forbidden: this token is not for that host")
@@ -314,10 +314,10 @@ func TestForbiddenAndUnknown(t *testing.T) {
 	})
 }
 
-// TestAgentCrashed has a host given up in the name of its host-agent, which
-// still answers as far as the link can tell: clients are told at once, those
-// that come back are held, and go on with the next instance.
-func TestAgentCrashed(t *testing.T) {
+// A host is released on behalf of its crashed host-agent, whose link still seems to
+// work: clients are closed at once, held when they return, and continue with the next
+// instance.
+func TestClientsOfACrashedHostAgentAreHeld(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -326,7 +326,7 @@ func TestAgentCrashed(t *testing.T) {
 		h.accept(1)
 		c.wantMessages(answerTo(1))
 
-		w.setReleased("another", "host-agent crashed") // an older one
+		w.setReleased("another", "host-agent crashed") // an older instance
 		c.wantOpen()
 		w.setReleased("agent1", "host-agent crashed")
 		c.wantClosed(ahp.CloseHostOffline, "host offline: host-agent crashed")
@@ -353,9 +353,8 @@ func TestAgentCrashed(t *testing.T) {
 	})
 }
 
-// TestLeaseRunsOut has the registry lose sight of a host-agent: the link
-// decides, and it works.
-func TestLeaseRunsOut(t *testing.T) {
+// A lease expires in the registry, but the link still works: clients notice nothing.
+func TestExpiredLeaseDoesNotEndTheLink(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -371,12 +370,11 @@ func TestLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// TestGoneBeforeTheAnswer has clients send what they want and close at once,
-// while the way to the host is just being made: the host gets all of it, and
-// then hears that the client has gone.
-func TestGoneBeforeTheAnswer(t *testing.T) {
+// Clients send their messages and close at once, while the connection to the host is
+// being made: the host gets all messages, and then the close.
+func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 	messages := []string{`{"id":1,"method":"initialize"}`, `{"id":2,"method":"createSession"}`, `{"method":"last"}`}
-	// leave says all, and goes.
+	// leave sends all messages, and disconnects.
 	leave := func(w *world, closeFrame bool) {
 		conn := w.rawDial(w.token(nil))
 		for _, m := range messages {
@@ -402,7 +400,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	}
 	for name, closeFrame := range map[string]bool{"with a close frame": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Config{}, func(w *world) { // the host-agent says late that the host takes messages
+			inWorld(t, Config{}, func(w *world) { // the host-agent's answer is late
 				w.silent = true
 				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
@@ -431,7 +429,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 				w.startAgent(routing.AgentEndConfig{})
 				wantAll(w, w.hostConn(2))
 			})
-			inWorld(t, Config{}, func(w *world) { // and nobody waits for ever
+			inWorld(t, Config{}, func(w *world) { // the wait ends
 				w.silent = true
 				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
@@ -439,7 +437,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 				time.Sleep(handOverTime)
 				w.wantGone()
 			})
-			inWorld(t, Config{}, func(w *world) { // nor for a host that is away
+			inWorld(t, Config{}, func(w *world) { // no wait for an absent host
 				leave(w, closeFrame)
 				w.wantGone()
 			})
@@ -447,9 +445,9 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestAnotherAgentTakesTheHost has another host-agent take a host: its clients are told to
-// come again, since the host is there.
-func TestAnotherAgentTakesTheHost(t *testing.T) {
+// A different host-agent takes over a host: its clients are closed with a code to
+// reconnect, since the host is online.
+func TestTakeoverMakesClientsReconnect(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))

@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// refresh gives the relay another token, and returns its answer.
+// refresh sends a new token to the relay, and returns the response.
 func (c *clientEnd) refresh(token string) string {
 	c.w.Helper()
 	before := len(c.messages())
@@ -29,7 +29,7 @@ func (c *clientEnd) refresh(token string) string {
 	return got[0]
 }
 
-// lasting is a token for some time from now.
+// lasting returns a change of a token's lifetime.
 func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
 	return func(c *auth.Client) {
 		c.Expires = time.Now().Add(d)
@@ -39,7 +39,7 @@ func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
 	}
 }
 
-// A logBuffer keeps what is logged.
+// A logBuffer keeps log lines.
 type logBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -57,8 +57,8 @@ func (b *logBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// TestRefresh has a connection outlive its first token, wherever it stands.
-func TestRefresh(t *testing.T) {
+// A connection outlives its first token, in every phase.
+func TestRefreshedConnectionOutlivesItsToken(t *testing.T) {
 	for name, setUp := range map[string]func(w *world){
 		"host away":   func(*world) {},
 		"host online": func(w *world) { w.startAgent(routing.AgentEndConfig{}) },
@@ -83,9 +83,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestBadRefresh has tokens that may not take the place of the first: that one
-// goes on.
-func TestBadRefresh(t *testing.T) {
+// Tokens with different authority are refused, and the first stays valid.
+func TestRefreshNeedsEqualAuthority(t *testing.T) {
 	logged := new(logBuffer)
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	inWorld(t, Config{Log: log}, func(w *world) {
@@ -147,8 +146,8 @@ func TestBadRefresh(t *testing.T) {
 	})
 }
 
-// TestRefreshedIsRevoked has the new token be what counts.
-func TestRefreshedIsRevoked(t *testing.T) {
+// Only the new token's revocation counts.
+func TestRevokedRefreshedTokenEndsTheConnection(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		named := func(id string) string { return w.token(func(c *auth.Client) { c.ID = id }) }
@@ -173,15 +172,15 @@ func (o otherIssuer) Verify(_ context.Context, token string) (auth.Client, error
 	return auth.Client(o), nil
 }
 
-// awayIssuer is away.
+// awayIssuer is unreachable.
 type awayIssuer struct{}
 
 func (awayIssuer) Verify(context.Context, string) (auth.Client, error) {
 	return auth.Client{}, fmt.Errorf("%w: secret detail", auth.ErrIssuerAway)
 }
 
-// TestOtherIssuers has tokens of others be told apart by their iss.
-func TestOtherIssuers(t *testing.T) {
+// Tokens from external issuers are recognized by their iss.
+func TestExternalIssuersAreKnownByIss(t *testing.T) {
 	const iss = "https://login.example.com"
 	// The header and claims {"iss":"https://login.example.com"}.
 	const token = "e30.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIn0.e30"
@@ -201,7 +200,7 @@ func TestOtherIssuers(t *testing.T) {
 	})
 	away := map[string]auth.Verifier{iss: awayIssuer{}}
 	inWorld(t, Config{Issuers: away}, func(w *world) {
-		for range 100 { // that is no failed attempt
+		for range 100 { // not a failed attempt
 			if status, said := w.handshakeStatus(token); status != 503 || strings.Contains(said, "secret detail") {
 				t.Fatalf("a token whose issuer is away: HTTP %d %s; want 503", status, said)
 			}

@@ -24,8 +24,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestStartRelayFails starts relays that cannot work: each says what to do,
-// and leaves nothing behind (see TestMain), so that the next one can start.
+// Invalid configurations fail with advice, and leave nothing behind (see TestMain), so
+// the next relay can start.
 func TestStartRelayFails(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -107,16 +107,15 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // does nothing
 }
 
-// TestSmallMaxFrame starts a server whose longest message is shorter than the
-// default for the first one.
-func TestSmallMaxFrame(t *testing.T) {
+// The longest message is shorter than the default for the first message.
+func TestMaxFrameBelowTheFirstFrameDefault(t *testing.T) {
 	cfg := Config{MaxFrame: 1000}.withDefaults()
 	if cfg.MaxFirstFrame != 1000 {
 		t.Errorf("MaxFirstFrame = %d with a MaxFrame of 1000; want 1000", cfg.MaxFirstFrame)
 	}
 }
 
-// A fakeAgent asks for credentials as host-agents do.
+// A fakeAgent requests credentials like a host-agent.
 type fakeAgent struct {
 	t     *testing.T
 	relay *Relay
@@ -172,9 +171,8 @@ func encode(t *testing.T, v any) []byte {
 	return b
 }
 
-// TestCredentials gives NATS credentials to who proves an nkey and shows an
-// enrolment token, and to nobody else.
-func TestCredentials(t *testing.T) {
+// NATS credentials require an enrolment token and a proof of the nkey.
+func TestCredentialsNeedProofs(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
 	client, err := r.Keys().IssueClient(auth.Client{
@@ -229,7 +227,7 @@ func TestCredentials(t *testing.T) {
 	await(t, func() bool { _, known := r.registry.Lookup("default", "laptop"); return known })
 }
 
-// FuzzProof has a host-agent send any body.
+// FuzzProof sends arbitrary bodies.
 func FuzzProof(f *testing.F) {
 	keys, err := auth.LoadKeys(f.TempDir())
 	if err != nil {
@@ -271,8 +269,7 @@ func encodeSeed(v any) []byte {
 	return b
 }
 
-// TestNATSOverWebSocket opens the stream to the NATS server, and ends it from
-// each side.
+// TestNATSOverWebSocket opens a stream to the NATS server, and ends it from each side.
 func TestNATSOverWebSocket(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -307,7 +304,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 	gone(1, "host-agent")
 
-	// The NATS server cuts who does not speak its protocol, and says why.
+	// The NATS server closes clients that do not speak its protocol, with a reason.
 	agent = open()
 	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
 	said, _ := wire.ReadAll(agent, nil, 1<<20, noted)
@@ -317,7 +314,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 	gone(2, "NATS")
 
-	// And the relay all that is left.
+	// The relay's close ends the remaining streams.
 	agent = open()
 	r.Close()
 	gone(3, "host-agent")

@@ -9,10 +9,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestRenewedWhileTheStoreIsAway has a host-agent use a credential that it has just renewed,
-// while one of two relays is away and so nothing can be written: it gets in, the one before is
-// not used up, or relays that know no other user of the host would end it, and another renewal
-// waits. When the store is back, the next use ends the one before, everywhere.
+// A host-agent uses a just renewed credential while one of two relays is away, so
+// nothing can be written. It is admitted. The previous credential stays valid, because
+// relays that know no other user of the host would end it, and a second renewal waits.
+// When the store is back, the next use ends the previous credential everywhere.
 func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	dirs := [2]string{t.TempDir()}

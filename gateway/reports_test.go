@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// admin returns what the admin listener answers.
+// admin returns a response of the admin listener.
 func (w *world) admin(path string) string {
 	w.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil)
@@ -28,7 +28,7 @@ func (w *world) admin(path string) string {
 	return string(body)
 }
 
-// metric returns the value of a metric, as it is written.
+// metric returns a metric's value as text.
 func (w *world) metric(name string) string {
 	w.Helper()
 	for line := range strings.Lines(w.admin("/metrics")) {
@@ -49,8 +49,8 @@ func (w *world) wantMetrics(want map[string]string) {
 	}
 }
 
-// report has the host-agent report something of a connection, and waits until
-// the relay has it.
+// report sends a host-agent's report about a connection, and waits until the relay has
+// it.
 func (h *hostEnd) report(r routing.Report) {
 	h.conn.Report(func() routing.Report { return r })
 	time.Sleep(time.Second)
@@ -62,7 +62,7 @@ const (
 	rejectionMetric = `ahp_relay_mcp_rejections_total{rejection_class="method_not_served"}`
 )
 
-// TestReportsAreShown has a host-agent report of a connection.
+// TestReportsAreShown shows a report on a connection.
 func TestReportsAreShown(t *testing.T) {
 	var log bytes.Buffer
 	inWorld(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(w *world) {
@@ -102,7 +102,7 @@ func TestReportsAreShown(t *testing.T) {
 			t.Errorf("/admin/connections: %s", page)
 		}
 
-		// A second report counts on, and shows the newest state.
+		// A second report adds to the counts, and replaces the state.
 		h.report(routing.Report{Conn: h.open.ID, State: []byte(`{"mcp":{"initialized":false}}`), Counts: []routing.Count{warning}})
 		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "ahp_relay_mcp_sampling_capability_warnings_total": "6"})
 		if page := w.admin("/admin/runtime/mcp?details=1"); !strings.Contains(page, `"initialized":false`) || strings.Contains(page, "mcpApps") {
@@ -112,7 +112,7 @@ func TestReportsAreShown(t *testing.T) {
 			t.Errorf("%d warnings in the log; want one:\n%s", n, log.String())
 		}
 
-		// What comes when the client is gone counts, too.
+		// Counts for a disconnected client are added too.
 		if err := c.ws.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +122,9 @@ func TestReportsAreShown(t *testing.T) {
 	})
 }
 
-// TestReportsOfUnknownThings has a host-agent report what this relay does not
-// know: that makes no new metrics, and is shown of nobody else's connection.
-func TestReportsOfUnknownThings(t *testing.T) {
+// Unknown kinds and classes create no metrics, and a report for another host's
+// connection is ignored.
+func TestUnknownReportsMakeNoMetrics(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
@@ -147,7 +147,7 @@ func TestReportsOfUnknownThings(t *testing.T) {
 	})
 }
 
-// TestCountsOutliveLinks has metrics go on when a link ends and another comes.
+// Metrics continue when a link ends and a new one begins.
 func TestCountsOutliveLinks(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i, want := range []string{"2", "4"} {
@@ -167,8 +167,8 @@ func TestCountsOutliveLinks(t *testing.T) {
 	})
 }
 
-// TestStrict tells host-agents which connections are to be gated strictly.
-func TestStrict(t *testing.T) {
+// Host-agents receive the mode for each connection.
+func TestStrictModeReachesHostAgents(t *testing.T) {
 	for pattern, strict := range map[string]bool{
 		"default/laptop": true, "default/*": true, "*/*": true, "*/lap*": true,
 		"default/desktop": false, "other/*": false,

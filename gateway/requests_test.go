@@ -40,7 +40,7 @@ func (s *syncBuilder) String() string {
 	return s.b.String()
 }
 
-// startRelay starts a relay on free ports, with a change if not nil.
+// startRelay starts a relay on free ports. A change may be nil.
 func startRelay(t *testing.T, change func(*RelayConfig)) *Relay {
 	t.Helper()
 	cfg := RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0"}
@@ -84,9 +84,9 @@ func do(t *testing.T, r *http.Request) (status int, body string) {
 
 func bearerOf(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 
-// TestOddHosts asks for hosts whose names no host can have: in paths, in the
-// API, in logs and in metrics they do no harm, and tokens are in none of them.
-func TestOddHosts(t *testing.T) {
+// Requests for impossible host names do no harm in paths, the API, logs and metrics,
+// and tokens appear in none of them.
+func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	if err := r.registry.Enrol("default", "laptop"); err != nil {
@@ -125,8 +125,7 @@ func TestOddHosts(t *testing.T) {
 	}
 }
 
-// wantRefused makes a handshake by hand and expects the close of an unknown
-// host.
+// wantRefused performs a handshake by hand, and expects the close for an unknown host.
 func wantRefused(t *testing.T, address, target string, header http.Header) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -149,8 +148,8 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 	}
 }
 
-// TestAPI asks for hosts with tokens that may see some of them.
-func TestAPI(t *testing.T) {
+// TestAPIListsOnlyTheTokensHosts lists hosts with tokens for some of them.
+func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, h := range []string{"laptop", "desktop"} {
 		if err := r.registry.Enrol("default", h); err != nil {
@@ -198,7 +197,7 @@ func TestAPI(t *testing.T) {
 	if status, body := get(t, r.URL()+"/api/hosts/desktop", bearerOf(token("default", "laptop"))); status != http.StatusNotFound {
 		t.Errorf("a host of somebody else: HTTP %d %s; want 404", status, body)
 	}
-	// The query is for WebSockets only: URLs end up in logs.
+	// Query tokens work only for WebSockets: URLs end up in logs.
 	if status, _ := get(t, r.URL()+"/api/hosts?access_token="+token("default", "laptop"), nil); status != http.StatusUnauthorized {
 		t.Errorf("token in the query of the API: HTTP %d; want 401", status)
 	}
@@ -214,9 +213,8 @@ func await(t *testing.T, holds func() bool) {
 	}
 }
 
-// TestMetricLabels closes with codes that clients choose: they make no more
-// labels than there are codes here.
-func TestMetricLabels(t *testing.T) {
+// Clients choose close codes, but cannot create metric labels.
+func TestCloseCodesMakeNoLabels(t *testing.T) {
 	labels := map[string]bool{}
 	for code := range 5000 {
 		labels[codeLabel(ahp.CloseCode(code))] = true
@@ -226,9 +224,8 @@ func TestMetricLabels(t *testing.T) {
 	}
 }
 
-// TestServerClosesBadRequests is what the HTTP server does with those who
-// send too much, or too little.
-func TestRequestLimits(t *testing.T) {
+// TestLongAndIncompleteRequestsAreRefused sends requests that are too long or incomplete.
+func TestLongAndIncompleteRequestsAreRefused(t *testing.T) {
 	r := startRelay(t, nil)
 	header := http.Header{"X-Long": {strings.Repeat("x", maxHeader+8<<10)}}
 	if status, _ := get(t, r.URL()+"/healthz", header); status != http.StatusRequestHeaderFieldsTooLarge {
@@ -247,8 +244,8 @@ func TestRequestLimits(t *testing.T) {
 	}
 }
 
-// TestReady tells load balancers when to send clients elsewhere.
-func TestReady(t *testing.T) {
+// TestReadyReportsTheState checks the answers for load balancers.
+func TestReadyReportsTheState(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, base := range []string{r.URL(), r.AdminURL()} {
 		if status, body := get(t, base+"/readyz", nil); status != http.StatusOK || body != "ready\n" {

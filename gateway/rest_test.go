@@ -9,9 +9,9 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// TestClientsOfABusyTenantRest has a client of one tenant send messages without a pause, and a
-// client of another now and then. Beside the other, the relay reads the first one's messages
-// at its tenant's share, and those of the other without delay.
+// A client of one tenant sends messages without a pause, and a client of another
+// tenant now and then. The relay reads the busy client at its tenant's share, and the
+// other without delay.
 func TestClientsOfABusyTenantRest(t *testing.T) {
 	const rate, step, d = 0.05, 50 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 	})
 }
 
-// TestRestEndsWithTheClient closes a client that rests.
+// A client that rests is closed.
 func TestRestEndsWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shares := fair.NewShares(0.01)

@@ -17,7 +17,7 @@ import (
 	"ahprelay/routing"
 )
 
-// revoke revokes as of now.
+// revoke adds a revocation effective now.
 func (w *world) revoke(rev auth.Revocation) {
 	w.Helper()
 	rev.At = time.Now()
@@ -39,9 +39,9 @@ func (w *world) handshakeStatus(token string) (int, string) {
 	return response.status, response.body.String()
 }
 
-// TestRevoke ends the connections of what is revoked, whatever they are
-// doing, and those only, and takes new tokens of a subject afterwards.
-func TestRevoke(t *testing.T) {
+// Connections of revoked tokens end in every phase, and no others. New tokens for a
+// revoked subject work.
+func TestRevocationEndsConnections(t *testing.T) {
 	const reason = "token revoked"
 	named := func(id, subject string) func(*auth.Client) {
 		return func(c *auth.Client) { c.ID, c.Subject = id, subject }
@@ -82,14 +82,13 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestRevokeWhileConnecting revokes a token after it was looked at, and before
-// its connection is one of those that are ended.
+// A token is revoked after its verification, and before its connection is registered.
 func TestRevokeWhileConnecting(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.lookup = func() {
 			w.lookup = nil
 			w.revoke(auth.Revocation{Token: "one"})
-			time.Sleep(time.Millisecond) // all that are there are ended
+			time.Sleep(time.Millisecond) // all registered connections are ended
 		}
 		c := w.dial(w.token(func(c *auth.Client) { c.ID = "one" }))
 		time.Sleep(time.Second)
@@ -98,8 +97,7 @@ func TestRevokeWhileConnecting(t *testing.T) {
 	})
 }
 
-// TestRevokeThroughRelay does so by HTTP, as the commands do, and starts the
-// relay again.
+// Revocation over HTTP, as the commands do it, survives a restart.
 func TestRevokeThroughRelay(t *testing.T) {
 	dir := t.TempDir()
 	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
@@ -159,7 +157,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 	}
 }
 
-// TestRevokeForNextStart writes where a relay reads, unless one runs.
+// RevokeForNextStart writes the file that a relay loads, and fails while a relay runs.
 func TestRevokeForNextStart(t *testing.T) {
 	r := startRelay(t, nil)
 	ask := operatorapi.RevokeRequest{Tenant: "default", Subject: "ada"}
@@ -179,9 +177,9 @@ func TestRevokeForNextStart(t *testing.T) {
 	}
 }
 
-// TestRevokeOtherIssuer ends a token whose ID the relay makes: the issuer's own
-// jti is not it.
-func TestRevokeOtherIssuer(t *testing.T) {
+// An external issuer's token is revoked by the ID that the relay derives, not by the
+// issuer's jti.
+func TestExternalTokenIsRevokedByDerivedID(t *testing.T) {
 	const iss = "https://login.example.com"
 	who := auth.Client{
 		ID: "made-by-the-relay", Tenant: testTenant, Subject: "ann@login.example.com", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead,

@@ -13,12 +13,12 @@ import (
 	"ahprelay/routing"
 )
 
-// forHosts returns a change of a token that has it name hosts.
+// forHosts returns a change of a token's hosts.
 func forHosts(patterns ...string) func(*auth.Client) {
 	return func(c *auth.Client) { c.Hosts = patterns }
 }
 
-// dialRoot opens a WebSocket at an address of the relay, which may be only its root.
+// dialRoot opens a WebSocket at an address of the relay, possibly the root.
 func (w *world) dialRoot(path string, options websocket.DialOptions) (*clientEnd, *http.Response, error) {
 	options.HTTPClient = &http.Client{Transport: handshake{w.server.Handler()}}
 	ws, response, err := websocket.Dial(context.Background(), "ws://relay"+path, &options)
@@ -30,9 +30,8 @@ func (w *world) dialRoot(path string, options websocket.DialOptions) (*clientEnd
 	return c, response, nil
 }
 
-// TestUpgradeAtRootReachesTheOnlyHost proves that a WebSocket at the relay's root goes to the
-// only host that the token names, wherever the token stands: clients such as VS Code's bridge
-// have no place for a path.
+// A WebSocket at the relay's root reaches the only host that its token names, wherever
+// the token stands: clients such as VS Code's bridge cannot configure a path.
 func TestUpgradeAtRootReachesTheOnlyHost(t *testing.T) {
 	for name, of := range map[string]func(token string) (path string, options websocket.DialOptions){
 		"tkn": func(token string) (string, websocket.DialOptions) {
@@ -65,8 +64,7 @@ func TestUpgradeAtRootReachesTheOnlyHost(t *testing.T) {
 	}
 }
 
-// TestRootWithoutTheOnlyHostIsTheConsole proves that nothing at the root goes to a host but a
-// WebSocket with a token for exactly one.
+// At the root, only a WebSocket with a token for exactly one host reaches a host.
 func TestRootWithoutTheOnlyHostIsTheConsole(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -107,8 +105,8 @@ func TestRootWithoutTheOnlyHostIsTheConsole(t *testing.T) {
 	})
 }
 
-// TestRootTakesAHostTwiceNamed proves that a host that is named twice is still the only one, and
-// that a host that has never enrolled is refused as at its own path.
+// A host named twice is still the only host, and a host that has never enrolled is
+// refused as at its own path.
 func TestRootTakesAHostTwiceNamed(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

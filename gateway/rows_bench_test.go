@@ -14,7 +14,7 @@ import (
 	"ahprelay/routing"
 )
 
-// quietLines are those of a link that nobody needs.
+// quietLines ignores all calls.
 type quietLines struct{}
 
 func (quietLines) Wake()              {}
@@ -22,23 +22,23 @@ func (quietLines) Done(uint64)        {}
 func (quietLines) Watch(string) error { return nil }
 func (quietLines) Unwatch(string)     {}
 
-// sink is a connection that takes everything at once.
+// sink accepts all bytes at once.
 type sink struct{ net.Conn }
 
 func (sink) Write(p []byte) (int, error)      { return len(p), nil }
 func (sink) SetWriteDeadline(time.Time) error { return nil }
 func (sink) Close() error                     { return nil }
 
-// nobody is a client that only takes.
-type nobody struct{ out *outbox }
+// discardClient is a client that only receives.
+type discardClient struct{ out *outbox }
 
-func (n nobody) Event(routing.Event)            {}
-func (n nobody) Deliver(frames []routing.Frame) { n.out.push(frames...) }
-func (n nobody) Closed(ahp.CloseCode, string)   {}
+func (n discardClient) Event(routing.Event)            {}
+func (n discardClient) Deliver(frames []routing.Frame) { n.out.push(frames...) }
+func (n discardClient) Closed(ahp.CloseCode, string)   {}
 
-// BenchmarkRows is what a relay does, but for the kernel's part, with a packet
-// that has 100 clients sent 32 actions of 512 bytes each: all the same ones, or
-// each client others of the 64 there are.
+// BenchmarkRows measures the relay's work, without the kernel's, for a packet with 32
+// actions of 512 bytes to each of 100 clients: the same actions, or different ones out
+// of 64.
 func BenchmarkRows(b *testing.B) {
 	const clients, row, size = 100, 32, 512
 	for name, spread := range map[string]int{"same": 1, "spread": 32} {
@@ -52,7 +52,7 @@ func BenchmarkRows(b *testing.B) {
 					go func() { run(); done <- struct{}{} }()
 					return true
 				}}
-				if _, err := relay.Open(routing.Open{ID: "c"}, nobody{out}); err != nil {
+				if _, err := relay.Open(routing.Open{ID: "c"}, discardClient{out}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 )
 
-// TestGrantsEndInTheAudit: a link and an invitation whose time is over have one line each.
-func TestGrantsEndInTheAudit(t *testing.T) {
+// An expired link and an expired invitation have one audit line each.
+func TestExpiredGrantsAreAudited(t *testing.T) {
 	var file bytes.Buffer
 	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, Gateway: Config{AuditFile: &file}})
 	if err != nil {
@@ -47,9 +47,9 @@ func TestGrantsEndInTheAudit(t *testing.T) {
 	}
 }
 
-// TestShares: who owns a host shares its sessions and takes that back. A lesser level shares
-// nothing.
-func TestShares(t *testing.T) {
+// An owner of a host shares its sessions, and revokes the shares. A lower level cannot
+// share.
+func TestOwnerSharesAndRevokes(t *testing.T) {
 	relay, ada := setUp(t)
 	share := func(ask map[string]any) (id, token string) {
 		var made struct{ ID, Link string }

@@ -18,12 +18,12 @@ import (
 	"ahprelay/test/idp"
 )
 
-// rulesOf are those of a provider where a group of people may do something.
+// rulesOf returns a provider's rules for a group.
 func rulesOf(group string, access auth.Access) []oidc.Rule {
 	return []oidc.Rule{{When: []oidc.Condition{{Claim: "groups", Contains: group}}, Hosts: []string{"lap*"}, Access: access, MaxConnections: 3}}
 }
 
-// signInAt returns where people sign in at a provider of tests.
+// signInAt returns the sign-in at a test provider.
 func signInAt(t *testing.T, issuer string, rules []oidc.Rule) *oidc.SignIn {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -37,7 +37,7 @@ func signInAt(t *testing.T, issuer string, rules []oidc.Rule) *oidc.SignIn {
 	return in
 }
 
-// signIn is what a phone does to sign in at a provider: it returns what comes back.
+// signIn signs a phone in at a provider, and returns the redirect's parameters.
 func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	p.Helper()
 	var at struct{ URL string }
@@ -52,7 +52,7 @@ func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "iss": q.Get("iss"), "name": sub + "'s phone"}
 }
 
-// changedAt is a text with another character in a place.
+// changedAt returns a text with a changed character.
 func changedAt(text string, at int) string {
 	c := "x"
 	if text[at] == 'x' {
@@ -61,10 +61,10 @@ func changedAt(text string, at int) string {
 	return text[:at] + c + text[at+1:]
 }
 
-// TestSignIn: who signs in at an identity provider, a process of its own, has a device that may do what
-// the rules say, now and when they change, whether or not the provider is there; and what somebody else has
-// begun ends nowhere.
-func TestSignIn(t *testing.T) {
+// A person who signs in at an identity provider, a separate process, has a device with
+// the authority from the current rules, even while the provider is away. A sign-in
+// started by a different browser fails.
+func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	issuer, stop := idp.Start(t, "")
 	in := signInAt(t, issuer, rulesOf("dev", auth.AccessWrite))
 	relay, err := StartRelay(t.Context(), RelayConfig{
@@ -78,8 +78,8 @@ func TestSignIn(t *testing.T) {
 	ann := newPhone(t, relay)
 	back := ann.signIn(issuer, "ann", "dev")
 	mallory := newPhone(t, relay)
-	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back)                                       // sent an address that ann has begun with, or the code
-	for what, iss := range map[string]string{"of another provider": "https://login.example.net", "without iss": ""} { // and the code stays good
+	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back)                                       // with an address that ann has started, or the code
+	for what, iss := range map[string]string{"of another provider": "https://login.example.net", "without iss": ""} { // the code stays valid
 		mixed := maps.Clone(back)
 		mixed["iss"] = iss
 		if status, said := ann.ask("POST", "/auth/code", "", mixed, nil); status != 400 || !strings.Contains(said, oidc.ErrOtherIssuer.Error()) {
@@ -96,7 +96,7 @@ func TestSignIn(t *testing.T) {
 	if who, err := relay.Keys().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
 		t.Errorf("ann's token is %+v, %v", who, err)
 	}
-	ann.denied(400, "does not take the code", "POST", "/auth/code", back) // a second time
+	ann.denied(400, "does not take the code", "POST", "/auth/code", back) // used twice
 	for what, change := range map[string]map[string]string{
 		"another state":       {"state": changedAt(back["state"], 20)},
 		"no state":            {"state": ""},
@@ -111,7 +111,7 @@ func TestSignIn(t *testing.T) {
 	eve := newPhone(t, relay)
 	eve.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/code", eve.signIn(issuer, "eve", "guests"))
 
-	// Revoked by who runs the relay, a device is out.
+	// The operator's revocation ends a device.
 	bob := newPhone(t, relay)
 	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
 		t.Fatalf("bob: %d %s", status, said)
@@ -130,7 +130,7 @@ func TestSignIn(t *testing.T) {
 	}
 	ann.denied(503, peopleapi.ErrProviderAway.Error(), "POST", "/auth/code", begun)
 
-	// Rules that have changed count at once.
+	// Changed rules count at once.
 	server := relay.server.Load()
 	set := func(rules []oidc.Rule) { server.people.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
 	set(rulesOf("dev", auth.AccessRead))

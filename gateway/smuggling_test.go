@@ -13,8 +13,8 @@ import (
 	"ahprelay/auth"
 )
 
-// raw sends bytes to a relay and returns all that it answers, if it closes the
-// connection then.
+// raw sends bytes to a relay, and returns the answer if the relay then closes the
+// connection.
 func raw(t *testing.T, r *Relay, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.public.Addr().String())
@@ -37,10 +37,10 @@ func raw(t *testing.T, r *Relay, request string) string {
 
 var statusLine = regexp.MustCompile(`(?m)^HTTP/1\.\d \d`)
 
-// TestSmuggling has handshakes that fail in ways that a proxy may not notice,
-// or whose end it may see elsewhere, with another request behind them. The
-// relay answers the one and ends the connection; nothing gets to NATS.
-func TestSmuggling(t *testing.T) {
+// Handshakes fail in ways that a proxy may miss, or whose end it may misjudge, with
+// another request behind them. The relay answers only the first and closes the
+// connection; nothing reaches NATS.
+func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := newFakeAgent(t, r)
@@ -94,9 +94,8 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// TestNoFramesToNATS sends what are no WebSocket frames right behind a good
-// handshake.
-func TestNoFramesToNATS(t *testing.T) {
+// Bytes that are not WebSocket frames follow a valid handshake.
+func TestInvalidFramesEndTheTunnel(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
 	answer := raw(t, r, "GET /nats HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
@@ -110,9 +109,8 @@ func TestNoFramesToNATS(t *testing.T) {
 	}
 }
 
-// TestSlowRequests opens connections and sends less than a request, slowly or
-// not at all, to each listener: the relay ends them.
-func TestSlowRequests(t *testing.T) {
+// Connections with incomplete requests, slow or silent, are closed at each listener.
+func TestIncompleteRequestsEnd(t *testing.T) {
 	short := requestTimes{header: 300 * time.Millisecond, body: 600 * time.Millisecond}
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.times = short })
 	a := newFakeAgent(t, r)
@@ -146,7 +144,7 @@ func TestSlowRequests(t *testing.T) {
 					return
 				case <-trickle.C:
 					if begin != "" {
-						_, _ = io.WriteString(conn, "x") // fails once it is over
+						_, _ = io.WriteString(conn, "x") // fails once the connection is closed
 					}
 				case <-limit:
 					t.Fatal("the relay still waits")

@@ -17,7 +17,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// noted lets wire.ReadAll take more memory.
+// noted grants all memory to wire.ReadAll.
 func noted(int) error { return nil }
 
 func TestCloseReason(t *testing.T) {
@@ -37,9 +37,9 @@ func TestCloseReason(t *testing.T) {
 	}
 }
 
-// TestEarlyMessage has a client send a message right behind its handshake. It
-// is read, and what comes later is still heard as a sign of life.
-func TestEarlyMessage(t *testing.T) {
+// A client sends a message right behind its handshake. The relay reads it, and counts
+// later bytes as signs of life.
+func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 	for _, size := range []int{1, 100, 3000, 100_000} {
 		done := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +93,7 @@ func TestEarlyMessage(t *testing.T) {
 	}
 }
 
-// TestAgentFramesAreWhole has what a host-agent is sent be one frame and one write, however
-// long it is.
+// A write to a host-agent is one frame and one system call, for any length.
 func TestAgentFramesAreWhole(t *testing.T) {
 	for _, size := range []int{1, 200, 600, 5000, 70_000} {
 		near, far := net.Pipe()
@@ -106,7 +105,7 @@ func TestAgentFramesAreWhole(t *testing.T) {
 			}
 		}()
 		got := make([]byte, size+20)
-		n, err := far.Read(got) // which is all of a write, if there is room
+		n, err := far.Read(got) // returns a whole write, if there is room
 		if want := wire.EncodePiece(piece, true, true, true); err != nil || !bytes.Equal(got[:n], want) {
 			t.Errorf("%d bytes: %d in one write, %v; want a frame of %d", size, n, err, len(want))
 		}

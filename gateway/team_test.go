@@ -10,7 +10,7 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// invited is somebody whom another has let in by a link.
+// invited returns a person's phone, admitted by an invitation.
 func (p *phone) invited(ask map[string]any) *phone {
 	p.Helper()
 	var made struct{ Link string }
@@ -22,9 +22,9 @@ func (p *phone) invited(ask map[string]any) *phone {
 	return guest
 }
 
-// TestTeam: who owns all hosts sees everybody and what was done, and ends all that somebody has; who owns some
-// hosts does not, and removes nobody's device.
-func TestTeam(t *testing.T) {
+// An owner of all hosts lists all people and the audit log, and removes a person's
+// access. An owner of some hosts cannot, and removes no foreign device.
+func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	_, ada := setUp(t)
 	bob := ada.invited(map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}})
 	carol := ada.invited(map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}})

@@ -14,8 +14,8 @@ import (
 	"ahprelay/routing"
 )
 
-// TestWhyThereIsNoTicket: whoever asks is told why the host-agent cannot be.
-func TestWhyThereIsNoTicket(t *testing.T) {
+// The error gives the reason for which the host-agent is unreachable.
+func TestRefusedTicketHasAReason(t *testing.T) {
 	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
 		ask := func(want string) {
 			t.Helper()
@@ -52,9 +52,9 @@ func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	}
 }
 
-// TestCanvasSessionOutlivesTheToken has clients ask for a ticket. The session of a client on a connection of its own
-// lasts longer than the token: the host-agent ends it with the client. A viewer shares its connection, so that its session ends with
-// the token.
+// Clients request tickets. The session of a client with its own connection outlives
+// the token: the host-agent ends it with the client. A viewer shares its connection,
+// so its session ends with the token.
 func TestCanvasSessionOutlivesTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name     string

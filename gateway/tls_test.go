@@ -28,7 +28,7 @@ import (
 	"ahprelay/internal/acmedns"
 )
 
-// selfSigned returns a certificate for a name, and its key, as PEM.
+// selfSigned returns a self-signed certificate and its key in PEM.
 func selfSigned(t *testing.T, name string, until time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -68,7 +68,7 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// shown returns the name in the certificate that a relay shows.
+// shown returns the name in a relay's certificate.
 func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 	t.Helper()
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"h2", "http/1.1"}}}
@@ -84,9 +84,8 @@ func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 	return state.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// TestTLS connects a client over TLS, and has the certificate replaced, first
-// by one that is damaged.
-func TestTLS(t *testing.T) {
+// A changed certificate is loaded. A damaged one is not.
+func TestChangedCertificateIsLoaded(t *testing.T) {
 	dir := t.TempDir()
 	cfg := certFilesOf(t, dir, "one.example.com")
 	var log syncBuilder
@@ -131,8 +130,8 @@ func TestTLS(t *testing.T) {
 	awaitShown("two.example.com")
 }
 
-// TestBadTLS says which flag is wrong.
-func TestBadTLS(t *testing.T) {
+// Errors name the wrong flag.
+func TestTLSErrorsNameTheFlag(t *testing.T) {
 	dir := t.TempDir()
 	good := certFilesOf(t, dir, "relay.example.com")
 	expired := filepath.Join(dir, "expired.pem")
@@ -199,7 +198,7 @@ func TestBadTLS(t *testing.T) {
 	}
 }
 
-// TestNATSListenerWithTLS has host-agents that come over TCP use TLS too.
+// The NATS listener uses TLS too.
 func TestNATSListenerWithTLS(t *testing.T) {
 	cfg := certFilesOf(t, t.TempDir(), "relay.example.com")
 	r := startRelay(t, func(c *RelayConfig) { c.TLS, c.NATSListen = cfg, "0.0.0.0:0" })
@@ -218,9 +217,8 @@ func TestNATSListenerWithTLS(t *testing.T) {
 	}
 }
 
-// TestACME shows a certificate that was got before, and asks the authority for
-// those names only that it is to have.
-func TestACME(t *testing.T) {
+// A cached certificate is used, and the authority is asked only for configured names.
+func TestACMEUsesTheCache(t *testing.T) {
 	var asked atomic.Int32
 	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)

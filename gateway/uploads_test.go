@@ -17,8 +17,7 @@ import (
 	"ahprelay/routing"
 )
 
-// uploader connects a client whose host has taken its initialize, and which reads
-// all that it is sent.
+// uploader connects a client that has finished initialize, and reads all messages.
 func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 	w.Helper()
 	conn := w.mute()
@@ -30,18 +29,17 @@ func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 	return conn, h
 }
 
-// largeMessage is a notification of so many bytes, as a client sends it.
+// largeMessage returns a client's notification of the given size.
 func largeMessage(n, size int) (frame []byte, message string) {
 	begin := fmt.Sprintf(`{"method":"x","n":%d,"pad":"`, n)
 	message = begin + strings.Repeat("x", size-len(begin)-2) + `"}`
 	return append(frameHeader(wire.FinBit|wire.OpText, size), message...), message
 }
 
-// quarter is in what memory and what clients send are counted here: what counts is
-// how much that is of each other.
+// quarter is the unit for memory and message sizes; only their ratio matters.
 const quarter = mib / 8
 
-// slowWrite writes at a pace of a quarter of a MiB in 50 ms, and so together with others.
+// slowWrite writes a quarter of a MiB every 50 ms, so writes overlap.
 func slowWrite(conn net.Conn, data []byte) {
 	const step = quarter / 4
 	for len(data) > 0 {
@@ -54,8 +52,8 @@ func slowWrite(conn net.Conn, data []byte) {
 	}
 }
 
-// wantUploads fails unless the host gets a message on each connection within a
-// minute; what waits at the relay for them never makes memory short.
+// wantUploads fails unless the host gets a message on each connection within a minute,
+// and queued bytes never make memory short.
 func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	w.Helper()
 	there := func(h *hostEnd) bool {
@@ -72,7 +70,7 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 			w.Fatalf("%d bytes wait; want at most three quarters of %d", b.used.Load(), b.limit)
 		}
 	}
-	time.Sleep(time.Second) // until what came of them is over
+	time.Sleep(time.Second) // until their results have passed
 	synctest.Wait()
 	for i, h := range ends {
 		if got := h.messages(); len(got) != 2 || got[1] != messages[i] {
@@ -81,15 +79,15 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	}
 }
 
-// TestLargeUploadsTakeTurns has several clients send at once what the relay has no
-// memory for together: all of it arrives, and nobody is closed.
+// Several clients together send more than the relay's memory: all messages arrive, and
+// no client is closed.
 func TestLargeUploadsTakeTurns(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		hostQueued int
-		slow       time.Duration // for each message at the host
-		beside     int           // bytes that kernels come to hold of those that wait
-		after      time.Duration // when they do
+		slow       time.Duration // per message at the host
+		beside     int           // bytes that kernels hold for waiting clients
+		after      time.Duration // delay before that
 		closed     bool
 	}{
 		{"host-agent with memory", 512 * quarter, 0, 0, 0, false},
@@ -135,13 +133,13 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestStalledUploadGivesWay has a client stop in the middle of a large message. The
-// others go on. It is closed only if there is no room for what another has to say;
-// else its message arrives too, once it goes on.
+// A client stalls in the middle of a large message. The others continue. The stalled
+// client is closed only if they have no room; otherwise its message arrives when it
+// continues.
 func TestStalledUploadGivesWay(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		begun  int // bytes that it has sent
+		begun  int // bytes already sent
 		closed int
 	}{
 		{"with room for others", 8 * quarter, 0},
@@ -177,15 +175,15 @@ func TestStalledUploadGivesWay(t *testing.T) {
 	}
 }
 
-// TestUploadsNeverLock has many messages of any length and pace ask for room: all
-// of them come to their end, whoever stalls in between, and less than the budget is in use.
-func TestUploadsNeverLock(t *testing.T) {
+// Messages with random lengths, paces and stalls all end, with less than the budget in
+// use.
+func TestUploadsNeverDeadlock(t *testing.T) {
 	const limit, longest = 4000, 1400
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			draw := rand.New(rand.NewPCG(seed, 0))
 			b := newBudget(limit, longest)
-			beside := int(seed%3) * limit * 3 / 10 // with most, there is less than one may take
+			beside := int(seed%3) * limit * 3 / 10 // at most, less than a single message needs
 			b.keep(beside)
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &relief{life: ctx, budget: b, hosts: &hosts{}}
@@ -206,7 +204,7 @@ func TestUploadsNeverLock(t *testing.T) {
 						if b.excess() > 0 || b.pressure() > 0 && beside < limit/2 {
 							t.Errorf("seed %d: %d bytes are in use, and %d beside", seed, b.used.Load(), beside)
 						}
-						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // more than turnTime, at times
+						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // sometimes longer than turnTime
 					}
 					held := b.uploads.end(u)
 					time.Sleep(time.Duration(draw.Int64N(int64(time.Second)))) // it waits for its host
@@ -230,15 +228,15 @@ func TestUploadsNeverLock(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsToBeRead has memory be short while a client has sent what the relay does not
-// read yet: it takes turns, and is no more to blame than others whose large messages wait.
-func TestWhoWaitsToBeRead(t *testing.T) {
+// Memory is short while a client's data waits to be read: the client takes turns, like
+// others with large messages.
+func TestUnreadClientTakesTurns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		unread  int  // bytes that the kernel has of it
+		unread  int  // bytes in its kernel buffer
 		first   bool // it waits for the first turn of a large message
-		stuck   bool // its reader waits, for its rate or its host
-		out     int  // bytes that wait for it
+		stuck   bool // its reader waits for its rate or its host
+		out     int  // bytes queued for it
 		inTurns bool
 	}{
 		{"a relay that is busy", mib, false, false, 0, true},

@@ -8,9 +8,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestWitness starts with the keys of relays only, has a place in their cluster, and
-// keeps its name there.
-func TestWitness(t *testing.T) {
+// A witness starts only with the relays' keys, joins their cluster, and keeps its
+// name.
+func TestWitnessJoinsTheCluster(t *testing.T) {
 	t.Parallel()
 	cfg := RelayConfig{DataDir: t.TempDir(), ClusterListen: "127.0.0.1:0", ClusterRoutes: []string{"127.0.0.1:1"}}
 	if _, err := StartWitness(t.Context(), cfg); !errors.Is(err, auth.ErrNoKeys) {

@@ -28,8 +28,8 @@ import (
 	"ahprelay/test/membus"
 )
 
-// A world is a relay, a host-agent and a host in memory, on fake time. The
-// registry knows what the test says.
+// A world is a relay, a host-agent and a host in memory, on fake time. The test sets
+// the registry's content.
 type world struct {
 	*testing.T
 	keys   *auth.Keys
@@ -39,12 +39,12 @@ type world struct {
 	revoked *registry.Revocations
 
 	mu     sync.Mutex
-	host   registry.Host // nothing in it: never enrolled
-	lookup func()        // called by each look at the registry; may be nil
+	host   registry.Host // empty: never enrolled
+	lookup func()        // called by each lookup; may be nil
 	conns  []*hostEnd
-	refuse string // why the host-agent does not connect to the host; empty: it does
-	silent bool   // the host-agent does not say whether it does
-	old    bool   // the host-agent does not see to what clients may do
+	refuse string // the reason why the host-agent does not connect to the host; empty: it connects
+	silent bool   // the host-agent does not answer
+	old    bool   // the host-agent lacks the feature "authority"
 
 	stopAgent func()
 	running   sync.WaitGroup
@@ -55,7 +55,7 @@ const (
 	testHost   = "laptop"
 )
 
-// inWorld runs a test in a world whose host is known and away.
+// inWorld runs a test in a world with a known but absent host.
 func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func (w *world) registry(tenant, host string) (registry.Host, bool) {
 	return known, known.Name == host && known.Tenant == tenant
 }
 
-// setState changes what the registry says of the host.
+// setState changes the host's state in the registry.
 func (w *world) setState(state registry.State, agent, reason string) {
 	w.mu.Lock()
 	w.host.State, w.host.AgentInstance, w.host.Reason = state, agent, reason
@@ -107,7 +107,7 @@ func (w *world) setState(state registry.State, agent, reason string) {
 	w.server.hosts.changed(host)
 }
 
-// setSilent has the registry say since when the host does not answer; the zero Time: it does.
+// setSilent sets since when the host does not answer; the zero Time means it answers.
 func (w *world) setSilent(since time.Time) {
 	w.mu.Lock()
 	w.host.Silent = since
@@ -116,7 +116,7 @@ func (w *world) setSilent(since time.Time) {
 	w.server.hosts.changed(host)
 }
 
-// setReleased has an instance give the host up, or somebody do so for it.
+// setReleased records a release by or on behalf of an instance.
 func (w *world) setReleased(agent, reason string) {
 	w.mu.Lock()
 	w.host.Released = agent
@@ -124,7 +124,7 @@ func (w *world) setReleased(agent, reason string) {
 	w.setState(registry.Offline, "", reason)
 }
 
-// startAgent starts a host-agent in front of a host, and says so.
+// startAgent starts a host-agent in front of a host, and registers it.
 func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect
 	agent := routing.NewAgentEnd(cfg)
@@ -143,16 +143,16 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	w.setState(registry.Online, "agent1", "")
 }
 
-// A hostEnd is a client's connection, at the host.
+// A hostEnd is the host's end of a client's connection.
 type hostEnd struct {
 	w    *world
 	conn *routing.AgentConn
 	open routing.Open
 
 	mu      sync.Mutex
-	stuck   bool          // the host takes nothing
-	slow    time.Duration // the host takes so long for a message
-	untaken int           // credit of that
+	stuck   bool          // the host reads nothing
+	slow    time.Duration // the host's time per message
+	untaken int           // credit for unread messages
 	got     []string
 	closed  bool
 	code    ahp.CloseCode
@@ -212,7 +212,7 @@ func (h *hostEnd) messages() []string {
 	return append([]string(nil), h.got...)
 }
 
-// wantClosed fails unless the host has been told that the client is gone.
+// wantClosed fails unless the host has seen the client's close.
 func (h *hostEnd) wantClosed(code ahp.CloseCode) {
 	h.w.Helper()
 	synctest.Wait()
@@ -231,8 +231,7 @@ func (h *hostEnd) send(message string) {
 	}
 }
 
-// hostConn waits until n connections were made to the host, and returns the
-// last of them.
+// hostConn waits for the n-th connection to the host, and returns it.
 func (w *world) hostConn(n int) *hostEnd {
 	w.Helper()
 	for range 600 {
@@ -249,8 +248,8 @@ func (w *world) hostConn(n int) *hostEnd {
 	return nil
 }
 
-// A handshake is an HTTP server in memory: it hands the client's end of the
-// connection over as the body of the answer, as WebSocket clients want.
+// A handshake is an HTTP server in memory. It returns the client's end of the
+// connection as the response's body, as WebSocket clients require.
 type handshake struct{ handler http.Handler }
 
 // RoundTrip implements [http.RoundTripper].
@@ -284,7 +283,7 @@ func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
 
-// token returns a client token, with a change if not nil.
+// token returns a client token. A change may be nil.
 func (w *world) token(change func(*auth.Client)) string {
 	w.Helper()
 	c := auth.Client{
@@ -301,14 +300,14 @@ func (w *world) token(change func(*auth.Client)) string {
 	return token
 }
 
-// A clientEnd is a client that does as clients do: it reads all the time.
+// A clientEnd is a client that reads all the time.
 type clientEnd struct {
 	w  *world
 	ws *websocket.Conn
 
 	mu     sync.Mutex
 	got    []string
-	closed *websocket.CloseError // nil while it is open
+	closed *websocket.CloseError // nil while open
 	ended  error
 }
 
@@ -320,7 +319,7 @@ func (w *world) dial(token string) *clientEnd {
 	return c
 }
 
-// dialPacked connects a client that takes compressed messages.
+// dialPacked connects a client with compression.
 func (w *world) dialPacked(token string) *clientEnd {
 	w.Helper()
 	c := &clientEnd{w: w, ws: w.handshakeWith(token, websocket.CompressionNoContextTakeover)}
@@ -328,7 +327,7 @@ func (w *world) dialPacked(token string) *clientEnd {
 	return c
 }
 
-// handshake returns a client's WebSocket, which nobody reads.
+// handshake returns a client's WebSocket without a reader.
 func (w *world) handshake(token string) *websocket.Conn {
 	w.Helper()
 	return w.handshakeWith(token, websocket.CompressionDisabled)
@@ -347,7 +346,7 @@ func (w *world) handshakeWith(token string, compression websocket.CompressionMod
 	return ws
 }
 
-// upgrade returns a client's request for a WebSocket.
+// upgrade returns a client's handshake request.
 func (w *world) upgrade(token string) *http.Request {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
@@ -361,7 +360,7 @@ func (w *world) upgrade(token string) *http.Request {
 	return r
 }
 
-// rawDial returns a client's network connection behind the handshake.
+// rawDial returns a client's network connection after the handshake.
 func (w *world) rawDial(token string) net.Conn {
 	w.Helper()
 	response, err := handshake{w.server.Handler()}.RoundTrip(w.upgrade(token))
@@ -412,7 +411,7 @@ func (c *clientEnd) messages() []string {
 	return append([]string(nil), c.got...)
 }
 
-// wantMessages fails unless the client has got these messages by now.
+// wantMessages fails unless the client has received exactly these messages.
 func (c *clientEnd) wantMessages(want ...string) {
 	c.w.Helper()
 	synctest.Wait()
@@ -431,7 +430,7 @@ func (c *clientEnd) wantOpen() {
 	}
 }
 
-// wantClosed fails unless the connection was closed like that by now.
+// wantClosed fails unless the connection has been closed with code and reason.
 func (c *clientEnd) wantClosed(code ahp.CloseCode, reason string) {
 	c.w.Helper()
 	synctest.Wait()
@@ -444,7 +443,7 @@ func (c *clientEnd) wantClosed(code ahp.CloseCode, reason string) {
 	}
 }
 
-// wantGone fails unless nothing of any client is left at the relay.
+// wantGone fails unless the relay has no trace of any client.
 func (w *world) wantGone() {
 	w.Helper()
 	synctest.Wait()
@@ -461,10 +460,10 @@ func (w *world) wantGone() {
 	}
 }
 
-// answerTo is how a host answers a request with that id.
+// answerTo returns a host's response to a request.
 func answerTo(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":null}`, id) }
 
-// accept has the host answer the client's initialize.
+// accept answers the client's initialize at the host.
 func (h *hostEnd) accept(id int) {
 	h.w.Helper()
 	if err := h.conn.Ready(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"ahprelay/auth"
 )
 
-// unlimited are limits that nobody meets, with a change.
+// unlimited returns limits without effect, with a change.
 func unlimited(change func(*Limits)) Limits {
 	none := Limit{Connections: -1, Pending: -1, Frames: -1, Bytes: -1, Opens: -1}
 	l := Limits{Address: none, Subject: none, Token: none, Host: none, Tenant: none, Failures: -1}
@@ -24,8 +24,8 @@ func visitor(subject, token string, max int) auth.Client {
 	return auth.Client{ID: token, Tenant: "default", Subject: subject, Hosts: []string{auth.AllHosts}, MaxConnections: max}
 }
 
-// TestConnectionLimits admits connections up to each limit, one more, and one more
-// after another was given back.
+// Connections are admitted up to each limit; one more is refused until an admission is
+// returned.
 func TestConnectionLimits(t *testing.T) {
 	limitOf := func(n int) *Limit { return &Limit{Connections: n, Pending: -1, Frames: -1, Bytes: -1} }
 	for _, test := range []struct {
@@ -86,8 +86,8 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// TestAgentConnectionLimit bounds what one enrolment token can open, beside
-// what that of another host can.
+// An enrolment token cannot open more connections than its limit, and a different
+// host's are unaffected.
 func TestAgentConnectionLimit(t *testing.T) {
 	l := New(unlimited(func(*Limits) {}), 1<<20)
 	host := auth.Enrolment{Tenant: "default", Host: "laptop"}
@@ -104,8 +104,7 @@ func TestAgentConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestTradesAreBounded has a host trade credentials all the time: each is to
-// be remembered.
+// A host exchanges credentials without a pause: relays must remember each.
 func TestTradesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 1<<20)
@@ -128,8 +127,7 @@ func TestTradesAreBounded(t *testing.T) {
 	})
 }
 
-// TestRateLimits has each rate of each party hold messages back, and refuse
-// those that would wait too long.
+// Each rate delays messages, and refuses those with too long a wait.
 func TestRateLimits(t *testing.T) {
 	for _, rate := range []struct {
 		name  string
@@ -154,7 +152,7 @@ func TestRateLimits(t *testing.T) {
 					one, _ := l.Connect(visitor("ada", "1", 0), "laptop", "192.0.2.1")
 					two, _ := l.Connect(visitor("ada", "2", 0), "laptop", "192.0.2.1")
 					begin := time.Now()
-					for range 100 { // what 10 s allow
+					for range 100 { // the allowance for 10 s
 						if over := one.AwaitRate(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
@@ -177,7 +175,7 @@ func TestRateLimits(t *testing.T) {
 							t.Fatal(over)
 						}
 					}
-					for range 2 { // a refused one takes nothing
+					for range 2 { // refused messages take no tokens
 						over := two.AwaitRate(t.Context(), rate.bytes, false)
 						if over == nil || over.Limit != rate.name+" of this "+of.name || over.Retry < maxDelay || over.Retry > maxDelay+time.Second {
 							t.Fatalf("too many: %+v", over)
@@ -189,10 +187,9 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// TestOpensAreLimited has each party come as often as it may: at once as often
-// as it may be connected, and then at its rate. What is refused takes nothing of
-// anybody's, so others are let in, and so is the same party after the time that
-// it was told.
+// Each scope admits a burst up to its connection limit, and then its rate. A refused
+// connection takes no tokens, so other clients are admitted, and so is the same client
+// after its Retry-After.
 func TestOpensAreLimited(t *testing.T) {
 	limit := Limit{Connections: 30, Pending: -1, Frames: -1, Bytes: -1, Opens: 2}
 	for _, of := range []struct {
@@ -200,7 +197,7 @@ func TestOpensAreLimited(t *testing.T) {
 		set  func(*Limits)
 		who  auth.Client
 		host string
-		from string // where from
+		from string // address
 	}{
 		{"address", func(l *Limits) { l.Address = limit }, visitor("bob", "2", 0), "desktop", "192.0.2.1"},
 		{"subject", func(l *Limits) { l.Subject = limit }, visitor("ada", "2", 0), "desktop", "192.0.2.2"},
@@ -247,13 +244,13 @@ func TestOpensAreLimited(t *testing.T) {
 	}
 }
 
-// TestAllComeBackAtOnce has a relay restart: all connections that a token may
-// have had come at once, and more do not.
+// After a relay's restart, all connections that a token may have are admitted at once,
+// but no more.
 func TestAllComeBackAtOnce(t *testing.T) {
 	for name, test := range map[string]struct{ max, want int }{
 		"the token says how many": {300, 300},
 		"the token has no limit":  {0, 500},
-		"the rate allows as many": {5, 20}, // one after another
+		"the rate allows as many": {5, 20}, // sequentially
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(Limits{Subject: Limit{Connections: 500}, Token: Limit{Opens: 2}}.WithDefaults(), 1<<20)
@@ -273,13 +270,13 @@ func TestAllComeBackAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneTokenLeavesItsAddress has somebody use up what a token may, again and
-// again; others with that address come as before.
-func TestOneTokenLeavesItsAddress(t *testing.T) {
+// A client exhausts its token's limit again and again; others at its address are
+// admitted as before.
+func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 1<<20)
 		in := 0
-		for range 5000 { // in a second
+		for range 5000 { // within a second
 			if a, over := l.Connect(visitor("guest", "link", 64), "laptop", "192.0.2.1"); over == nil {
 				in++
 				a.Leave()
@@ -289,7 +286,7 @@ func TestOneTokenLeavesItsAddress(t *testing.T) {
 		if most := DefaultLimits.Token.Opens * (int(RateWindow/time.Second) + 1); in < 1 || in > most {
 			t.Errorf("%d connections in a second; want some, and at most %d", in, most)
 		}
-		for i := range 500 { // an office comes back
+		for i := range 500 { // an office reconnects
 			if _, over := l.Connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), "laptop", "192.0.2.1"); over != nil {
 				t.Fatalf("visitor %d: %v", i, over)
 			}
@@ -297,8 +294,8 @@ func TestOneTokenLeavesItsAddress(t *testing.T) {
 	})
 }
 
-// TestBeginningAnew on one connection counts like coming.
-func TestBeginningAnew(t *testing.T) {
+// A repeated initialize on a connection counts as a new connection.
+func TestRepeatedInitializeCountsAsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(unlimited(func(l *Limits) { l.Token = Limit{Opens: 1} }), 1<<20)
 		a, over := l.Connect(visitor("ada", "1", 0), "laptop", "")
@@ -323,8 +320,8 @@ func TestBeginningAnew(t *testing.T) {
 	})
 }
 
-// TestLongestMessage fits, whatever the limit.
-func TestLongestMessage(t *testing.T) {
+// A message of maximum length passes under any limit.
+func TestLongestMessageFitsEachLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(unlimited(func(l *Limits) { l.Subject.Bytes = 1 << 20 }), 32<<20)
 		a, _ := l.Connect(visitor("ada", "1", 0), "laptop", "")
@@ -338,8 +335,8 @@ func TestLongestMessage(t *testing.T) {
 	})
 }
 
-// TestStockClientMeetsNoLimit uploads 32 MiB and subscribes to 200 channels at
-// once, from each of five windows.
+// A stock client uploads 32 MiB and subscribes to 200 channels at once, from each of
+// five windows.
 func TestStockClientMeetsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 32<<20)
@@ -362,7 +359,7 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 	})
 }
 
-// TestLimitTablesAreBounded has ever new subjects and addresses come and go.
+// The tables stay bounded under ever new subjects and addresses.
 func TestLimitTablesAreBounded(t *testing.T) {
 	l := New(Limits{Host: Limit{Opens: -1}, Tenant: Limit{Opens: -1}}.WithDefaults(), 1<<20)
 	kept, over := l.Connect(visitor("kept", "kept", 0), "laptop", "192.0.2.1")
@@ -394,7 +391,7 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkLimits counts a message for the four scopes of a client.
+// BenchmarkLimits counts a message in a client's four scopes.
 func BenchmarkLimits(b *testing.B) {
 	l := New(unlimited(func(l *Limits) {
 		plenty := Limit{Connections: 10, Pending: 10, Frames: 1 << 40, Bytes: 1 << 50}

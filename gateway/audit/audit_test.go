@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// TestAuditOfMany writes the first of many lines that are alike, and at the end
-// of a time how many there were, in the file and in the log. Each source has
-// lines, whatever others do, and all that happened is in the counts.
-func TestAuditOfMany(t *testing.T) {
+// The first of many equal events are written at once, and the count of the rest
+// follows, in the file and in the log. Each source has its lines, and the counts add
+// up to all events.
+func TestEqualEventsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var file, log lockedBuilder
 		a := New(slog.New(slog.NewJSONHandler(&log, nil)), &file)
@@ -73,7 +73,7 @@ func TestAuditOfMany(t *testing.T) {
 	})
 }
 
-// A lockedBuilder is a strings.Builder that several may use.
+// A lockedBuilder is a strings.Builder for concurrent use.
 type lockedBuilder struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -91,13 +91,13 @@ func (s *lockedBuilder) String() string {
 	return s.b.String()
 }
 
-// A fullDisk takes nothing.
+// A fullDisk fails all writes.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// TestAuditCannotBeWritten says so in the log, where the line is all the same.
-func TestAuditCannotBeWritten(t *testing.T) {
+// A failed write to the file is logged, and the line itself still reaches the log.
+func TestFailedAuditWriteIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	New(slog.New(slog.NewTextHandler(&log, nil)), fullDisk{}).Write(Line{Event: "connect", Subject: "ada\nevent=revoke"})
 	if text := log.String(); !strings.Contains(text, "no space left") || strings.Count(text, "event=connect") != 1 || strings.Count(text, "\n") != 2 {

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAuditIsAChain: a file that is written by many, and goes on after a restart, follows itself; and any line
-// that is changed, moved, put in or taken out breaks it.
+// A file with concurrent writers and a restart is an unbroken chain. A changed, moved,
+// inserted or removed line breaks it.
 func TestAuditIsAChain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	for run := range 3 {
@@ -45,7 +45,7 @@ func TestAuditIsAChain(t *testing.T) {
 	}
 	lines := strings.SplitAfter(string(text), "\n")[:24]
 	rapid.Check(t, func(rt *rapid.T) {
-		i := rapid.IntRange(0, 21).Draw(rt, "line") // of the last two nobody knows what was
+		i := rapid.IntRange(0, 21).Draw(rt, "line") // changes to the last two lines may go unnoticed
 		changed := append([]string{}, lines...)
 		switch rapid.SampledFrom([]string{"change", "take out", "put in", "swap"}).Draw(rt, "how") {
 		case "change":
@@ -63,8 +63,8 @@ func TestAuditIsAChain(t *testing.T) {
 	})
 }
 
-// TestAuditAfterACrash goes on behind a line that has no end.
-func TestAuditAfterACrash(t *testing.T) {
+// A chain continues behind a truncated line.
+func TestChainContinuesAfterACrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	if err := os.WriteFile(path, []byte(`{"event":"connect","prev":""}`+"\n"+`{"event":"conn`), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLatestLines: the audit keeps so many lines in memory, and shows a tenant its own.
-func TestLatestLines(t *testing.T) {
+// The last lines stay in memory, and a tenant sees only its own.
+func TestLatestLinesAreTheTenants(t *testing.T) {
 	var l latest
 	for i := range keptLines + 10 {
 		l.add(Line{Tenant: []string{"one", "two"}[i%2], Detail: fmt.Sprint(i)})

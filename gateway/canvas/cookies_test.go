@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// passed returns the Cookie header that is left for the application.
+// passed returns the Cookie header left for the application.
 func passed(c *Canvases, origin string, lines ...string) string {
 	h := http.Header{"Cookie": lines}
 	c.dropForeignCookies(h, origin)
@@ -16,7 +16,7 @@ func passed(c *Canvases, origin string, lines ...string) string {
 	return h.Get("Cookie")
 }
 
-// bomb returns so many cookies of so many bytes each.
+// bomb returns count cookies of size bytes.
 func bomb(count, size int) string {
 	var list []string
 	for i := range count {
@@ -25,8 +25,8 @@ func bomb(count, size int) string {
 	return strings.Join(list, "; ")
 }
 
-// TestForeignCookiesAreDroppedBeyondTheSpareRoom has browsers send cookies that responses have set, that scripts have set,
-// and many long ones of another canvas.
+// The browser sends cookies set by responses, cookies set by scripts, and many long
+// ones from a different canvas.
 func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
 	c.cookies.add("one", "login")
@@ -52,7 +52,7 @@ func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	}
 }
 
-// TestKnownCookiesAreBounded has an application set more cookies than browsers keep.
+// An application sets more cookies than browsers keep.
 func TestKnownCookiesAreBounded(t *testing.T) {
 	k := newKnownCookies()
 	for i := range maxCookies + 1 {
@@ -71,8 +71,8 @@ func TestKnownCookiesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzForeignCookies: what passes is part of what came, in its order; the session's cookie and cookies that
-// responses have set pass, and all others together are no longer than the spare room.
+// The remaining cookies are a subsequence of the request's. The session's cookie and
+// cookies set by responses pass, and all others together fit into the spare room.
 func FuzzForeignCookies(f *testing.F) {
 	f.Add("a=1; b=2", "login=1", uint16(3))
 	f.Add(";; =;x", "__Host-ahp-canvas=1;login", uint16(9000))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCanvasDomainIsNotTheRelays looks at pairs of a canvas domain and the relay's name.
+// Pairs of a canvas domain and the relay's name are checked.
 func TestCanvasDomainIsNotTheRelays(t *testing.T) {
 	for _, test := range []struct{ canvases, relay, want string }{
 		{"canvas.relay.example.com", "relay.example.com", "is below the relay's domain"},
@@ -16,7 +16,7 @@ func TestCanvasDomainIsNotTheRelays(t *testing.T) {
 		{"canvas.corp", "relay.canvas.corp", "shares its registrable domain canvas.corp"},
 		{"example-canvases.com", "relay.example.com", ""},
 		{"canvas.co.uk", "relay.co.uk", ""},
-		{"github.io", "relay.github.io", ""}, // on the list: browsers take no cookies for it
+		{"github.io", "relay.github.io", ""}, // public suffix: browsers accept no cookies for it
 		{"a.github.io", "b.github.io", ""},
 		{"localhost", "relay.example.com", ""},
 		{"canvas.example.com", "127.0.0.1", ""},

@@ -34,8 +34,8 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { close(l.closed); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "browser"} }
 
-// eventsOverHTTP1 sends a request for an event stream while Borrow gives the link to the host, or why there is none, and
-// returns the response and how long it took.
+// eventsOverHTTP1 sends a request for an event stream while Borrow returns borrow's
+// result. It returns the response and its delay.
 func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*http.Response, time.Duration, error) {
 	t.Helper()
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}, Borrow: func(context.Context, string, string) (Link, func(), error) {
@@ -65,7 +65,8 @@ func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*h
 	return response, time.Since(begun), err
 }
 
-// TestEventStreamOfAHostThatIsAwayHasNoAnswer holds a request for an event stream, and closes the connection.
+// A request for an event stream is held, and the connection is closed without an
+// answer.
 func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, took, err := eventsOverHTTP1(t, t.Context(), func() error { return ErrHostAway })
@@ -75,7 +76,7 @@ func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	})
 }
 
-// TestHeldEventStreamIsTriedAgain has the host come back as one that is too old, which is a final answer.
+// The host returns with a host-agent that is too old, which is a final answer.
 func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
@@ -91,7 +92,7 @@ func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestHeldEventStreamEndsWithItsSession revokes the token while a request is held.
+// The token is revoked while a request is held.
 func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
@@ -105,7 +106,7 @@ func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 	})
 }
 
-// TestEventStreamIsResetInHTTP2 has the stream of the request end without an answer, and the connection go on.
+// The request's stream ends without an answer, and the connection continues.
 func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	c := New(Config{Borrow: func(context.Context, string, string) (Link, func(), error) { return Link{}, nil, ErrHostAway }})
 	c.hold = time.Millisecond
@@ -145,17 +146,17 @@ func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	}
 }
 
-// TestOnlyEventStreamsHaveNoAnswer looks at requests as browsers send them.
+// Requests are checked as browsers send them.
 func TestOnlyEventStreamsHaveNoAnswer(t *testing.T) {
 	for _, test := range []struct {
 		method, accept, upgrade string
 		want                    bool
 	}{
 		{"GET", "text/event-stream", "", true},
-		{"GET", "application/json, Text/Event-Stream", "", true}, // as the MCP transport's clients
+		{"GET", "application/json, Text/Event-Stream", "", true}, // as sent by MCP clients
 		{"GET", "text/html,*/*;q=0.8", "", false},
 		{"GET", "", "", false},
-		{"POST", "text/event-stream", "", false}, // what was sent could be done twice
+		{"POST", "text/event-stream", "", false}, // a repeated POST could act twice
 		{"GET", "text/event-stream", "websocket", false},
 	} {
 		r := httptest.NewRequest(test.method, "/", nil)

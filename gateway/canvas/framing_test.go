@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// FuzzFramable: whatever an application says of who may frame its page, where to report to, who
-// may keep it, and of cookies, what leaves says what the relay says, and stays at its origin.
+// Whatever headers an application sets on framing, reports, caching and cookies, the
+// relay's own rules apply, and cookies stay at the origin.
 func FuzzFramable(f *testing.F) {
 	f.Add("default-src 'self'; frame-ancestors 'none'; report-uri /x, sandbox;FRAME-ANCESTORS\t*", "public, s-maxage=5, no-transform", "a=b; Domain=localhost; Path=/x")
 	f.Add(";;,\f;frame-ancestors", "private=\"x\", Public", "__Host-ahp-canvas=mine; Path=/; Secure")
 	f.Add("", "", "AHP-canvas=x")
 	f.Fuzz(func(t *testing.T, policy, caching, cookie string) {
 		if strings.ContainsAny(policy+caching+cookie, "\r\n\x00") {
-			return // which net/http passes in no header
+			return // net/http rejects such headers
 		}
 		for _, origin := range []Origin{{"https", "canvas.example", ""}, {"http", "localhost", "8484"}} {
 			c := &Canvases{Config: Config{Origin: origin}}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestCanvasHeaders has an application say in its headers what is not for a browser at
-// a canvas's origin, or in ways that are less common.
-func TestCanvasHeaders(t *testing.T) {
+// An application sends headers that must not reach a browser at a canvas's origin,
+// also in uncommon forms.
+func TestUnsafeHeadersAreDropped(t *testing.T) {
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
 	for _, name := range []string{
 		"X-Accel-Redirect", "X-Accel-Expires", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-Url", "Fly-Replay",

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestQuietTLS: what comes in whatever pieces of records is read as it was sent, and the wait for it ends
-// with the connection.
-func TestQuietTLS(t *testing.T) {
+// Records of any size in pieces of any size are read as sent, and the wait ends with
+// the connection.
+func TestQuietTLSReadsAllRecords(t *testing.T) {
 	pair := testPair(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,7 +64,7 @@ func TestQuietTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A deadline, the other side's end and one's own end the wait.
+	// A deadline, the peer's close and the own close end the wait.
 	if err := conn.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestQuietTLS(t *testing.T) {
 	_ = far.Close()
 }
 
-// A choppy connection writes in pieces of any size, with the kernel's way between them.
+// A choppy connection writes in pieces of random size.
 type choppy struct{ net.Conn }
 
 // Write implements [net.Conn].

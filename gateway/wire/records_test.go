@@ -30,9 +30,9 @@ func testPair(t *testing.T) tls.Certificate {
 	return pair
 }
 
-// TestSlowTLS has a client over TLS take nothing for a while: the connection
-// goes on when it does again, and ends after the time stall.
-func TestSlowTLS(t *testing.T) {
+// A TLS client that pauses longer than most of stall continues, and ends after a
+// longer pause.
+func TestStalledTLSWriteFails(t *testing.T) {
 	pair := testPair(t)
 	const stall = 10 * time.Second
 	message := bytes.Repeat([]byte("x"), 100<<10)
@@ -76,7 +76,7 @@ func TestSlowTLS(t *testing.T) {
 	}
 }
 
-// A countingConn counts what is written to the kernel.
+// A countingConn counts Writes.
 type countingConn struct {
 	net.Conn
 	writes atomic.Int64
@@ -87,11 +87,10 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestRecordsGoTogether writes to a client over TLS: what is written together is one call
-// of the kernel, however many records it is, and all of it arrives as it is.
-func TestRecordsGoTogether(t *testing.T) {
+// The records of a write are one system call, and arrive unchanged.
+func TestRecordsOfAWriteAreOneCall(t *testing.T) {
 	pair := testPair(t)
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true} // as the public listener
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true} // like the public listener
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		synctest.Test(t, func(t *testing.T) {
 			here, there := net.Pipe()
@@ -103,7 +102,7 @@ func TestRecordsGoTogether(t *testing.T) {
 			if err := errors.Join(served.Handshake(), <-shook); err != nil {
 				t.Fatal(err)
 			}
-			go func() { _, _ = io.Copy(io.Discard, served) }() // reads what is no data, too
+			go func() { _, _ = io.Copy(io.Discard, served) }() // also reads TLS's own messages
 			conn := NewConn(t.Context(), served, time.Minute)
 			for _, size := range []int{1, recordSize, recordSize + 1, 3*recordSize - 1, WritePiece - 1, WritePiece, 2, WritePiece + 1} {
 				message := make([]byte, size)
@@ -125,7 +124,7 @@ func TestRecordsGoTogether(t *testing.T) {
 					t.Errorf("%d bytes took %d writes; want 1", size, writes)
 				}
 			}
-			// Who goes away is told so, behind all that.
+			// The close alert follows all records.
 			go func() { _ = conn.Close() }()
 			if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 				t.Errorf("Read at the end = %d, %v; want EOF", n, err)
@@ -135,9 +134,8 @@ func TestRecordsGoTogether(t *testing.T) {
 	}
 }
 
-// TestRecordOfTLSInBetween: a record that TLS has to send by itself, while those of a Write
-// come, stays in its place, and nothing is kept.
-func TestRecordOfTLSInBetween(t *testing.T) {
+// A record that TLS sends during a Write keeps its place, and no record is held back.
+func TestRecordOfTLSKeepsItsPlace(t *testing.T) {
 	here, there := net.Pipe()
 	conn := &pacedConn{Conn: here}
 	conn.records.left.Store(2)

@@ -21,7 +21,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// TestFramesAreRead has a client of the library read what EncodePiece makes.
+// The library's client reads the frames from EncodePiece.
 func TestFramesAreRead(t *testing.T) {
 	var sent [][]byte
 	for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 1 << 20} {
@@ -52,8 +52,7 @@ func TestFramesAreRead(t *testing.T) {
 	}
 }
 
-// dialFrames returns a client that is connected to a server which sends what
-// the function writes.
+// dialFrames returns a client connected to a server that calls send.
 func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,8 +74,8 @@ func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	return ws
 }
 
-// TestEncodePiece reads the headers of frames as RFC 6455, section 5.2, has them.
-func TestEncodePiece(t *testing.T) {
+// Frame heads follow RFC 6455, section 5.2.
+func TestEncodePieceWritesValidHeads(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
 		message := bytes.Repeat([]byte{'x'}, n)
 		for _, piece := range []struct {
@@ -105,12 +104,12 @@ func TestFitReason(t *testing.T) {
 		{"", ""},
 		{strings.Repeat("x", 123), strings.Repeat("x", 123)},
 		{strings.Repeat("x", 124), strings.Repeat("x", 120) + "..."},
-		// A character of two bytes from 119 on, of four from 117 on.
+		// A character with two bytes from 119 on, with four from 117 on.
 		{strings.Repeat("x", 119) + "éééé", strings.Repeat("x", 119) + "..."},
 		{strings.Repeat("x", 117) + "🙂🙂", strings.Repeat("x", 117) + "..."},
 		{strings.Repeat("x", 116) + "🙂🙂", strings.Repeat("x", 116) + "🙂..."},
 		{"\xff\xfe is no UTF-8", "? is no UTF-8"},
-		// It grows, and has to be cut.
+		// The text grows, and is shortened.
 		{strings.Repeat("x\xff", 100), strings.Repeat("x?", 60) + "..."},
 	} {
 		got := fitReason(test.reason)
@@ -120,10 +119,10 @@ func TestFitReason(t *testing.T) {
 	}
 }
 
-// noted lets ReadAll take more memory.
+// noted grants all memory to ReadAll.
 func noted(int) error { return nil }
 
-// TestReadAll reads messages of sizes around the buffer's and the limit.
+// Messages around the sizes of the buffer and the limit are read.
 func TestReadAll(t *testing.T) {
 	for _, size := range []int{0, 1, FirstBuffer, FirstBuffer + 1, 100_000, 100_001} {
 		message := strings.Repeat("x", size)
@@ -144,9 +143,8 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, os.ErrPermission }
 
-// TestLockedConn has two goroutines write at once: each one's bytes stay
-// together.
-func TestLockedConn(t *testing.T) {
+// The bytes of concurrent writes stay together.
+func TestConcurrentWritesStayTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		c := NewConn(context.Background(), near, time.Second)
@@ -169,9 +167,8 @@ func TestLockedConn(t *testing.T) {
 	})
 }
 
-// TestEncodeIn makes of a message in a buffer what EncodePiece does, without touching what is behind
-// the head.
-func TestEncodeIn(t *testing.T) {
+// EncodeIn returns the same frame as EncodePiece, and leaves the message unchanged.
+func TestEncodeInEqualsEncodePiece(t *testing.T) {
 	for _, size := range []int{0, 1, 125, 126, 1000, 1<<16 - 1, 1 << 16} {
 		message := bytes.Repeat([]byte("m"), size)
 		for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
@@ -207,7 +204,7 @@ func tcpPair(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// A deadlineConn tells which deadline it was given last.
+// A deadlineConn records its last deadline.
 type deadlineConn struct {
 	*net.TCPConn
 	last atomic.Pointer[time.Time]
@@ -218,10 +215,9 @@ func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
 	return c.TCPConn.SetWriteDeadline(t)
 }
 
-// TestPacedTCP writes more than the kernel takes at once: it goes on from where that ended,
-// when the other side reads. A deadline that was left from before stops nothing, and
-// none is left.
-func TestPacedTCP(t *testing.T) {
+// A write larger than the kernel's buffer continues when the peer reads. An earlier
+// deadline has no effect, and none is left.
+func TestPacedWriteContinues(t *testing.T) {
 	end, far := tcpPair(t)
 	near := &deadlineConn{TCPConn: end.(*net.TCPConn)}
 	conn, pace := paced(near, time.Minute)
@@ -241,11 +237,11 @@ func TestPacedTCP(t *testing.T) {
 				err = io.ErrShortWrite
 			}
 			if err != nil {
-				_ = near.Close() // else the other side waits for the rest
+				_ = near.Close() // else the peer waits for the rest
 			}
 			done <- err
 		}()
-		for size == len(large) && pace.waited.Load() == 0 { // until it has had to wait
+		for size == len(large) && pace.waited.Load() == 0 { // until it has blocked
 			time.Sleep(time.Millisecond)
 		}
 		got := make([]byte, size)
