@@ -219,7 +219,7 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 	})
 }
 
-// Some clients read nothing, and others have more bytes queued at a time: when memory
+// Some clients read nothing, and reading clients have more bytes queued at a time: when memory
 // is short, the stalled clients are closed although they have fewer bytes.
 func TestStalledClientsAreClosedFirst(t *testing.T) {
 	const stalled, healthy = 60, 8
@@ -262,7 +262,7 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 	})
 }
 
-// Two groups of clients stop reading, one after the other: the group with the longer
+// Two groups of clients stop reading, in turn: the group with the longer
 // standstill is closed first.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	const each = 20
@@ -301,7 +301,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 	})
 }
 
-// New clients are refused when idle ones take half of the memory.
+// New clients are refused when idle clients take half of the memory.
 func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib, MaxFrame: mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

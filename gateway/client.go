@@ -158,7 +158,11 @@ func (c *client) exit(err error) {
 	}
 	c.handOver()
 	c.disconnect(end)
-	c.stopParting()
+	c.mu.Lock()
+	if c.parting != nil {
+		c.parting.Stop()
+	}
+	c.mu.Unlock()
 	c.load.setKernel(0, 0)
 	c.metrics.count(c, end.code)
 	c.audit.Comings(c.line("disconnect", end))
@@ -211,30 +215,8 @@ func (c *client) readLoop() error {
 		if err := c.read(r); err != nil {
 			return err
 		}
-		c.rest()
+		c.load.rest(c.shares, c.host.tenant, c.worked)
 	}
-}
-
-// longestStep bounds the time that one message counts as work: a longer one was
-// waiting for credit.
-const longestStep = 100 * time.Microsecond
-
-// rest delays the next message while the client's tenant has used more than its share.
-func (c *client) rest() {
-	rest := c.shares.Spend(c.host.tenant, min(c.worked, longestStep))
-	if rest == 0 {
-		return
-	}
-	c.load.stuck.Store(true)
-	c.load.slowed.Store(true)
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.ctx.Done():
-	}
-	c.load.slowed.Store(false)
-	c.load.stuck.Store(false)
 }
 
 // read reads one message and passes it on.
@@ -242,7 +224,10 @@ func (c *client) read(r io.Reader) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	defer c.load.doneReading()
-	ready, limit := c.ready.Load(), c.limit()
+	ready, limit := c.ready.Load(), c.cfg.MaxFirstFrame
+	if ready {
+		limit = c.maxFrame
+	}
 	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
 	if err == nil {
 		c.load.hasCome()
@@ -259,14 +244,6 @@ func (c *client) read(r io.Reader) error {
 		idle.Deep(func() { err = c.fromClient(message) }) // parsing and sending would double this stack for good
 	}
 	return err
-}
-
-// limit returns the longest accepted message in bytes.
-func (c *client) limit() int {
-	if c.ready.Load() {
-		return c.maxFrame
-	}
-	return c.cfg.MaxFirstFrame
 }
 
 // fromClient handles one message. It keeps a large one's buffer.
@@ -644,15 +621,6 @@ func (c *client) ended(end closing) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.parting = time.AfterFunc(wire.CloseTime, c.sock.Kill)
-	}
-}
-
-// stopParting stops the timer when the connection has ended.
-func (c *client) stopParting() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.parting != nil {
-		c.parting.Stop()
 	}
 }
 

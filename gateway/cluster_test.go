@@ -71,9 +71,9 @@ func (p *phone) setUp(link string) (status int, said string) {
 	return p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "a phone"}, &p.in)
 }
 
-// A device admitted at one relay renews at the other, approves devices there that
+// A device admitted at one relay renews at the second, approves devices there that
 // asked at the first, and loses access at both when it is removed at either. A proof
-// is valid at only one of them.
+// is valid at a single relay.
 func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	one, two := pair(t)
 	var links []string
@@ -117,7 +117,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 		t.Fatalf("poll: %d %s", status, said)
 	}
 
-	// A proof is valid once across relays behind one name.
+	// A proof is valid once across relays behind a shared name.
 	asked := auth.Asked{Method: "GET", URLs: []string{"https://relay.example.com/api/hosts"}, Token: ada.in.Token}
 	proof, err := ada.key.Prove(asked, ada.nonce)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 	}
 }
 
-// The pages for sign-in run only their own script. Only one reaches authorization
+// The pages for sign-in run only their own script. A single page reaches authorization
 // servers, and only the console can frame it.
 func TestSignInPagesRunOnlyTheirScript(t *testing.T) {
 	for path, want := range map[string]struct{ connects, framed string }{

@@ -57,7 +57,7 @@ func TestCompressedMessagesArriveUnchanged(t *testing.T) {
 	})
 }
 
-// Viewers with compression get the same messages as others in their audience.
+// Viewers with compression get the same messages as their audience.
 func TestCompressedViewersGetTheSameMessages(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -133,7 +133,7 @@ func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 	})
 }
 
-// Pieces, each compressed or stored, form one message at the client, and the relay's
+// Pieces, each compressed or stored, form a message at the client, and the relay's
 // own messages never split it.
 func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -189,7 +189,7 @@ func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 	})
 }
 
-// A packedHandshake is a server that agrees to compression, and the other end of a
+// A packedHandshake is a server that agrees to compression, and the far end of a
 // connection.
 type packedHandshake struct{ conn net.Conn }
 
@@ -206,7 +206,7 @@ func (h packedHandshake) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: header, Body: h.conn, Request: r}, nil
 }
 
-// clientOf is the library's client at the other end of a connection.
+// clientOf is the library's client at the far end of a connection.
 func clientOf(t *testing.T, conn net.Conn) *websocket.Conn {
 	t.Helper()
 	ws, _, err := websocket.Dial(t.Context(), "ws://relay", &websocket.DialOptions{

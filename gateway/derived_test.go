@@ -38,7 +38,7 @@ func bearer(p *phone, token string) asks {
 	}
 }
 
-// A family holds all grants derived from one grant, directly or not.
+// A family holds all grants derived from a root grant, directly or not.
 type family struct {
 	*testing.T
 	one, two   *Relay
@@ -134,7 +134,7 @@ func (f *family) invite(from asks, subject string) string {
 	return secret
 }
 
-// approves makes a device approve another, which has not fetched its token yet.
+// approves makes a device approve a second, which has not fetched its token yet.
 func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	f.Helper()
 	asking = newPhone(f.T, f.one)
@@ -286,7 +286,7 @@ func (f *family) wantEnded() {
 }
 
 // TestRevokedGrantEndsWhatIsDerivedFromIt revokes a stolen grant at one relay, in each
-// way. All derived grants end at both relays, and other grants stay.
+// way. All derived grants end at both relays, and unrelated grants stay.
 func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	one, two := pair(t)
 	link, err := one.SetupLink("")
@@ -490,7 +490,7 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	renews(bob, true)
 }
 
-// Devices never expire, but revocations are forgotten one day. So devices admitted by
+// Devices never expire, but revocations are forgotten eventually. So devices admitted by
 // a revoked grant are removed from the store before that.
 func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	relay, ada := setUp(t)
@@ -536,7 +536,7 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 }
 
 // A link made by a host-agent outlives the renewal of its credential. It ends with the
-// revocation of the host, the credential or the enrolment token, even a used one.
+// revocation of the host, the credential or the enrolment token, even if used.
 func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 	for name, revocation := range map[string]func(enrolment, credential auth.Enrolment) auth.Revocation{
 		"host":            func(e, _ auth.Enrolment) auth.Revocation { return auth.Revocation{Tenant: e.Tenant, Host: e.Host} },

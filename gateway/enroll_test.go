@@ -148,7 +148,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	}
 }
 
-// Only one of many concurrent exchanges of an enrolment token succeeds.
+// Of many concurrent exchanges of an enrolment token, only the first succeeds.
 func TestEnrolmentTokenWorksOnce(t *testing.T) {
 	a := newFakeAgent(t, startRelay(t, nil))
 	var proofs [8][]byte

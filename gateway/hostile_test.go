@@ -148,7 +148,7 @@ func TestClientThatReadsNothingIsClosedDespiteStalledHost(t *testing.T) {
 	})
 }
 
-// One client reads nothing, and one very slowly, in a chat with a third client.
+// A client reads nothing, and a second very slowly, in a chat with a third client.
 func TestSlowClientsDelayNoOther(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -390,7 +390,7 @@ func TestDrainClosesAllClients(t *testing.T) {
 	})
 }
 
-// An unused link ends, and the next client gets a new one.
+// An unused link ends, and the next client gets a new link.
 func TestUnusedLinkEnds(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

@@ -169,7 +169,7 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 }
 
 // TestSilentConnectionsExcludeNoClient opens silent connections from one address.
-// Further clients at that address, at another address and behind a proxy connect.
+// Further clients at that address, at a different address and behind a proxy connect.
 func TestSilentConnectionsExcludeNoClient(t *testing.T) {
 	evicted := 0
 	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" }, func(string) { evicted++ }, httpBounds)

@@ -38,7 +38,7 @@ func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 }
 
 // A link's holder connects and leaves all the time: it must wait before the handshake,
-// the audit log has a few lines and not a thousand, and another holder of a good token
+// the audit log has a few lines and not a thousand, and a different holder of a good token
 // is admitted.
 func TestFrequentReconnectsAreRefused(t *testing.T) {
 	var written syncBuilder

@@ -48,7 +48,7 @@ func (w *world) wantGivenUp(cause string, n int) {
 	}
 }
 
-// Clients answer pings, send other messages, or send nothing, alone and in a busy
+// Clients answer pings, send messages, or send nothing, alone and in a busy
 // chat.
 func TestSilentClientsAreGivenUp(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/gateway/wire"
+	"ahprelay/internal/fair"
 )
 
 // A load tracks the bytes that wait on a client's account in the direction to its
@@ -146,4 +147,27 @@ func (l *load) hasCome() {
 func (l *load) doneReading() {
 	held := l.budget.uploads.end(&l.upload) + l.whole.Swap(0)
 	l.budget.add(-int(held))
+}
+
+// longestStep bounds the time that a message counts as work: a longer one was
+// waiting for credit.
+const longestStep = 100 * time.Microsecond
+
+// rest delays the next message while the client's tenant has used more than its
+// share. The last message took the time worked.
+func (l *load) rest(shares *fair.Shares, tenant string, worked time.Duration) {
+	d := shares.Spend(tenant, min(worked, longestStep))
+	if d == 0 {
+		return
+	}
+	l.stuck.Store(true)
+	l.slowed.Store(true)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.ctx.Done():
+	}
+	l.slowed.Store(false)
+	l.stuck.Store(false)
 }

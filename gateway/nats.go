@@ -26,7 +26,7 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi
 // Stream implements [agentsapi.Tunnel].
 func (t tunnel) Stream() net.Conn { return binaryFrames{t.Socket.Stream(), t.Socket} }
 
-// binaryFrames is a tunnel's stream. Each Write becomes one frame and one system call.
+// binaryFrames is a tunnel's stream. Each Write becomes a frame in a single system call.
 // Through the library's buffer, which is small because most connections are idle, it
 // would take two, and the host-agent would wake up for the first.
 type binaryFrames struct {

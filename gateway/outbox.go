@@ -220,7 +220,7 @@ func (o *outbox) held() int {
 	return o.bytes + o.leaving
 }
 
-// A writeBatch holds the frames of one system call: several small frames, or one.
+// A writeBatch holds the frames of a system call: several small frames, or a single frame.
 type writeBatch struct {
 	frames []routing.Frame
 	joined *[]byte // buffer from scratch for several frames

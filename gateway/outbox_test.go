@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// An outboxEnd is an outbox and its connection's other end.
+// An outboxEnd is an outbox and its connection's far end.
 type outboxEnd struct {
 	*outbox
 	conn net.Conn
@@ -176,7 +176,7 @@ func TestOutboxClosesBehindItsQueue(t *testing.T) {
 	})
 }
 
-// Pushes up to the limit succeed, and one more closes the outbox.
+// Pushes up to the limit succeed, and a further push closes the outbox.
 func TestFullOutboxCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 200 << 10

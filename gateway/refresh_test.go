@@ -165,7 +165,7 @@ func TestRevokedRefreshedTokenEndsTheConnection(t *testing.T) {
 	})
 }
 
-// otherIssuer accepts one token.
+// otherIssuer accepts a single token.
 type otherIssuer auth.Client
 
 func (o otherIssuer) Verify(_ context.Context, token string) (auth.Client, error) {

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -197,56 +195,6 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
 	}
 	return r, nil
-}
-
-// A Witness is a cluster member without clients. It holds a copy of the shared store,
-// so that a majority remains when one relay is away.
-type Witness struct {
-	log     *slog.Logger
-	dir     *dataDir
-	nats    *embedded.Server
-	rolling *keyRoll
-}
-
-// StartWitness starts a witness. It uses cfg's data directory, with the relays' keys,
-// and the cluster settings.
-func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
-	if cfg.ClusterListen == "" || len(cfg.ClusterRoutes) == 0 {
-		return nil, errors.New("--witness needs a cluster: add --cluster-listen and --cluster-route")
-	}
-	cfg.Gateway = cfg.Gateway.withDefaults()
-	keys, err := auth.ExistingKeys(cfg.DataDir) // other members would reject new keys
-	if err != nil {
-		return nil, err
-	}
-	r := &Relay{log: cfg.Gateway.Log, keys: keys}
-	if r.dir, err = openDataDir(cfg.DataDir); err != nil {
-		return nil, err
-	}
-	cfg.NATSListen = ""
-	if r.revoked, err = registry.LoadRevocations("", nil); err != nil {
-		return nil, errors.Join(err, r.dir.close())
-	}
-	if err := r.startServer(ctx, &cfg); err != nil {
-		return nil, errors.Join(err, r.dir.close())
-	}
-	r.nats.Resolve(func(string) (string, error) { return "", errServesNobody })
-	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
-}
-
-// errServesNobody rejects host-agents at a witness.
-var errServesNobody = errors.New("a witness serves no host-agents")
-
-// ClusterAddr returns the address for the cluster's relays.
-func (w *Witness) ClusterAddr() string { return w.nats.ClusterAddr() }
-
-// Close ends the witness.
-func (w *Witness) Close() {
-	w.rolling.close()
-	w.nats.Close()
-	if err := w.dir.close(); err != nil {
-		w.log.Warn("data directory not closed", "error", err)
-	}
 }
 
 // useTLS adds TLS to the public listener, if configured.
@@ -624,82 +572,4 @@ func (r *Relay) Close() {
 		}
 		r.dir = nil
 	}
-}
-
-// A listener is a TCP listener and, after serve, its HTTP server.
-type listener struct {
-	net.Listener
-	maxHeader int // longest request header in bytes; 0: maxHeader
-	http      *http.Server
-	done      sync.WaitGroup
-}
-
-// listen opens a listener. The flag is for error messages.
-func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
-	if address == "" {
-		address = byDefault
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w; choose another address with %s host:port", flag, address, unwrapOp(err), flag)
-	}
-	return &listener{Listener: l}, nil
-}
-
-// unwrapOp removes the address from an error of package net.
-func unwrapOp(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
-}
-
-// secure adds TLS to the listener.
-func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
-
-// An HTTP/2 connection without traffic for http2Ping is pinged, and ends without an
-// answer within http2Pong.
-const (
-	http2Ping = 30 * time.Second
-	http2Pong = 15 * time.Second
-)
-
-// serve serves requests. If conns is not nil, it bounds unauthenticated connections.
-func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTimes, log *slog.Logger) {
-	times = cmp.Or(times, defaultTimes)
-	l.http = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: times.header,
-		ReadTimeout:       times.body,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    cmp.Or(l.maxHeader, maxHeader),
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: http2Ping, PingTimeout: http2Pong},
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	if conns != nil {
-		l.http.ConnState, l.http.ConnContext = conns.state, conns.context
-	}
-	l.done.Go(func() {
-		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("listener failed", "address", l.Addr().String(), "error", err)
-		}
-	})
-}
-
-// stop accepts no more requests, and waits for current requests to finish. WebSockets
-// no longer count as requests: the Server ends them.
-func (l *listener) stop() {
-	if l.http == nil {
-		_ = l.Close()
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if l.http.Shutdown(ctx) != nil {
-		_ = l.http.Close()
-	}
-	l.done.Wait()
 }

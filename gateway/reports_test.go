@@ -122,7 +122,7 @@ func TestReportsAreShown(t *testing.T) {
 	})
 }
 
-// Unknown kinds and classes create no metrics, and a report for another host's
+// Unknown kinds and classes create no metrics, and a report for a different host's
 // connection is ignored.
 func TestUnknownReportsMakeNoMetrics(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {

@@ -9,30 +9,27 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A client of one tenant sends messages without a pause, and a client of another
+// A client of one tenant sends messages without a pause, and a client of a second
 // tenant now and then. The relay reads the busy client at its tenant's share, and the
 // other without delay.
 func TestClientsOfABusyTenantRest(t *testing.T) {
 	const rate, step, d = 0.05, 50 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		shares := fair.NewShares(rate)
-		from := func(tenant string, step time.Duration) *client {
-			return &client{host: hostKey{tenant: tenant}, shares: shares, ctx: t.Context(), worked: step}
-		}
-		quiet, busy := from("quiet", step), from("busy", step)
+		quiet, busy := &load{ctx: t.Context()}, &load{ctx: t.Context()}
 		over := make(chan int)
 		go func() {
 			n := 0
 			time.Sleep(d / 4) // the other tenant is active by then
 			for end := time.Now().Add(d); time.Now().Before(end); n++ {
 				time.Sleep(step)
-				busy.rest()
+				busy.rest(shares, "busy", step)
 			}
 			over <- n
 		}()
 		for end := time.Now().Add(d + d/4); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			began := time.Now()
-			quiet.rest()
+			quiet.rest(shares, "quiet", step)
 			if took := time.Since(began); took > 0 {
 				t.Fatalf("a message of the other tenant waited %v", took)
 			}
@@ -40,21 +37,21 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 		if n, want := <-over, int(rate*float64(d/step)); n > want*5/4 || n < want*3/4 {
 			t.Errorf("%d messages were read; want about %d", n, want)
 		}
-		if busy.load.slowed.Load() || busy.load.stuck.Load() {
+		if busy.slowed.Load() || busy.stuck.Load() {
 			t.Error("the client counts as one that waits when it has rested")
 		}
 	})
 }
 
-// A client that rests is closed.
+// The delay ends with the client.
 func TestRestEndsWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shares := fair.NewShares(0.01)
 		ctx, cancel := context.WithCancel(t.Context())
-		c := &client{host: hostKey{tenant: "busy"}, shares: shares, ctx: ctx, worked: time.Second}
+		l := &load{ctx: ctx}
 		for range 3 {
 			shares.Spend("quiet", time.Microsecond)
-			c.rest()
+			l.rest(shares, "busy", time.Second)
 			time.Sleep(time.Millisecond)
 		}
 		for range 100 {
@@ -62,7 +59,7 @@ func TestRestEndsWithTheClient(t *testing.T) {
 		}
 		time.AfterFunc(time.Millisecond, cancel)
 		began := time.Now()
-		c.rest()
+		l.rest(shares, "busy", time.Second)
 		if took := time.Since(began); took != time.Millisecond {
 			t.Errorf("the rest ended after %v; want it to end with the client", took)
 		}

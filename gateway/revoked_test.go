@@ -39,7 +39,7 @@ func (w *world) handshakeStatus(token string) (int, string) {
 	return response.status, response.body.String()
 }
 
-// Connections of revoked tokens end in every phase, and no others. New tokens for a
+// Connections of revoked tokens end in every phase; unrelated connections stay. New tokens for a
 // revoked subject work.
 func TestRevocationEndsConnections(t *testing.T) {
 	const reason = "token revoked"

@@ -12,7 +12,7 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 )
 
-// An expired link and an expired invitation have one audit line each.
+// An expired link and an expired invitation have an audit line each.
 func TestExpiredGrantsAreAudited(t *testing.T) {
 	var file bytes.Buffer
 	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, Gateway: Config{AuditFile: &file}})

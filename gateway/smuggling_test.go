@@ -38,7 +38,7 @@ func raw(t *testing.T, r *Relay, request string) string {
 var statusLine = regexp.MustCompile(`(?m)^HTTP/1\.\d \d`)
 
 // Handshakes fail in ways that a proxy may miss, or whose end it may misjudge, with
-// another request behind them. The relay answers only the first and closes the
+// a second request behind them. The relay answers only the first and closes the
 // connection; nothing reaches NATS.
 func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 	var log syncBuilder
@@ -95,7 +95,7 @@ func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 }
 
 // Bytes that are not WebSocket frames follow a valid handshake.
-func TestInvalidFramesEndTheTunnel(t *testing.T) {
+func TestInvalidFramesDoNotReachNATS(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
 	answer := raw(t, r, "GET /nats HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+

@@ -93,7 +93,7 @@ func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 	}
 }
 
-// A write to a host-agent is one frame and one system call, for any length.
+// A write to a host-agent is a single frame and system call, for any length.
 func TestAgentFramesAreWhole(t *testing.T) {
 	for _, size := range []int{1, 200, 600, 5000, 70_000} {
 		near, far := net.Pipe()

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A listener is a TCP listener and, after serve, its HTTP server.
+type listener struct {
+	net.Listener
+	maxHeader int // longest request header in bytes; 0: maxHeader
+	http      *http.Server
+	done      sync.WaitGroup
+}
+
+// listen opens a listener. The flag is for error messages.
+func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
+	if address == "" {
+		address = byDefault
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w; choose another address with %s host:port", flag, address, unwrapOp(err), flag)
+	}
+	return &listener{Listener: l}, nil
+}
+
+// unwrapOp removes the address from an error of package net.
+func unwrapOp(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// secure adds TLS to the listener.
+func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
+
+// An HTTP/2 connection without traffic for http2Ping is pinged, and ends without an
+// answer within http2Pong.
+const (
+	http2Ping = 30 * time.Second
+	http2Pong = 15 * time.Second
+)
+
+// serve serves requests. If conns is not nil, it bounds unauthenticated connections.
+func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTimes, log *slog.Logger) {
+	times = cmp.Or(times, defaultTimes)
+	l.http = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: times.header,
+		ReadTimeout:       times.body,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    cmp.Or(l.maxHeader, maxHeader),
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: http2Ping, PingTimeout: http2Pong},
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	if conns != nil {
+		l.http.ConnState, l.http.ConnContext = conns.state, conns.context
+	}
+	l.done.Go(func() {
+		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("listener failed", "address", l.Addr().String(), "error", err)
+		}
+	})
+}
+
+// stop accepts no more requests, and waits for current requests to finish. WebSockets
+// no longer count as requests: the Server ends them.
+func (l *listener) stop() {
+	if l.http == nil {
+		_ = l.Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if l.http.Shutdown(ctx) != nil {
+		_ = l.http.Close()
+	}
+	l.done.Wait()
+}
