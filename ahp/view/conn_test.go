@@ -43,7 +43,7 @@ func (w wire) says(seq int, channel, action string) {
 func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 	t.Helper()
 	if got := texts(r); !cmp.Equal(got, want) {
-		t.Errorf("%s says %q; want %q", what, got, want)
+		t.Errorf("%s has the facts %q; want %q", what, got, want)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestResponsesHaveFacts(t *testing.T) {
 	wantTexts(t, "listSessions", r, "has chat mock:/s ahp-chat:/1", "has folder mock:/t file:///a")
 	wantTexts(t, "another method", w.asks(6, "resourceRead", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}`))
 	if r := w.host(`{"id":99,"result":{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}}`); r != nil {
-		t.Errorf("an answer to nothing says %q", texts(r))
+		t.Errorf("a response without a request has the facts %q", texts(r))
 	}
 }
 
@@ -74,7 +74,7 @@ func TestNotifications(t *testing.T) {
 		"has chat mock:/s x:/1")
 	wantTexts(t, "sessionRemoved", w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"mock:/s"}}`), "session gone mock:/s")
 	if r := w.host(`{"method":"root/later","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s"}}}`); r != nil {
-		t.Errorf("an unknown notification says %q", texts(r))
+		t.Errorf("an unknown notification has the facts %q", texts(r))
 	}
 }
 
@@ -214,14 +214,14 @@ func TestFramesAreJoined(t *testing.T) {
 
 	for _, bad := range []string{b, a[:20], a + a, `{"method":"channel/frame","params":{"channel":"mock:/a","data":"{}","final":true}}`} {
 		if r := frame("mock:/a", bad, true); !r.Lost || texts(r) != nil {
-			t.Errorf("%s says %q", bad, texts(r))
+			t.Errorf("%s has the facts %q", bad, texts(r))
 		}
 	}
 	for i := range 64 {
 		frame(fmt.Sprintf("mock:/open%d", i), "{", false)
 	}
 	if r := frame("mock:/a", a, true); !r.Lost || texts(r) != nil {
-		t.Errorf("with no room for its beginning, a message says %q", texts(r))
+		t.Errorf("without room for its beginning, a message has the facts %q", texts(r))
 	}
 }
 

@@ -33,7 +33,7 @@ func TestMovedChatLeavesItsSession(t *testing.T) {
 	w.says(6, "mock:/t", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	wantOwners(t, h, "x:/1", "mock:/t")
 	if h.Changes() == before {
-		t.Error("nobody is told that a chat has left")
+		t.Error("no fact reports that a chat has left")
 	}
 	// A late message on a different connection changes nothing.
 	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)

@@ -339,7 +339,7 @@ func TestModel(tb *testing.T) {
 			}
 		}
 		if got, want := set(got), set(want); !slices.Equal(got, want) {
-			t.Fatalf("%s says\n%s\nwant\n%s", message, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Fatalf("%s has the facts\n%s\nwant\n%s", message, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
 }

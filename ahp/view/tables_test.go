@@ -239,7 +239,7 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 	w.shows(carriers.Greeting(version, "c", "{}"))
 	r, message := w.shows(carrier.Wrap(carriers.Part{Channel: l.channel, JSON: part, Seq: 7, ID: 1}))
 	if got := texts(r); !cmp.Equal(got, l.want) {
-		t.Errorf("%s says\n%s\nwant\n%s", message, strings.Join(got, "\n"), strings.Join(l.want, "\n"))
+		t.Errorf("%s has the facts\n%s\nwant\n%s", message, strings.Join(got, "\n"), strings.Join(l.want, "\n"))
 	}
 	if w.Seq() != 7 {
 		t.Errorf("%s: the host is at %d; want 7", message, w.Seq())
@@ -289,7 +289,7 @@ func TestClientActionsHaveFewFacts(t *testing.T) {
 				w := wire{t, view.NewHost(nil).Conn("ada")}
 				r, message := w.shows(carrier.Wrap(carriers.Part{Channel: l.channel, JSON: part, Seq: 7, More: more, ID: 1}))
 				if got := texts(r); !cmp.Equal(got, want) {
-					t.Errorf("%s: %s says\n%s\nwant\n%s", carrier.Name, message, strings.Join(got, "\n"), strings.Join(want, "\n"))
+					t.Errorf("%s: %s has the facts\n%s\nwant\n%s", carrier.Name, message, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 			}
 		}

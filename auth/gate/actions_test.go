@@ -40,7 +40,7 @@ func TestHostCommandsNeedOperate(t *testing.T) {
 		}
 		talker := chainOf(gate.NewPolicy(auth.AccessTalk, nil, nil, false), host)
 		if got := fromClient(t, talker, "dispatchAction", turn(test.text)); got != test.want {
-			t.Errorf("host announces %s, a talker says %q: %s; want %s", test.announced, test.text, got, test.want)
+			t.Errorf("host announces %s, a talker sends %q: %s; want %s", test.announced, test.text, got, test.want)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestLevelsIncludeThoseBelow(t *testing.T) {
 			passed = got
 		}
 		if !passed {
-			rt.Fatalf("%s does not pass for who owns the host: %s", row.Name(), message)
+			rt.Fatalf("%s does not pass at the level own: %s", row.Name(), message)
 		}
 	})
 }

@@ -210,11 +210,11 @@ func TestClientIDsAreBounded(t *testing.T) {
 	}
 	late := s.Enter(User{Subject: "late"})
 	code, _ := ask(t, late, "initialize", `{"clientId":"l1"}`)
-	wantCode(t, "all of who has most are in use", code, full)
+	wantCode(t, "the subject with the most uses all", code, full)
 	greedy[1].Leave()
 	greedy[0].Leave()
 	late = s.Enter(User{Subject: "late"})
-	wantCode(t, "who has most makes room", greet(t, late, "initialize", `"l1"`), passed)
+	wantCode(t, "the subject with the most makes room", greet(t, late, "initialize", `"l1"`), passed)
 	wantCode(t, "the one used last stays", greet(t, late, "initialize", `"g0"`), denied)
 	wantCode(t, "the victim's stays", greet(t, late, "initialize", `"v1"`), denied)
 	wantCode(t, "the one that made room is free, at the cost of the next", greet(t, late, "initialize", `"g1"`), passed)
@@ -551,7 +551,7 @@ func TestReverseRequestsFollowThePolicy(t *testing.T) {
 			code, _ = judge(t, hostSide(asked), `{"id":1,"result":{}}`)
 			wantCode(t, "an answer", code, passed)
 			if d := asked.FromHost([]byte("?"), nil, nil); d.Verdict != Pass {
-				t.Error("what cannot be read was stopped")
+				t.Error("an unreadable message was stopped")
 			}
 		}
 	}

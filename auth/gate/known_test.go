@@ -142,7 +142,7 @@ func TestUnknownNotificationsAreHidden(t *testing.T) {
 		}
 		if env := peek(t, test.message); env.Channel != nil {
 			if got := limited(t, nil, "mock:/1", "mcp://s/*", "ahp-root://").host(test.message); got != test.message {
-				t.Errorf("%s: who sees the root gets %s", test.message, got)
+				t.Errorf("%s: a client that sees the root gets %s", test.message, got)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v %s; want it refused", message, d.Verdict, d.Message)
 		}
 		if limited(t, nil, "mock:/1", "ahp-root://").host(message) != message {
-			t.Errorf("%s: who sees the root is not asked", message)
+			t.Errorf("%s: a client that sees the root does not get the request", message)
 		}
 	}
 }

@@ -372,10 +372,10 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 		t.Errorf("an answer to nothing: %s", got)
 	}
 	if got := c.host(`{"id":null,"error":{"code":-32700,"message":"Parse error"}}`); got == "" {
-		t.Error("the error for what cannot be parsed does not pass")
+		t.Error("the error for an unreadable request does not pass")
 	}
 	if d := fromHost(c.gate, "\xff", nil); d.Verdict != gate.Answer || d.Message != nil {
-		t.Errorf("what cannot be read: %v; want it dropped", d)
+		t.Errorf("an unreadable response: %v; want it dropped", d)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 			t.Errorf("echo %s; want serverSeq %d", got, seq)
 		}
 		if said, err := peek(t, got).Said.Seq(); err != nil || said != int64(seq) {
-			t.Errorf("echo says %d, %v", said, err)
+			t.Errorf("echo has serverSeq %d, %v", said, err)
 		}
 	}
 	c.ask("reconnect", `{"clientId":"ann","lastSeenServerSeq":3,"subscriptions":[]}`, `{"type":"replay","actions":[]}`)
@@ -441,6 +441,6 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"serverSeq":9},{"serverSeq":11}]}}`)
 	want(11)
 	if got := c.gate.FromClient([]byte(`{}`), peek(t, `{"method":"dispatchAction","params":[]}`)); got.Verdict != gate.Answer || got.Message != nil {
-		t.Errorf("what is no action: %v %s", got.Verdict, got.Message)
+		t.Errorf("not an action: %v %s", got.Verdict, got.Message)
 	}
 }

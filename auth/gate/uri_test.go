@@ -326,7 +326,7 @@ func TestRefusedURIsHaveReasons(t *testing.T) {
 	} {
 		got := limited(t, nil, "file:///home/ada/*").ask("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri), "null")
 		if !strings.Contains(got, `"code":-32009`) || !strings.Contains(got, why) {
-			t.Errorf("%s: %s; want -32009 that says %q", uri, got, why)
+			t.Errorf("%s: %s; want -32009 with %q", uri, got, why)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestServersAreBounded(t *testing.T) {
 			w.subscribe(fmt.Sprint("ahp-session:/", s), "["+strings.Join(list, ",")+"]")
 		}
 		if got := w.took(); !strings.HasPrefix(got, "observation:state_not_kept") {
-			t.Errorf("%d sessions: events %q; want to be told", sessions, got)
+			t.Errorf("%d sessions: events %q; want one", sessions, got)
 		}
 		known := 0
 		for i := range 2000 {

@@ -90,7 +90,7 @@ func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	}
 	w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
 	if got := w.took(); got != "warning:sampling_without_client_capability" {
-		t.Errorf("events %q; want a warning: what was refused does not count", got)
+		t.Errorf("events %q; want a warning: a refused declaration does not count", got)
 	}
 }
 
