@@ -153,7 +153,7 @@ var reasons = []string{
 	differ, notRPC,
 }
 
-// refusals are frames Peek refuses, with ¶ at the offset of the error.
+// refusals are frames Peek refuses, with ¶ at the error's offset.
 var refusals = []struct{ in, reason string }{
 	{`¶`, notObject},
 	{` ¶`, notObject},

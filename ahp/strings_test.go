@@ -96,7 +96,7 @@ func count(value any, into map[string]int) {
 
 // TestBare tries strings of each length with a mark at each place, with and without
 // escapes: a string with a mark is never bare. A string without marks and escapes is
-// bare, except at the end of the input.
+// bare, except at the input's end.
 func TestBare(t *testing.T) {
 	for _, mark := range []string{"", "/", `\\`, `\/`, `\u002f`, ":", "%"} {
 		for before := range 20 {

@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// The model decodes everything, and lists the facts of each part.
+// The model decodes everything, and lists each part's facts.
 
 type object = map[string]any
 

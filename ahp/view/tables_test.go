@@ -50,8 +50,7 @@ func text(f *view.Fact) string {
 	return s
 }
 
-// texts returns the facts of a reading, except the absence of customizations in a
-// state.
+// texts returns a reading's facts, except the absence of customizations in a state.
 func texts(r *view.Reading) (list []string) {
 	if r == nil {
 		return nil

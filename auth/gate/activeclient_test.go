@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// talker returns a connection whose client has sent the clientId "c".
+// talker returns a connection with the clientId "c".
 func talker(t testing.TB, policy gate.Policy) *conn {
 	c := &conn{TB: t, gate: chainOf(policy, nil)}
 	c.ask("initialize", `{"channel":"ahp-root://","clientId":"c"}`, `{"serverSeq":5,"snapshots":[]}`)

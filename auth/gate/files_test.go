@@ -12,7 +12,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// shared returns a connection whose token covers some files, at a host whose files are
+// shared returns a connection with a token for some files, at a host whose files are
 // on this machine.
 func shared(t *testing.T, channels ...string) *conn {
 	policy := gate.NewPolicy(auth.AccessWrite, channels, nil, false)

@@ -67,7 +67,7 @@ func looker(t testing.TB, level auth.Access, files bool, channels ...string) *co
 	return c
 }
 
-// TestSchemesTable reads the URIs of each scheme, named by the host or not, with each
+// TestSchemesTable reads each scheme's URIs, named by the host or not, with each
 // token.
 func TestSchemesTable(t *testing.T) {
 	columns := []struct {

@@ -160,7 +160,7 @@ var adverts = []struct {
 	{"another object", `,"vendor":{"x":{}},"icons":[{"capabilities":{}}]`, "", "", ""},
 }
 
-// governed are the methods whose service the known set decides.
+// governed are the methods about which the known set decides.
 const governed = "tools/list tools/call resources/list resources/templates/list resources/read logging/setLevel notifications/message sampling/createMessage"
 
 // states are the states of a customization, and the reason why its channel is

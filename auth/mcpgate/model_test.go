@@ -527,7 +527,7 @@ func decoded(v any) (copied any) {
 	return copied
 }
 
-// greet sends a client's request whose response has state.
+// greet sends a client's request for a response with state.
 func (m *model) greet(w *wire, s script, id int) string {
 	method := s.oneOf("initialize", "subscribe", "subscribe", "reconnect")
 	params, answer := object{"channel": "ahp-root://", "clientId": "c"}, object{}
