@@ -32,12 +32,12 @@
 // their known members. A command is not a message to an agent, so these need operate:
 // a message that begins with the host's terminalCommandPrefix, or with ! or /, even
 // behind invisible characters; a message that chooses a different agent; and a tool
-// call whose input the client changed before the approval. An approver chooses among
-// the options the host has offered for that call on this connection. An attachment has
-// a kind and members AHP defines. The host would act on all these without asking. If a
-// host presents a plan as a tool call, its approval needs approve; if the host asks a
-// question, the answer needs talk. And an agent acts by itself for everyone who may
-// talk to it.
+// call whose input the client changed before the approval. Hosts run these without
+// asking. An approver chooses among the options the host has offered for that call on
+// this connection. An attachment has a kind and members AHP defines. If a host
+// presents a plan as a tool call, its approval needs approve; if the host asks a
+// question, the answer needs talk. An agent uses its own permissions, which need no
+// approval, for every client that may talk to it.
 //
 // A client that talks enters the session with session/activeClientSet. The host gets
 // this action without the client's tools and customizations, because the agent obeys
