@@ -100,7 +100,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	key, now := hostKey(e.Tenant, e.Host), time.Now()
-	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+	err := r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		s := k.hostState
 		s.Enrolled, s.Users = earlier(s.Enrolled, now.UTC()), s.Users.current(now).with(user...)
 		return &s
@@ -135,8 +135,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	k.Users = k.Users.current(now).with(users...)
 	k.unwritten = k.unwritten.with(users...)
 	r.accounts.tokensLocked(k)
-	r.dirty[key] = true
-	wakeUp(r.write)
+	r.writer.dirty[key] = true
+	wakeUp(r.writer.wake)
 	return nil
 }
 

@@ -91,7 +91,7 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 		k.rev = 0
 		if v.newStore && own {
 			k.unwritten = k.Users.current(time.Now())
-			r.dirty[key] = true // until the bucket is known to have them all
+			r.writer.dirty[key] = true // until the bucket is known to have them all
 		}
 	}
 	for _, p := range r.relays.peers {
@@ -257,8 +257,8 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		k.dirty = true
 	}
 	if k.dirty || len(k.unwritten) > 0 {
-		r.dirty[k.Key] = true
-		wakeUp(r.write)
+		r.writer.dirty[k.Key] = true
+		wakeUp(r.writer.wake)
 	}
 	r.keeping.adoptLocked(k)
 	if users {
@@ -332,13 +332,13 @@ func (r *Registry) synced(v *view, epoch uint64, id string) {
 		}
 	}
 	for _, key := range missing {
-		r.dirty[key] = true
+		r.writer.dirty[key] = true
 	}
 	first := !v.isSynced
 	v.isSynced, v.taken = true, epoch
 	r.mu.Unlock()
 	r.file.changed(true)
-	wakeUp(r.write)
+	wakeUp(r.writer.wake)
 	if first && own {
 		close(r.ready)
 	}

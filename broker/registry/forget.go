@@ -52,7 +52,7 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 		if !errors.Is(err, errConflict) {
 			return err
 		}
-		if err := r.refresh(ctx, key); err != nil {
+		if err := r.writer.refresh(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func (r *Registry) Stats() Stats {
 	defer r.mu.RUnlock()
 	s := Stats{
 		Hosts: len(r.hosts), Kept: len(r.keeping.kept), Tenants: len(r.accounts.tenants), Relays: 1,
-		Writes: r.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.dirty), Store: r.storeErr == nil,
+		Writes: r.writer.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.writer.dirty), Store: r.storeErr == nil,
 		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
 	for key := range r.keeping.lines {

@@ -178,9 +178,9 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 		lk.cutLocked(k.Key, l.Instance)
 		lk.dropLocked(k)
 		k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
-		lk.r.dirty[k.Key] = true
+		lk.r.writer.dirty[k.Key] = true
 		lk.r.changedLocked(k.Key)
-		wakeUp(lk.r.write)
+		wakeUp(lk.r.writer.wake)
 	}
 }
 
@@ -193,7 +193,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()
-	err := lk.r.update(ctx, key, func(k *knownHost, alive bool) *hostState {
+	err := lk.r.writer.update(ctx, key, func(k *knownHost, alive bool) *hostState {
 		current := k.lease()
 		if current.held() && !alive {
 			current = nil
@@ -258,10 +258,10 @@ func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answe
 	}
 	lk.keepLocked(k, now)
 	if k.dirty || k.Lease.Presence.Clients != k.lease().Presence.Clients {
-		lk.r.dirty[key] = true
+		lk.r.writer.dirty[key] = true
 	}
 	if k.dirty {
-		wakeUp(lk.r.write)
+		wakeUp(lk.r.writer.wake)
 	}
 	return answer, true
 }
@@ -294,7 +294,7 @@ func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	next.Keeper, next.Fence = lk.r.cfg.Instance, k.lease().number()
 	lk.dropLocked(k)
 	k.own, k.dirty = next, true
-	lk.r.dirty[key] = true
+	lk.r.writer.dirty[key] = true
 	lk.r.changedLocked(key)
 	return true
 }
@@ -306,7 +306,7 @@ func (lk *leaseKeeper) dropLocked(k *knownHost) {
 		heap.Remove(&lk.kept, k.kept.place)
 		k.kept = nil
 	}
-	delete(lk.r.dirty, k.Key)
+	delete(lk.r.writer.dirty, k.Key)
 }
 
 // keeper returns the other relay that keeps another instance's lease, or "".

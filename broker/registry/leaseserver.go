@@ -289,7 +289,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 		return answer, nil
 	}
 	// The store now assigns the lease to this relay.
-	if err := s.registry.refresh(ctx, key); err != nil {
+	if err := s.registry.writer.refresh(ctx, key); err != nil {
 		return answer, err
 	}
 	if again, done := s.registry.keeping.renew(key, req, s.registry.cfg.Instance); done {

@@ -120,9 +120,9 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	r := &Registry{
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Log: log, Revocations: revoked}, beatEvery: beatEvery, file: newStateFile("", log),
-		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
-		hosts: map[string]*knownHost{},
-		dirty: map[string]bool{}, changed: map[string]bool{},
+		wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		hosts:   map[string]*knownHost{},
+		changed: map[string]bool{},
 	}
 	r.wire()
 	due := func() bool { return !r.file.due.IsZero() }

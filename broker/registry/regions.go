@@ -281,7 +281,7 @@ type surplus struct {
 
 func (rg *regions) addSurplusLocked(key string, s surplus) {
 	rg.surplus[key] = s
-	wakeUp(rg.r.write)
+	wakeUp(rg.r.writer.wake)
 }
 
 // removeSurplus removes from this region's store the hosts of other regions, after
@@ -342,7 +342,7 @@ func (rg *regions) elsewhere(key string) (bool, error) {
 // raiseFence lifts the fence in a host's home store above a lease that another region
 // granted.
 func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) error {
-	return rg.r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+	return rg.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
 			return nil
 		}

@@ -109,7 +109,6 @@ type Registry struct {
 	beatEvery time.Duration // interval of session writes
 	leases    *leaseServer
 	wake      chan struct{} // for run: subscribers have to be notified; holds one
-	write     chan struct{} // for flush: there is something to write; holds one
 	ready     chan struct{} // closed after the first complete read of the store
 	file      *stateFile
 	life      context.Context // ends at Close
@@ -126,16 +125,15 @@ type Registry struct {
 	prober      *prober
 	regions     *regions
 	keeping     *leaseKeeper
+	writer      *writer
 	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
-	dirty       map[string]bool // hosts with changes for the store
 	changed     map[string]bool // hosts with possible changes for subscribers
 	subscribers []*subscriber
 	view               // of this region, or of all hosts if there is only one region
 	dropped     uint64 // requests dropped unread, beyond their host's rate
 	refused     uint64 // requests answered with "busy"
-	writes      uint64 // writes of hosts into the store
 }
 
 // A relayClock holds the times of a relay's periodic work.
@@ -176,11 +174,11 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
-		wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
+		wake:  make(chan struct{}, 1),
 		ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
-		hosts: map[string]*knownHost{},
-		dirty: map[string]bool{}, changed: map[string]bool{},
-		view: view{name: cfg.Region, storeErr: errNotReached},
+		hosts:   map[string]*knownHost{},
+		changed: map[string]bool{},
+		view:    view{name: cfg.Region, storeErr: errNotReached},
 	}
 	r.wire()
 	r.leases = newLeaseServer(r)
@@ -197,6 +195,7 @@ func (r *Registry) wire() {
 	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
 	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}}
+	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
 	r.revoker = &revoker{r: r, in: make(chan *nats.Msg, revocationBacklog), wake: make(chan struct{}, 1)}
@@ -212,7 +211,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if r.store, err = r.regions.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
-	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.write) })
+	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.writer.wake) })
 	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.revoker.in)
 	if err != nil {
 		cancel()
@@ -231,7 +230,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	}
 	r.notifySubscribers() // no subscriber exists yet: the initial state is no change
 	r.running.Go(func() { r.run(life) })
-	r.running.Go(func() { r.flush(life) })
+	r.running.Go(func() { r.writer.run(life) })
 	r.running.Go(func() { r.revoker.run(life) })
 	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
@@ -298,7 +297,7 @@ func (r *Registry) Close() {
 		}
 		r.stop = nil
 		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.storeAway() == nil {
-			r.flushAll(ctx)
+			r.writer.flushAll(ctx)
 			r.upkeep.writeSession(ctx, true)
 		}
 	}
@@ -412,7 +411,7 @@ func (r *Registry) Enrol(tenant, host string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+	err := r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.rev != 0 {
 			return nil
 		}

@@ -54,7 +54,7 @@ func (rv *revoker) receive(msg *nats.Msg) {
 	rv.r.cfg.Revocations.receive([]auth.Revocation{rev})
 }
 
-// write writes the revocations that the store lacks.
+// wake writes the revocations that the store lacks.
 func (rv *revoker) write(ctx context.Context) error {
 	list, revs := rv.r.cfg.Revocations.toStore()
 	for i, rev := range list {
@@ -64,7 +64,7 @@ func (rv *revoker) write(ctx context.Context) error {
 			var there auth.Revocation
 			if at, err = rv.r.store.read(ctx, key, &there); err == nil && at != 0 {
 				rv.r.cfg.Revocations.stored(there, at)
-				wakeUp(rv.r.write) // if there is still something to write
+				wakeUp(rv.r.writer.wake) // if there is still something to write
 				continue
 			}
 		}

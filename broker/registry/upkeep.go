@@ -52,7 +52,7 @@ func (u *upkeep) tidyStore(ctx context.Context) error {
 // would list those hosts as online.
 func (u *upkeep) endLost(ctx context.Context) error {
 	for key, keeper := range u.lostLeases() {
-		err := u.r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+		err := u.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 			if k.own != nil || !k.Lease.runs() || k.Lease.Keeper != keeper {
 				return nil // somebody has it again
 			}

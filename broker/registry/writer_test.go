@@ -17,7 +17,6 @@ import (
 func newKeeper(t *testing.T) *Registry {
 	t.Helper()
 	r := newSessions()
-	r.write, r.dirty = make(chan struct{}, 1), map[string]bool{}
 	r.file = newStateFile("", nil)
 	r.cfg.LeaseTTL = DefaultLeaseTTL
 	r.cfg.Revocations, _ = LoadRevocations("", nil)
@@ -57,8 +56,8 @@ func TestKeepsWhatTheStoreSays(t *testing.T) {
 		}
 		time.Sleep(DefaultLeaseTTL + time.Second)
 		r.keeping.sweep(time.Now())
-		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.dirty["t.h"] {
-			t.Errorf("the host is %+v, to be written %v", h, r.dirty)
+		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.writer.dirty["t.h"] {
+			t.Errorf("the host is %+v, to be written %v", h, r.writer.dirty)
 		}
 	})
 }
@@ -72,7 +71,7 @@ func TestLateRequest(t *testing.T) {
 	if !done || answer.Result != leaseHeld || len(r.keeping.kept) > 0 {
 		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.keeping.kept))
 	}
-	if _, done := r.asks("agent", 10); !done || len(r.keeping.kept) != 1 || !r.dirty["t.h"] {
+	if _, done := r.asks("agent", 10); !done || len(r.keeping.kept) != 1 || !r.writer.dirty["t.h"] {
 		t.Errorf("a later one is answered: %v; %d leases are kept", done, len(r.keeping.kept))
 	}
 }
@@ -159,7 +158,7 @@ func TestNeverAnOlderHolder(t *testing.T) {
 			if h.AgentInstance != "" && h.AgentInstance != fmt.Sprint("agent-", h.Fence) {
 				rt.Fatalf("lease %d is that of %s", h.Fence, h.AgentInstance)
 			}
-			if k := r.hosts["t.h"]; k.Lease != nil && h.Fence > k.Lease.number() && (!k.dirty || !r.dirty["t.h"]) {
+			if k := r.hosts["t.h"]; k.Lease != nil && h.Fence > k.Lease.number() && (!k.dirty || !r.writer.dirty["t.h"]) {
 				rt.Fatal("the store is not told")
 			}
 		}
@@ -197,8 +196,8 @@ func TestNewWatch(t *testing.T) {
 	r.synced(&r.view, epoch, "store")
 	r.applyHost(&r.view, written, 4, 0, false)
 	r.synced(&r.view, r.newEpoch(&r.view, "store"), "store")
-	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.dirty["t.new"] {
-		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.dirty)
+	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.writer.dirty["t.new"] {
+		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.writer.dirty)
 	}
 }
 

@@ -18,29 +18,39 @@ const (
 	clientsEvery = 5 * time.Second       // maximum age of the number of clients that other relays know
 )
 
+// A writer writes changes of hosts into the store.
+type writer struct {
+	r    *Registry
+	wake chan struct{} // for run: there is something to write; holds one
+
+	// Guarded by Registry.mu.
+	dirty  map[string]bool // hosts with changes for the store
+	writes uint64          // writes of hosts into the store
+}
+
 // update changes a host in the store, and then in memory. Change receives the known
 // state and returns the new one, or nil for no change; after a conflict it is called
 // again. The error wraps ErrStoreAway if the outcome is unknown.
-func (r *Registry) update(ctx context.Context, key string, change func(k *knownHost, alive bool) *hostState) error {
+func (w *writer) update(ctx context.Context, key string, change func(k *knownHost, alive bool) *hostState) error {
 	for range maxConflicts {
-		k, alive := r.known(key)
+		k, alive := w.r.known(key)
 		next := change(&k, alive)
 		if next == nil {
 			return nil
 		}
-		home := r.regions.homeOf(&k)
+		home := w.r.regions.homeOf(&k)
 		rev, err := home.store.write(ctx, hostKeys+key, next, k.rev)
 		if err == nil {
-			r.mu.Lock()
-			r.writes++
-			r.mu.Unlock()
-			r.applyHost(home, *next, rev, 0, false)
+			w.r.mu.Lock()
+			w.writes++
+			w.r.mu.Unlock()
+			w.r.applyHost(home, *next, rev, 0, false)
 			return nil
 		}
 		if !errors.Is(err, errConflict) {
 			return err
 		}
-		if err := r.refresh(ctx, key); err != nil {
+		if err := w.refresh(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -58,34 +68,34 @@ func (r *Registry) known(key string) (k knownHost, alive bool) {
 }
 
 // refresh reads a host from the store.
-func (r *Registry) refresh(ctx context.Context, key string) error {
+func (w *writer) refresh(ctx context.Context, key string) error {
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrStoreAway, context.Cause(ctx))
 	case <-time.After(rand.N(2 * conflictWait)):
 	}
 	s := hostState{Key: key}
-	k, _ := r.known(key)
-	home := r.regions.homeOf(&k)
+	k, _ := w.r.known(key)
+	home := w.r.regions.homeOf(&k)
 	rev, err := home.store.read(ctx, hostKeys+key, &s)
 	switch {
 	case err != nil:
 		return err
 	case rev != 0:
-		r.applyHost(home, s, rev, 0, false)
+		w.r.applyHost(home, s, rev, 0, false)
 		return nil
 	}
-	r.mu.Lock()
-	if k := r.hosts[key]; k != nil {
+	w.r.mu.Lock()
+	if k := w.r.hosts[key]; k != nil {
 		k.rev = 0
 	}
-	r.mu.Unlock()
+	w.r.mu.Unlock()
 	return nil
 }
 
-// flush writes this relay's changes into the store until ctx ends: most at once, the
+// run writes this relay's changes into the store until ctx ends: most at once, the
 // numbers of clients periodically.
-func (r *Registry) flush(ctx context.Context) {
+func (w *writer) run(ctx context.Context) {
 	soft := time.NewTicker(clientsEvery)
 	defer soft.Stop()
 	var again <-chan time.Time
@@ -94,47 +104,47 @@ func (r *Registry) flush(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.write:
+		case <-w.wake:
 		case <-again:
 		case <-soft.C:
 			all = true
 		}
 		again = nil
-		if r.flushOnce(ctx, all) != nil {
+		if w.flushOnce(ctx, all) != nil {
 			again = time.After(flushLater)
 		}
 	}
 }
 
 // flushAll writes all pending changes.
-func (r *Registry) flushAll(ctx context.Context) { _ = r.flushOnce(ctx, true) }
+func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 
 // errReading reports a store whose first read is not complete.
 var errReading = errors.New("the store is being read")
 
 // flushOnce writes the urgent changes, or with all set every change.
-func (r *Registry) flushOnce(ctx context.Context, all bool) error {
-	r.mu.RLock()
-	err := r.writeError()
-	r.mu.RUnlock()
+func (w *writer) flushOnce(ctx context.Context, all bool) error {
+	w.r.mu.RLock()
+	err := w.r.writeError()
+	w.r.mu.RUnlock()
 	if err != nil {
 		return err
 	}
-	failed := errors.Join(r.revoker.write(ctx), r.regions.removeSurplus(ctx))
-	r.mu.RLock()
+	failed := errors.Join(w.r.revoker.write(ctx), w.r.regions.removeSurplus(ctx))
+	w.r.mu.RLock()
 	var keys []string
-	for key := range r.dirty {
-		k := r.hosts[key]
+	for key := range w.dirty {
+		k := w.r.hosts[key]
 		if k == nil || !all && !k.dirty && k.rev != 0 && len(k.unwritten) == 0 {
 			continue
 		}
-		if err := r.regions.homeOf(k).writeError(); err != nil {
+		if err := w.r.regions.homeOf(k).writeError(); err != nil {
 			failed = err
 			continue
 		}
 		keys = append(keys, key)
 	}
-	r.mu.RUnlock()
+	w.r.mu.RUnlock()
 	if len(keys) == 0 {
 		return failed
 	}
@@ -144,7 +154,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	for range min(flushers, len(keys)) {
 		wg.Go(func() {
 			for key := range next {
-				if err := r.flushHost(ctx, key); err != nil {
+				if err := w.flushHost(ctx, key); err != nil {
 					mu.Lock()
 					failed = err
 					mu.Unlock()
@@ -162,9 +172,9 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 
 // flushHost writes this relay's state of one host, unless another writer has changed
 // the holder meanwhile.
-func (r *Registry) flushHost(ctx context.Context, key string) error {
+func (w *writer) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
-	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+	err := w.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		s := k.hostState
 		wrote = k.own
 		switch {
@@ -182,16 +192,16 @@ func (r *Registry) flushHost(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	k := r.hosts[key]
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	k := w.r.hosts[key]
 	if k == nil {
-		delete(r.dirty, key)
+		delete(w.dirty, key)
 		return nil
 	}
 	k.unwritten = nil
 	if k.own == wrote { // not changed meanwhile
-		delete(r.dirty, key)
+		delete(w.dirty, key)
 		k.dirty = false
 		if k.kept == nil {
 			k.own = nil
