@@ -22,8 +22,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// A thief has the NATS credentials of acme/laptop, with their key, and a library
-// that checks nothing.
+// newThief connects with the NATS credentials and key of acme/laptop, through a
+// library without checks.
 func newThief(t *testing.T, s *natssite.Site, opts ...nats.Option) (*nats.Conn, chan error) {
 	t.Helper()
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
@@ -39,7 +39,7 @@ func newThief(t *testing.T, s *natssite.Site, opts ...nats.Option) (*nats.Conn, 
 	return nc, errs
 }
 
-// foreign are subjects that are none of acme/laptop's, in every family.
+// foreign returns subjects outside acme/laptop, from every family.
 func foreign() (list []string) {
 	for _, host := range []string{"acme.desktop", "acme.laptop2", "umbrella.laptop", "umbrella.desktop"} {
 		for _, family := range []string{
@@ -56,8 +56,8 @@ func foreign() (list []string) {
 		"$GR.x", "$MQTT.x", "$LDS.x", "$NRG.x", "$SRV.PING")
 }
 
-// TestStolenCredentialsReachNoOther tries what somebody with the credentials of
-// one host-agent could publish, ask and hear elsewhere.
+// TestStolenCredentialsReachNoOther publishes, requests and subscribes with a stolen
+// host-agent's credentials.
 func TestStolenCredentialsReachNoOther(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -75,21 +75,21 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 		hearers, speakers[tenant] = append(hearers, in), c.Publish
 	}
 	hearers = append(hearers, natssite.Subscribe(t, s.Relays(t), "ahp.relays.v1.>"))
-	for _, host := range []string{"desktop", "laptop"} { // and the host-agents themselves
+	for _, host := range []string{"desktop", "laptop"} { // and the host-agents
 		hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "umbrella", host, 0)), "ahp.v1.umbrella."+host+".>"))
 	}
 	hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.>"))
 
 	thief, errs := newThief(t, s)
 	own := "ahp.v1.acme.laptop.x"
-	// Everything in its name: publish, with reply subjects and headers.
+	// Publish under the stolen name, with reply subjects and headers.
 	for _, subject := range foreign() {
 		for _, err := range []error{
 			thief.Publish(subject, []byte("stolen")),
 			thief.PublishRequest(subject, own, []byte("stolen")),
 			thief.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Trace-Dest": {subject}}, Data: []byte("stolen")}),
-			// NATS does not check reply subjects: whoever answers must, and the
-			// server itself, which says that nobody hears.
+			// NATS does not check reply subjects: the responder must, and so must the
+			// server when there is no responder.
 			thief.PublishRequest("ahp.v1.acme.laptop.nobody", subject, []byte("stolen")),
 			thief.PublishRequest("ahp.v1.acme.laptop.ctl.lease", subject, []byte(`{"op":"hold","instance":"stolen","seq":1,"presence":{"state":"online"}}`)),
 			thief.PublishMsg(&nats.Msg{Subject: "ahp.v1.acme.laptop.nobody", Header: nats.Header{"Nats-Trace-Dest": {subject}, "Nats-Trace-Only": {"true"}}, Data: []byte("stolen")}),
@@ -128,10 +128,10 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 			}
 		}
 	}
-	if err := registry.Enrol("umbrella", "news"); err != nil { // relays tell each other
+	if err := registry.Enrol("umbrella", "news"); err != nil { // relays exchange this
 		t.Fatal(err)
 	}
-	// What was published before this has arrived, whoever hears it.
+	// Earlier messages have arrived, if there is a receiver.
 	for _, tenant := range []string{"acme", "umbrella"} {
 		natssite.WantPassage(t, natssite.DialAgent(t, s.AgentConfig(t, tenant, "last", 0)),
 			natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: tenant}), "ahp.v1."+tenant+".last.x")
@@ -157,7 +157,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	}
 }
 
-// TestForgedUsers tries user JWTs that nobody gave.
+// TestForgedUsers logs in with forged user JWTs.
 func TestForgedUsers(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -194,13 +194,13 @@ func TestForgedUsers(t *testing.T) {
 		return c
 	}
 	for _, account := range append([]string{"", ownPublic}, accounts["system"], accounts["relays"], accounts["acme"], accounts["umbrella"], accounts["nobody"]) {
-		text, err := claims(account).Encode(own) // signed with an account of one's own
+		text, err := claims(account).Encode(own) // signed with a self-made account
 		if err != nil {
 			t.Fatal(err)
 		}
 		login(text)
 	}
-	// A good one in which the account, or the rights, were changed.
+	// A valid JWT with a changed account or changed permissions.
 	good, _, err := s.Keys.AgentUser("acme", "laptop", public, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestForgedUsers(t *testing.T) {
 	}
 }
 
-// A rawClient speaks the NATS protocol by hand.
+// A rawClient speaks the NATS protocol directly.
 type rawClient struct {
 	net.Conn
 	in    *bufio.Reader
@@ -253,7 +253,7 @@ func dialRaw(t *testing.T, s *natssite.Site) *rawClient {
 	return r
 }
 
-// connect logs in, with more in the CONNECT than there should be.
+// connect logs in, with extra fields in CONNECT.
 func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more string) {
 	t.Helper()
 	userJWT, err := cfg.Credentials(t.Context())
@@ -268,7 +268,7 @@ func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more strin
 		userJWT, base64.RawURLEncoding.EncodeToString(sig), more)
 }
 
-// until reads until one of the texts comes, or the end.
+// until reads until one of the texts arrives, or the end.
 func (r *rawClient) until(texts ...string) string {
 	for {
 		line, err := r.in.ReadString('\n')
@@ -283,8 +283,7 @@ func (r *rawClient) until(texts ...string) string {
 	}
 }
 
-// TestProtocolTricks has a host-agent speak what only servers speak, or more
-// than a server reads.
+// TestProtocolTricks sends server-only commands and oversized input as a host-agent.
 func TestProtocolTricks(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -309,7 +308,7 @@ func TestProtocolTricks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := dialRaw(t, s)
 			r.connect(t, agent(), more)
-			if r.until("+OK", "-ERR") == "+OK" { // not understood, and nothing came of it
+			if r.until("+OK", "-ERR") == "+OK" { // ignored without effect
 				fmt.Fprintf(r, "PUB ahp.v1.umbrella.laptop.x 6\r\nstolen\r\nSUB ahp.v1.umbrella.> 1\r\nPING\r\n")
 				if got := r.until("-ERR", "PONG", "MSG"); got != "-ERR" {
 					t.Errorf("answered with %s; want -ERR", got)
@@ -334,7 +333,7 @@ func TestProtocolTricks(t *testing.T) {
 		if got := r.until("-ERR", "MSG"); got == "MSG" {
 			t.Errorf("%.40q was taken", line)
 		}
-		r.until() // cut off
+		r.until() // closed
 	}
 	// The same before a login.
 	for _, line := range []string{"PUB ahp.v1.umbrella.laptop.x 6\r\nstolen", "SUB > 1", `CONNECT {"jwt":"` + strings.Repeat("x", 1<<20) + `"}`, "PING\r\nCONNECT {}", `CONNECT []`, "\x00"} {
@@ -350,15 +349,15 @@ func TestProtocolTricks(t *testing.T) {
 	}
 }
 
-// Credentials that are replayed by who does not have their key are refused, and
-// an answer of the login cannot be used for another.
+// TestReplayedLogin replays credentials without their key, and a login's signature for
+// a different nonce.
 func TestReplayedLogin(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	first := dialRaw(t, s)
 	second := dialRaw(t, s)
-	second.nonce = first.nonce // what the real one has signed for the first
+	second.nonce = first.nonce // the real agent's signature for the first nonce
 	second.connect(t, cfg, "")
 	if got := second.until("+OK", "-ERR"); got != "-ERR" {
 		t.Errorf("a signature for another login: %s; want -ERR", got)
@@ -367,7 +366,7 @@ func TestReplayedLogin(t *testing.T) {
 	if got := first.until("+OK", "-ERR"); got != "+OK" {
 		t.Errorf("the real login: %s; want +OK", got)
 	}
-	// Names that would be more than one token, or a wildcard.
+	// Names with several tokens or a wildcard.
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes
 	return &natssite.Site{Keys: keys, Server: server}
 }
 
-// TestClusterRefusesOtherKeys has nodes with different keys, and says why they
-// do not come together.
+// TestClusterRefusesOtherKeys starts nodes with different keys, and expects the reason
+// in the log.
 func TestClusterRefusesOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -50,8 +50,8 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestGoneRelays has host-agents told of relays that ended without a word, because
-// their successor has started, and not of those that are only silent.
+// TestGoneRelays crashes relays: host-agents learn of those with a successor, not of
+// silent ones.
 func TestGoneRelays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -59,7 +59,7 @@ func TestGoneRelays(t *testing.T) {
 		former  []string
 		want    string
 	}{
-		{false, []string{"crashed", "one", "two"}, "[crashed]"}, // the others are there
+		{false, []string{"crashed", "one", "two"}, "[crashed]"}, // the others are present
 		{true, nil, "[]"},
 	} {
 		t.Run(fmt.Sprintf("cluster %v, former %v", test.cluster, test.former), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestGoneRelays(t *testing.T) {
 			registryWith(t, s, registry.Config{Instance: "one", Cluster: test.cluster})
 			acquire(t, held)
 			run(t, held)
-			conn.Close() // before it could say anything
+			conn.Close() // before its last message
 			crashed.Close()
 			registryWith(t, s, registry.Config{Instance: "two", Cluster: test.cluster, Previous: test.former})
 			if test.want == "[]" {

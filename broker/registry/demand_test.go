@@ -16,10 +16,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// aMinute is how long tests wait for what must happen.
+// aMinute bounds waits for expected events.
 const aMinute = time.Minute
 
-// until waits for something.
+// until waits for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(aMinute); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -29,8 +29,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// An agentLogin logs in at an embedded server as a host-agent does, with credentials that some
-// relay gave it.
+// An agentLogin logs in at an embedded server as a host-agent, with credentials from
+// some relay.
 type agentLogin struct {
 	url          string
 	tenant, host string
@@ -57,7 +57,7 @@ func (a *agentLogin) connect() (*nats.Conn, error) {
 		nats.CustomInboxPrefix(link.HostPrefix(a.tenant, a.host)+"inbox.agent"))
 }
 
-// login is connect, as often as it takes.
+// login repeats connect until it succeeds.
 func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
 	t.Helper()
 	until(t, a.tenant+" logs in", func() (in bool) {
@@ -69,8 +69,8 @@ func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
 	return nc
 }
 
-// holds has the host held. It asks again as a host-agent does: a request that comes while the account
-// is being opened or closed may have no answer.
+// holds acquires the host's lease. It repeats the request like a host-agent, because a
+// request during the opening or closing of an account may be lost.
 func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	t.Helper()
 	body, err := json.Marshal(leaseRequest{Op: opHold, Instance: "agent", Seq: seq, Presence: online})
@@ -86,12 +86,12 @@ func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	})
 }
 
-// in has the store tell of a host to which another relay gave credentials.
+// told writes a host into the store that got credentials from another relay.
 func (a *agentLogin) told(t *testing.T, r *Registry) {
 	t.Helper()
 	now := time.Now()
 	s := hostState{Key: hostKey(a.tenant, a.host), Enrolled: now, Users: natsUsers{{NKey: a.key.Public(), Token: "t-" + a.tenant, Issued: now, Expires: now.Add(time.Hour)}}}
-	rev, err := r.store.write(t.Context(), hostKeys+s.Key, s, 0)
+	rev, err := r.view.store.write(t.Context(), hostKeys+s.Key, s, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +100,9 @@ func (a *agentLogin) told(t *testing.T, r *Registry) {
 
 func isOpen(r *Registry, tenant string) bool { return slices.Contains(r.cfg.Tenants.Names(), tenant) }
 
-// TestAccountsOnDemand has a relay open the account of a tenant when somebody logs in at its
-// server, serve it while somebody is connected, close it then, and open it again for who comes
-// back; nobody who was revoked meanwhile is let in. A tenant without hosts is gone at once.
+// TestAccountsOnDemand logs in at a relay's server: the tenant's account opens, stays
+// open during the connection, closes after it, and opens again for the next login. A
+// user revoked meanwhile is refused. A tenant without hosts disappears at once.
 func TestAccountsOnDemand(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -136,7 +136,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed whose host is held here")
 	}
-	r.keeping.sweep(later()) // the lease runs out
+	r.keeping.sweep(later()) // the lease expires
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed in which somebody is connected")
@@ -185,8 +185,8 @@ func TestAccountsOnDemand(t *testing.T) {
 	until(t, "the account of a tenant without hosts is closed", func() bool { return !isOpen(r, "ada") })
 }
 
-// TestOneStandsBy: of relays that know of the same others one stands by for each tenant, and if
-// another comes or goes only what was or is that one's changes.
+// TestOneStandsBy expects one standby relay for each tenant, and few changes when a
+// relay starts or ends.
 func TestOneStandsBy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		relays := rapid.SliceOfNDistinct(rapid.StringMatching("[a-z0-9]{13}"), 1, 8, rapid.ID).Draw(t, "relays")

@@ -13,8 +13,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestDiskFull fills the disk of the store, and then makes room: what waited goes on
-// without a new start. Only who may mount a small disk can try that.
+// TestDiskFull fills the store's disk and then frees space: pending changes are
+// written without a restart. It needs the permission to mount.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,9 +41,9 @@ func TestDiskFull(t *testing.T) {
 	for err == nil {
 		_, err = f.Write(bytes.Repeat([]byte{1}, 4096))
 	}
-	_ = f.Close() // it is full
+	_ = f.Close() // full
 	hosts := 0
-	for ; r.Enrol("acme", fmt.Sprintf("h%d", hosts)) == nil; hosts++ { // what is begun of a block still has room
+	for ; r.Enrol("acme", fmt.Sprintf("h%d", hosts)) == nil; hosts++ { // an open block still has space
 	}
 	natssite.Eventually(t, "the store cannot be written", func() bool { return r.Degraded() != "" })
 	wantHost(t, r, registry.Online, "")

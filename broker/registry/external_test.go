@@ -19,8 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsServer is a NATS server as operators run it, with what a relay has
-// written for it.
+// natsServer is an operator's NATS server with a relay's trust configuration.
 type natsServer struct {
 	*server.Server
 	dir, accounts string
@@ -61,8 +60,8 @@ func (s *natsServer) stop() {
 	s.WaitForShutdown()
 }
 
-// TestExternalTenants has a relay tell NATS servers that are not its own of
-// tenants and of who is revoked, also one that has forgotten.
+// TestExternalTenants loads tenants and revocations into external NATS servers, one of
+// which has lost them.
 func TestExternalTenants(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats1 := startNATS(t, keys, "127.0.0.1:-1", "")
@@ -79,7 +78,7 @@ func TestExternalTenants(t *testing.T) {
 	}
 	t.Cleanup(r.Close)
 
-	// The site is only for its keys and address.
+	// The site only provides keys and an address.
 	s := &natssite.Site{Keys: keys}
 	enrolment := auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: time.Now().Add(-time.Hour)}
 	badEvents, bad := natssite.Watched(admitForAt(t, s, r, enrolment, dial.URL))
@@ -106,7 +105,7 @@ func TestExternalTenants(t *testing.T) {
 	}
 	natssite.Eventually(t, "revoked credentials are refused", refused)
 
-	// Another server in its place, which knows no tenant.
+	// A replacement server without accounts.
 	nats1.stop()
 	startNATS(t, keys, address, "")
 	natssite.Next(t, "the host-agent is back", otherEvents.Reconnected)
@@ -124,8 +123,7 @@ func holderAt(t *testing.T, cfg broker.AgentDialConfig) *registry.LeaseHolder {
 	return h
 }
 
-// TestExternalWithoutResolver says what is wrong with a server that cannot be
-// in of tenants.
+// TestExternalWithoutResolver expects a clear error for a server without a resolver.
 func TestExternalWithoutResolver(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats := startNATS(t, keys, "127.0.0.1:-1", "resolver: MEMORY")

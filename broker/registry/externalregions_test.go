@@ -11,9 +11,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestExternalRegions has NATS servers of the operator's own, one cluster in each region, which
-// gateways join as docs/operating.md says, and a relay at each. What one decides all see, a host-agent
-// in one region may hold a host of the other, and what is revoked in one counts in both.
+// TestExternalRegions runs an operator's NATS servers, one cluster in each region,
+// joined by gateways as docs/operating.md describes, with a relay at each. All relays
+// see each region's decisions, a host-agent can hold a host of the other region, and a
+// revocation applies to both.
 func TestExternalRegions(t *testing.T) {
 	t.Parallel()
 	keys := natssite.NewKeys(t)
@@ -26,7 +27,7 @@ func TestExternalRegions(t *testing.T) {
 	}
 	relays, urls := map[string]*registry.Registry{}, map[string]string{}
 	for _, name := range names {
-		// NATS wants a route for JetStream, be it that of the only server to itself.
+		// NATS requires a route for JetStream, even to itself.
 		more := fmt.Sprintf("server_name: %[1]q\ncluster {name: %[1]q, listen: %[2]q, routes: [\"nats://%[2]s\"]}\ngateway {name: %[1]q, listen: %[3]q, gateways: [%[4]s]}\nresolver: {type: full, dir: %[5]q}",
 			name, natssite.FreePort(t), gateways[name], list, t.TempDir())
 		urls[name] = "nats://" + startNATS(t, keys, "127.0.0.1:-1", more).Addr().String()
@@ -68,7 +69,7 @@ func TestExternalRegions(t *testing.T) {
 		sees(name, "the host-agent that is connected in the west", func(h registry.Host) bool { return online(h) && h.Region == "east" && h.AgentInstance != "" })
 	}
 
-	// What links are made of passes between them.
+	// Link messages pass between the regions.
 	far, near := natssite.DialRelay(t, broker.RelayDialConfig{Keys: keys, Instance: "link", Tenant: "acme", URL: urls["east"]}), natssite.DialAgent(t, agent)
 	natssite.WantPassage(t, near, far, "ahp.v1.acme.laptop.x")
 	natssite.WantPassage(t, far, near, "ahp.v1.acme.laptop.y")

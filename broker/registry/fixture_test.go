@@ -9,7 +9,7 @@ import (
 	"ahprelay/broker/embedded"
 )
 
-// newTestServer starts a server and returns how relays connect to it.
+// newTestServer starts a server and returns the relays' dial configuration.
 func newTestServer(t testing.TB) broker.RelayDialConfig {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -35,7 +35,7 @@ func dialTest(t testing.TB, cfg broker.RelayDialConfig, instance string) *broker
 	return conn
 }
 
-// startTest starts a registry at a server, on connections of its own.
+// startTest starts a registry at a server, with its own connections.
 func startTest(t testing.TB, server broker.RelayDialConfig, cfg Config) *Registry {
 	t.Helper()
 	if cfg.Instance == "" {

@@ -14,15 +14,15 @@ import (
 )
 
 // follow keeps a view up to date with its region's store, until ctx ends.
-func (r *Registry) follow(ctx context.Context, v *view) {
+func (v *view) follow(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
-		err := r.followOnce(ctx, v)
+		err := v.followOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		r.setStoreError(v, err)
-		if failures == 1 && v == &r.view {
-			r.cfg.Log.Warn("registry store unreachable", "error", err)
+		v.setStoreError(err)
+		if failures == 1 && v.own() {
+			v.r.cfg.Log.Warn("registry store unreachable", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -32,16 +32,16 @@ func (r *Registry) follow(ctx context.Context, v *view) {
 }
 
 // followOnce reads the store and watches it until the watch fails.
-func (r *Registry) followOnce(ctx context.Context, v *view) error {
+func (v *view) followOnce(ctx context.Context) error {
 	id, err := v.store.open(ctx)
 	if err != nil {
 		return fmt.Errorf("registry store: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	epoch := r.newEpoch(v, id) // before the watch begins: entries that it does not bring keep an older epoch
-	if v == &r.view {
-		wakeUp(r.upkeep.opened)
+	epoch := v.newEpoch(id) // before the watch begins: entries that it does not bring keep an older epoch
+	if v.own() {
+		wakeUp(v.r.upkeep.opened)
 	}
 	watch, err := v.store.watch(ctx)
 	if err != nil {
@@ -49,14 +49,14 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 	}
 	defer watch.Stop()
 	began := time.Now()
-	stale := time.NewTicker(r.beatEvery)
+	stale := time.NewTicker(v.r.beatEvery)
 	defer stale.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stale.C:
-			if r.watchStalled(v, began) {
+			if v.watchStalled(began) {
 				return errors.New("registry store: the watch has stalled")
 			}
 		case entry, open := <-watch.Updates():
@@ -64,38 +64,38 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 				return errors.New("registry store: the watch has ended")
 			}
 			if entry == nil {
-				r.synced(v, epoch, id)
+				v.synced(epoch, id)
 				continue
 			}
-			r.applyEntry(v, entry, epoch)
+			v.applyEntry(entry, epoch)
 		}
 	}
 }
 
 // newEpoch begins a complete read of a bucket. Known revisions become invalid: the
 // bucket may be new, or have lost its last changes in a power failure.
-func (r *Registry) newEpoch(v *view, id string) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (v *view) newEpoch(id string) uint64 {
+	v.r.mu.Lock()
+	defer v.r.mu.Unlock()
 	v.epoch++
 	v.seen = 0
-	own := v == &r.view
+	own := v.own()
 	if own {
-		r.cfg.Revocations.watched(false)
+		v.r.cfg.Revocations.watched(false)
 	}
 	v.newStore = id != v.storeID
-	for key, k := range r.hosts {
-		if r.regions.homeOf(k) != v {
+	for key, k := range v.r.hosts {
+		if v.r.regions.homeOf(k) != v {
 			continue
 		}
 		k.rev = 0
 		if v.newStore && own {
 			k.unwritten = k.Users.current(time.Now())
-			r.writer.dirty[key] = true // until the bucket is known to have them all
+			v.r.writer.dirty[key] = true // until the bucket is known to have them all
 		}
 	}
-	for _, p := range r.relays.peers {
-		if v.newStore && p.home == r.regions.foreign(v) {
+	for _, p := range v.r.relays.peers {
+		if v.newStore && p.home == v.r.regions.foreign(v) {
 			p.rev = 0
 		}
 	}
@@ -106,22 +106,22 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 // ago, and neither that write nor anything else has come back since. A watch that
 // still delivers is only behind, and a restart would set it back further. This relay
 // writes nothing to another region, so only that region's silence counts.
-func (r *Registry) watchStalled(v *view, began time.Time) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+func (v *view) watchStalled(began time.Time) bool {
+	v.r.mu.RLock()
+	defer v.r.mu.RUnlock()
 	heard := later(v.heard, began)
-	if v != &r.view {
-		return time.Since(heard) > 5*r.beatEvery
+	if !v.own() {
+		return time.Since(heard) > 5*v.r.beatEvery
 	}
-	return r.upkeep.wrote.Sub(later(r.relays.beaten, heard)) > 5*r.beatEvery
+	return v.r.upkeep.wrote.Sub(later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
 }
 
 // applyEntry applies one entry of the store.
-func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint64) {
-	defer r.noteProgress(v, entry.Revision())
+func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
+	defer v.noteProgress(entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
 	key, now := entry.Key(), time.Now()
-	bad := func(err error) { r.cfg.Log.Warn("registry entry invalid", "key", key, "error", err) }
+	bad := func(err error) { v.r.cfg.Log.Warn("registry entry invalid", "key", key, "error", err) }
 	switch {
 	case strings.HasPrefix(key, hostKeys):
 		s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
@@ -138,7 +138,7 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 				return
 			}
 		}
-		r.applyHost(v, s, entry.Revision(), epoch, gone)
+		v.r.applyHost(v, s, entry.Revision(), epoch, gone)
 	case strings.HasPrefix(key, relayKeys):
 		var s session
 		rev := entry.Revision()
@@ -149,13 +149,13 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 			return
 		}
 		instance := strings.TrimPrefix(key, relayKeys)
-		if instance != r.cfg.Instance {
+		if instance != v.r.cfg.Instance {
 			now = earlier(now, entry.Created()) // a new watch repeats old sessions
 		}
-		r.relays.apply(v, instance, s, rev, epoch, now)
+		v.r.relays.apply(v, instance, s, rev, epoch, now)
 	case strings.HasPrefix(key, revokedKeys) && gone:
-		if v == &r.view {
-			r.cfg.Revocations.removed(key)
+		if v.own() {
+			v.r.cfg.Revocations.removed(key)
 		}
 	case strings.HasPrefix(key, revokedKeys):
 		var rev auth.Revocation
@@ -163,22 +163,22 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 			bad(err)
 			return
 		}
-		if v != &r.view { // copied into this region's store too
-			r.cfg.Revocations.receive([]auth.Revocation{rev})
+		if !v.own() { // copied into this region's store too
+			v.r.cfg.Revocations.receive([]auth.Revocation{rev})
 			return
 		}
-		r.cfg.Revocations.stored(rev, entry.Revision())
+		v.r.cfg.Revocations.stored(rev, entry.Revision())
 	}
 }
 
 // noteProgress records how far the watch has come.
-func (r *Registry) noteProgress(v *view, rev uint64) {
-	r.mu.Lock()
+func (v *view) noteProgress(rev uint64) {
+	v.r.mu.Lock()
 	v.seen, v.heard = rev, time.Now()
-	if v != &r.view {
-		r.regions.markHeardLocked(v)
+	if !v.own() {
+		v.r.regions.markHeardLocked(v)
 	}
-	r.mu.Unlock()
+	v.r.mu.Unlock()
 }
 
 // applyHost applies a host's state from a region's store: from the watch, or, with
@@ -306,58 +306,58 @@ func (r *Registry) forgetLocked(k *knownHost) {
 
 // synced completes a read of the store. A host without an entry is forgotten. It is
 // written again if the bucket is new to this relay, or if this relay keeps its lease.
-func (r *Registry) synced(v *view, epoch uint64, id string) {
-	own := v == &r.view
+func (v *view) synced(epoch uint64, id string) {
+	own := v.own()
 	if own {
-		r.cfg.Revocations.watched(true)
+		v.r.cfg.Revocations.watched(true)
 	}
-	r.mu.Lock()
+	v.r.mu.Lock()
 	fresh := id != v.storeID && own
 	v.storeID, v.newStore = id, false
 	var missing []string
-	for key, k := range r.hosts {
-		if k.epoch == epoch || r.regions.homeOf(k) != v {
+	for key, k := range v.r.hosts {
+		if k.epoch == epoch || v.r.regions.homeOf(k) != v {
 			continue
 		}
 		if fresh || k.kept != nil {
 			k.rev = 0
 			missing = append(missing, key)
 		} else {
-			r.forgetLocked(k)
+			v.r.forgetLocked(k)
 		}
 	}
-	for _, p := range r.relays.peers {
-		if p.epoch != epoch && p.home == r.regions.foreign(v) {
+	for _, p := range v.r.relays.peers {
+		if p.epoch != epoch && p.home == v.r.regions.foreign(v) {
 			p.rev = 0
 		}
 	}
 	for _, key := range missing {
-		r.writer.dirty[key] = true
+		v.r.writer.dirty[key] = true
 	}
 	first := !v.isSynced
 	v.isSynced, v.taken = true, epoch
-	r.mu.Unlock()
-	r.file.changed(true)
-	wakeUp(r.writer.wake)
+	v.r.mu.Unlock()
+	v.r.file.changed(true)
+	wakeUp(v.r.writer.wake)
 	if first && own {
-		close(r.ready)
+		close(v.r.ready)
 	}
 	if len(missing) > 0 {
-		r.cfg.Log.Info("hosts missing in the registry store are written again", "hosts", len(missing))
+		v.r.cfg.Log.Info("hosts missing in the registry store are written again", "hosts", len(missing))
 	}
-	r.setStoreError(v, nil)
+	v.setStoreError(nil)
 }
 
 // setStoreError records whether a region's store is usable.
-func (r *Registry) setStoreError(v *view, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (v *view) setStoreError(err error) {
+	v.r.mu.Lock()
+	defer v.r.mu.Unlock()
 	switch {
-	case v != &r.view: // missRegions reports other regions
+	case !v.own(): // regions.findSilent reports other regions
 	case err != nil && v.storeErr == nil:
-		r.cfg.Log.Warn("registry store unreachable: connected hosts continue, others wait", "error", err)
+		v.r.cfg.Log.Warn("registry store unreachable: connected hosts continue, others wait", "error", err)
 	case err == nil && v.storeErr != nil && v.isSynced:
-		r.cfg.Log.Info("registry store reachable")
+		v.r.cfg.Log.Info("registry store reachable")
 	}
 	v.storeErr = err
 }

@@ -84,7 +84,7 @@ func (r *Registry) Stats() Stats {
 	defer r.mu.RUnlock()
 	s := Stats{
 		Hosts: len(r.hosts), Kept: len(r.keeping.kept), Tenants: len(r.accounts.tenants), Relays: 1,
-		Writes: r.writer.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.writer.dirty), Store: r.storeErr == nil,
+		Writes: r.writer.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.writer.dirty), Store: r.view.storeErr == nil,
 		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
 	for key := range r.keeping.lines {

@@ -19,14 +19,14 @@ func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 		"t.there":  {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: "me"}},
 	} {
 		s.Key = key
-		rev, err := r.store.write(t.Context(), hostKeys+key, s, 0)
+		rev, err := r.view.store.write(t.Context(), hostKeys+key, s, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.applyHost(&r.view, s, rev, 0, false)
 	}
 	r.mu.Lock()
-	r.relays.peers["lost"].missed = r.relays.patience + 1 // a moment ago it was there, and so was its host
+	r.relays.peers["lost"].missed = r.relays.patience + 1 // it was present a moment ago, and so was its host
 	r.mu.Unlock()
 	r.upkeep.forgetUnseen(t.Context(), now)
 	// The watch may still bring a write from before, and then the removal.

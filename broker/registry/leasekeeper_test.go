@@ -9,15 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// attends has r look at a connection of t/h, which brings something for as long as heard
-// returns true, and counts how often it is cut.
+// attends adds a connection of t/h with the given sign of life, and counts its closes.
 func (r *Registry) attends(instance string, heard func() time.Time) (cuts *int, ended func()) {
 	cuts = new(int)
 	return cuts, r.Attend(&Line{Tenant: "t", Host: "h", Instance: instance, Heard: heard, Cut: func() { *cuts++ }})
 }
 
-// A lease whose holder is heard on its connection goes on without renewals, and runs out
-// when it is not heard any more, as soon as one does that was not renewed.
+// A lease continues without renewals while its holder's connection delivers, and
+// expires after silence, like an unrenewed lease.
 func TestLineKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -44,8 +43,7 @@ func TestLineKeepsLease(t *testing.T) {
 	})
 }
 
-// What another instance says on its connection does not keep a lease, nor does a
-// connection that has ended.
+// A foreign instance's connection does not keep a lease, nor does an ended connection.
 func TestLineOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -67,8 +65,7 @@ func TestLineOfAnother(t *testing.T) {
 	})
 }
 
-// Who wants the host of an instance that says nothing but on its connection sees by that
-// that it is there.
+// A rival sees that a holder is alive if only its connection proves it.
 func TestRivalSeesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -94,8 +91,8 @@ func TestRivalSeesLine(t *testing.T) {
 	})
 }
 
-// An instance that has lost its host to another is cut off, so that it asks and hears of
-// that; one that has it at another relay is not.
+// An instance that has lost its host is disconnected, so that it asks again. An
+// instance whose lease another relay keeps is not.
 func TestOvertakenIsCut(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -111,8 +108,8 @@ func TestOvertakenIsCut(t *testing.T) {
 	}
 }
 
-// How often an instance is to ask is told to those that are heard anyway, where their lease
-// is kept.
+// The long renewal interval is granted only where the lease is kept and the connection
+// ends.
 func TestHowOftenToAsk(t *testing.T) {
 	r := newKeeper(t)
 	_, ended := r.attends("agent", time.Now)
@@ -146,7 +143,7 @@ func TestHowOftenToAsk(t *testing.T) {
 	}
 }
 
-// Each lease runs out when nothing was heard of its holder for its time, and no other.
+// Each lease expires one lease time after its holder was last heard.
 func TestLeasesRunOut(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestHostThatAsksTooOftenIsNotRead has a host-agent send requests as fast as it can. Most of
-// them are dropped unread, and another host of the tenant gets its lease.
+// TestHostThatAsksTooOftenIsNotRead floods requests from a host-agent. Most are
+// dropped unread, and another host of the tenant gets its lease.
 func TestHostThatAsksTooOftenIsNotRead(t *testing.T) {
 	t.Parallel()
 	const requests = 4000

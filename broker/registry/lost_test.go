@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A lossy way to JetStream loses the first question of each kind, as those of a server are lost that
-// does not reach the others of its cluster yet.
+// A lossy JetStream loses the first request of each kind, like a server that does not
+// reach its whole cluster yet.
 type lossy struct {
 	jetstream.JetStream
 	lost int
@@ -48,12 +48,11 @@ func (l *lossyBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) 
 	return l.KeyValue.WatchAll(ctx, opts...)
 }
 
-// TestLostQuestions has a relay find the store, and begin to watch it, though its first questions
-// are lost.
+// TestLostQuestions finds and watches the store although the first requests are lost.
 func TestLostQuestions(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
-	startTest(t, server, Config{}) // makes the bucket
+	startTest(t, server, Config{}) // creates the bucket
 	s, err := newStore(dialTest(t, server, "other"), bucket, "a test")
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +71,10 @@ func TestLostQuestions(t *testing.T) {
 	}
 }
 
-// TestBehindIsNotDeaf has the watch bring other entries than what this relay wrote long ago, as it
-// does when there is more than can be taken at once: it is not begun anew for that, which would
-// bring all of it again. When nothing comes it is.
-func TestBehindIsNotDeaf(t *testing.T) {
+// TestLaggingWatchIsNotStalled delivers other entries than this relay's old write, as
+// under load. The watch is not restarted, which would repeat everything. Without any
+// entry it is.
+func TestLaggingWatchIsNotStalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, began := &Registry{beatEvery: beatEvery, cfg: Config{Instance: "me"}}, time.Now()
@@ -83,34 +82,34 @@ func TestBehindIsNotDeaf(t *testing.T) {
 		for i := range 10 {
 			time.Sleep(beatEvery)
 			r.upkeep.wrote = time.Now()
-			r.noteProgress(&r.view, uint64(i))
-			if r.watchStalled(&r.view, began) {
+			r.view.noteProgress(uint64(i))
+			if r.view.watchStalled(began) {
 				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
 			}
 		}
 		time.Sleep(10 * beatEvery)
 		r.upkeep.wrote = time.Now()
-		if !r.watchStalled(&r.view, began) {
+		if !r.view.watchStalled(began) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
 		}
-		if r.watchStalled(&r.view, time.Now()) {
+		if r.view.watchStalled(time.Now()) {
 			t.Error("a watch that has just begun is said to be over")
 		}
-		far := &view{name: "far", heard: time.Now()}
+		far := &view{r: r, name: "far", heard: time.Now()}
 		began = time.Now().Add(beatEvery)
 		time.Sleep(6 * beatEvery)
-		if r.watchStalled(far, began) {
+		if far.watchStalled(began) {
 			t.Error("a watch of another region that has begun 5 beats ago is said to be over")
 		}
 		time.Sleep(beatEvery)
-		if !r.watchStalled(far, began) {
+		if !far.watchStalled(began) {
 			t.Error("a watch of another region has never brought anything; want it begun anew")
 		}
 	})
 }
 
-// TestJoiningWritesItsFileOnce has a relay read what the store has: its file is written when it
-// has all of that, and not for each host.
+// TestJoiningWritesItsFileOnce reads the store: the file is written after the complete
+// read, not after each host.
 func TestJoiningWritesItsFileOnce(t *testing.T) {
 	t.Parallel()
 	revoked, err := LoadRevocations("", nil)
@@ -127,16 +126,16 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 	r.wire()
 	due := func() bool { return !r.file.due.IsZero() }
 	take := func(rev uint64) {
-		r.applyHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)
+		r.applyHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.view.epoch, false)
 	}
-	r.newEpoch(&r.view, "bucket")
+	r.view.newEpoch("bucket")
 	for rev := range uint64(100) {
 		take(rev + 1)
 	}
 	if due() || len(r.hosts) != 100 {
 		t.Fatalf("of %d hosts that were read, the file is to be written: %v; want not yet", len(r.hosts), due())
 	}
-	if r.synced(&r.view, r.epoch, "bucket"); !due() {
+	if r.view.synced(r.view.epoch, "bucket"); !due() {
 		t.Error("all is read, and the file is not to be written")
 	}
 }

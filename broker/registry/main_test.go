@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain has more tests wait side by side than there are processors: servers that
-// come and go take their time.
+// TestMain runs more parallel tests than there are processors, because servers start
+// and stop slowly.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {

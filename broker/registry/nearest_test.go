@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestOwnRelayIsAsked has host-agents come through the /nats of one relay of three that share a NATS
-// server. That gives what is asked of any relay to any; so they ask the one that has said, when they
-// came, which it is, and all leases are kept there.
+// TestOwnRelayIsAsked connects host-agents through /nats of one of three relays that
+// share a NATS server. NATS gives requests to any relay, so host-agents ask the relay
+// that named itself in the handshake, and all leases are kept there.
 func TestOwnRelayIsAsked(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -37,8 +37,8 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	}
 }
 
-// TestGoesHome has a host-agent hold its host at a relay that helps out, while the one that it came
-// through does not answer: when that does, it keeps the lease.
+// TestGoesHome lets a helping relay keep a lease while the host-agent's own relay does
+// not answer. Afterwards its own relay keeps it.
 func TestGoesHome(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -55,7 +55,7 @@ func TestGoesHome(t *testing.T) {
 	})
 }
 
-// holderThrough is that of a host-agent which comes through the /nats of a relay.
+// holderThrough returns the lease holder of a host-agent behind a relay's /nats.
 func holderThrough(t *testing.T, s *natssite.Site, relay, host string) *registry.LeaseHolder {
 	t.Helper()
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 	tests := []struct {
 		name    string
 		current *lease
-		down    time.Time // since when the host was offline; zero: it was not
+		down    time.Time // start of the host's offline time; zero: online
 		req     leaseRequest
 		next    *lease
 		result  leaseResult
@@ -52,7 +52,7 @@ func TestDecide(t *testing.T) {
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(5), Presence: down}, leaseHeld},
 		{"online again", nil, at(5), hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
-		// There was a gap, of which the record has not heard.
+		// A gap that the record does not show.
 		{"online, and the record says so", nil, time.Time{}, hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
 
@@ -137,7 +137,7 @@ func TestPresenceCheck(t *testing.T) {
 	}
 }
 
-// Whatever a host-agent sends, what is stored is small, and says who sent it.
+// FuzzLeaseRequest expects small stored states with the sender's instance.
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"hold","instance":"me","seq":1,"presence":{"state":"online","wire":[1,2]}}`), true)
 	f.Add([]byte(`{"op":"release","instance":"they","seq":100}`), true)

@@ -39,6 +39,7 @@ var errNotReached = errors.New("not reached yet")
 // A view is the known state of one region's store. Registry.mu guards the fields that
 // change.
 type view struct {
+	r     *Registry
 	name  string // of the region; "": there is only one
 	store *store // set before anything is followed
 
@@ -56,6 +57,9 @@ type view struct {
 	news   bool      // an entry has arrived since the last beat
 	silent time.Time // start of a long silence; zero: it is heard
 }
+
+// own reports whether v is the view of this relay's region.
+func (v *view) own() bool { return v == &v.r.view }
 
 // writeError returns why the store cannot be changed now.
 func (v *view) writeError() error {
@@ -91,7 +95,7 @@ func (rg *regions) storeOf(region string) (*store, error) {
 
 // foreign returns v if it is another region's view, or nil for this relay's region.
 func (rg *regions) foreign(v *view) *view {
-	if v == &rg.r.view {
+	if v.own() {
 		return nil
 	}
 	return v
@@ -119,7 +123,7 @@ func (rg *regions) getLocked(name string) (v *view, news bool) {
 		rg.r.cfg.Log.Error("store of region unusable", "region", name, "error", err)
 		return nil, false
 	}
-	v = &view{name: name, store: store, storeErr: errNotReached, heard: time.Now()}
+	v = &view{r: rg.r, name: name, store: store, storeErr: errNotReached, heard: time.Now()}
 	rg.others[name] = v
 	return v, true
 }
@@ -139,7 +143,7 @@ func (rg *regions) follow() error {
 		return nil
 	}
 	for _, v := range rg.others {
-		rg.r.running.Go(func() { rg.r.follow(rg.r.life, v) })
+		rg.r.running.Go(func() { v.follow(rg.r.life) })
 	}
 	unsubscribe, err := rg.r.cfg.Conn.Hear(regionSubject, regionBacklog, rg.receive)
 	if err == nil {
@@ -155,7 +159,7 @@ func (rg *regions) receive(name []byte) {
 	rg.r.mu.Unlock()
 	if news && rg.r.life.Err() == nil {
 		rg.r.cfg.Log.Info("region found", "region", v.name)
-		rg.r.running.Go(func() { rg.r.follow(rg.r.life, v) })
+		rg.r.running.Go(func() { v.follow(rg.r.life) })
 	}
 }
 
@@ -319,7 +323,7 @@ func (rg *regions) giveUp(ctx context.Context, key string, s surplus) error {
 	if err := rg.raiseFence(ctx, key, s); err != nil {
 		return err
 	}
-	return rg.r.store.remove(ctx, hostKeys+key, s.rev)
+	return rg.r.view.store.remove(ctx, hostKeys+key, s.rev)
 }
 
 // elsewhere reports whether another region is a host's home. The error reports why

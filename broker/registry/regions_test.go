@@ -16,20 +16,21 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// regionTTL is a lease time of which regionRenew is a small part also on a busy machine.
+// regionTTL is a lease time of which regionRenew is a small part even on a busy
+// machine.
 const (
 	regionTTL   = 3 * time.Second
 	regionRenew = 300 * time.Millisecond
 )
 
-// A region is a relay that is a region of its own, and the way to it from others.
+// A region is a relay in its own region, with an interruptible connection to it.
 type region struct {
 	*natssite.Site
 	*registry.Registry
 	way *faultproxy.Proxy
 }
 
-// startRegions starts regions that gateways join, each of one relay.
+// startRegions starts regions of one relay each, joined by gateways.
 func startRegions(t *testing.T, names ...string) map[string]*region {
 	t.Helper()
 	keys := natssite.NewKeys(t)
@@ -72,7 +73,7 @@ func regionNodeWith(t *testing.T, keys *auth.Keys, log *slog.Logger, gateways em
 	return &natssite.Site{Keys: keys, Server: server}
 }
 
-// hold has a host-agent of a region hold a host, and awaits that all list it as online.
+// hold acquires a host in a region, and waits until all regions list it as online.
 func (r *region) hold(t *testing.T, host, instance string) *registry.LeaseHolder {
 	t.Helper()
 	r.enrol(t, host)
@@ -98,7 +99,7 @@ func (r *region) holder(t *testing.T, host, instance string) *registry.LeaseHold
 	return h
 }
 
-// sees awaits what a region knows of a host.
+// sees waits for a region's view of a host.
 func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host) bool) registry.Host {
 	t.Helper()
 	var h registry.Host
@@ -111,9 +112,10 @@ func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host)
 
 func online(h registry.Host) bool { return h.State == registry.Online && h.Silent.IsZero() }
 
-// TestRegions: what one region decides all see, and each decides of its own hosts alone, also of one
-// whose host-agent is connected in another. While they are apart each goes on, says of the other's
-// hosts what it knew, and decides what is new; and they come together again by themselves.
+// TestRegions expects all regions to see each region's decisions, and each region to
+// decide about its own hosts, even those connected elsewhere. While separated, both
+// continue, keep their view of the other's hosts, and decide about new hosts. Then
+// they rejoin without help.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")
@@ -128,7 +130,8 @@ func TestRegions(t *testing.T) {
 			}
 		}
 	}
-	// A host of east whose host-agent is connected in west: that relay keeps the lease, east decides.
+	// A host of east with its host-agent in west: west's relay keeps the lease, east
+	// decides.
 	east.enrol(t, "roaming")
 	west.sees(t, "west knows the one that roams", "roaming", func(h registry.Host) bool { return h.Region == "east" })
 	roaming := west.hold(t, "roaming", "roaming-1")
@@ -149,7 +152,7 @@ func TestRegions(t *testing.T) {
 			t.Errorf("%s: %s is %+v; want what was known", name, host, h)
 		}
 	}
-	// A rival of each host, in the region that decides, waits for as long as leases run, and then some.
+	// A rival of each host, in its home region, waits longer than a lease.
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
@@ -172,7 +175,7 @@ func TestRegions(t *testing.T) {
 	if took := time.Since(apart); took < regionTTL {
 		t.Errorf("that took %v; want longer than a lease, %v", took, regionTTL)
 	}
-	fresh := east.hold(t, "fresh", "fresh-1") // what is new is decided, too
+	fresh := east.hold(t, "fresh", "fresh-1") // new hosts are decided too
 	run(t, fresh)
 
 	for _, r := range regions {
@@ -190,8 +193,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// TestRegionOfOtherKeys has somebody else's server say that it is a region which another connects
-// to: it has not the keys, and is refused whoever begins.
+// TestRegionOfOtherKeys connects a region to a foreign server. Without the keys it is
+// refused, in both directions.
 func TestRegionOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -219,7 +222,7 @@ func TestRegionOfOtherKeys(t *testing.T) {
 	c, err := tls.Dial("tcp", west.Server.GatewayAddr(), forger)
 	if err == nil {
 		_ = c.SetReadDeadline(time.Now().Add(natssite.Patience))
-		_, err = c.Read(make([]byte, 1)) // of TLS 1.3, which says it now
+		_, err = c.Read(make([]byte, 1)) // TLS 1.3 reports it with the first read
 		_ = c.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "remote error: tls:") {
@@ -227,8 +230,9 @@ func TestRegionOfOtherKeys(t *testing.T) {
 	}
 }
 
-// TestOneRegionDecides has two regions that are apart enrol the same host, each for a host-agent of
-// its own: when they come together the first by name has it, with a later lease than the other.
+// TestOneRegionDecides enrols the same host in two separated regions, with a
+// host-agent in each. After they rejoin, the first by name has it, with a later lease
+// than the other.
 func TestOneRegionDecides(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")

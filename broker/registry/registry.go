@@ -131,7 +131,7 @@ type Registry struct {
 	hosts       map[string]*knownHost
 	changed     map[string]bool // hosts with possible changes for subscribers
 	subscribers []*subscriber
-	view               // of this region, or of all hosts if there is only one region
+	view        view   // of this region, or of all hosts if there is only one region
 	dropped     uint64 // requests dropped unread, beyond their host's rate
 	refused     uint64 // requests answered with "busy"
 }
@@ -191,6 +191,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 
 // wire creates the parts of r.
 func (r *Registry) wire() {
+	r.view.r = r
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
@@ -208,7 +209,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.clock.tidied = time.Now()
 	r.cfg.Tenants.OnDemand(r.accounts.demand())
 	var err error
-	if r.store, err = r.regions.storeOf(r.cfg.Region); err != nil {
+	if r.view.store, err = r.regions.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
 	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.writer.wake) })
@@ -219,9 +220,9 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	}
 	r.stop = append(r.stop, unsubscribe, cancel)
 	r.cfg.Revocations.announce(r.revoker.publish)
-	r.running.Go(func() { r.follow(life, &r.view) })
+	r.running.Go(func() { r.view.follow(life) })
 	r.running.Go(func() { r.upkeep.run(life) })
-	r.running.Go(func() { r.store.copies(r.relays.leads, r.prober.servers()).Keep(life) })
+	r.running.Go(func() { r.view.store.copies(r.relays.leads, r.prober.servers()).Keep(life) })
 	if err := r.regions.follow(); err != nil {
 		return err
 	}
@@ -276,7 +277,7 @@ func (r *Registry) load() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.storeID = kept.Store
+	r.view.storeID = kept.Store
 	for _, s := range kept.Hosts {
 		k := &knownHost{hostState: hostState{Key: s.Key}, home: r.regions.savedLocked(kept.Regions[s.Key])}
 		r.addLocked(k)
@@ -296,7 +297,7 @@ func (r *Registry) Close() {
 			stop()
 		}
 		r.stop = nil
-		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.storeAway() == nil {
+		if r.cfg.Conn.Connected() && r.view.store.bucket() != nil && r.storeAway() == nil {
 			r.writer.flushAll(ctx)
 			r.upkeep.writeSession(ctx, true)
 		}
@@ -427,7 +428,7 @@ func (r *Registry) Enrol(tenant, host string) error {
 func (r *Registry) storeAway() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.storeErr
+	return r.view.storeErr
 }
 
 // Degraded describes missing redundancy or connections of this relay, or returns "".
@@ -435,8 +436,8 @@ func (r *Registry) Degraded() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	switch {
-	case r.storeErr != nil:
-		return fmt.Sprintf("the registry store is unreachable (%v): connected hosts continue; new hosts, enrolments and changes wait", r.storeErr)
+	case r.view.storeErr != nil:
+		return fmt.Sprintf("the registry store is unreachable (%v): connected hosts continue; new hosts, enrolments and changes wait", r.view.storeErr)
 	case len(r.upkeep.status.away) > 0:
 		return fmt.Sprintf("the registry store has %d of %d copies; offline: %v", r.upkeep.status.current, r.upkeep.status.copies, r.upkeep.status.away)
 	}
@@ -527,7 +528,7 @@ func (r *Registry) notifySubscribers() {
 func (r *Registry) snapshot() keptState {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	kept := keptState{Version: keptVersion, Store: r.storeID, Hosts: make([]hostState, 0, len(r.hosts))}
+	kept := keptState{Version: keptVersion, Store: r.view.storeID, Hosts: make([]hostState, 0, len(r.hosts))}
 	for _, key := range slices.Sorted(maps.Keys(r.hosts)) {
 		k := r.hosts[key]
 		s := k.hostState

@@ -21,14 +21,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// shortTTL is a lease time for tests in which leases expire; agents renew
-// every shortRenew.
+// shortTTL is a lease time for tests of expiry; agents renew every shortRenew.
 const (
 	shortTTL   = time.Second
 	shortRenew = 200 * time.Millisecond
 )
 
-// registry starts a registry on a relay of its own.
+// startRegistry starts a registry on its own relay connection.
 func startRegistry(t *testing.T, s *natssite.Site, ttl time.Duration) *registry.Registry {
 	t.Helper()
 	return registryWith(t, s, registry.Config{LeaseTTL: ttl})
@@ -80,7 +79,7 @@ func acquire(t *testing.T, h *registry.LeaseHolder) {
 	}
 }
 
-// run renews in the background until stop, which returns what Run does.
+// run renews in the background until stop, which returns Run's result.
 func run(t *testing.T, h *registry.LeaseHolder) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +90,7 @@ func run(t *testing.T, h *registry.LeaseHolder) (stop func() error) {
 	return stop
 }
 
-// wantHost awaits a state of acme/laptop.
+// wantHost waits for a state of acme/laptop.
 func wantHost(t *testing.T, r *registry.Registry, want registry.State, reason string) registry.Host {
 	t.Helper()
 	var h registry.Host
@@ -103,12 +102,12 @@ func wantHost(t *testing.T, r *registry.Registry, want registry.State, reason st
 	return h
 }
 
-// TestSuccessor has one host-agent know that another has ended: it does not wait for
-// that one's lease, and what that one still sends comes too late. An instance that
-// it does not know of keeps the host.
+// TestSuccessor starts a host-agent that knows its ended predecessor: it does not wait
+// for that lease, and the predecessor's late requests fail. An unknown instance keeps
+// the host.
 func TestSuccessor(t *testing.T) {
 	s := natssite.New(t)
-	r := startRegistry(t, s, 10*natssite.Patience) // for which acquire does not wait
+	r := startRegistry(t, s, 10*natssite.Patience) // longer than acquire waits
 	first, _ := holder(t, s, named("first"))
 	acquire(t, first)
 	next, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Previous = "next", []string{"before", "first"} })
@@ -181,7 +180,7 @@ func TestRegistryLifecycle(t *testing.T) {
 
 	cancel()
 	holder.Update(registry.Presence{State: registry.Online})
-	acquire(t, holder) // a released host can be held at once
+	acquire(t, holder) // a released host is free at once
 	wantHost(t, one, registry.Online, "")
 	wantHost(t, two, registry.Online, "")
 	if len(heard) > 0 {
@@ -235,7 +234,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 			t.Errorf("Acquire = %q; want it to contain %q", err, want)
 		}
 	}
-	if err := second.Release(t.Context()); err != nil { // of nothing
+	if err := second.Release(t.Context()); err != nil { // without effect
 		t.Errorf("Release: %v", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "first" {
@@ -266,7 +265,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// An instance that crashed is not waited for longer than its lease.
+// A crashed instance's lease expires in time.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -283,7 +282,7 @@ func TestExpiry(t *testing.T) {
 	acquired := make(chan error, 1)
 	go func() { acquired <- second.Acquire(t.Context()) }()
 	h := natssite.Next(t, "lost host", heard)
-	for h.State == registry.Online { // told again
+	for h.State == registry.Online { // reported again
 		h = natssite.Next(t, "lost host", heard)
 	}
 	t.Logf("the end of a lease is known %v after it", time.Since(h.LastSeen)-shortTTL)
@@ -293,13 +292,13 @@ func TestExpiry(t *testing.T) {
 	if err := natssite.Next(t, "lease of the second", acquired); err != nil {
 		t.Errorf("Acquire: %v", err)
 	}
-	for h = natssite.Next(t, "news", held); h.State != registry.Online || h.AgentInstance != "second"; { // not for long: it is not renewed
+	for h = natssite.Next(t, "news", held); h.State != registry.Online || h.AgentInstance != "second"; { // briefly: it is not renewed
 		h = natssite.Next(t, "news that the host is held by second", held)
 	}
 }
 
-// An instance that crashed has its host given up for it: another one gets it at
-// once, and relays know which instance is gone, and why.
+// A crashed instance's host can be released on its behalf: another instance gets it at
+// once, and relays know the ended instance and the reason.
 func TestReleaseCrashed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -320,7 +319,7 @@ func TestReleaseCrashed(t *testing.T) {
 	}
 	second, _ := holder(t, s, named("second"))
 	acquire(t, second)
-	// It is too late for the first, and for another word in its name.
+	// Too late for the first instance and for another release in its name.
 	if err := registry.ReleaseCrashed(t.Context(), late, "host-agent crashed"); err != nil {
 		t.Errorf("ReleaseCrashed again: %v", err)
 	}
@@ -329,8 +328,7 @@ func TestReleaseCrashed(t *testing.T) {
 	}
 }
 
-// Of many instances that want a host at the same time, through two relays, one
-// gets it.
+// One of many instances gets a host that all request through two relays at once.
 func TestAcquireAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -341,7 +339,7 @@ func TestAcquireAtOnce(t *testing.T) {
 	for i := range holders {
 		holders[i], _ = holder(t, s, named(fmt.Sprintf("rival-%d", i)))
 	}
-	// A loser gives up when it sees the winner's lease renewed.
+	// A loser gives up when the winner's lease is renewed.
 	results := make(chan error, rivals)
 	var winner atomic.Pointer[registry.LeaseHolder]
 	for _, h := range holders {
@@ -405,7 +403,7 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	})
 }
 
-// The whole relay is away while a lease ends.
+// The only relay is away while a lease expires.
 func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -418,7 +416,7 @@ func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	conn.Close()
 	addr := s.Server.Addr().String()
 	s.Server.Close()
-	<-time.After(shortTTL) // the lease ends, whatever happens
+	<-time.After(shortTTL) // the lease expires in any case
 	s.Start(t, addr)
 	r = registryWith(t, s, cfg)
 	h := wantHost(t, r, registry.Offline, "host-agent unreachable")
@@ -427,8 +425,7 @@ func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	}
 }
 
-// A host-agent that starts before any relay answers, and whose relay goes
-// away, goes on asking.
+// A host-agent keeps asking, whether its relay is not yet up or has gone away.
 func TestHolderOutlivesRelays(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -494,7 +491,7 @@ func TestIncompatibleHost(t *testing.T) {
 	}
 }
 
-// What a host-agent that was tampered with may send.
+// Requests of a manipulated host-agent.
 func TestBadLeaseRequests(t *testing.T) {
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)
@@ -521,7 +518,7 @@ func TestBadLeaseRequests(t *testing.T) {
 			t.Errorf("%.40s: answer %s; want refused with %q", body, reply, want)
 		}
 	}
-	// The relay must not be made to write to somebody else.
+	// The relay must not write to a foreign subject.
 	relay := s.Relay(t)
 	victim := natssite.Subscribe(t, relay, "ahp.v1.acme.server.link.>")
 	natssite.WantPassage(t, s.Relay(t), relay, "ahp.v1.acme.server.link.ready")

@@ -9,8 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A host-agent that renews its credential at one relay is not cut off at another, which
-// hears that the former one is used up before the store has told it of the next.
+// A host-agent that renews its credential at one relay stays connected at another
+// relay, which learns of the old credential's end before the store delivers the new
+// one.
 func TestRenewedIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
@@ -36,7 +37,7 @@ func TestRenewedIsNotRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.Close() // and see to nothing more
+	b.Close() // and stop its work
 	if refused := b.accounts.tenants["acme"].refused; len(refused) > 0 {
 		t.Errorf("users with good credentials are refused: %v", refused)
 	}
@@ -51,12 +52,11 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 	return nil
 }
 
-// What is revoked in one region of a host that another decides of waits for what that one's
-// store had by then, and not for this one's.
+// Enforcement of a revocation waits for the store of the host's home region.
 func TestCatchesUpWithHome(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
-	far := &view{name: "far", store: storeOfRegion(t, r, "far")}
+	far := &view{r: r, name: "far", store: storeOfRegion(t, r, "far")}
 	const key = "acme.laptop"
 	users := natsUsers{{NKey: "U", Token: "former", Expires: time.Now().Add(time.Hour)}}
 	rev, err := far.store.put(t.Context(), hostKeys+key, hostState{Key: key, Users: users})
@@ -77,9 +77,9 @@ func TestCatchesUpWithHome(t *testing.T) {
 	select {
 	case <-known:
 		t.Fatal("it goes on before it knows what the store of the host has")
-	case <-time.After(100 * time.Millisecond): // less than it waits at most
+	case <-time.After(100 * time.Millisecond): // less than its maximum wait
 	}
-	r.noteProgress(far, rev)
+	far.noteProgress(rev)
 	select {
 	case all := <-known:
 		if !all {
@@ -90,23 +90,23 @@ func TestCatchesUpWithHome(t *testing.T) {
 	}
 }
 
-// storeOfRegion makes the store of another region at the server of r.
+// storeOfRegion creates another region's store at the server of r.
 func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	t.Helper()
 	s, err := r.regions.storeOf(region)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.found = false // it makes it
+	s.found = false // created here
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// TestRegionTellsItsNumber has a region in which a host had two leases meet one that decides of the
-// host, while no relay of that one is there: its store forgets the host, and that of the other has it
-// with a later lease than any that was given.
+// TestRegionTellsItsNumber gives a host two leases in a region that turns out not to
+// be its home, whose relays are away. The region's store removes the host, and the
+// home store gets a lease number above all granted ones.
 func TestRegionTellsItsNumber(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
@@ -116,8 +116,8 @@ func TestRegionTellsItsNumber(t *testing.T) {
 	released.Lease.Released = true
 	for _, test := range []struct {
 		name     string
-		there    hostState // in the region that decides
-		instance string    // that the last lease there is of then
+		there    hostState // in the home region
+		instance string    // holder of the last lease there
 		number   uint64
 		online   bool
 	}{
@@ -129,7 +129,7 @@ func TestRegionTellsItsNumber(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r := startTest(t, newTestServer(t), Config{Instance: "relay-west", Region: "west"})
-			here, there := r.store, storeOfRegion(t, r, "east")
+			here, there := r.view.store, storeOfRegion(t, r, "east")
 			if _, err := here.write(t.Context(), hostKeys+key, held, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -157,14 +157,14 @@ func TestRegionTellsItsNumber(t *testing.T) {
 	}
 }
 
-// TestGivesUpWhatItMay has a region keep what its store has of a host of which it decides again, or of
-// which the one that decides is not heard.
+// TestGivesUpWhatItMay keeps a surplus entry if this region is the host's home again,
+// or its home region is silent.
 func TestGivesUpWhatItMay(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
 	r := startTest(t, newTestServer(t), Config{Instance: "relay-west", Region: "west"})
-	far := &view{name: "east", store: storeOfRegion(t, r, "east")}
-	rev, err := r.store.write(t.Context(), hostKeys+key, leased("west", "relay-west", 7, 2), 0)
+	far := &view{r: r, name: "east", store: storeOfRegion(t, r, "east")}
+	rev, err := r.view.store.write(t.Context(), hostKeys+key, leased("west", "relay-west", 7, 2), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestGivesUpWhatItMay(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		now  func()
-		kept bool // to be given up later
+		kept bool // to be removed later
 	}{
 		{"decides again", func() {}, false},
 		{"away", func() { k.home, far.storeErr = far, ErrStoreAway }, true},
@@ -192,7 +192,7 @@ func TestGivesUpWhatItMay(t *testing.T) {
 		if kept != test.kept || (err != nil) != test.kept {
 			t.Errorf("%s: to be given up later: %v, %v; want %v", test.name, kept, err, test.kept)
 		}
-		if at, err := r.store.read(t.Context(), hostKeys+key, &struct{}{}); at != rev || err != nil {
+		if at, err := r.view.store.read(t.Context(), hostKeys+key, &struct{}{}); at != rev || err != nil {
 			t.Errorf("%s: the store has the host at %d, %v; want it left alone", test.name, at, err)
 		}
 	}

@@ -27,8 +27,7 @@ func loadRevocations(t testing.TB, path string) *Revocations {
 	return r
 }
 
-// TestRevocationsAreKept adds what another run must know, and reads what a
-// crash would have left behind.
+// TestRevocationsAreKept reads the file as a crash would have left it.
 func TestRevocationsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revocations.json")
 	r := loadRevocations(t, path)
@@ -63,7 +62,8 @@ func TestRevocationsAreKept(t *testing.T) {
 	}
 }
 
-// TestRevokedOrigin finds a revocation anywhere in a chain of origins, with the time at which each of them was issued.
+// TestRevokedOrigin finds a revocation anywhere in a chain of origins, by each
+// origin's time.
 func TestRevokedOrigin(t *testing.T) {
 	r, at := loadRevocations(t, ""), time.Now()
 	for _, rev := range []auth.Revocation{
@@ -108,7 +108,7 @@ func TestRevokedOrigin(t *testing.T) {
 	}
 }
 
-// BenchmarkRevokedOrigin looks the longest chain up among many revocations.
+// BenchmarkRevokedOrigin looks up the longest chain among many revocations.
 func BenchmarkRevokedOrigin(b *testing.B) {
 	r, now := loadRevocations(b, ""), time.Now()
 	for i := range 1 << 16 {
@@ -126,7 +126,7 @@ func BenchmarkRevokedOrigin(b *testing.B) {
 	}
 }
 
-// TestDamagedRevocations starts no relay that would take revoked tokens.
+// TestDamagedRevocations refuses to start with a damaged file.
 func TestDamagedRevocations(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut off": `[{"token":"AB`, "empty": "", "no revocation": `[{"at":"2026-03-04T00:00:00Z"}]`,
@@ -141,8 +141,7 @@ func TestDamagedRevocations(t *testing.T) {
 	}
 }
 
-// TestRevocationsCannotBeKept has a revocation work, and say that it will not
-// for long.
+// TestRevocationsCannotBeKept expects an unsaved revocation to work, with an error.
 func TestRevocationsCannotBeKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))
@@ -195,7 +194,7 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSpendOnce has many spend one token at the same time.
+// TestSpendOnce spends one token concurrently.
 func TestSpendOnce(t *testing.T) {
 	r := loadRevocations(t, filepath.Join(t.TempDir(), "revocations.json"))
 	var firsts atomic.Int32
@@ -215,7 +214,7 @@ func TestSpendOnce(t *testing.T) {
 	}
 }
 
-// TestRevocationsAreForgotten forgets only what revokes nothing any more.
+// TestRevocationsAreForgotten removes only expired revocations.
 func TestRevocationsAreForgotten(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
@@ -223,7 +222,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 		{Token: "short", At: now, Until: now.Add(time.Minute), Alone: true},
 		{Token: "long", At: now, Until: now.Add(time.Hour), Alone: true},
 		{Token: "unknown", At: now, Until: now.Add(time.Minute), Alone: true},
-		{Token: "unknown", At: now, Alone: true}, // by its ID alone: nobody knows until when
+		{Token: "unknown", At: now, Alone: true}, // its id alone: expiry unknown
 	} {
 		if err := r.Add(rev); err != nil {
 			t.Fatal(err)
@@ -244,8 +243,8 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestRevocationsConverge has relays that revoke, and tell each other now and
-// then, know the same in the end, in whatever order they heard it.
+// TestRevocationsConverge exchanges revocations in random order: all relays end with
+// the same set.
 func TestRevocationsConverge(t *testing.T) {
 	base := time.Now().UTC().Round(0)
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestRevokedEverywhere has relays of a cluster hear of a revocation: those
-// that see each other at once, and one that comes later before it serves.
+// TestRevokedEverywhere expects a revocation at all relays of a cluster: at once where
+// connected, and before service at a late relay.
 func TestRevokedEverywhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

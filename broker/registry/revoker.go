@@ -59,10 +59,10 @@ func (rv *revoker) write(ctx context.Context) error {
 	list, revs := rv.r.cfg.Revocations.toStore()
 	for i, rev := range list {
 		key := revokedKey(rev)
-		at, err := rv.r.store.write(ctx, key, rev, revs[i])
+		at, err := rv.r.view.store.write(ctx, key, rev, revs[i])
 		if errors.Is(err, errConflict) {
 			var there auth.Revocation
-			if at, err = rv.r.store.read(ctx, key, &there); err == nil && at != 0 {
+			if at, err = rv.r.view.store.read(ctx, key, &there); err == nil && at != 0 {
 				rv.r.cfg.Revocations.stored(there, at)
 				wakeUp(rv.r.writer.wake) // if there is still something to write
 				continue

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// newSessions returns a registry of which only what it knows of relays is used.
+// newSessions returns a registry for tests of relay sessions.
 func newSessions(former ...string) *Registry {
 	r := &Registry{
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
@@ -25,7 +25,7 @@ func (r *Registry) lost(instance string) bool {
 	return r.relays.lostLocked(r.hosts["t.h"], instance)
 }
 
-// A relay is missed by what the store brings meanwhile, not by time.
+// A relay's silence is counted in completed writes, not in time.
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
@@ -39,13 +39,13 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 	other()
 	r.relays.peers["other"].keeps["t.h"] = true
-	now = now.Add(time.Hour) // the store was away, or this process stopped
+	now = now.Add(time.Hour) // the store was away, or the process paused
 	beat(1)
 	if r.lost("other") {
 		t.Error("a relay is lost after a pause of this one")
 	}
 	other()
-	for range 5 { // a burst of beats that were held up
+	for range 5 { // a burst of delayed beats
 		rev++
 		r.relays.apply(&r.view, "me", session{}, rev, 1, now)
 	}
@@ -58,7 +58,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	if !r.lost("other") || !r.changed["t.h"] {
 		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.relays.peers["other"].missed, r.lost("other"), r.changed)
 	}
-	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // as a new watch brings it
+	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // repeated by a new watch
 	if !r.lost("other") {
 		t.Error("a relay is there because its last word was brought again")
 	}
@@ -72,8 +72,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 }
 
-// A relay that is stopped for less than the time of a lease, at the worst moment, is
-// not lost.
+// A relay that pauses for less than a lease, at the worst moment, is not lost.
 func TestStoppedIsNotLost(t *testing.T) {
 	r := newSessions()
 	start, rev := time.Now(), uint64(0)
@@ -83,7 +82,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 	const stopped = DefaultLeaseTTL - time.Second
 	hear("other", 0)
-	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // it is stopped just before its next beat
+	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // it pauses just before its next beat
 		hear("me", at)
 		if r.lost("other") {
 			t.Fatalf("a relay is lost %v after its last beat, and %v after it was stopped", at, at-beatEvery)
@@ -91,8 +90,8 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 }
 
-// An instance whose successor has started is gone as soon as it is not heard any
-// more. If it is, the data directory was copied.
+// An instance with a successor is gone as soon as it is silent. If it is not silent,
+// the data directory was copied.
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)

@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A relay that crashes has written down what must outlive it.
+// A crashed relay's file has everything that must survive.
 func TestStateFileOutlivesCrash(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -40,7 +40,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 	}
 }
 
-// What cannot be read is kept, and does not keep a relay from starting.
+// A damaged file is kept, and the relay starts.
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

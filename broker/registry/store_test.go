@@ -14,7 +14,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A member is one relay of a cluster: a server, and a registry there.
+// A member is one relay of a cluster: a server with a registry.
 type member struct {
 	*natssite.Site
 	*registry.Registry
@@ -23,7 +23,7 @@ type member struct {
 	config registry.Config
 }
 
-// newCluster returns members that have the store together, and are not started.
+// newCluster returns members with a common store, not yet started.
 func newCluster(t *testing.T, n int, cfg registry.Config) []*member {
 	t.Helper()
 	keys, routes := natssite.NewKeys(t), make([]string, n)
@@ -64,7 +64,7 @@ func (m *member) join(t *testing.T) {
 	m.Registry = registryWith(t, m.Site, m.config)
 }
 
-// crash ends a member's server: its registry can say nothing any more.
+// crash ends a member's server without a last message from its registry.
 func (m *member) crash() {
 	m.Server.Close()
 	m.Registry.Close()
@@ -115,7 +115,7 @@ func holderOf(t *testing.T, host string, at []*member, change func(*registry.Lea
 	return h, conn
 }
 
-// flaps returns a function that says whether a host was ever anything but online.
+// flaps returns a function that returns the states of a host other than online.
 func flaps(m *member, host string) func() []registry.Host {
 	heard := make(chan registry.Host, 1000)
 	m.Subscribe(func(h registry.Host) {
@@ -131,9 +131,9 @@ func flaps(m *member, host string) func() []registry.Host {
 	}
 }
 
-// TestThreeRelays has a host-agent's relay crash: another one takes its lease, and
-// nobody takes it for lost. One that comes in the place of the crashed, with nothing
-// but the keys, knows all hosts, and hears their host-agents wherever they are.
+// TestThreeRelays crashes a host-agent's relay: another relay takes over the lease,
+// and no relay lists the host as lost. A replacement with only the keys learns all
+// hosts, and serves their host-agents.
 func TestThreeRelays(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
@@ -186,9 +186,9 @@ func TestThreeRelays(t *testing.T) {
 	}
 }
 
-// TestStoreAway takes the store away, as the crash of one of two relays does: a host
-// that is held goes on, also at the other relay; what cannot be decided is refused and
-// says why; and what was said meanwhile is in the store when it is back.
+// TestStoreAway stops the store by crashing one of two relays. A held host continues,
+// even at the other relay. Decisions are refused with the reason. Changes made
+// meanwhile are written later.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 2, registry.Config{})
@@ -274,8 +274,8 @@ func TestStoreAway(t *testing.T) {
 	wantHost(t, b.Registry, registry.Offline, "stopped")
 }
 
-// TestWitness has one of two relays crash, with a server beside them that serves
-// nobody: everything goes on, also what is new.
+// TestWitness crashes one of two relays beside a third, idle server: everything
+// continues, including new hosts.
 func TestWitness(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3, registry.Config{})

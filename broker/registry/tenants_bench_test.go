@@ -11,9 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// BenchmarkTenants opens the accounts of so many tenants, each with a registry
-// that serves it, and says what one costs: heap and stacks, goroutines, and the
-// time until it is open.
+// BenchmarkTenants opens many tenants' accounts, each served by a registry, and
+// measures the cost of one: heap and stacks, goroutines, and the time to open.
 func BenchmarkTenants(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -43,7 +42,7 @@ func BenchmarkTenants(b *testing.B) {
 	}
 }
 
-// memory returns the bytes in use, of heap and stacks.
+// memory returns the bytes of heap and stacks in use.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()

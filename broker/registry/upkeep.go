@@ -38,7 +38,7 @@ func (u *upkeep) tidyStore(ctx context.Context) error {
 	}
 	maps.Copy(over, revoked)
 	for key, rev := range over {
-		err := u.r.store.remove(ctx, key, rev)
+		err := u.r.view.store.remove(ctx, key, rev)
 		if err != nil && !errors.Is(err, errConflict) {
 			return err
 		}
@@ -98,7 +98,7 @@ func (u *upkeep) run(ctx context.Context) {
 	defer tick.Stop()
 	tended, written := time.Now(), time.Now()
 	for {
-		if u.r.store.bucket() != nil {
+		if u.r.view.store.bucket() != nil {
 			if u.writeSession(ctx, false) {
 				written = time.Now()
 			}
@@ -144,7 +144,7 @@ func (u *upkeep) putSession(ctx context.Context, bye bool) (uint64, error) {
 		s.Node = n.Name()
 		_, s.Port, _ = net.SplitHostPort(n.ClusterAddr())
 	}
-	return u.r.store.put(ctx, relayKeys+u.r.cfg.Instance, s)
+	return u.r.view.store.put(ctx, relayKeys+u.r.cfg.Instance, s)
 }
 
 // writeSession writes the session, records the result, and reports success.
@@ -158,7 +158,7 @@ func (u *upkeep) writeSession(ctx context.Context, bye bool) bool {
 		u.wrote = time.Now()
 		u.r.mu.Unlock()
 	}
-	u.r.setStoreError(&u.r.view, err)
+	u.r.view.setStoreError(err)
 	return err == nil
 }
 
@@ -167,7 +167,7 @@ func (u *upkeep) maintain(ctx context.Context) {
 	if u.r.cfg.Cluster { // the store runs on without this relay's copy, if that has stopped
 		u.revive()
 	}
-	status, err := u.r.store.status(ctx)
+	status, err := u.r.view.store.status(ctx)
 	if err == nil {
 		u.r.mu.Lock()
 		u.status = status

@@ -28,10 +28,10 @@ func TestTidyStore(t *testing.T) {
 		}
 	}
 	s := leased("agent", "other", 1, 1)
-	if _, err := r.store.write(ctx, hostKeys+s.Key, s, 0); err != nil {
+	if _, err := r.view.store.write(ctx, hostKeys+s.Key, s, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.store.put(ctx, relayKeys+"other", session{Instance: "other", Started: time.Now()}); err != nil {
+	if _, err := r.view.store.put(ctx, relayKeys+"other", session{Instance: "other", Started: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	rev := auth.Revocation{Token: "spent", At: time.Now(), Until: time.Now().Add(time.Hour)}
@@ -53,7 +53,7 @@ func TestTidyStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	var kept auth.Revocation
-	if at, err := r.store.read(ctx, revokedKey(rev), &kept); at == 0 || err != nil {
+	if at, err := r.view.store.read(ctx, revokedKey(rev), &kept); at == 0 || err != nil {
 		t.Fatalf("a revocation that counts is not in the store any more: %v", err)
 	}
 
@@ -66,11 +66,11 @@ func TestTidyStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	var now hostState
-	if _, err := r.store.read(ctx, hostKeys+s.Key, &now); err != nil || !now.Lease.Lost || now.LastSeen.Before(heard) {
+	if _, err := r.view.store.read(ctx, hostKeys+s.Key, &now); err != nil || !now.Lease.Lost || now.LastSeen.Before(heard) {
 		t.Errorf("the store has %+v, lease %+v, %v; want that it ran out", now, now.Lease, err)
 	}
 	inStore := func(key string) bool {
-		at, err := r.store.read(ctx, key, &struct{}{})
+		at, err := r.view.store.read(ctx, key, &struct{}{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func TestUnusedTenants(t *testing.T) {
 		t.Fatalf("hold: %+v", answer)
 	}
 	tell := func(s hostState) {
-		rev, err := r.store.write(t.Context(), hostKeys+s.Key, s, 0)
+		rev, err := r.view.store.write(t.Context(), hostKeys+s.Key, s, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,7 +125,7 @@ var errReading = errors.New("the store is being read")
 // flushOnce writes the urgent changes, or with all set every change.
 func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	w.r.mu.RLock()
-	err := w.r.writeError()
+	err := w.r.view.writeError()
 	w.r.mu.RUnlock()
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 			r := newKeeper(t)
 			r.applyHost(&r.view, leased("agent", "me", 1, 3), 7, 1, false)
 			r.asks("agent", 10)
-			r.newEpoch(&r.view, "new store")
+			r.view.newEpoch("new store")
 			r.applyHost(&r.view, test.stored, 9, 2, false)
 			h, _ := r.Lookup("t", "h")
 			if h.AgentInstance != test.holder || h.State != Online {
@@ -124,7 +124,7 @@ func TestNeverAnOlderHolder(t *testing.T) {
 		start := time.Now().UTC()
 		life, rev, epoch, bucket, seq := 0, uint64(1), uint64(1), 0, uint64(0)
 		newest := map[int]uint64{} // by life
-		r.storeID = "0"
+		r.view.storeID = "0"
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 			rev++
 			number := rapid.Uint64Range(1, 6).Draw(rt, "number")
@@ -132,14 +132,14 @@ func TestNeverAnOlderHolder(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0: // a new bucket, which begins with what a relay knew
 				bucket++
-				epoch = r.newEpoch(&r.view, fmt.Sprint(bucket))
+				epoch = r.view.newEpoch(fmt.Sprint(bucket))
 			case 1: // the same one again
-				epoch = r.newEpoch(&r.view, fmt.Sprint(bucket))
+				epoch = r.view.newEpoch(fmt.Sprint(bucket))
 			case 2:
 				seq++
 				r.asks(instance, seq)
 			case 3:
-				if !r.newStore { // forgotten while this relay did not look
+				if !r.view.newStore { // forgotten while this relay did not look
 					life++
 				}
 				fallthrough
@@ -169,14 +169,14 @@ func TestNeverAnOlderHolder(t *testing.T) {
 func TestNewWatch(t *testing.T) {
 	r := newKeeper(t)
 	r.upkeep.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
-	r.storeErr = context.Canceled
-	r.storeID = "store"
+	r.view.storeErr = context.Canceled
+	r.view.storeID = "store"
 	r.hosts["t.h"].rev = 0 // of the file: it was removed since
-	epoch := r.newEpoch(&r.view, "store")
+	epoch := r.view.newEpoch("store")
 	written := leased("agent", "me", 1, 1)
 	written.Key = "t.new"
 	r.applyHost(&r.view, written, 8, 0, false) // while the watch brings what there was before
-	r.synced(&r.view, epoch, "store")
+	r.view.synced(epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
 		t.Error("a host is known that the store does not have any more")
 	}
@@ -186,16 +186,16 @@ func TestNewWatch(t *testing.T) {
 
 	// The store has lost its last changes.
 	r.asks("agent", 2)
-	epoch = r.newEpoch(&r.view, "store")
+	epoch = r.view.newEpoch("store")
 	older := leased("agent", "other", 1, 1)
 	older.Key = "t.new"
 	r.applyHost(&r.view, older, 3, epoch, false)
 	if k := r.hosts["t.new"]; k.rev != 3 {
 		t.Errorf("revision %d is known; the store has 3", k.rev)
 	}
-	r.synced(&r.view, epoch, "store")
+	r.view.synced(epoch, "store")
 	r.applyHost(&r.view, written, 4, 0, false)
-	r.synced(&r.view, r.newEpoch(&r.view, "store"), "store")
+	r.view.synced(r.view.newEpoch("store"), "store")
 	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.writer.dirty["t.new"] {
 		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.writer.dirty)
 	}
