@@ -664,7 +664,7 @@ func (a *account) ended() <-chan struct{} {
 	return nil
 }
 
-// wakeUp wakes the goroutine that waits on c.
+// wakeUp wakes the goroutine waiting on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

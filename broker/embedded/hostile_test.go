@@ -22,7 +22,7 @@ import (
 	"ahprelay/internal/unauthenticated"
 )
 
-// startPort starts a server that listens over TCP, with a tenant.
+// startPort starts a server with a TCP listener and a tenant.
 func startPort(t *testing.T) *Server {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -37,8 +37,8 @@ func startPort(t *testing.T) *Server {
 	return s
 }
 
-// rawAt opens a connection to the port and reads the server's greeting. It returns what
-// logs in there as a host-agent.
+// rawAt connects to the port and reads the server's greeting. It returns a
+// host-agent's login for the connection.
 func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *bufio.Reader, login string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr().String())
@@ -67,7 +67,7 @@ func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *b
 	return conn, from, "CONNECT " + string(said) + "\r\nPING\r\n"
 }
 
-// awaitLine reads until a line that begins so.
+// awaitLine reads until a line with the given prefix.
 func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	t.Helper()
 	for {
@@ -81,9 +81,10 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	}
 }
 
-// TestPortStrangers has an address open as many connections as there may be of those that
-// have not logged in, and say nothing. Somebody else logs in, and the oldest of these ends.
-func TestPortStrangers(t *testing.T) {
+// TestUnauthenticatedConnectionsAreBounded fills the table of unauthenticated
+// connections from one address. A login from elsewhere succeeds, and closes the oldest
+// of them.
+func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	s := startPort(t)
 	const most = 8
 	s.port.unauthenticated.SetBounds(unauthenticated.Bounds{Total: most})
@@ -92,7 +93,7 @@ func TestPortStrangers(t *testing.T) {
 		_, from, _ := rawAt(t, s, "acme", "laptop")
 		silent = append(silent, from)
 	}
-	for i := range 3 { // who has logged in is none of them
+	for i := range 3 { // not counted after the login
 		agent, err := agentAt(s, "acme", fmt.Sprint("host-", i))
 		if err != nil {
 			t.Fatal(err)
@@ -102,14 +103,14 @@ func TestPortStrangers(t *testing.T) {
 	if n, _ := s.port.unauthenticated.Len(); n >= most {
 		t.Errorf("%d unauthenticated connections; want fewer than %d after one eviction", n, most)
 	}
-	// The server itself gives them some seconds, and then says that these are over.
+	// The server's own timeout takes some seconds and sends an error first.
 	if rest, err := io.ReadAll(silent[0]); err != nil || bytes.Contains(rest, []byte("-ERR")) {
 		t.Errorf("the oldest that says nothing hears %q, %v; want its end, for another", rest, err)
 	}
 }
 
-// TestPortHosts has the host-agents of a host open more connections than these may have:
-// those that are too many end, another host's do not, and one that ends leaves its place.
+// TestPortHosts opens too many connections of one host: the surplus is closed, other
+// hosts' connections are not, and an ended connection makes room.
 func TestPortHosts(t *testing.T) {
 	s := startPort(t)
 	login := func(host string) *nats.Conn {
@@ -138,7 +139,7 @@ func TestPortHosts(t *testing.T) {
 	for range maxHostConns {
 		conns = append(conns, login("busy"))
 	}
-	surplus, err := agentAt(s, "acme", "busy") // it may hear of its login before it ends
+	surplus, err := agentAt(s, "acme", "busy") // its login may be answered first
 	if err == nil {
 		defer surplus.Close()
 		until("the connection that is too many ends", surplus.IsClosed)
@@ -159,8 +160,8 @@ func TestPortHosts(t *testing.T) {
 	}
 }
 
-// TestPortSplit has a login and messages come byte by byte: it is let in as whose it is,
-// and what it says arrives.
+// TestPortSplit sends a login and messages byte by byte: the login succeeds, and the
+// messages arrive.
 func TestPortSplit(t *testing.T) {
 	s := startPort(t)
 	conn, from, login := rawAt(t, s, "acme", "laptop")
@@ -180,8 +181,8 @@ func TestPortSplit(t *testing.T) {
 	}
 }
 
-// TestPortHostile has host-agents, and nobody in particular, say what is no NATS or too
-// much of it. Their connections end, or wait for what never comes; others go on.
+// TestPortHostile sends invalid and oversized input, before and after a login. Those
+// connections end or wait, and others continue.
 func TestPortHostile(t *testing.T) {
 	s := startPort(t)
 	others, err := agentAt(s, "acme", "quiet")
@@ -216,7 +217,7 @@ func TestPortHostile(t *testing.T) {
 				_, _ = io.WriteString(conn, login)
 				awaitLine(t, from, "PONG")
 			}
-			_, _ = io.WriteString(conn, c.says) // it may end in the midst
+			_, _ = io.WriteString(conn, c.says) // it may end in the middle
 			if c.ends {
 				_, err := io.Copy(io.Discard, from)
 				if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -233,8 +234,8 @@ func TestPortHostile(t *testing.T) {
 	}
 }
 
-// FuzzLogin has a login come in any pieces: what is read is what came, and its user is
-// what the server reads of the first line.
+// FuzzLogin splits a login arbitrarily: the bytes are unchanged, and the user is the
+// server's.
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte("CONNECT {\"jwt\":\"a.b.c\"}\r\nPING\r\n"), uint8(1))
 	f.Add([]byte("CONNECT {\"jwt\":\"a\",\"JWT\":\"b\"}"), uint8(3))

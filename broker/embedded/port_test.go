@@ -11,9 +11,9 @@ import (
 	"ahprelay/auth"
 )
 
-const waitTime = time.Minute // for what ought to happen soon
+const waitTime = time.Minute // bound for expected events
 
-// agentAt logs in over TCP as the host-agent of a tenant's host.
+// agentAt logs in over TCP as a host-agent.
 func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
@@ -31,7 +31,7 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	return nats.Connect("nats://"+s.Addr().String(), login, nats.Timeout(waitTime), nats.NoReconnect(), nats.CustomInboxPrefix("ahp.v1."+tenant+"."+host+".inbox"))
 }
 
-// occupy takes the one place that a party has, until release.
+// occupy takes a party's only turn, until release.
 func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	t.Helper()
 	s.turns.asked.Add(1)
@@ -42,7 +42,7 @@ func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	return func() { s.turns.asked.Add(-1); done() }
 }
 
-// contended waits until somebody waits for a turn.
+// contended waits until a writer waits for a turn.
 func contended(t *testing.T, s *Server, what string) {
 	t.Helper()
 	for end := time.Now().Add(waitTime); !s.turns.fair.Contended(); time.Sleep(time.Millisecond) {
@@ -52,8 +52,8 @@ func contended(t *testing.T, s *Server, what string) {
 	}
 }
 
-// TestPortTakesTurns has what comes over TCP wait for its turn: a login for that of its
-// address, and then messages for that of their tenant's connection.
+// TestPortTakesTurns makes bytes from TCP wait for a turn: a login for its address's
+// turn, later messages for their host's.
 func TestPortTakesTurns(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -101,8 +101,8 @@ func TestPortTakesTurns(t *testing.T) {
 	}
 }
 
-// TestDropWhileItIsSet drops an account that is known and not made yet, as it is for a moment while it is
-// being set, and again when it was set: nobody is let in then.
+// TestDropWhileItIsSet drops an account that is known and not yet created, and once
+// more afterwards: no login succeeds then.
 func TestDropWhileItIsSet(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
@@ -113,7 +113,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.accounts.known.Delete(public) // by the first
+	s.accounts.known.Delete(public) // the first drop did this
 	if err := s.DropTenant("acme"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,13 @@ import (
 	"ahprelay/broker"
 )
 
-// A slowServer reads like the NATS server: what it is given is work, and it
-// reads on when that is done.
+// A slowServer reads like the NATS server: it processes each read before the next.
 type slowServer struct {
 	conn net.Conn
 	each time.Duration // for a read of more than a byte
 }
 
-// serve reads until the other side closes, and tells what it works on.
+// serve reads until the other side closes, and reports its work.
 func (s slowServer) serve(begin, end func(), got io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -39,7 +38,7 @@ func (s slowServer) serve(begin, end func(), got io.Writer) {
 	}
 }
 
-// A taken is what a server has read, in order.
+// A taken is the list of a server's reads, in order.
 type taken struct {
 	mu   sync.Mutex
 	text []byte
@@ -58,10 +57,9 @@ func (s *taken) String() string {
 	return string(s.text)
 }
 
-// TestHostAgentsTakeTurns has a host-agent with many connections send as fast as
-// it can. Of its connections one at a time has work in the server, and the one
-// message of another tenant's host-agent is in after a turn of each. What arrives
-// is what was sent.
+// TestHostAgentsTakeTurns floods from many connections of a host-agent. One of them at
+// a time has work in the server, and another tenant's message arrives after one turn.
+// All bytes arrive unchanged.
 func TestHostAgentsTakeTurns(t *testing.T) {
 	const conns, chunks, work = 8, 50, 500 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +101,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 			t.Errorf("another tenant's message waited %v; turns take %v", waited, work)
 		}
 		wg.Wait()
-		if most > 3 { // the one whose turn it is, and what was left by the last before somebody waited
+		if most > 3 { // the current turn, and the rest of the previous one
 			t.Errorf("%d connections were worked on at a time", most)
 		}
 		want := ""
@@ -118,8 +116,8 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsEnd has the server not read what one host-agent sends: that holds up
-// another for longestTurn, and no more.
+// TestTurnsEnd blocks the server's read of one host-agent: another waits for
+// longestTurn, and no longer.
 func TestTurnsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
@@ -152,8 +150,8 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// TestAloneTakesNoTurn has one host-agent write while nobody else does: without a turn, and
-// without anything for a turn. One that comes then, and the first from then on, take turns.
+// TestAloneTakesNoTurn lets a single host-agent write without turns and without their
+// cost. After a second one arrives, both take turns.
 func TestAloneTakesNoTurn(t *testing.T) {
 	turns := newTurns()
 	w := turns.writer(t.Context(), partyOf("acme", "laptop"), io.Discard)
@@ -190,9 +188,9 @@ func (c *byteCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFloodRestsBesideAnotherTenant has a host-agent with eight connections send as much as it
-// can. Beside another tenant's host-agent, which sends a message now and then, the server works
-// on its messages for its share of the time, and the messages of the other are never held back.
+// TestFloodRestsBesideAnotherTenant floods from eight connections of a host-agent,
+// beside another tenant's occasional messages. The flood gets its share of the
+// server's time, and the other tenant is never held back.
 func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 	const conns, work, d = 8, 500 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +233,7 @@ func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 	})
 }
 
-// TestRestEndsWithTheConnection closes a connection to the server while its host-agent rests.
+// TestRestEndsWithTheConnection closes a connection while its host-agent rests.
 func TestRestEndsWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
@@ -261,7 +259,7 @@ func TestRestEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// TestTenantPaysForWhatTheRelayHears has the relay read a tenant's messages, which takes time.
+// TestTenantPaysForWhatTheRelayHears spends the relay's time on a tenant's messages.
 // The tenant's host-agent rests for that.
 func TestTenantPaysForWhatTheRelayHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestFit makes an event of any texts one that relays take.
+// TestFit turns arbitrary texts into a valid event.
 func TestFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringN(0, 3000, 8000), rapid.Just("\u202egnp.exe\x00\xff"))
@@ -45,7 +45,7 @@ func TestFit(t *testing.T) {
 	})
 }
 
-// TestLedgerAnswers takes answers that are late for none.
+// TestLedgerAnswers ignores late answers.
 func TestLedgerAnswers(t *testing.T) {
 	l := notice.NewLedger("a")
 	e := notice.Event{ID: "1", Kind: notice.Done}
@@ -97,7 +97,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Where the outcome goes is one subject, of that relay.
+		// The outcome's subject is exactly that relay's.
 		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
 			t.Errorf("an outcome goes to %q", subject)
 		}

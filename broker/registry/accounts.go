@@ -16,11 +16,11 @@ import (
 	"ahprelay/broker"
 )
 
-// A relay keeps the NATS accounts of the tenants that it serves open: it keeps a lease
-// of the tenant, the account is in use or a token was just presented here, or, on an
-// embedded server, a connection uses the account. External NATS servers do not report
-// connections. There, for each tenant with unexpired credentials (hostState.Users),
-// one extra relay keeps the account open for host-agents whose relay has ended.
+// A relay keeps the NATS accounts of its tenants open: it keeps a lease of the tenant,
+// the account is in use or a token was just presented here, or, on an embedded server,
+// a connection uses the account. External NATS servers do not report connections.
+// There, for each tenant with unexpired credentials (hostState.Users), one extra relay
+// keeps the account open for host-agents whose relay has ended.
 const (
 	// tidyEvery is the interval between searches for unused accounts.
 	tidyEvery = time.Minute
@@ -34,7 +34,7 @@ const (
 	// catchUpEvery is the polling interval for a write to come back.
 	catchUpEvery = 5 * time.Millisecond
 
-	// reasonRevoked is the published reason for a host whose credentials were revoked.
+	// reasonRevoked is the published reason for a host with revoked credentials.
 	reasonRevoked = "access of the host-agent was revoked"
 )
 
@@ -43,11 +43,11 @@ type tenant struct {
 	name    string
 	hosts   map[string]*knownHost
 	shown   time.Time            // when a host-agent last presented a token here
-	refused map[string]time.Time // users that NATS must refuse; never changed in place
+	refused map[string]time.Time // users to refuse; never changed in place
 }
 
-// tenantAccounts opens and closes the accounts of tenants. Registry.mu guards the fields
-// that change, except index and closed.
+// tenantAccounts opens and closes the accounts of tenants. Registry.mu guards the
+// changing fields, except index and closed.
 type tenantAccounts struct {
 	r      *Registry
 	index  accountIndex
@@ -140,8 +140,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	return nil
 }
 
-// tokensLocked indexes the revocation keys of a host's users, and updates the users
-// that NATS must refuse.
+// tokensLocked indexes the revocation keys of a host's users, and updates the users to
+// refuse.
 func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
 		delete(ta.tokens[token], k.Key)
@@ -343,8 +343,8 @@ func (ta *tenantAccounts) dropForgotten() {
 }
 
 // refused returns a host's users with a revoked enrolment, and until when NATS must
-// refuse their credentials, by nkey. Users that are not known individually count as
-// having any of the host's tokens.
+// refuse their credentials, by nkey. Users known only in sum count as having any of
+// the host's tokens.
 func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time.Time {
 	refused := map[string]time.Time{}
 	var last time.Time

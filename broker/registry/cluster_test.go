@@ -50,9 +50,9 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestGoneRelays crashes relays: host-agents learn of those with a successor, not of
+// TestHostAgentsLearnOfCrashedRelays crashes relays: host-agents learn of those with a successor, not of
 // silent ones.
-func TestGoneRelays(t *testing.T) {
+func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		cluster bool

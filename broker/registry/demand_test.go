@@ -185,9 +185,9 @@ func TestAccountsOnDemand(t *testing.T) {
 	until(t, "the account of a tenant without hosts is closed", func() bool { return !isOpen(r, "ada") })
 }
 
-// TestOneStandsBy expects one standby relay for each tenant, and few changes when a
+// TestOneRelayStandsByForEachTenant expects one standby relay for each tenant, and few changes when a
 // relay starts or ends.
-func TestOneStandsBy(t *testing.T) {
+func TestOneRelayStandsByForEachTenant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		relays := rapid.SliceOfNDistinct(rapid.StringMatching("[a-z0-9]{13}"), 1, 8, rapid.ID).Draw(t, "relays")
 		first := func(relays []string, tenant string) string {

@@ -39,7 +39,7 @@ func (v *view) followOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	epoch := v.newEpoch(id) // before the watch begins: entries that it does not bring keep an older epoch
+	epoch := v.newEpoch(id) // before the watch begins: missing entries keep an older epoch
 	if v.own() {
 		wakeUp(v.r.upkeep.opened)
 	}
@@ -281,7 +281,7 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	}
 }
 
-// forgetLocked removes a host that the store no longer has.
+// forgetLocked removes a host missing in the store.
 func (r *Registry) forgetLocked(k *knownHost) {
 	if r.hosts[k.Key] != k {
 		return

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// ErrHostServed reports that a host cannot be forgotten, because a host-agent serves
-// it.
+// ErrHostServed reports an attempt to forget a host with a connected host-agent.
 var ErrHostServed = errors.New("its host-agent is connected; stop it first")
 
-// ErrUnknownHost reports a host that was never enrolled.
+// ErrUnknownHost reports an unknown host.
 var ErrUnknownHost = errors.New("no such host")
 
-// forgetAtOnce bounds the hosts that one pass forgets.
+// forgetAtOnce bounds the hosts forgotten in one pass.
 const forgetAtOnce = 1000
 
 // Forget removes a host without a host-agent from all relays. The credentials of its
@@ -65,14 +64,14 @@ func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 // Stats are the counters of a registry.
 type Stats struct {
 	Hosts   int    // known
-	Kept    int    // leases that this relay keeps
-	Heard   int    // of those, host-agents whose connection ends at this relay
+	Kept    int    // kept leases
+	Heard   int    // of those, with the host-agent connected to this relay
 	Tenants int    // known
 	Relays  int    // present, including this relay
 	Writes  uint64 // of hosts, into the store
 	Refused uint64 // requests answered with "busy"
 	Dropped uint64 // requests dropped unread, beyond their host's rate
-	Waiting int    // changes that the store does not have yet
+	Waiting int    // unwritten changes
 	Store   bool   // it is usable
 	Copies  int    // required copies of the store; 0: unknown
 	Current int    // copies online

@@ -34,7 +34,7 @@ type knownHost struct {
 	renewed   time.Time  // last renewal of the kept lease, or sign of life of its holder
 	renewals  uint64     // of that lease
 	dirty     bool       // own has to be written
-	unwritten natsUsers  // those of Users that the store lacks
+	unwritten natsUsers  // those of Users missing in the store
 
 	indexed []auth.RevocationKey // the keys under which tenantAccounts.tokens lists the host
 
@@ -52,7 +52,7 @@ func tenantOfKey(key string) string {
 // tenant returns the host's tenant.
 func (s *hostState) tenant() string { return tenantOfKey(s.Key) }
 
-// check rejects a state that no relay would write.
+// check rejects an invalid state.
 func (s *hostState) check() error {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
@@ -77,8 +77,8 @@ func (k *knownHost) lease() *lease {
 
 // outdates reports whether this relay knows a later lease than the store. The store
 // may have been filled with old knowledge, or have lost its last changes in a power
-// failure; the later lease stays valid. A host that was forgotten and enrolled again
-// in the same store starts to count anew.
+// failure; the later lease stays valid. A host forgotten and enrolled again in the
+// same store starts to count anew.
 func (k *knownHost) outdates(stored *hostState, newStore bool) bool {
 	again := !newStore && stored.Enrolled.After(k.Enrolled)
 	return !again && stored.Lease.number() < k.lease().number()
@@ -151,8 +151,8 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	return h
 }
 
-// sameForRelays reports whether two leases are equal for other relays, which may know
-// an older number of clients and older silence.
+// sameForRelays reports whether two leases are equal apart from fields that may be
+// stale at other relays.
 func (l *lease) sameForRelays(o *lease) bool {
 	a, b := l.Presence, o.Presence
 	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0

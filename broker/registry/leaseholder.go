@@ -33,12 +33,12 @@ const (
 	// need time to synchronize.
 	takenAgain = 1500 * time.Millisecond
 
-	// maxAfter bounds the delay that a relay can demand, and maxEvery the renewal
+	// maxAfter bounds the delay demanded by a relay, and maxEvery the renewal
 	// interval.
 	maxAfter = 10 * time.Second
 	maxEvery = 5 * time.Minute
 
-	// rivalEvery is the interval of requests that wait for a rival's lease to expire.
+	// rivalEvery is the interval of requests while a rival's lease may expire.
 	rivalEvery = 500 * time.Millisecond
 )
 
@@ -60,22 +60,21 @@ type LeaseConfig struct {
 	TakeOver bool          // take the host from another instance, which then stops
 	Renew    time.Duration // default: a third of DefaultLeaseTTL
 
-	// Previous are instances that have ended without releasing the host. Acquire
-	// releases it in their name, so it need not wait for the end of their lease.
+	// Previous are instances known to have ended without a release. Acquire releases
+	// it in their name, so it need not wait for the end of their lease.
 	Previous []string
 
-	// Gone receives the relay instances that have crashed within the last minute,
-	// after each answer that lists any. Links to them are useless. May be nil.
+	// Gone receives the relay instances crashed within the last minute, after each
+	// answer with any. Links to them are useless. May be nil.
 	Gone func(relays []string)
 
-	// Quiet reports that no relay has a link to this instance, so news of crashed
-	// relays can wait. The holder then renews at the longest interval that relays
-	// allow. It must not block. Default: never quiet.
+	// Quiet reports whether no relay has a link to this instance. If so, news of
+	// crashed relays can wait. The holder then renews at the longest interval that
+	// relays allow. It must not block. Default: never quiet.
 	Quiet func() bool
 
-	// Trouble receives the error of each request that will be repeated, the rival that
-	// Acquire waits for, and, with ErrIncompatible, the program to upgrade. May be
-	// nil.
+	// Trouble receives the error of each request to be repeated, the rival of Acquire,
+	// and, with ErrIncompatible, the program to upgrade. May be nil.
 	Trouble func(error)
 }
 
@@ -92,8 +91,8 @@ type LeaseHolder struct {
 	reason  string        // of Release; default: the host-agent stopped
 	upgrade string        // the last one reported
 	keeper  string        // the relay to ask; "": any
-	after   time.Duration // delay that a relay demanded; 0: none
-	every   time.Duration // renewal interval that a relay allowed; 0: none
+	after   time.Duration // delay demanded by a relay; 0: none
+	every   time.Duration // renewal interval allowed by a relay; 0: none
 
 	fence atomic.Uint64 // number of the last lease; 0: unknown
 
@@ -197,8 +196,8 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 
 // Run renews the lease until ctx ends, which is no error, or until another instance
 // has taken the host, which is ErrHostTaken. Run asks twice before it gives up,
-// because relays that were separated may need a moment to agree. Unreachable relays
-// are no reason to stop: a lease that expires meanwhile is requested again.
+// because separated relays may need a moment to agree. Unreachable relays are no
+// reason to stop: an expired lease is requested again.
 func (h *LeaseHolder) Run(ctx context.Context) error {
 	wait := h.renewal()
 	var taken time.Time // when an answer first named another holder; zero: none did
@@ -245,8 +244,7 @@ func (h *LeaseHolder) Update(p Presence) {
 // two instances, the one with the higher number is newer.
 func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
 
-// Recheck makes Run verify at once that this instance holds the host. It is safe for
-// concurrent use.
+// Recheck makes Run check the lease at once. It is safe for concurrent use.
 func (h *LeaseHolder) Recheck() { wakeUp(h.wake) }
 
 // Release releases the host, so it is listed as offline at once and another instance
@@ -273,13 +271,13 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
-// crashSeq numbers a request on behalf of an ended instance. It is higher than any
-// number that the instance used.
+// crashSeq numbers a request on behalf of an ended instance. It exceeds all numbers of
+// the instance.
 const crashSeq = math.MaxUint64 / 2
 
-// ReleaseCrashed releases a host on behalf of an instance that has ended without doing
-// so. The reason is for people. Conn is any connection with the host's permissions. It
-// repeats the request until ctx ends.
+// ReleaseCrashed releases a host on behalf of an ended instance. The reason is for
+// people. Conn is any connection with the host's permissions. It repeats the request
+// until ctx ends.
 func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	cfg.Presence = Presence{State: Offline}
 	h, err := NewLeaseHolder(cfg)
@@ -290,7 +288,7 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	return h.Release(ctx)
 }
 
-// ReasonCrashed is the published reason for a host whose host-agent has crashed.
+// ReasonCrashed is the published reason after a host-agent's crash.
 const ReasonCrashed = "host-agent crashed"
 
 // releasePrevious releases the host on behalf of an ended instance.
@@ -320,7 +318,7 @@ func (h *LeaseHolder) renewal() time.Duration {
 }
 
 // pause waits for d, Update, Recheck or the next login, and reports a login. The error
-// reports that ctx ended.
+// reports the end of ctx.
 func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -335,7 +333,7 @@ func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, e
 	return false, nil
 }
 
-// ask sends one request. The error reports that no relay answered or could decide.
+// ask sends one request. It fails without an answer or a decision.
 func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (leaseAnswer, error) {
 	h.seq++
 	h.mu.Lock()
@@ -354,7 +352,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
 	}
 	reply, err := h.cfg.Conn.Request(asking, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // that relay has ended, or does not serve the tenant yet
+	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // the relay has ended, or does not serve the tenant yet
 		reply, err = h.cfg.Conn.Request(asking, h.subject, body)
 	}
 	if err != nil {
@@ -389,8 +387,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	return answer, nil
 }
 
-// noteUpgrade reports once that relays list the host as incompatible; each answer
-// repeats it.
+// noteUpgrade reports an incompatible host once, although each answer repeats it.
 func (h *LeaseHolder) noteUpgrade(text string) {
 	if text == "" || text == h.upgrade {
 		return

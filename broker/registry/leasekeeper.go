@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// A host-agent whose connection ends at this relay renews its lease rarely: everything
-// that it sends, at least a ping, proves that it is alive. The relay checks that
-// connection only when the lease would expire, and grants the long interval in its
-// answer ([leaseAnswer.Every]). An idle host thus costs only its pings.
+// A host-agent connected to this relay renews its lease rarely: everything it sends,
+// at least a ping, proves it alive. The relay checks that connection only when the
+// lease would expire, and grants the long interval in its answer
+// ([leaseAnswer.Every]). An idle host thus costs only its pings.
 
-// renewLined is the renewal interval of a host-agent whose connection ends at this
-// relay.
+// renewLined is the renewal interval of a host-agent connected to this relay.
 const renewLined = time.Minute
 
-// A Line is a host-agent's connection that ends at this relay.
+// A Line is a host-agent's connection to this relay.
 type Line struct {
 	Tenant, Host string
 	Instance     string           // of the host-agent, as it claims
@@ -27,7 +26,7 @@ type Line struct {
 // guards its fields.
 type leaseKeeper struct {
 	r     *Registry
-	kept  keptLeases                // leases that this relay keeps
+	kept  keptLeases                // kept leases
 	lines map[string]map[*Line]bool // connections of host-agents, by host key
 }
 
@@ -64,8 +63,7 @@ func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	return heard
 }
 
-// checkLocked updates the renewal time of a lease that this relay keeps. K may be
-// nil.
+// checkLocked updates the renewal time of a kept lease. K may be nil.
 func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	if k == nil || k.kept == nil {
 		return
@@ -104,8 +102,8 @@ func (lk *leaseKeeper) connectedLocked(key, instance string) bool {
 	return false
 }
 
-// cutLocked closes the connections of an instance that has lost its host, so that it
-// asks why.
+// cutLocked closes the connections of an instance without its host, which then asks
+// why.
 func (lk *leaseKeeper) cutLocked(key, instance string) {
 	for l := range lk.lines[key] {
 		if l.Instance == instance {
@@ -114,7 +112,7 @@ func (lk *leaseKeeper) cutLocked(key, instance string) {
 	}
 }
 
-// A keptLease is a lease that this relay keeps.
+// A keptLease is a lease kept by this relay.
 type keptLease struct {
 	host  *knownHost
 	place int // in keptLeases
@@ -151,7 +149,7 @@ func (h *keptLeases) Pop() any {
 	return kept
 }
 
-// keepLocked records that the holder of a lease was heard, and keeps that lease.
+// keepLocked records a sign of life from a lease's holder, and keeps the lease.
 func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	k.renewed = at
 	k.renewals++
@@ -163,7 +161,7 @@ func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	heap.Fix(&lk.kept, k.kept.place)
 }
 
-// sweep ends the kept leases whose holders have been silent for too long.
+// sweep ends the kept leases of silent holders.
 func (lk *leaseKeeper) sweep(now time.Time) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
@@ -184,7 +182,7 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	}
 }
 
-// hold executes the request of a host-agent that is connected to the relay keeper.
+// hold executes the request of a host-agent connected to the relay keeper.
 func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer
@@ -226,7 +224,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 }
 
 // renew answers the current holder of a host from memory, so it works while the store
-// is away. Done reports that it has answered.
+// is away. Done reports success.
 func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answer leaseAnswer, done bool) {
 	if req.Op != opHold || keeper != lk.r.cfg.Instance {
 		return answer, false
@@ -266,9 +264,9 @@ func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answe
 	return answer, true
 }
 
-// adoptLocked starts to keep a lease that the store assigns to this relay: this relay
-// or another one has granted it. It makes no difference whether the host-agent got the
-// answer, because only this relay ends the lease.
+// adoptLocked starts to keep a lease that the store assigns to this relay, whichever
+// relay granted it. It makes no difference whether the host-agent got the answer,
+// because only this relay ends the lease.
 func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	l := k.Lease
 	if k.own != nil || !l.runs() || l.Keeper != lk.r.cfg.Instance {
@@ -279,7 +277,7 @@ func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	lk.keepLocked(k, time.Now())
 }
 
-// releaseHere records, while the store is away, that an instance releases its host.
+// releaseHere records the release of a host while the store is away.
 func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
@@ -309,7 +307,8 @@ func (lk *leaseKeeper) dropLocked(k *knownHost) {
 	delete(lk.r.writer.dirty, k.Key)
 }
 
-// keeper returns the other relay that keeps another instance's lease, or "".
+// keeper returns the relay with a foreign instance's lease, unless it is this relay,
+// or "".
 func (lk *leaseKeeper) keeper(key, instance string) string {
 	lk.r.mu.RLock()
 	defer lk.r.mu.RUnlock()

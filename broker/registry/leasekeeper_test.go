@@ -44,7 +44,7 @@ func TestLineKeepsLease(t *testing.T) {
 }
 
 // A foreign instance's connection does not keep a lease, nor does an ended connection.
-func TestLineOfAnother(t *testing.T) {
+func TestForeignLineKeepsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
 		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -66,7 +66,7 @@ func TestLineOfAnother(t *testing.T) {
 }
 
 // A rival sees that a holder is alive if only its connection proves it.
-func TestRivalSeesLine(t *testing.T) {
+func TestLineProvesHolderToRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
 		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -93,7 +93,7 @@ func TestRivalSeesLine(t *testing.T) {
 
 // An instance that has lost its host is disconnected, so that it asks again. An
 // instance whose lease another relay keeps is not.
-func TestOvertakenIsCut(t *testing.T) {
+func TestLostHolderIsDisconnected(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 	cuts, _ := r.attends("agent", time.Now)
@@ -110,7 +110,7 @@ func TestOvertakenIsCut(t *testing.T) {
 
 // The long renewal interval is granted only where the lease is kept and the connection
 // ends.
-func TestHowOftenToAsk(t *testing.T) {
+func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	r := newKeeper(t)
 	_, ended := r.attends("agent", time.Now)
 	for i, keeper := range []string{"", "other"} {

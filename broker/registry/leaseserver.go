@@ -22,24 +22,24 @@ import (
 // Bounds of a leaseServer.
 const (
 	// leaseQueue is the queue group in which relays share the requests of host-agents
-	// that do not know their nearest relay. NATS gives each request to one relay.
+	// without a known relay. NATS gives each request to a single relay.
 	leaseQueue = "relays"
 
-	leaseBacklog = 1024        // requests that wait, from other relays and from each tenant; more are dropped and repeated by their senders
+	leaseBacklog = 1024        // waiting requests, of relays and of each tenant; more are dropped and repeated by their senders
 	leaseFlush   = time.Second // bound for the NATS server to stop sending requests
 
-	// leaseWrites bounds the requests that wait for the store. Renewals do not wait.
+	// leaseWrites bounds the requests waiting for the store. Renewals do not wait.
 	// Beyond the bound, the answer is to ask again later.
 	leaseWrites = 256
 	busyDelay   = 2 * time.Second
 
-	// leaseRate and leaseBurst bound the requests that are read for one host: far more
-	// than its host-agents send. Others are dropped unread and repeated, because a
-	// request costs the relay more than its sender.
+	// leaseRate and leaseBurst bound the requests read for a host: far more than its
+	// host-agents send. The rest is dropped unread and repeated, because a request
+	// costs the relay more than its sender.
 	leaseRate  = 50
 	leaseBurst = 256
 
-	// maxLimiters bounds the hosts whose rate limiter a connection keeps.
+	// maxLimiters bounds the rate limiters of a connection.
 	maxLimiters = 16384
 
 	// leaseForward bounds the wait for another relay's answer.
@@ -51,18 +51,18 @@ const (
 type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger
-	writes   chan struct{} // a token for each request that waits for the store
+	writes   chan struct{} // a token for each request waiting for the store
 }
 
 func newLeaseServer(r *Registry) *leaseServer {
 	return &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
 }
 
-// A leaseConn receives the requests of one connection.
+// A leaseConn receives a connection's requests.
 type leaseConn struct {
 	server  *leaseServer
 	conn    *broker.Conn
-	tenant  string // of the host-agents; "": requests come from other relays
+	tenant  string // of the host-agents; "": requests come from relays
 	in      chan *nats.Msg
 	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
@@ -70,11 +70,10 @@ type leaseConn struct {
 	limiters map[string]*rate.Limiter // rate limiters by host; owned by work
 }
 
-// A forwardedRequest is a host-agent's request, on its way to the relay that keeps the
-// lease.
+// A forwardedRequest is a host-agent's request, on its way to the lease's keeper.
 type forwardedRequest struct {
 	Key     string       `json:"host"`
-	From    string       `json:"from"` // the relay that received the request
+	From    string       `json:"from"` // the first recipient
 	Request leaseRequest `json:"request"`
 }
 
@@ -110,7 +109,7 @@ func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	}
 }
 
-// start begins to answer. Stop answers the requests that have arrived, and returns.
+// start begins to answer. Stop answers the waiting requests, and returns.
 func (c *leaseConn) start(unsubscribe func()) (stop func()) {
 	c.running.Go(c.work)
 	return func() {
@@ -159,7 +158,7 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		return
 	}
 	// NATS lets a host-agent choose any reply subject. The relay may publish to all
-	// hosts of the tenant, and must not do so on behalf of one host.
+	// hosts of the tenant, and must not do so on behalf of a single host.
 	if !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") {
 		s.log.Warn("lease request with a foreign reply subject", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
@@ -244,7 +243,7 @@ func readLease(body []byte) (req leaseRequest, err error) {
 	return req, req.check()
 }
 
-// complete adds to an answer the fields that every holder gets.
+// complete adds the fields for every holder to an answer.
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.relays.goneRelays()
 	if answer.Result == leaseHeld {
@@ -257,8 +256,8 @@ func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest)
 	return answer
 }
 
-// decide executes a request. If another instance holds the host, the relay that keeps
-// the lease decides, because it knows about renewals.
+// decide executes a request. If another instance holds the host, the lease's keeper
+// decides, because it knows about renewals.
 func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
 	if keeper := s.registry.keeping.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
 		answer, err := s.forward(ctx, keeper, key, req)

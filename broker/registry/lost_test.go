@@ -48,8 +48,8 @@ func (l *lossyBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) 
 	return l.KeyValue.WatchAll(ctx, opts...)
 }
 
-// TestLostQuestions finds and watches the store although the first requests are lost.
-func TestLostQuestions(t *testing.T) {
+// TestStoreIsFoundAfterLostRequests finds and watches the store although the first requests are lost.
+func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
 	startTest(t, server, Config{}) // creates the bucket

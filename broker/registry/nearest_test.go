@@ -37,9 +37,9 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	}
 }
 
-// TestGoesHome lets a helping relay keep a lease while the host-agent's own relay does
+// TestLeaseReturnsToOwnRelay lets a helping relay keep a lease while the host-agent's own relay does
 // not answer. Afterwards its own relay keeps it.
-func TestGoesHome(t *testing.T) {
+func TestLeaseReturnsToOwnRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	other := registryWith(t, s, registry.Config{Instance: "one"})

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Neighbours are the servers of the cluster that are connected to this relay's server.
+// Neighbours are the connected servers of the cluster.
 type Neighbours interface {
 	Name() string              // of this relay's server
 	ClusterAddr() string       // its cluster address
 	Routes() map[string]string // addresses without ports of the connected servers, by name
 
-	// GiveUp removes a server from those that hold the store.
+	// GiveUp removes a server from the store's placement.
 	GiveUp(ctx context.Context, name string) error
 }
 
 // A prober finds crashed neighbours. Registry.run owns it.
 type prober struct {
 	r      *Registry
-	routed map[string]string // addresses of servers that are or were connected, by name
-	probed chan string       // relay instances whose address refuses connections
+	routed map[string]string // addresses of current and previous neighbours, by name
+	probed chan string       // crashed relay instances: their address refuses connections
 }
 
-// servers returns a function that counts the neighbours, or nil without a cluster.
+// servers returns a function counting the neighbours, or nil without a cluster.
 func (pr *prober) servers() func() int {
 	if pr.r.cfg.Neighbours == nil {
 		return nil
@@ -33,13 +33,13 @@ func (pr *prober) servers() func() int {
 	return func() int { return len(pr.r.cfg.Neighbours.Routes()) }
 }
 
-// probeTimeout bounds the wait for a refusal. A server that is cut off or paused does
-// not refuse.
+// probeTimeout bounds the wait for a refusal. A disconnected or paused server does not
+// refuse.
 const probeTimeout = 2 * time.Second
 
-// probeLost probes the address of each relay whose server has lost its
-// connection. Only a refusal proves that the relay has crashed. A relay that is cut
-// off or paused is silent, and still has its clients when it returns.
+// probeLost probes the address of each relay with a lost server connection. Only a
+// refusal proves a crash. A disconnected or paused relay is silent, and still has its
+// clients when it returns.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
 		return
@@ -81,7 +81,7 @@ func (pr *prober) probe(instance, address string) {
 	}
 }
 
-// markCrashed records the proof that a relay has crashed.
+// markCrashed records the proof of a relay's crash.
 func (pr *prober) markCrashed(instance string) {
 	pr.r.mu.Lock()
 	defer pr.r.mu.Unlock()

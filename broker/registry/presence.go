@@ -149,21 +149,21 @@ type leaseAnswer struct {
 	Holder   string      `json:"holder,omitempty"`   // taken: the instance that holds the host
 	Since    time.Time   `json:"since,omitzero"`     // taken: when its lease began
 	Revision uint64      `json:"revision,omitempty"` // taken: changes with each renewal of the holder
-	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
-	Fence    uint64      `json:"fence,omitempty"`    // held: the number of that lease, see lease
-	Relay    string      `json:"relay,omitempty"`    // held: the relay that keeps the lease, to be asked from now on
+	Gone     []string    `json:"gone,omitempty"`     // relay instances crashed within the last minute
+	Fence    uint64      `json:"fence,omitempty"`    // held: the lease's number
+	Relay    string      `json:"relay,omitempty"`    // held: the lease's keeper, to be asked from now on
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
 	Every    int64       `json:"every,omitempty"`    // held: allowed renewal interval in milliseconds while this connection lasts, because the relay hears the instance anyway
 	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot connect all the same, and which program must be upgraded
 }
 
-// A lease names the host-agent instance that serves a host. It ends one lease time
-// after its last renewal, or when the relay that keeps it is lost.
+// A lease names the host-agent instance serving a host. It ends one lease time after
+// its last renewal, or when its keeper is lost.
 type lease struct {
 	Instance string    `json:"instance"`
 	Acquired time.Time `json:"acquired"`           // when the instance got it
-	Seq      uint64    `json:"seq"`                // of the request that wrote this
-	Keeper   string    `json:"keeper,omitempty"`   // the relay that renews it and reports its end
+	Seq      uint64    `json:"seq"`                // of the last applied request
+	Keeper   string    `json:"keeper,omitempty"`   // the relay renewing it and reporting its end
 	Fence    uint64    `json:"fence,omitempty"`    // its number among all leases of the host; see number
 	Lost     bool      `json:"lost,omitempty"`     // it expired
 	Released bool      `json:"released,omitempty"` // the instance released it
@@ -187,7 +187,7 @@ func (l *lease) number() uint64 {
 	return max(l.Fence, 1) // relays without a store did not count
 }
 
-// Reasons for being offline that relays give.
+// Relays' reasons for an offline host.
 const (
 	reasonNever   = "host-agent has never connected"
 	reasonStopped = "host-agent stopped"

@@ -14,19 +14,19 @@ import (
 
 // A region is a cluster of NATS servers that gateways join to others. Each region has
 // a bucket on its own servers, and is the home of the hosts that were enrolled there
-// leads. Relays watch all buckets, and write a host's changes into its home bucket. So
+// first. Relays watch all buckets, and write a host's changes into its home bucket. So
 // one place decides about a host's lease, and a change crosses to each relay of
 // another region once.
 //
 // While a region is silent, its hosts stay listed as they were: silence proves
 // nothing. This region's own hosts continue, and their leases expire as usual. If two
-// others have enrolled the same host while they were separated, the first by name
+// regions have enrolled the same host while they were separated, the first by name
 // becomes its home.
 const (
-	// regionSubject is where one relay of each region announces its name.
+	// regionSubject is where a relay of each region announces its name.
 	regionSubject = relayRoot + "region"
 
-	regionBacklog = 64 // names that wait; more are dropped and come again
+	regionBacklog = 64 // waiting names; more are dropped and repeated
 	maxRegions    = 64
 
 	// regionBeats is the number of silent beats after which a region is reported as
@@ -36,17 +36,17 @@ const (
 
 var errNotReached = errors.New("not reached yet")
 
-// A view is the known state of one region's store. Registry.mu guards the fields that
-// change.
+// A view is the known state of one region's store. Registry.mu guards the changing
+// fields.
 type view struct {
 	r     *Registry
 	name  string // of the region; "": there is only one
 	store *store // set before anything is followed
 
 	epoch    uint64 // of the watch
-	taken    uint64 // the last one that was read completely
+	taken    uint64 // the last complete one
 	seen     uint64 // revision of the last entry
-	storeID  string // of the bucket that was last read completely
+	storeID  string // of the last completely read bucket
 	newStore bool   // a different bucket is being read
 	isSynced bool   // a bucket was read completely in this run
 	storeErr error  // why the store is away; nil: it is usable
@@ -163,14 +163,14 @@ func (rg *regions) receive(name []byte) {
 	}
 }
 
-// announce announces this region to relays of other regions.
+// announce announces this region elsewhere.
 func (rg *regions) announce() {
 	if rg.r.cfg.Region != "" && rg.r.relays.leads() {
 		_ = rg.r.cfg.Conn.Publish(regionSubject, []byte(rg.r.cfg.Region)) // repeated soon
 	}
 }
 
-// markHeardLocked records that a region was heard.
+// markHeardLocked records a region's sign of life.
 func (rg *regions) markHeardLocked(v *view) {
 	v.news = true
 	if !v.silent.IsZero() {
@@ -180,7 +180,7 @@ func (rg *regions) markHeardLocked(v *view) {
 	}
 }
 
-// findSilent finds the regions that have fallen silent.
+// findSilent finds newly silent regions.
 func (rg *regions) findSilent(now time.Time) {
 	rg.r.mu.Lock()
 	defer rg.r.mu.Unlock()
@@ -203,7 +203,7 @@ func (rg *regions) changedLocked(v *view) {
 	}
 }
 
-// heardLocked returns the other regions that were heard since its last call.
+// heardLocked returns the regions heard since its last call.
 func (rg *regions) heardLocked() map[*view]bool {
 	heard := make(map[*view]bool, len(rg.others))
 	for _, v := range rg.others {
@@ -247,9 +247,9 @@ func (rg *regions) describeSilentLocked() string {
 	return fmt.Sprintf("%s silent: hosts at home there stay listed as they were", strings.Join(names, ", "))
 }
 
-// decidesLocked reports whether a region is the home of a host that its store lists.
-// If two regions list it, the first by name is its home, and the others remove it:
-// they enrolled it while they were separated.
+// decidesLocked reports whether a region is the home of a host in its store. If two
+// regions list it, the first by name is its home, and the others remove it: they
+// enrolled it while they were separated.
 func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) bool {
 	k := rg.r.hosts[s.Key]
 	if k == nil || rg.homeOf(k) == v {
@@ -275,8 +275,7 @@ func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 	return true
 }
 
-// A surplus is an entry of this region's store for a host whose home is another
-// region.
+// A surplus is an entry in this region's store for another region's host.
 type surplus struct {
 	rev  uint64
 	last *lease // the last lease granted here; nil: none
@@ -326,8 +325,8 @@ func (rg *regions) giveUp(ctx context.Context, key string, s surplus) error {
 	return rg.r.view.store.remove(ctx, hostKeys+key, s.rev)
 }
 
-// elsewhere reports whether another region is a host's home. The error reports why
-// that region's store is unusable now.
+// elsewhere reports whether another region is a host's home. The error explains why
+// its store is unusable now.
 func (rg *regions) elsewhere(key string) (bool, error) {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()
@@ -343,8 +342,7 @@ func (rg *regions) elsewhere(key string) (bool, error) {
 	}
 }
 
-// raiseFence lifts the fence in a host's home store above a lease that another region
-// granted.
+// raiseFence lifts the fence in a host's home store above another region's lease.
 func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) error {
 	return rg.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
@@ -363,7 +361,7 @@ func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) er
 	})
 }
 
-// pending returns why another region may still have a host that is unknown here.
+// pending returns why other regions may still have unknown hosts.
 func (rg *regions) pending() error {
 	if rg.r.cfg.Region == "" {
 		return nil

@@ -112,11 +112,11 @@ func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host)
 
 func online(h registry.Host) bool { return h.State == registry.Online && h.Silent.IsZero() }
 
-// TestRegions expects all regions to see each region's decisions, and each region to
+// TestRegionsDecideAboutTheirHosts expects all regions to see each region's decisions, and each region to
 // decide about its own hosts, even those connected elsewhere. While separated, both
 // continue, keep their view of the other's hosts, and decide about new hosts. Then
 // they rejoin without help.
-func TestRegions(t *testing.T) {
+func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")
 	east, west := regions["east"], regions["west"]

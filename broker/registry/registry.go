@@ -32,7 +32,7 @@ const (
 // other relays.
 const joinTimeout = 3 * time.Second
 
-// soloTimeout bounds how long Start waits for a store that needs no other relay.
+// soloTimeout bounds how long Start waits for an independent store.
 const soloTimeout = 15 * time.Second
 
 // A Config describes a [Registry].
@@ -42,10 +42,10 @@ type Config struct {
 	Instance string          // of this relay; default: random
 	Version  string          // of this relay, for messages about wire versions
 	LeaseTTL time.Duration   // the same at all relays; default DefaultLeaseTTL
-	File     string          // state for the next start, for a store that is away and for a new store; default: none
+	File     string          // state for the next start and for new stores; default: none
 	Log      *slog.Logger    // default: none
 
-	// Revocations are shared with the other relays. Default: a set without a file.
+	// Revocations are shared with all relays. Default: a set without a file.
 	Revocations *Revocations
 
 	// URL is the base URL at which clients reach exactly this relay. Default: unknown.
@@ -54,8 +54,7 @@ type Config struct {
 	// Keys returns the names of this relay's key sets. Default: not published.
 	Keys func() []string
 
-	// Cluster reports that the store needs the NATS servers of other relays, and may
-	// have to wait for them.
+	// Cluster reports whether the store depends on other relays' NATS servers.
 	Cluster bool
 
 	// Region names this relay's cluster of NATS servers, if gateways join several.
@@ -63,7 +62,7 @@ type Config struct {
 	Region string
 
 	// Revive restarts the store of this relay's own server, after writes have failed
-	// for a while. In a cluster it acts only if that server's part of the store has
+	// for a while. In a cluster it acts only if the server's part of the store has
 	// stopped, so it is called repeatedly. Default: none.
 	Revive func() error
 
@@ -74,7 +73,7 @@ type Config struct {
 	// ForgetAfter is the time after which an unseen host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
-	// Previous are relay instances that ended without Close. They cannot be running,
+	// Previous are relay instances ended without Close. They cannot be running,
 	// because this process holds their data directory.
 	Previous []string
 }
@@ -89,9 +88,9 @@ type Host struct {
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
 	Region        string    // home region; empty: there is only one region
-	AgentInstance string    // of the host-agent that serves it; empty: none
+	AgentInstance string    // of its host-agent; empty: none
 	URL           string    // base URL of the relay where the host-agent is connected, if known
-	Fence         uint64    // number of the last lease; rises with each instance that serves the host; 0: no lease yet
+	Fence         uint64    // number of the last lease; rises with each instance; 0: no lease yet
 	Released      string    // the last instance, if it is known to have ended and to have released the host
 	AgentVersion  string    // of the current or last host-agent
 	HostVersion   string    // of the AHP host, if known
@@ -99,9 +98,8 @@ type Host struct {
 }
 
 // A Registry is a relay's view of all hosts. It answers the lease requests of
-// host-agents that are connected to this relay. It holds the store's contents in
-// memory, so reads are cheap and work while the store is away. It is safe for
-// concurrent use.
+// connected host-agents. It holds the store's contents in memory, so reads are cheap
+// and work while the store is away. It is safe for concurrent use.
 type Registry struct {
 	// Set by Start, then read-only.
 	cfg       Config
@@ -357,7 +355,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	return h
 }
 
-// urlLocked returns the base URL of the relay that keeps a host's lease.
+// urlLocked returns the base URL of a lease's keeper.
 func (r *Registry) urlLocked(k *knownHost) string {
 	if k.kept != nil {
 		return r.cfg.URL
@@ -368,15 +366,15 @@ func (r *Registry) urlLocked(k *knownHost) string {
 	return ""
 }
 
-// aliveLocked reports whether a host's lease is in force: this relay keeps it, or the
-// relay that keeps it is not lost.
+// aliveLocked reports whether a host's lease is in force: its keeper is this relay or
+// not lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
 	return l.runs() && (k.kept != nil || !r.relays.lostLocked(k, l.Keeper))
 }
 
-// Subscribe calls notify with each host that changes, until cancel; a change of
-// LastSeen alone does not count. One goroutine makes all calls in turn: they must not
+// Subscribe calls notify with each changed host, until cancel; a change of LastSeen
+// alone does not count. A single goroutine makes all calls in turn: they must not
 // block, and may use the registry. Close changes are merged into one call. The current
 // state is not reported: call Lookup after Subscribe. Cancel does not wait for a call
 // in progress.
@@ -465,7 +463,7 @@ func (r *Registry) run(ctx context.Context) {
 	}
 }
 
-// turn performs the work that is due.
+// turn performs the due work.
 func (r *Registry) turn(now time.Time) {
 	c := &r.clock
 	// After a pause of this process or its connection, silence proves nothing.
@@ -543,7 +541,7 @@ func (r *Registry) snapshot() keptState {
 	return kept
 }
 
-// wakeUp wakes the goroutine that waits on c.
+// wakeUp wakes the goroutine waiting on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -266,7 +266,7 @@ func TestTakeOver(t *testing.T) {
 }
 
 // A crashed instance's lease expires in time.
-func TestExpiry(t *testing.T) {
+func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	one, two := startRegistry(t, s, shortTTL), startRegistry(t, s, shortTTL)
@@ -329,7 +329,7 @@ func TestReleaseCrashed(t *testing.T) {
 }
 
 // One of many instances gets a host that all request through two relays at once.
-func TestAcquireAtOnce(t *testing.T) {
+func TestOneOfManyInstancesGetsHost(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)

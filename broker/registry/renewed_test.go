@@ -53,7 +53,7 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 }
 
 // Enforcement of a revocation waits for the store of the host's home region.
-func TestCatchesUpWithHome(t *testing.T) {
+func TestRevocationWaitsForHomeStore(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
 	far := &view{r: r, name: "far", store: storeOfRegion(t, r, "far")}
@@ -104,10 +104,10 @@ func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	return s
 }
 
-// TestRegionTellsItsNumber gives a host two leases in a region that turns out not to
+// TestSurplusLeaseRaisesFence gives a host two leases in a region that turns out not to
 // be its home, whose relays are away. The region's store removes the host, and the
 // home store gets a lease number above all granted ones.
-func TestRegionTellsItsNumber(t *testing.T) {
+func TestSurplusLeaseRaisesFence(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
 	held := leased("west", "relay-west", 7, 2)
@@ -157,9 +157,9 @@ func TestRegionTellsItsNumber(t *testing.T) {
 	}
 }
 
-// TestGivesUpWhatItMay keeps a surplus entry if this region is the host's home again,
+// TestSurplusIsKeptUntilHomeIsHeard keeps a surplus entry if this region is the host's home again,
 // or its home region is silent.
-func TestGivesUpWhatItMay(t *testing.T) {
+func TestSurplusIsKeptUntilHomeIsHeard(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
 	r := startTest(t, newTestServer(t), Config{Instance: "relay-west", Region: "west"})

@@ -18,19 +18,19 @@ import (
 
 // Bounds of revocations.
 const (
-	// MaxRevocations bounds the revocations that a relay accepts; half of them are
-	// reserved for Add. Revocations from other relays count, but are never refused.
+	// MaxRevocations bounds a relay's revocations; half of them are reserved for Add.
+	// Relayed revocations count, but are never refused.
 	MaxRevocations = 1 << 18
 
-	// revocationBacklog bounds the revocations from other relays that wait. A lost one
-	// arrives through the store.
+	// revocationBacklog bounds the relays' waiting messages. A lost revocation arrives
+	// through the store.
 	revocationBacklog = 1024
 
 	// pruneEvery is the interval at which revocations of expired tokens are removed.
 	pruneEvery = time.Minute
 )
 
-// ErrTooManyRevocations reports that MaxRevocations is reached.
+// ErrTooManyRevocations reports a full set.
 var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked; new keys end all tokens")
 
 // Revocations are the revocations that one relay knows. The set only grows, except
@@ -94,8 +94,8 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 }
 
 // Add adds a revocation. It takes effect at this relay and all connected relays at
-// once, and is on disk when Add returns. An error means that it could not be written,
-// or, if it wraps ErrTooManyRevocations, that it was not added.
+// once, and is on disk when Add returns. An error reports a failed write, or, if it
+// wraps ErrTooManyRevocations, a full set.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
@@ -136,8 +136,8 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 	return true, r.save()
 }
 
-// mergeAllLocked adds a revocation and that of its derived grants, and returns the
-// changed ones.
+// mergeAllLocked adds a revocation, also for derived grants, and returns the changed
+// ones.
 func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocation) {
 	if r.mergeLocked(rev) {
 		news = append(news, rev)
@@ -148,14 +148,14 @@ func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocatio
 	return news
 }
 
-// announce sets the function that sends new revocations to other relays.
+// announce sets the function for sending new revocations.
 func (r *Revocations) announce(others func(auth.Revocation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.others = others
 }
 
-// receive adds revocations of other relays.
+// receive adds relayed revocations.
 func (r *Revocations) receive(list []auth.Revocation) {
 	now, news := time.Now(), false
 	r.mu.Lock()
@@ -224,7 +224,7 @@ func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
 	}
 }
 
-// removed records that the store no longer has a key.
+// removed records a key's removal from the store.
 func (r *Revocations) removed(stored string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +239,7 @@ func (r *Revocations) toRemove() map[string]uint64 {
 	return maps.Clone(r.over)
 }
 
-// toStore returns the revocations that the store lacks, and the revisions that they
-// replace.
+// toStore returns the revocations missing in the store, and their previous revisions.
 func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -251,7 +250,7 @@ func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	return list, revs
 }
 
-// watched reports that a complete read of the store begins or is done.
+// watched reports the begin or end of a complete read.
 func (r *Revocations) watched(done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -355,7 +354,7 @@ func (r *Revocations) notify() {
 	}
 }
 
-// run saves revocations of other relays and prunes expired ones, until ctx ends.
+// run saves relayed revocations and prunes expired ones, until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// revokedSubject is the subject on which relays send each other new revocations,
-// whether or not the store is available.
+// revokedSubject is the subject for new revocations, whether or not the store is
+// available.
 const revokedSubject = relayRoot + "revoked"
 
 // Subjects of relays. Host-agents have no permissions there.
@@ -26,7 +26,7 @@ const relayRoot = "ahp.relays.v1."
 
 func relaySubject(instance, what string) string { return relayRoot + "to." + instance + "." + what }
 
-// A revoker exchanges revocations with other relays and enforces them.
+// A revoker exchanges and enforces revocations.
 type revoker struct {
 	r    *Registry
 	in   chan *nats.Msg // revocations from other relays
@@ -54,7 +54,7 @@ func (rv *revoker) receive(msg *nats.Msg) {
 	rv.r.cfg.Revocations.receive([]auth.Revocation{rev})
 }
 
-// wake writes the revocations that the store lacks.
+// write writes the revocations missing in the store.
 func (rv *revoker) write(ctx context.Context) error {
 	list, revs := rv.r.cfg.Revocations.toStore()
 	for i, rev := range list {
@@ -114,10 +114,10 @@ func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	return homes
 }
 
-// catchUp returns true when this relay has read everything that a region's store had
-// at the call, and false on failure or when ctx ends. A renewed token is revoked only
-// after the store has the successor's user, but revocations travel between relays
-// faster than the store's changes.
+// catchUp returns true when this relay has read a region's store up to the time of the
+// call, and false on failure or when ctx ends. A renewed token is revoked only after
+// the store has the successor's user, but revocations travel between relays faster
+// than the store's changes.
 func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
 	rev, err := rv.newest(ctx, v)
 	if err != nil {
@@ -152,8 +152,8 @@ func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
 	return rv.r.upkeep.putSession(ctx, false)
 }
 
-// end makes NATS refuse the users of revoked enrolments, and ends the leases of
-// hosts without other users.
+// end makes NATS refuse the users of revoked enrolments, and ends the leases of hosts
+// left without users.
 func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	tenants := map[string]bool{}
 	holders := map[string]string{}
@@ -170,7 +170,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	rv.r.mu.Unlock()
 	open := rv.r.cfg.Tenants.Names()
 	for name := range tenants {
-		// An embedded server loads other accounts when a connection needs them.
+		// An embedded server loads the rest on demand.
 		if rv.r.cfg.Tenants.External() || slices.Contains(open, name) {
 			rv.r.accounts.open(name)
 		}
@@ -182,7 +182,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	}
 }
 
-// affectedLocked returns the hosts that revocations may affect.
+// affectedLocked returns the hosts with possibly revoked users.
 func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
 		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {

@@ -12,48 +12,47 @@ import (
 const (
 	beatEvery = 2 * time.Second // interval of session writes; shorter if leases are short
 
-	absentAfter = 2               // beats that a relay must miss before its successor's claim counts
+	absentAfter = 2               // missed beats before a successor's claim counts
 	goneFor     = time.Minute     // host-agents are notified of a crashed relay for this long
 	maxGone     = 64              // crashed relays in one answer
 	forgetAfter = 5 * time.Minute // silence, counted in beats, after which a session is removed
 )
 
-// patience returns the beats that a relay may miss before the leases that it keeps
-// have expired. A relay that pauses for less than a lease must not lose them: it may
-// have paused just before a beat, and the observer may have counted a beat just after
-// the last one.
+// patience returns the missed beats after which a relay's leases have expired. A relay
+// pausing for less than a lease must not lose them: it may have paused just before a
+// beat, and the observer may have counted a beat just after the last one.
 func patience(lease, beat time.Duration) int { return int(lease/beat) + 2 }
 
-// A session announces a running relay. Only the repeated writes prove that the relay
-// runs, not the contents.
+// A session announces a running relay. Only the repeated writes prove a running relay,
+// not the contents.
 type session struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version,omitempty"`
 	Started  time.Time `json:"started"`          // for people
 	Node     string    `json:"node,omitempty"`   // name of its NATS server in a cluster
-	Port     string    `json:"port,omitempty"`   // cluster port of that server
+	Port     string    `json:"port,omitempty"`   // the server's cluster port
 	URL      string    `json:"url,omitempty"`    // base URL at which clients reach exactly this relay
 	Keys     []string  `json:"keys,omitempty"`   // names of its key sets
-	Previous []string  `json:"former,omitempty"` // crashed instances that it succeeded
+	Previous []string  `json:"former,omitempty"` // its crashed predecessors
 	Bye      bool      `json:"bye,omitempty"`    // it ends in good order
 }
 
-// A peer is another relay. Its presence is measured in beats that this relay has
-// completed through the store since. A relay is therefore never missed because the
-// store was away, this process was paused, or clocks differ.
+// A peer is another relay. Its silence is measured in this relay's own beats through
+// the store. A relay is therefore never missed because the store was away, this
+// process was paused, or clocks differ.
 type peer struct {
 	session
 	rev    uint64 // of its session in the store; 0: missing
 	epoch  uint64 // of the watch that last delivered it
 	missed int    // own beats since it was last heard
 	home   *view  // the view of its region; nil: this relay's region
-	there  int    // like missed, but counts only beats in which that region was heard
+	there  int    // like missed, without beats in which the region was silent
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, by the store
 }
 
 // relaySessions are the sessions of all relays, this one included. Registry.mu guards
-// the fields that change.
+// the changing fields.
 type relaySessions struct {
 	r        *Registry
 	patience int // missed beats after which leases have expired
@@ -81,9 +80,9 @@ func (rs *relaySessions) getLocked(instance string) *peer {
 	return p
 }
 
-// lostLocked reports whether the relay that keeps a lease has been silent for a whole
-// lease time, so that its leases have expired. Silence of a whole region proves
-// nothing, except for hosts of this region.
+// lostLocked reports whether a lease's keeper has been silent for a whole lease time,
+// and its leases have expired. Silence of a whole region proves nothing, except for
+// hosts of this region.
 func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	p := rs.peers[keeper]
 	switch {
@@ -113,8 +112,8 @@ func (rs *relaySessions) lastHeard(instance string) time.Time {
 	return rs.heardLocked(instance)
 }
 
-// apply applies a session from a store. After a removed session (rev 0), the
-// leases of that relay still last for one lease time.
+// apply applies a session from a store. After a removed session (rev 0), the relay's
+// leases last for one more lease time.
 func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	rs.r.mu.Lock()
 	p := rs.getLocked(instance)
@@ -141,7 +140,7 @@ func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch u
 	}
 }
 
-// beat counts one session write that has come back from the store.
+// beat counts a session write delivered by the store.
 func (rs *relaySessions) beat(now time.Time) {
 	rs.r.mu.Lock()
 	defer rs.r.mu.Unlock()
@@ -176,7 +175,7 @@ func (rs *relaySessions) beat(now time.Time) {
 		}
 	}
 	for _, instance := range previous {
-		// A relay that is heard is not gone: its data directory was copied.
+		// A heard relay is not gone: its data directory was copied.
 		p := rs.peers[instance]
 		heard := p != nil && p.rev != 0 && p.missed <= absentAfter
 		if !heard && now.Sub(rs.r.started) > absentAfter*rs.r.beatEvery && instance != rs.r.cfg.Instance {
@@ -186,7 +185,7 @@ func (rs *relaySessions) beat(now time.Time) {
 	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
 }
 
-// loseLocked records that a relay has crashed.
+// loseLocked records a relay's crash.
 func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
 	if _, known := rs.gone[instance]; known {
 		return
@@ -195,8 +194,7 @@ func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
 	rs.r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "because", why)
 }
 
-// previousLocked returns the instances that this relay succeeded, for the first
-// minute.
+// previousLocked returns this relay's predecessors, for the first minute.
 func (rs *relaySessions) previousLocked(now time.Time) []string {
 	if now.Sub(rs.r.started) > goneFor {
 		return nil
@@ -239,8 +237,8 @@ func (rs *relaySessions) leads() bool {
 	return true
 }
 
-// otherKeysLocked names a relay whose key sets differ from this relay's, or returns
-// "". Such relays cannot verify each other's signatures.
+// otherKeysLocked names a relay with different key sets, or returns "". Such relays
+// cannot verify each other's signatures.
 func (rs *relaySessions) otherKeysLocked() string {
 	own := rs.r.cfg.Keys()
 	for instance, p := range rs.peers {
@@ -251,7 +249,7 @@ func (rs *relaySessions) otherKeysLocked() string {
 	return ""
 }
 
-// present lists the other relays that are present. The list changes rarely.
+// present lists the present relays. The list changes rarely.
 func (rs *relaySessions) present() string {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()
@@ -265,7 +263,7 @@ func (rs *relaySessions) present() string {
 	return strings.Join(there, " ")
 }
 
-// ended returns the sessions of relays that have been silent for long.
+// ended returns the sessions of long-silent relays.
 func (rs *relaySessions) ended() map[string]uint64 {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()

@@ -15,10 +15,10 @@ import (
 	"ahprelay/auth"
 )
 
-// Delays of writes, so that many changes are written together.
+// Delays of writes, to combine changes.
 const (
-	saveSoon = time.Second     // for changes that must survive a crash
-	saveLate = 5 * time.Second // for changes that may be lost
+	saveSoon = time.Second     // for changes to survive a crash
+	saveLate = 5 * time.Second // for the rest
 
 	// saveShare bounds the share of time spent on writing; the store has the changes
 	// too.
@@ -126,7 +126,7 @@ func (f *stateFile) changed(soon bool) {
 	}
 }
 
-// run writes the value that state returns when a write is due, until ctx ends.
+// run writes state's value when a write is due, until ctx ends.
 func (f *stateFile) run(ctx context.Context, state func() any) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

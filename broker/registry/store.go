@@ -44,26 +44,26 @@ const (
 	tendEvery    = 20 * time.Second // interval between checks of the copies
 )
 
-// giveUpAfter is the number of consecutive checks that must find a copy offline before
-// its server is removed: 10 minutes.
+// giveUpAfter is the number of consecutive failed checks before a copy's server is
+// removed: 10 minutes.
 const giveUpAfter = 30
 
-// ErrStoreAway reports that the store cannot be written now.
+// ErrStoreAway reports an unreachable store.
 var ErrStoreAway = errors.New("the registry store is unreachable")
 
 // ErrNoStore reports NATS servers without JetStream for relays.
 var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
 
-// errConflict reports that an entry has a different revision than expected.
+// errConflict reports an unexpected revision.
 var errConflict = errors.New("changed meanwhile")
 
-// A store gives a relay access to one bucket.
+// A store gives a relay access to a bucket.
 type store struct {
 	js     jetstream.JetStream
 	name   string // of the bucket
 	about  string // description of the bucket, for people
-	region string // that holds the bucket; "": any
-	found  bool   // never create it; other relays do
+	region string // placement of the bucket; "": any
+	found  bool   // created elsewhere
 
 	mu sync.RWMutex
 	kv jetstream.KeyValue // nil: not found yet
@@ -77,8 +77,8 @@ func newStore(conn *broker.Conn, name, about string) (*store, error) {
 	return &store{js: js, name: name, about: about}, nil
 }
 
-// open finds the bucket, or creates it with as many copies as possible. It returns an
-// id that is unique among all buckets of that name.
+// open finds the bucket, or creates it with as many copies as possible. It returns the
+// bucket's unique id.
 func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
 type storeStatus struct {
 	copies  int      // required
 	current int      // online
-	away    []string // servers whose copy is offline
+	away    []string // servers with an offline copy
 }
 
 // copies keeps the number of copies as high as possible.
@@ -240,7 +240,7 @@ func (s *store) write(ctx context.Context, key string, value any, rev uint64) (u
 	return rev, storeError(err)
 }
 
-// put sets a key that has no other writer, and returns its revision.
+// put sets a key without concurrent writers, and returns its revision.
 func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {

@@ -131,10 +131,10 @@ func flaps(m *member, host string) func() []registry.Host {
 	}
 }
 
-// TestThreeRelays crashes a host-agent's relay: another relay takes over the lease,
+// TestCrashedRelayLosesNoHost crashes a host-agent's relay: another relay takes over the lease,
 // and no relay lists the host as lost. A replacement with only the keys learns all
 // hosts, and serves their host-agents.
-func TestThreeRelays(t *testing.T) {
+func TestCrashedRelayLosesNoHost(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
 	a, b, c := members[0], members[1], members[2]
@@ -274,9 +274,9 @@ func TestStoreAway(t *testing.T) {
 	wantHost(t, b.Registry, registry.Offline, "stopped")
 }
 
-// TestWitness crashes one of two relays beside a third, idle server: everything
+// TestWitnessKeepsStoreWritable crashes one of two relays beside a third, idle server: everything
 // continues, including new hosts.
-func TestWitness(t *testing.T) {
+func TestWitnessKeepsStoreWritable(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3, registry.Config{})
 	a, b := members[0], members[1] // and the third

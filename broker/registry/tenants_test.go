@@ -18,8 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// admit gives a host-agent credentials as a relay does, for an enrolment that
-// was issued just now.
+// admit gives a host-agent credentials for a new enrolment, like a relay.
 func admit(t *testing.T, s *natssite.Site, r *registry.Registry, tenant, host string) broker.AgentDialConfig {
 	t.Helper()
 	return admitFor(t, s, r, auth.Enrolment{ID: "token-of-" + host, Tenant: tenant, Host: host, IssuedAt: time.Now()})
@@ -48,8 +47,8 @@ func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enr
 	return cfg
 }
 
-// A tenant that nobody has heard of is known as soon as one of its host-agents
-// gets credentials, and relays serve it.
+// An unknown tenant becomes known, and is served, as soon as one of its host-agents
+// gets credentials.
 func TestNewTenant(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -74,7 +73,7 @@ func TestNewTenant(t *testing.T) {
 	}
 }
 
-// What a relay publishes and hears is kept to the tenant in the subject.
+// A relay's messages stay within the tenant named in the subject.
 func TestTenantsBus(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -93,12 +92,12 @@ func TestTenantsBus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	natssite.Eventually(t, "the relay hears the host-agent", func() bool { // NATS knows of its interest a moment later
+	natssite.Eventually(t, "the relay hears the host-agent", func() bool { // NATS spreads interest a moment later
 		say(umbrella, "ours")
 		return len(in) > 0
 	})
 	say(acme, "theirs")
-	natssite.WantPassage(t, acme, s.Relay(t), "ahp.v1.acme.laptop.x") // what acme sent before has arrived
+	natssite.WantPassage(t, acme, s.Relay(t), "ahp.v1.acme.laptop.x") // acme's earlier messages have arrived
 	say(umbrella, "last")
 	for said := ""; said != "last"; {
 		if said = string(natssite.Next(t, "message", in).Data); said == "theirs" {
@@ -131,8 +130,9 @@ func TestTenantsBus(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent has a host-agent cut off on every relay of a cluster, at once,
-// whichever gave it credentials, and others of the tenant left alone.
+// TestRevokedAgent disconnects a revoked host-agent from every relay of a cluster at
+// once, whichever relay issued its credentials. The tenant's other host-agents stay
+// connected.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -156,7 +156,7 @@ func TestRevokedAgent(t *testing.T) {
 	issued := time.Now().Add(-time.Hour)
 	laptop := auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: issued}
 	desktop := auth.Enrolment{ID: "t2", Tenant: "acme", Host: "desktop", IssuedAt: issued}
-	bad := admitFor(t, two, first, laptop) // from the one relay, connected to the other
+	bad := admitFor(t, two, first, laptop) // credentials from one relay, connected to the other
 	badEvents, bad := natssite.Watched(bad)
 	other := admitFor(t, two, second, desktop)
 	otherEvents, other := natssite.Watched(other)
@@ -167,7 +167,7 @@ func TestRevokedAgent(t *testing.T) {
 	give := bad.Credentials
 	bad.Credentials = func(ctx context.Context) (string, error) {
 		if first.Revocations().Revoked(issued, laptop.Keys()...) {
-			return "", auth.ErrTokenRevoked // as the relay's HTTP says
+			return "", auth.ErrTokenRevoked // as in the relay's HTTP response
 		}
 		return give(ctx)
 	}
@@ -203,7 +203,7 @@ func TestRevokedAgent(t *testing.T) {
 		t.Errorf("another host-agent of the tenant was cut off: %v", <-otherEvents.Disconnected)
 	}
 
-	// A restart forgets nothing, and a new token is good.
+	// Revocations survive a restart, and a new token works.
 	second.Close()
 	two.Server.Close()
 	restarted, err := registry.LoadRevocations(filepath.Join(dir, "b.revoked"), nil)
@@ -230,8 +230,8 @@ func TestRevokedAgent(t *testing.T) {
 	natssite.DialAgent(t, admitFor(t, one, first, again))
 }
 
-// TestRevokedToken cuts off the users of one token, and those of another token
-// of that host not.
+// TestRevokedToken disconnects the users of one token, and not those of the host's
+// other token.
 func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -253,8 +253,9 @@ func TestRevokedToken(t *testing.T) {
 	}
 }
 
-// TestUserOfADerivedEnrolmentIsCutOff revokes the grant from which a credential was derived: by its ID, and by its subject.
-// A revocation of the ID alone ends nothing that was derived.
+// TestUserOfADerivedEnrolmentIsCutOff revokes the grant from which a credential was
+// derived: by its ID and by its subject. A revocation of the ID alone does not affect
+// derived credentials.
 func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -283,7 +284,7 @@ func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRevokedAmongMany has more users than are known by name.
+// TestRevokedAmongMany has more users than are known individually.
 func TestRevokedAmongMany(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -306,7 +307,7 @@ func TestRevokedAmongMany(t *testing.T) {
 	natssite.Eventually(t, "the other host's agent is connected", agent.Connected)
 }
 
-// TestTenantNames has accounts open only where host-agents may be.
+// TestTenantNames expects open accounts only for tenants with possible host-agents.
 func TestTenantNames(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// formerFile is what a relay of before the store has written: a host that is served,
-// one that nobody ever served, and one that was given up.
+// formerFile is the file of a relay without a store: a served host, a host without any
+// lease yet, and a released host.
 const formerFile = `[
 	{"host":"acme.laptop","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":7,
 	 "lease":{"instance":"agent","acquired":"2026-03-04T00:00:00Z","seq":9,"since":"2026-03-04T01:00:00Z","presence":{"state":"online","agentVersion":"1.0","wire":[1,1]}}},
@@ -20,8 +20,8 @@ const formerFile = `[
 	 "lease":{"instance":"gone","acquired":"2026-03-04T00:00:00Z","seq":9,"released":true,"since":"2026-03-05T00:00:00Z","presence":{"state":"offline","reason":"host-agent stopped","wire":[1,1]}}}
 ]`
 
-// TestUpgrade has a relay take the data directory of one that had no store: its hosts
-// are known, the one that was served goes on, and all is in the store after.
+// TestUpgrade starts a relay with the data directory of a relay without a store: its
+// hosts are known, the served host continues, and the store gets all of them.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -39,13 +39,13 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want it offline, %s", name, h, ok, reason)
 		}
 	}
-	other := registryWith(t, s, registry.Config{}) // has the store only
+	other := registryWith(t, s, registry.Config{}) // has only the store
 	for _, name := range []string{"laptop", "spare", "old"} {
 		natssite.Eventually(t, name+" is in the store", func() bool { _, ok := other.Lookup("acme", name); return ok })
 	}
 }
 
-// TestStoreIsLost has a store come anew: it begins with what relays know.
+// TestStoreIsLost expects a new store to be filled from the relays' knowledge.
 func TestStoreIsLost(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -64,9 +64,9 @@ func TestStoreIsLost(t *testing.T) {
 	natssite.Eventually(t, "the store has it", func() bool { _, ok := other.Lookup("acme", "laptop"); return ok })
 }
 
-// TestForget has all relays forget a host, not one that is served, and know it again
-// when it comes back.
-func TestForget(t *testing.T) {
+// TestForgottenHostIsKnownWhenItReturns forgets a host at all relays, unless it is served. The host becomes known
+// again when it returns.
+func TestForgottenHostIsKnownWhenItReturns(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	one, two := startRegistry(t, s, 0), startRegistry(t, s, 0)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tidyAtOnce bounds the leases, and the revocations, that one pass handles.
+// tidyAtOnce bounds the leases, and the revocations, of one pass.
 const tidyAtOnce = 1000
 
 // An upkeep writes this relay's session and maintains the store.
@@ -47,9 +47,8 @@ func (u *upkeep) tidyStore(ctx context.Context) error {
 	return nil
 }
 
-// endLost ends the leases of relays that have been silent for long and cannot do so
-// themselves. Otherwise a relay that starts, and does not yet know about the silence,
-// would list those hosts as online.
+// endLost ends the leases of long-silent relays on their behalf. Otherwise a relay
+// started later, still unaware of the silence, would list those hosts as online.
 func (u *upkeep) endLost(ctx context.Context) error {
 	for key, keeper := range u.lostLeases() {
 		err := u.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
@@ -68,8 +67,7 @@ func (u *upkeep) endLost(ctx context.Context) error {
 	return nil
 }
 
-// lostLeases returns hosts whose lease is kept by a relay that has been silent for
-// long, with that relay.
+// lostLeases returns hosts with leases of long-silent relays, and those relays.
 func (u *upkeep) lostLeases() map[string]string {
 	u.r.mu.RLock()
 	defer u.r.mu.RUnlock()
@@ -162,9 +160,9 @@ func (u *upkeep) writeSession(ctx context.Context, bye bool) bool {
 	return err == nil
 }
 
-// tend maintains the store; one relay does most of it for all.
+// maintain maintains the store; the leading relay does most of it for all.
 func (u *upkeep) maintain(ctx context.Context) {
-	if u.r.cfg.Cluster { // the store runs on without this relay's copy, if that has stopped
+	if u.r.cfg.Cluster { // the store runs on without this relay's copy
 		u.revive()
 	}
 	status, err := u.r.view.store.status(ctx)
@@ -183,9 +181,9 @@ func (u *upkeep) maintain(ctx context.Context) {
 	}
 }
 
-// replaceCopies removes servers whose copy of the store has been offline for long,
-// while a majority is available: their relays were replaced without their data
-// directory. The store is then copied to other servers.
+// replaceCopies removes servers with a long-offline copy while a majority is
+// available: their relays were replaced without their data directory. The store is
+// then copied to other servers.
 func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus) {
 	missing := map[string]int{}
 	for _, node := range status.away {
@@ -202,9 +200,9 @@ func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus) {
 	u.missing = missing
 }
 
-// forgetUnseen forgets hosts that have not been seen for the configured time. One
-// relay does this for all. A host whose lease runs was last seen when its relay fell
-// silent; tidyStore records that when it ends the lease.
+// forgetUnseen forgets hosts after their configured absence. One relay does this for
+// all. A host with a running lease was last seen when its relay fell silent; tidyStore
+// records that when it ends the lease.
 func (u *upkeep) forgetUnseen(ctx context.Context, now time.Time) {
 	if u.r.cfg.ForgetAfter == 0 {
 		return

@@ -7,9 +7,9 @@ import (
 	"ahprelay/auth"
 )
 
-// What is over does not stay in the store: sessions and leases of relays that are gone
-// without a word, and revocations of what has expired.
-func TestTidyStore(t *testing.T) {
+// Ended entries leave the store: sessions and leases of silent relays, and expired
+// revocations.
+func TestEndedEntriesLeaveStore(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{})
 	ctx := t.Context()
@@ -76,7 +76,7 @@ func TestTidyStore(t *testing.T) {
 		}
 		return at != 0
 	}
-	for until := time.Now().Add(time.Minute); inStore(relayKeys+"other") || inStore(revokedKey(rev)); { // what has just changed goes the next time
+	for until := time.Now().Add(time.Minute); inStore(relayKeys+"other") || inStore(revokedKey(rev)); { // recent changes go in the next pass
 		if time.Now().After(until) {
 			t.Fatal("a silent relay's session, or a spent revocation, is still in the store")
 		}
@@ -93,9 +93,9 @@ func TestTidyStore(t *testing.T) {
 	}
 }
 
-// In a cluster the store can be written without the copy of a relay whose JetStream has
-// stopped, and that is looked after all the same.
-func TestOwnCopyIsLookedAfter(t *testing.T) {
+// The store of a cluster is writable without the copy of a relay whose JetStream has
+// stopped, but that copy is restarted all the same.
+func TestStoppedCopyIsRestarted(t *testing.T) {
 	t.Parallel()
 	revived := 0
 	r := startTest(t, newTestServer(t), Config{Cluster: true, Revive: func() error { revived++; return nil }})

@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// maxUsers bounds the individually known NATS users of a host. Beyond it, the users
-// that expire first are merged into auth.AllUsers: to disconnect them, all users of
-// the tenant have to log in again.
+// maxUsers bounds the individually known NATS users of a host. Beyond it, the first to
+// expire are merged into auth.AllUsers: to disconnect them, all users of the tenant
+// have to log in again.
 const maxUsers = 16
 
 // userSlack allows for the clock of a NATS server.
 const userSlack = time.Minute
 
-// A natsUser is a NATS user that a host-agent got for an enrolment token.
+// A natsUser is a host-agent's NATS user for an enrolment token.
 type natsUser struct {
 	NKey    string    `json:"nkey"`    // public, or auth.AllUsers
 	Token   string    `json:"token"`   // its id; empty for auth.AllUsers
@@ -93,7 +93,7 @@ func (u natsUsers) current(now time.Time) natsUsers {
 	return slices.DeleteFunc(slices.Clone(u), over)
 }
 
-// check rejects users that no relay would write.
+// check rejects invalid users.
 func (u natsUsers) check() error {
 	if len(u) > maxUsers+1 {
 		return errors.New("too many NATS users")

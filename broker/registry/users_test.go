@@ -39,8 +39,8 @@ func drawUsers(t *rapid.T, name string) (users natsUsers) {
 	return users
 }
 
-// Users that relays tell each other stay within bounds, and nobody is forgotten
-// who may still be there: at least auth.AllUsers stands for each.
+// Merged users stay within bounds, and every possibly connected user is covered, at
+// least by auth.AllUsers.
 func TestUsersMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawUsers(t, "a"), drawUsers(t, "b")
@@ -52,7 +52,7 @@ func TestUsersMerge(t *testing.T) {
 		if err := both.check(); err != nil {
 			t.Fatalf("%v: %d users", err, len(both))
 		}
-		again := both.with(b...).with(a...) // of those that are too many, more may be known now
+		again := both.with(b...).with(a...) // more of the surplus users may be known by now
 		if third := again.with(b...).with(a...); !third.equal(again) || len(a)+len(b) <= maxUsers && !again.equal(both) {
 			t.Fatalf("told again: %v; was %v", third, again)
 		}
@@ -63,7 +63,7 @@ func TestUsersMerge(t *testing.T) {
 		all := slices.Concat(a, b)
 		for _, u := range all {
 			if slices.ContainsFunc(all, func(o natsUser) bool { return o.NKey == u.NKey && o.newer(u) }) {
-				continue // it has got others since
+				continue // it has other users since
 			}
 			named := slices.ContainsFunc(both, func(o natsUser) bool { return o.NKey == u.NKey && !o.Expires.Before(u.Expires) })
 			if !named && (i < 0 || both[i].Expires.Before(u.Expires) || both[i].Issued.After(u.Issued)) {
@@ -73,8 +73,8 @@ func TestUsersMerge(t *testing.T) {
 	})
 }
 
-// TestUnusedTenants has accounts closed in which no host-agent can be any more,
-// and not before.
+// TestUnusedTenants closes accounts once no host-agent can be connected, and not
+// before.
 func TestUnusedTenants(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	now := time.Now()

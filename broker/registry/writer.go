@@ -11,11 +11,11 @@ import (
 
 // Bounds of writing.
 const (
-	maxConflicts = 8                     // attempts at a change that meets conflicts
+	maxConflicts = 8                     // attempts at a change after conflicts
 	conflictWait = 20 * time.Millisecond // mean delay before the next attempt
 	flushers     = 32                    // hosts written concurrently
 	flushLater   = time.Second           // delay before failed writes are repeated
-	clientsEvery = 5 * time.Second       // maximum age of the number of clients that other relays know
+	clientsEvery = 5 * time.Second       // maximum age of published client counts
 )
 
 // A writer writes changes of hosts into the store.
@@ -119,7 +119,7 @@ func (w *writer) run(ctx context.Context) {
 // flushAll writes all pending changes.
 func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 
-// errReading reports a store whose first read is not complete.
+// errReading reports an incomplete first read.
 var errReading = errors.New("the store is being read")
 
 // flushOnce writes the urgent changes, or with all set every change.
@@ -170,8 +170,8 @@ func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	return failed
 }
 
-// flushHost writes this relay's state of one host, unless another writer has changed
-// the holder meanwhile.
+// flushHost writes this relay's state of one host, unless the holder has changed
+// meanwhile.
 func (w *writer) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
 	err := w.update(ctx, key, func(k *knownHost, _ bool) *hostState {

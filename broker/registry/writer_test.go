@@ -13,7 +13,7 @@ import (
 	"ahprelay/broker"
 )
 
-// newKeeper returns a registry, without a store, that is about to keep leases.
+// newKeeper returns a registry without a store that can keep leases.
 func newKeeper(t *testing.T) *Registry {
 	t.Helper()
 	r := newSessions()
@@ -32,10 +32,10 @@ func newKeeper(t *testing.T) *Registry {
 	return r
 }
 
-// online is what a host-agent says.
+// online is a host-agent's presence.
 var online = withDefaults(Presence{State: Online})
 
-// leased is what the store has of a host.
+// leased returns a host's entry with a lease.
 func leased(instance, keeper string, seq, number uint64) hostState {
 	return hostState{Key: "t.h", Lease: &lease{Instance: instance, Keeper: keeper, Seq: seq, Fence: number, Presence: online}}
 }
@@ -44,10 +44,10 @@ func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
 	return r.keeping.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
 }
 
-// A lease of which the store says that this relay keeps it runs out here if it is not
-// renewed, whoever wrote that, and also if the answer to the write was lost: no other
-// relay would ever end it.
-func TestKeepsWhatTheStoreSays(t *testing.T) {
+// A lease that the store assigns to this relay expires here without renewals,
+// whichever relay wrote it, and even if the answer was lost: no other relay would end
+// it.
+func TestAssignedLeaseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
 		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -62,9 +62,9 @@ func TestKeepsWhatTheStoreSays(t *testing.T) {
 	})
 }
 
-// A request that comes late, after others that another relay has answered, has this one
-// not keep the lease.
-func TestLateRequest(t *testing.T) {
+// A late request, after later ones that another relay has answered, does not make this
+// relay keep the lease.
+func TestLateRequestKeepsNoLease(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
@@ -76,8 +76,8 @@ func TestLateRequest(t *testing.T) {
 	}
 }
 
-// A host-agent that is heard here keeps its host, whatever a relay says that did not
-// hear it, or that begins a new store with what it knew long ago.
+// A host-agent that is heard here keeps its host, against relays that do not hear it
+// and against a new store with old knowledge.
 func TestHeardIsNotOvertaken(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -115,9 +115,8 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// A relay never goes back from a host-agent instance to one that had the host before,
-// whatever a store has that was begun anew or has lost its last changes, until the host
-// is forgotten and enrolled again.
+// A relay never returns to an earlier host-agent instance, even after a new store or
+// lost changes, until the host is forgotten and enrolled again.
 func TestNeverAnOlderHolder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newKeeper(t)
@@ -130,16 +129,16 @@ func TestNeverAnOlderHolder(t *testing.T) {
 			number := rapid.Uint64Range(1, 6).Draw(rt, "number")
 			instance := fmt.Sprint("agent-", number)
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
-			case 0: // a new bucket, which begins with what a relay knew
+			case 0: // a new bucket, filled from a relay's knowledge
 				bucket++
 				epoch = r.view.newEpoch(fmt.Sprint(bucket))
-			case 1: // the same one again
+			case 1: // the same bucket again
 				epoch = r.view.newEpoch(fmt.Sprint(bucket))
 			case 2:
 				seq++
 				r.asks(instance, seq)
 			case 3:
-				if !r.view.newStore { // forgotten while this relay did not look
+				if !r.view.newStore { // forgotten unnoticed by this relay
 					life++
 				}
 				fallthrough
@@ -165,17 +164,17 @@ func TestNeverAnOlderHolder(t *testing.T) {
 	})
 }
 
-// What a store has again, or not any more, when a watch begins anew.
-func TestNewWatch(t *testing.T) {
+// Entries that reappear or are missing when a watch restarts.
+func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	r := newKeeper(t)
 	r.upkeep.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
 	r.view.storeErr = context.Canceled
 	r.view.storeID = "store"
-	r.hosts["t.h"].rev = 0 // of the file: it was removed since
+	r.hosts["t.h"].rev = 0 // from the file: removed since
 	epoch := r.view.newEpoch("store")
 	written := leased("agent", "me", 1, 1)
 	written.Key = "t.new"
-	r.applyHost(&r.view, written, 8, 0, false) // while the watch brings what there was before
+	r.applyHost(&r.view, written, 8, 0, false) // while the watch delivers older entries
 	r.view.synced(epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
 		t.Error("a host is known that the store does not have any more")
@@ -201,9 +200,9 @@ func TestNewWatch(t *testing.T) {
 	}
 }
 
-// TestLeaseIsTakenOver has a host-agent come to another relay: that answers from memory,
-// and the store says soon who keeps the lease, even if the request was a repeated one. The
-// relay that kept it does no more.
+// TestLeaseIsTakenOver moves a host-agent to another relay. That relay answers from
+// memory and soon writes itself as the keeper, even after a repeated request. The old
+// keeper stops.
 func TestLeaseIsTakenOver(t *testing.T) {
 	server := newTestServer(t)
 	one, two := startTest(t, server, Config{Instance: "one"}), startTest(t, server, Config{Instance: "two"})
@@ -245,9 +244,9 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestTakesTheNumberOfTheStore has a region, which gave the host to another while it was apart, raise the
-// number of the lease that this relay keeps: it is kept, and does not fall back.
-func TestTakesTheNumberOfTheStore(t *testing.T) {
+// TestStoreRaisesFenceOfKeptLease lets a separated region raise the number of a lease
+// that this relay keeps: the relay keeps it with the higher number.
+func TestStoreRaisesFenceOfKeptLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
 		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// peopleAt begins what one relay knows of people; file may be "".
+// peopleAt starts a relay's store of people; file may be "".
 func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*store.Store, error) {
 	t.Helper()
 	sealer, err := keys.Sealer("people")
@@ -36,7 +36,7 @@ func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*s
 	return s, err
 }
 
-// people is peopleAt, when all is known.
+// people is peopleAt after the complete read.
 func people(t *testing.T, s *natssite.Site, file string) *store.Store {
 	t.Helper()
 	r, err := peopleAt(t, s.Relays(t), s.Keys, file)
@@ -47,7 +47,7 @@ func people(t *testing.T, s *natssite.Site, file string) *store.Store {
 	return r
 }
 
-// put makes a change that works.
+// put makes a change that must succeed.
 func put(t *testing.T, s *store.Store, key, value string) {
 	t.Helper()
 	err := s.Update(key, func([]byte) ([]byte, error) {
@@ -61,7 +61,7 @@ func put(t *testing.T, s *store.Store, key, value string) {
 	}
 }
 
-// comes waits until a relay knows a record as it is to be, "" for none.
+// comes waits for a record's value at a relay; "": no record.
 func comes(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	natssite.Eventually(t, fmt.Sprintf("%s is %q", key, want), func() bool {
@@ -74,8 +74,8 @@ func comes(t *testing.T, s *store.Store, key, want string) {
 	})
 }
 
-// TestRecordsAreShared: what one relay changes all know, what is made at one may be asked for
-// at another at once, and of changes at the same time none is lost.
+// TestRecordsAreShared expects changes at all relays, a new record to be readable at
+// another relay at once, and no lost concurrent change.
 func TestRecordsAreShared(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -103,7 +103,7 @@ func TestRecordsAreShared(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, store.ErrAway) { // the other was faster too often
+					if !errors.Is(err, store.ErrAway) { // too many conflicts
 						t.Error(err)
 						return
 					}
@@ -116,7 +116,7 @@ func TestRecordsAreShared(t *testing.T) {
 		got, err := one.Read("person.count")
 		return err == nil && string(got) == fmt.Sprint(2*each)
 	})
-	// Who has the NATS servers, and not the relays' keys, makes nobody.
+	// The NATS servers' operator, without the relays' keys, cannot forge a person.
 	forged, err := peopleAt(t, s.Relays(t), natssite.NewKeys(t), "")
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +144,8 @@ func TestRecordsAreShared(t *testing.T) {
 	}
 }
 
-// TestRecordsAreTakenOver: a relay that kept its records alone brings them, the store's own stay;
-// what was removed elsewhere while it was away it forgets, and a new store is given what it knows.
+// TestRecordsAreTakenOver merges a single relay's records into the store and keeps the
+// store's own. Records removed elsewhere disappear, and a new store is filled.
 func TestRecordsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -180,8 +180,8 @@ func TestRecordsAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRecordsWhileTheStoreIsAway: what is known stays known, also over a start in a cluster; and who
-// changes something is told.
+// TestRecordsWhileTheStoreIsAway reads known records, even after a restart in a
+// cluster, and expects changes to fail.
 func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -215,8 +215,8 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestBucketOfFormerRelays: relays that had another engine for the same bucket hear of what these
-// write and remove, and are heard.
+// TestBucketOfFormerRelays shares a bucket with relays that use it as a key-value
+// bucket: both see each other's changes.
 func TestBucketOfFormerRelays(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -278,7 +278,7 @@ func TestBucketOfFormerRelays(t *testing.T) {
 	comes(t, r, "person.ada", "again")
 }
 
-// TestFull refuses what is too much, and nothing of what is there goes.
+// TestFull refuses records beyond the bound and removes none.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -16,17 +16,17 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A silentStore is what a cluster is that loses its leader: it has a stream, and once somebody
-// wants messages of that it answers nothing more.
+// A silentStore behaves like a cluster that loses its leader: it has a stream, and
+// stops answering once messages are requested.
 type silentStore struct {
 	conn *nats.Conn
 
 	mu     sync.Mutex
 	silent bool
-	asked  chan string // what is asked, and not answered
+	asked  chan string // unanswered requests
 }
 
-// newSilentStore returns where one is.
+// newSilentStore starts a silentStore.
 func newSilentStore(t *testing.T) (s *silentStore, url string) {
 	t.Helper()
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
@@ -81,8 +81,8 @@ func (s *silentStore) answer(m *nats.Msg) {
 	_ = m.Respond(body)
 }
 
-// TestStopsWhileNobodyLeads has a relay stop that has missed heartbeats of the store and asks
-// anew, when there is nobody who answers: it does not wait for that.
+// TestStopsWhileNobodyLeads stops a relay while its request after missing heartbeats
+// is unanswered: Close does not wait for the answer.
 func TestStopsWhileNobodyLeads(t *testing.T) {
 	t.Parallel()
 	silent, url := newSilentStore(t)
@@ -105,7 +105,7 @@ func TestStopsWhileNobodyLeads(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(20 * time.Second): // each question may take ten
+	case <-time.After(20 * time.Second): // each request may take ten
 		t.Error("it has not stopped after 20 s")
 		<-closed
 	}

@@ -35,7 +35,7 @@ func open(t *testing.T, s *natssite.Site, file string) (*store.Store, *broker.Co
 	return store, conn
 }
 
-// await waits until a store has what is wanted under a key; "": nothing.
+// await waits for a record's value; "": no record.
 func await(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -48,8 +48,9 @@ func await(t *testing.T, s *store.Store, key, want string) {
 	}
 }
 
-// TestRecords has two relays change records: of two that change one, the second is told, and
-// has what the first wrote. What NATS has cannot be read, nor moved to another key.
+// TestRecords changes records from two relays: the second of two concurrent writers
+// gets a conflict and the first one's value. Records in NATS are unreadable and bound
+// to their key.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -114,8 +115,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBack loses the stream while a relay runs, and has another begin with its file
-// alone: nothing that has no end is lost, nor what the relay had in memory.
+// TestRecordsAreBack loses the stream under a running relay, and starts another relay
+// with only its file: no record without expiry is lost, and none of the running relay.
 func TestRecordsAreBack(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -129,7 +130,7 @@ func TestRecordsAreBack(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "ahp-records"); err != nil {
 		t.Fatal(err)
 	}
-	for { // until the relay has found out
+	for { // until the relay has noticed
 		stream, err := js.Stream(t.Context(), "ahp-records")
 		if err == nil {
 			if _, err = stream.GetLastMsgForSubject(t.Context(), "ahp.relays.v1.records.job.1"); err == nil {
