@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A line is a network connection of a Conn, with a way to probe its peer.
+// A line is a Conn's network connection, with a way to probe its peer.
 type line struct {
 	*netConn
 	ask   func(ctx context.Context) error // returns when the peer has answered, or the connection ends

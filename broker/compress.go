@@ -27,8 +27,8 @@ const CompressHeader = "Ahp-Compress"
 // Zstandard names the only method.
 const Zstandard = "zstd"
 
-// compressWindow is the window of a compressed stream in bytes. Both ends keep that
-// much for each open frame.
+// compressWindow is a compressed stream's window in bytes. Both ends keep that much
+// for each open frame.
 const compressWindow = 64 << 10
 
 // Compresses returns the method that a relay accepts, or "".
@@ -39,7 +39,7 @@ func Compresses(asked string) string {
 	return ""
 }
 
-// Bounds of a packer.
+// A packer's bounds.
 const (
 	// frameIdle is the time without larger writes after which a frame ends. Both ends
 	// then free its memory.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Limits of a network connection.
+// A network connection's limits.
 const (
 	// idleTimeout ends a connection without received bytes, although the peer was
 	// probed after askAfter. Including the delay before the next attempt, a frozen

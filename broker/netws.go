@@ -17,8 +17,8 @@ import (
 // While the WebSocket delivers bytes, the relay knows that this instance is alive.
 const InstanceHeader = "Ahp-Instance"
 
-// RelayHeader is the header of the response that names the relay instance. NATS gives
-// a request for any relay to an arbitrary relay.
+// RelayHeader is the response header naming the relay instance. NATS gives a request
+// for any relay to an arbitrary relay.
 const RelayHeader = "Ahp-Relay"
 
 // A wsDialer makes connections that carry the NATS protocol in a WebSocket, one at a

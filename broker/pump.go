@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Buffer sizes for one direction of a host-agent's NATS connection at a relay, in
+// Buffer sizes for each direction in a host-agent's NATS connection at a relay, in
 // bytes.
 const (
 	// PumpBuffer is the size of Pump's reads.
@@ -48,7 +48,7 @@ func pumpMuch(to io.Writer, from io.Reader) error {
 	}
 }
 
-// copyOnce copies the bytes of one read.
+// copyOnce copies a single read.
 func copyOnce(to io.Writer, from io.Reader, buffer []byte) (n int, err error) {
 	n, err = from.Read(buffer)
 	if n > 0 {

@@ -125,7 +125,7 @@ func routeURL(route string) (*url.URL, error) {
 	return u, err
 }
 
-// ClusterAddr returns the address for other servers of the cluster, or "".
+// ClusterAddr returns the address for other cluster servers, or "".
 func (s *Server) ClusterAddr() string {
 	if a := s.nats.ClusterAddr(); a != nil {
 		return a.String()
@@ -133,11 +133,10 @@ func (s *Server) ClusterAddr() string {
 	return ""
 }
 
-// Linked reports whether another server of the cluster is connected.
+// Linked reports whether another cluster server is connected.
 func (s *Server) Linked() bool { return s.nats.NumRoutes() > 0 }
 
-// AwaitRoute returns when another server of the cluster is connected, or ctx
-// ends.
+// AwaitRoute returns when another cluster server is connected, or ctx ends.
 func (s *Server) AwaitRoute(ctx context.Context) error {
 	tick := time.NewTicker(routePoll)
 	defer tick.Stop()
@@ -151,7 +150,7 @@ func (s *Server) AwaitRoute(ctx context.Context) error {
 	return nil
 }
 
-// Routes returns the addresses without ports of the connected servers, by server name.
+// Routes returns the connected servers' addresses without ports, by name.
 func (s *Server) Routes() map[string]string {
 	routes := map[string]string{}
 	z, err := s.nats.Routez(nil)

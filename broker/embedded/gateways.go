@@ -29,7 +29,7 @@ type Gateways struct {
 	Region    string              // name of the cluster; default: a single region
 	Listen    string              // host:port for servers of other regions, port 0 picks one; default: no gateways
 	Advertise string              // host:port at which they reach it; default: Listen
-	Remotes   map[string][]string // host:port of the servers of other regions, by region
+	Remotes   map[string][]string // host:port for each server in other regions, by region
 }
 
 // CheckRegion rejects an invalid name of a region.

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Times of a handover.
+// Handover times.
 const (
 	handOverTime = 2 * time.Second // maximum
 	handOverLook = 20 * time.Millisecond

@@ -165,7 +165,7 @@ func (p *port) serve(conn net.Conn) {
 	both.Wait()
 }
 
-// maxHostConns bounds the connections of one host's agents, as on the relay's public
+// maxHostConns bounds the connections by one host's agents, as on the relay's public
 // port.
 const maxHostConns = 32
 

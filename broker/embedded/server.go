@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Settings of the embedded NATS server.
+// The embedded NATS server's settings.
 const (
 	// The server closes a client after at most four silent ping intervals (it checks
 	// once per interval, and allows two missing pings): 8 s.
@@ -149,8 +149,8 @@ func awaitReady(ns *server.Server, log *serverLog) error {
 	}
 }
 
-// Close transfers leaderships to other servers of the cluster, ends all connections
-// and waits for the server's end.
+// Close transfers leaderships to other cluster servers, ends all connections and waits
+// for the server's end.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		s.accounts.end()
@@ -265,7 +265,7 @@ func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	return nil
 }
 
-// relaysOwn returns the claims of the accounts without host-agents.
+// relaysOwn returns the claims for accounts without host-agents.
 func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
 	return []func(auth.Servers) (string, error){keys.SystemAccountJWT, keys.RelaysAccountJWT}
 }

@@ -97,7 +97,7 @@ func isForeignRoute(text string) bool {
 		(strings.Contains(text, "certificate") || strings.Contains(text, "verify"))
 }
 
-// Noticef implements the logger interface of the NATS server.
+// Noticef implements the NATS server's logger interface.
 func (l *serverLog) Noticef(format string, v ...any) {
 	level := slog.LevelDebug
 	if strings.Contains(format, "Slow Consumer") {
@@ -106,14 +106,14 @@ func (l *serverLog) Noticef(format string, v ...any) {
 	l.write(level, format, v)
 }
 
-// Warnf implements the logger interface of the NATS server.
+// Warnf implements the NATS server's logger interface.
 func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
 
-// Errorf implements the logger interface of the NATS server.
+// Errorf implements the NATS server's logger interface.
 func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
-// Fatalf implements the logger interface of the NATS server, which calls it when it
-// cannot start. Start returns the message as an error.
+// Fatalf implements the NATS server's logger interface, which calls it when it cannot
+// start. Start returns the message as an error.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,9 +122,9 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	}
 }
 
-// Debugf implements the logger interface of the NATS server. It is disabled.
+// Debugf implements the NATS server's logger interface. It is disabled.
 func (l *serverLog) Debugf(string, ...any) {}
 
-// Tracef implements the logger interface of the NATS server. It is disabled, because
-// it would log messages.
+// Tracef implements the NATS server's logger interface. It is disabled, because it
+// would log messages.
 func (l *serverLog) Tracef(string, ...any) {}

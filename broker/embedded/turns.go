@@ -38,7 +38,7 @@ const hostShare = 1.0 / 8
 // littleWrite is the size in bytes up to which the server's work is not measured.
 const littleWrite = 512
 
-// maxTurns bounds the waiting connections of one host.
+// maxTurns bounds a host's waiting connections.
 const maxTurns = 1 << 16
 
 // turns schedules the turns of host-agents.

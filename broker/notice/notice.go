@@ -16,7 +16,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Subject returns the subject of a host's reports; host may be *, for all hosts of a
+// Subject returns the subject for a host's reports; host may be *, for all hosts in a
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.notice" }
 
@@ -93,7 +93,7 @@ const (
 	MaxLabel   = 100
 	MaxOption  = 256 // of an option's id
 
-	MaxOpen   = 512       // open events of one host
+	MaxOpen   = 512       // a host's open events
 	MaxEvents = 64        // events in one report
 	MaxReport = 512 << 10 // bytes
 )

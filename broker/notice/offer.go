@@ -56,5 +56,5 @@ func Arrange(options []Option) (once, deny, wider []Option) {
 	return once, deny, wider
 }
 
-// words returns the words of an option's id and label.
+// words returns the words in an option's id and label.
 func (o *Option) words() string { return joints.ReplaceAllString(o.ID+" "+o.Label, " ") }

@@ -34,11 +34,11 @@ const (
 	// catchUpEvery is the polling interval for a write to come back.
 	catchUpEvery = 5 * time.Millisecond
 
-	// reasonRevoked is the published reason for a host with revoked credentials.
+	// reasonRevoked is published for a host with revoked credentials.
 	reasonRevoked = "access of the host-agent was revoked"
 )
 
-// A tenant is a relay's knowledge of a tenant.
+// A tenant is a relay's knowledge about a tenant.
 type tenant struct {
 	name    string
 	hosts   map[string]*knownHost
@@ -115,7 +115,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	return fail(r.cfg.Tenants.Await(ctx, e.Tenant))
 }
 
-// AllWritten reports whether the store has all known users of a host. Other relays
+// AllWritten reports whether the store has all known users for a host. Other relays
 // then learn of them before any later write.
 func (r *Registry) AllWritten(tenant, host string) bool {
 	r.mu.RLock()
@@ -124,7 +124,7 @@ func (r *Registry) AllWritten(tenant, host string) bool {
 	return k == nil || len(k.unwritten) == 0
 }
 
-// admitHere records users of a known host, to be written later.
+// admitHere records a known host's users, to be written later.
 func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +140,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	return nil
 }
 
-// tokensLocked indexes the revocation keys of a host's users, and updates the users to
-// refuse.
+// tokensLocked indexes the revocation keys for a host's users, and updates the users
+// to refuse.
 func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
 		delete(ta.tokens[token], k.Key)
@@ -215,8 +215,8 @@ func (ta *tenantAccounts) names() []string {
 	return slices.Collect(maps.Keys(ta.tenants))
 }
 
-// An accountIndex finds the tenant of a NATS account. Deriving an account takes some
-// 50 µs, so the index grows on demand.
+// An accountIndex finds a NATS account's tenant. Deriving an account takes some 50 µs,
+// so the index grows on demand.
 type accountIndex struct {
 	of func(tenant string) (account string, err error) // set once
 
@@ -225,7 +225,7 @@ type accountIndex struct {
 	known   map[string]bool   // tenants in the index
 }
 
-// tenant returns the tenant of an account, or "" if none of names has it.
+// tenant returns an account's tenant among names, or "".
 func (x *accountIndex) tenant(account string, names func() []string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -116,7 +116,7 @@ func (v *view) watchStalled(began time.Time) bool {
 	return v.r.upkeep.wrote.Sub(later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
 }
 
-// applyEntry applies one entry of the store.
+// applyEntry applies an entry from the store.
 func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	defer v.noteProgress(entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut

@@ -61,7 +61,7 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 // seen returns when the host was last heard.
 func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 
-// Stats are the counters of a registry.
+// Stats are a registry's counters.
 type Stats struct {
 	Hosts   int    // known
 	Kept    int    // kept leases
@@ -73,7 +73,7 @@ type Stats struct {
 	Dropped uint64 // requests dropped unread, beyond their host's rate
 	Waiting int    // unwritten changes
 	Store   bool   // it is usable
-	Copies  int    // required copies of the store; 0: unknown
+	Copies  int    // required copies; 0: unknown
 	Current int    // copies online
 }
 

@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A hostState is a host's entry in the store. Its times are for people: no relay
-// compares them with its clock.
+// A hostState is a host's store entry. Its times are for people: no relay compares
+// them with its clock.
 type hostState struct {
 	Key      string    `json:"host"` // "<tenant>.<name>"
 	Enrolled time.Time `json:"enrolled"`
@@ -23,15 +23,15 @@ type hostState struct {
 // A knownHost is a host as a relay knows it.
 type knownHost struct {
 	hostState        // the store's last known entry
-	rev       uint64 // of that entry; 0: the store has none
-	epoch     uint64 // of the watch that last delivered it
-	home      *view  // the view of its home region; nil: this relay's region
+	rev       uint64 // its revision; 0: the store has none
+	epoch     uint64 // the watch that last delivered it
+	home      *view  // its home view; nil: this relay's region
 
 	// This relay's own knowledge. Own replaces Lease until the store has it, and while
 	// this relay keeps the lease.
 	own       *lease
 	kept      *keptLease // in leaseKeeper.kept; nil: this relay does not keep the lease
-	renewed   time.Time  // last renewal of the kept lease, or sign of life of its holder
+	renewed   time.Time  // last renewal, or last sign of life from the holder
 	renewals  uint64     // of that lease
 	dirty     bool       // own has to be written
 	unwritten natsUsers  // those of Users missing in the store
@@ -41,7 +41,7 @@ type knownHost struct {
 	last Host // as last reported to subscribers, without times that only progress
 }
 
-// hostKey returns the key of a host.
+// hostKey returns a host's key.
 func hostKey(tenant, host string) string { return tenant + "." + host }
 
 func tenantOfKey(key string) string {

@@ -22,7 +22,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Times of a LeaseHolder.
+// A LeaseHolder's times.
 const (
 	defaultRenew = DefaultLeaseTTL / 3
 
@@ -240,8 +240,8 @@ func (h *LeaseHolder) Update(p Presence) {
 	wakeUp(h.wake)
 }
 
-// Fence returns the number of this instance's last lease, or 0 if relays sent none. Of
-// two instances, the one with the higher number is newer.
+// Fence returns this instance's last lease number, or 0 if relays sent none. The
+// instance with the higher number is newer.
 func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
 
 // Recheck makes Run check the lease at once. It is safe for concurrent use.
@@ -271,11 +271,11 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
-// crashSeq numbers a request on behalf of an ended instance. It exceeds all numbers of
+// crashSeq numbers a request in an ended instance's name. It exceeds all numbers of
 // the instance.
 const crashSeq = math.MaxUint64 / 2
 
-// ReleaseCrashed releases a host on behalf of an ended instance. The reason is for
+// ReleaseCrashed releases a host in an ended instance's name. The reason is for
 // people. Conn is any connection with the host's permissions. It repeats the request
 // until ctx ends.
 func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
@@ -291,7 +291,7 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 // ReasonCrashed is the published reason after a host-agent's crash.
 const ReasonCrashed = "host-agent crashed"
 
-// releasePrevious releases the host on behalf of an ended instance.
+// releasePrevious releases the host in an ended instance's name.
 func (h *LeaseHolder) releasePrevious(ctx context.Context, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()

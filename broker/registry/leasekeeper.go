@@ -11,7 +11,7 @@ import (
 // lease would expire, and grants the long interval in its answer
 // ([leaseAnswer.Every]). An idle host thus costs only its pings.
 
-// renewLined is the renewal interval of a host-agent connected to this relay.
+// renewLined is the renewal interval for a host-agent connected to this relay.
 const renewLined = time.Minute
 
 // A Line is a host-agent's connection to this relay.
@@ -31,7 +31,7 @@ type leaseKeeper struct {
 }
 
 // Attend adds a connection until ended is called. An instance may have several,
-// because the end of an abandoned connection is noticed late.
+// because an abandoned connection ends late.
 func (r *Registry) Attend(l *Line) (ended func()) {
 	key := hostKey(l.Tenant, l.Host)
 	r.mu.Lock()
@@ -51,8 +51,8 @@ func (r *Registry) Attend(l *Line) (ended func()) {
 	}
 }
 
-// lastHeardLocked returns when the holder of a kept lease was last heard, by a renewal
-// or on its connection.
+// lastHeardLocked returns when a kept lease's holder was last heard, by a renewal or
+// on its connection.
 func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	heard := k.renewed
 	for l := range lk.lines[k.Key] {
@@ -63,7 +63,7 @@ func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	return heard
 }
 
-// checkLocked updates the renewal time of a kept lease. K may be nil.
+// checkLocked updates a kept lease's renewal time. K may be nil.
 func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	if k == nil || k.kept == nil {
 		return
@@ -73,15 +73,15 @@ func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	}
 }
 
-// check calls heardHereLocked for a host key.
+// check calls checkLocked for a host key.
 func (lk *leaseKeeper) check(key string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
 	lk.checkLocked(lk.r.hosts[key])
 }
 
-// renewEvery returns the renewal interval for an instance in milliseconds. It returns
-// 0, for the instance's own interval, unless this relay keeps its lease and has its
+// renewEvery returns an instance's renewal interval in milliseconds. It returns 0, for
+// the instance's own interval, unless this relay keeps its lease and has its
 // connection.
 func (lk *leaseKeeper) renewEvery(key, instance string) int64 {
 	lk.r.mu.RLock()
@@ -102,8 +102,8 @@ func (lk *leaseKeeper) connectedLocked(key, instance string) bool {
 	return false
 }
 
-// cutLocked closes the connections of an instance without its host, which then asks
-// why.
+// cutLocked closes an instance's connections after the loss of its host, which then
+// asks why.
 func (lk *leaseKeeper) cutLocked(key, instance string) {
 	for l := range lk.lines[key] {
 		if l.Instance == instance {
@@ -182,7 +182,7 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	}
 }
 
-// hold executes the request of a host-agent connected to the relay keeper.
+// hold executes a host-agent's request received by the relay keeper.
 func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer
@@ -223,8 +223,8 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	return answer
 }
 
-// renew answers the current holder of a host from memory, so it works while the store
-// is away. Done reports success.
+// renew answers a host's current holder from memory, so it works while the store is
+// away. Done reports success.
 func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answer leaseAnswer, done bool) {
 	if req.Op != opHold || keeper != lk.r.cfg.Instance {
 		return answer, false
@@ -277,7 +277,7 @@ func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	lk.keepLocked(k, time.Now())
 }
 
-// releaseHere records the release of a host while the store is away.
+// releaseHere records a host's release while the store is away.
 func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of a leaseServer.
+// A leaseServer's bounds.
 const (
 	// leaseQueue is the queue group in which relays share the requests of host-agents
 	// without a known relay. NATS gives each request to a single relay.
 	leaseQueue = "relays"
 
-	leaseBacklog = 1024        // waiting requests, of relays and of each tenant; more are dropped and repeated by their senders
+	leaseBacklog = 1024        // waiting requests, from relays and from each tenant; more are dropped and repeated by their senders
 	leaseFlush   = time.Second // bound for the NATS server to stop sending requests
 
 	// leaseWrites bounds the requests waiting for the store. Renewals do not wait.
@@ -39,7 +39,7 @@ const (
 	leaseRate  = 50
 	leaseBurst = 256
 
-	// maxLimiters bounds the rate limiters of a connection.
+	// maxLimiters bounds a connection's rate limiters.
 	maxLimiters = 16384
 
 	// leaseForward bounds the wait for another relay's answer.

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Neighbours are the connected servers of the cluster.
+// Neighbours are the cluster's connected servers.
 type Neighbours interface {
 	Name() string              // of this relay's server
 	ClusterAddr() string       // its cluster address
-	Routes() map[string]string // addresses without ports of the connected servers, by name
+	Routes() map[string]string // connected servers' addresses without ports, by name
 
 	// GiveUp removes a server from the store's placement.
 	GiveUp(ctx context.Context, name string) error
@@ -81,7 +81,7 @@ func (pr *prober) probe(instance, address string) {
 	}
 }
 
-// markCrashed records the proof of a relay's crash.
+// markCrashed records a proven crash.
 func (pr *prober) markCrashed(instance string) {
 	pr.r.mu.Lock()
 	defer pr.r.mu.Unlock()

@@ -39,10 +39,10 @@ func leaseSubjectOf(tenant, host, relay string) string {
 	return leaseSubject(tenant, host) + "." + relay
 }
 
-// A State is the reachability of a host.
+// A State is a host's reachability.
 type State string
 
-// The states of a host. A host-agent reports Online or Offline.
+// A host's states. A host-agent reports Online or Offline.
 const (
 	Online       State = "online"       // host-agent and AHP host are present
 	Offline      State = "offline"      // the host-agent or the AHP host is absent
@@ -64,7 +64,7 @@ type Presence struct {
 	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
 	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
 	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
-	Wire         [2]int `json:"wire"`                   // lowest and highest wire version of the host-agent; default: this program's
+	Wire         [2]int `json:"wire"`                   // the host-agent's lowest and highest wire version; default: this program's
 }
 
 func (p Presence) check() error {
@@ -100,7 +100,7 @@ func checkText(name, value string, limit int) error {
 	return nil
 }
 
-// A leaseOp is the operation of a request.
+// A leaseOp is a request's operation.
 type leaseOp string
 
 const (
@@ -112,7 +112,7 @@ const (
 type leaseRequest struct {
 	Op       leaseOp  `json:"op"`
 	Instance string   `json:"instance"`           // of the host-agent
-	Seq      uint64   `json:"seq"`                // rises with each request of an instance, repeated requests included
+	Seq      uint64   `json:"seq"`                // rises with each request, repeated requests included
 	TakeOver bool     `json:"takeOver,omitempty"` // acquire the host even if another instance holds it
 	Reason   string   `json:"reason,omitempty"`   // of a release, for people; default: the host-agent stopped
 	Presence Presence `json:"presence"`
@@ -131,7 +131,7 @@ func (r leaseRequest) check() error {
 	return errors.New("op is neither hold nor release")
 }
 
-// A leaseResult is the outcome of a request.
+// A leaseResult is a request's outcome.
 type leaseResult string
 
 const (
@@ -148,7 +148,7 @@ type leaseAnswer struct {
 	Error    string      `json:"error,omitempty"`
 	Holder   string      `json:"holder,omitempty"`   // taken: the instance that holds the host
 	Since    time.Time   `json:"since,omitzero"`     // taken: when its lease began
-	Revision uint64      `json:"revision,omitempty"` // taken: changes with each renewal of the holder
+	Revision uint64      `json:"revision,omitempty"` // taken: changes with each renewal
 	Gone     []string    `json:"gone,omitempty"`     // relay instances crashed within the last minute
 	Fence    uint64      `json:"fence,omitempty"`    // held: the lease's number
 	Relay    string      `json:"relay,omitempty"`    // held: the lease's keeper, to be asked from now on
@@ -164,11 +164,11 @@ type lease struct {
 	Acquired time.Time `json:"acquired"`           // when the instance got it
 	Seq      uint64    `json:"seq"`                // of the last applied request
 	Keeper   string    `json:"keeper,omitempty"`   // the relay renewing it and reporting its end
-	Fence    uint64    `json:"fence,omitempty"`    // its number among all leases of the host; see number
+	Fence    uint64    `json:"fence,omitempty"`    // its number among the host's leases; see number
 	Lost     bool      `json:"lost,omitempty"`     // it expired
 	Released bool      `json:"released,omitempty"` // the instance released it
 	Since    time.Time `json:"since"`              // when Presence.State was first reported
-	Silent   time.Time `json:"silent,omitzero"`    // start of the host's silence; zero: it answers
+	Silent   time.Time `json:"silent,omitzero"`    // when the host fell silent; zero: it answers
 	Presence Presence  `json:"presence"`
 }
 
@@ -178,7 +178,7 @@ func (l *lease) held() bool { return l != nil && !l.Released }
 // runs reports whether l is held and not known to have expired.
 func (l *lease) runs() bool { return l.held() && !l.Lost }
 
-// number returns the lease's number among all leases of the host. It rises with each
+// number returns the lease's number among the host's leases. It rises with each
 // instance, across stores, because it is part of the lease. It is 0 without a lease.
 func (l *lease) number() uint64 {
 	if l == nil {
@@ -237,8 +237,8 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 // maxSilent bounds how long ago a host-agent may date its host's silence.
 const maxSilent = time.Hour
 
-// silentSince returns the start of the host's silence, or the zero time. The current
-// lease may know it already.
+// silentSince returns when the host fell silent, or the zero time. The current lease
+// may know it already.
 func (p Presence) silentSince(current *lease, now time.Time) time.Time {
 	switch {
 	case p.State != Online || p.Silent == 0:

@@ -23,7 +23,7 @@ import (
 // regions have enrolled the same host while they were separated, the first by name
 // becomes its home.
 const (
-	// regionSubject is where a relay of each region announces its name.
+	// regionSubject is where a relay from each region announces its name.
 	regionSubject = relayRoot + "region"
 
 	regionBacklog = 64 // waiting names; more are dropped and repeated
@@ -36,16 +36,16 @@ const (
 
 var errNotReached = errors.New("not reached yet")
 
-// A view is the known state of one region's store. Registry.mu guards the changing
+// A view is the known content in one region's store. Registry.mu guards the changing
 // fields.
 type view struct {
 	r     *Registry
-	name  string // of the region; "": there is only one
+	name  string // the region's; "": there is only one
 	store *store // set before anything is followed
 
 	epoch    uint64 // of the watch
 	taken    uint64 // the last complete one
-	seen     uint64 // revision of the last entry
+	seen     uint64 // the last entry's revision
 	storeID  string // of the last completely read bucket
 	newStore bool   // a different bucket is being read
 	isSynced bool   // a bucket was read completely in this run
@@ -101,7 +101,7 @@ func (rg *regions) foreign(v *view) *view {
 	return v
 }
 
-// homeOf returns the view of a host's home region.
+// homeOf returns a host's home view.
 func (rg *regions) homeOf(k *knownHost) *view {
 	if k.home != nil {
 		return k.home
@@ -128,7 +128,7 @@ func (rg *regions) getLocked(name string) (v *view, news bool) {
 	return v, true
 }
 
-// savedLocked returns the view of a region named in the state file.
+// savedLocked returns a view for a region named in the state file.
 func (rg *regions) savedLocked(name string) *view {
 	if name == "" {
 		return nil
@@ -193,8 +193,8 @@ func (rg *regions) findSilent(now time.Time) {
 	}
 }
 
-// changedLocked marks all hosts of a region as changed, because the region fell
-// silent or returned.
+// changedLocked marks a region's hosts as changed, because the region fell silent or
+// returned.
 func (rg *regions) changedLocked(v *view) {
 	for key, k := range rg.r.hosts {
 		if k.home == v {
@@ -287,9 +287,9 @@ func (rg *regions) addSurplusLocked(key string, s surplus) {
 	wakeUp(rg.r.writer.wake)
 }
 
-// removeSurplus removes from this region's store the hosts of other regions, after
-// their home stores have taken over the lease numbers granted here: a removed entry
-// would lose its number. One relay does this for all.
+// removeSurplus removes from this region's store other regions' hosts, after their
+// home stores have taken over the lease numbers granted here: a removed entry would
+// lose its number. One relay does this for all.
 func (rg *regions) removeSurplus(ctx context.Context) error {
 	rg.r.mu.RLock()
 	over := maps.Clone(rg.surplus)

@@ -18,18 +18,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Times of leases.
+// Lease times.
 const (
-	// DefaultLeaseTTL is the lifetime of a lease after its last renewal.
+	// DefaultLeaseTTL is a lease's lifetime after its last renewal.
 	DefaultLeaseTTL = link.DefaultResume
 
-	// sweepShare divides the lease time into the interval of sweeps, which is at most
-	// 1 s.
+	// sweepShare divides the lease time into the sweep interval, which is at most 1 s.
 	sweepShare = 5
 )
 
-// joinTimeout bounds how long Start waits for the store of a cluster, which may need
-// other relays.
+// joinTimeout bounds how long Start waits for a cluster's store, which may need other
+// relays.
 const joinTimeout = 3 * time.Second
 
 // soloTimeout bounds how long Start waits for an independent store.
@@ -70,7 +69,7 @@ type Config struct {
 	// relay from a silent one. Default: none.
 	Neighbours Neighbours
 
-	// ForgetAfter is the time after which an unseen host is forgotten. Default: never.
+	// ForgetAfter is the absence after which a host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
 	// Previous are relay instances ended without Close. They cannot be running,
@@ -83,7 +82,7 @@ type Host struct {
 	Tenant, Name  string
 	State         State
 	Since         time.Time // when it entered State
-	Silent        time.Time // online: start of the AHP host's silence; zero: it answers
+	Silent        time.Time // online: when the AHP host fell silent; zero: it answers
 	Reason        string    // for people: why it is offline
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
@@ -134,7 +133,7 @@ type Registry struct {
 	refused     uint64 // requests answered with "busy"
 }
 
-// A relayClock holds the times of a relay's periodic work.
+// A relayClock holds the times for periodic work.
 type relayClock struct {
 	turned, tidied time.Time
 	others         string    // the relays present at the last tidy, if the NATS servers are external
@@ -267,7 +266,7 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 	return nil
 }
 
-// load reads the state of the previous run.
+// load reads the previous run's state.
 func (r *Registry) load() error {
 	kept, err := r.file.load()
 	if err != nil {
@@ -285,8 +284,8 @@ func (r *Registry) load() error {
 	return nil
 }
 
-// Close answers the pending requests, announces the end of this relay, saves the
-// state, and waits for all goroutines of the registry.
+// Close answers the pending requests, announces this relay's end, saves the state, and
+// waits for all goroutines of the registry.
 func (r *Registry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -305,10 +304,10 @@ func (r *Registry) Close() {
 	r.keep.Do(func() { r.file.save(r.snapshot()) })
 }
 
-// Instance returns the name of this relay's run.
+// Instance returns this run's name.
 func (r *Registry) Instance() string { return r.cfg.Instance }
 
-// Revocations returns the set of revocations.
+// Revocations returns the revocations.
 func (r *Registry) Revocations() *Revocations { return r.cfg.Revocations }
 
 // Lookup returns a host. It returns false if the host was never enrolled.

@@ -16,7 +16,7 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of revocations.
+// Bounds for revocations.
 const (
 	// MaxRevocations bounds a relay's revocations; half of them are reserved for Add.
 	// Relayed revocations count, but are never refused.
@@ -196,7 +196,7 @@ func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 	return true
 }
 
-// takeNews returns the revocations added since the last call.
+// takeNews returns new revocations since the last call.
 func (r *Revocations) takeNews() []auth.Revocation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *Revocations) Revoked(issued time.Time, keys ...auth.RevocationKey) bool
 	return revoked
 }
 
-// since is Revoked with the time of the revocation.
+// since is Revoked with the revocation's time.
 func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at time.Time, revoked bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -307,7 +307,7 @@ func (r *Revocations) RevokedOrigin(tenant string, origins []auth.Origin) bool {
 	return revoked
 }
 
-// originSince is RevokedOrigin with the time of the revocation.
+// originSince is RevokedOrigin with the revocation's time.
 func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time.Time, revoked bool) {
 	if len(origins) == 0 {
 		return at, false

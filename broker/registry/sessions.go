@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Times of sessions.
+// Session times.
 const (
 	beatEvery = 2 * time.Second // interval of session writes; shorter if leases are short
 
@@ -29,10 +29,10 @@ type session struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version,omitempty"`
 	Started  time.Time `json:"started"`          // for people
-	Node     string    `json:"node,omitempty"`   // name of its NATS server in a cluster
+	Node     string    `json:"node,omitempty"`   // its NATS server's name in a cluster
 	Port     string    `json:"port,omitempty"`   // the server's cluster port
 	URL      string    `json:"url,omitempty"`    // base URL at which clients reach exactly this relay
-	Keys     []string  `json:"keys,omitempty"`   // names of its key sets
+	Keys     []string  `json:"keys,omitempty"`   // its key sets' names
 	Previous []string  `json:"former,omitempty"` // its crashed predecessors
 	Bye      bool      `json:"bye,omitempty"`    // it ends in good order
 }
@@ -42,10 +42,10 @@ type session struct {
 // process was paused, or clocks differ.
 type peer struct {
 	session
-	rev    uint64 // of its session in the store; 0: missing
-	epoch  uint64 // of the watch that last delivered it
+	rev    uint64 // its session's revision; 0: missing
+	epoch  uint64 // the watch that last delivered it
 	missed int    // own beats since it was last heard
-	home   *view  // the view of its region; nil: this relay's region
+	home   *view  // its region's view; nil: this relay's region
 	there  int    // like missed, without beats in which the region was silent
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, by the store

@@ -15,7 +15,7 @@ import (
 	"ahprelay/auth"
 )
 
-// Delays of writes, to combine changes.
+// Write delays, to combine changes.
 const (
 	saveSoon = time.Second     // for changes to survive a crash
 	saveLate = 5 * time.Second // for the rest

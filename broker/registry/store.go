@@ -150,14 +150,14 @@ func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
 	return &jetstream.StreamInfo{}
 }
 
-// A storeStatus describes the copies of the store.
+// A storeStatus describes the store's copies.
 type storeStatus struct {
 	copies  int      // required
 	current int      // online
 	away    []string // servers with an offline copy
 }
 
-// copies keeps the number of copies as high as possible.
+// copies keeps as many copies as possible.
 func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	return &broker.Copies{
 		Count: func(ctx context.Context) (int, error) {
@@ -177,7 +177,7 @@ func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	}
 }
 
-// info returns the state of the bucket's stream.
+// info returns the bucket's stream state.
 func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -192,7 +192,7 @@ func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return streamInfo(status), nil
 }
 
-// status returns the state of the copies.
+// status returns the copies' state.
 func (s *store) status(ctx context.Context) (storeStatus, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *store) bucket() jetstream.KeyValue {
 	return s.kv
 }
 
-// write replaces the given revision of a key, where 0 means a missing key, and returns
-// the new revision. The error is errConflict if the key has a different revision, and
+// write replaces a key's given revision, where 0 means a missing key, and returns the
+// new revision. The error is errConflict if the key has a different revision, and
 // wraps ErrStoreAway if the outcome is unknown.
 func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
 	kv := s.bucket()
@@ -256,7 +256,7 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 	return rev, storeError(err)
 }
 
-// remove deletes the given revision of a key.
+// remove deletes a key's given revision.
 func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	kv := s.bucket()
 	if kv == nil {
@@ -313,7 +313,7 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrStoreAway, err)
 }
 
-// revokedKey returns the key of a revocation.
+// revokedKey returns a revocation's key.
 func revokedKey(rev auth.Revocation) string {
 	k := rev.Key()
 	sum := sha256.Sum256([]byte(strings.Join([]string{k.Token, k.Tenant, k.Subject, k.Host}, "\x00")))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of writing.
+// Write bounds.
 const (
 	maxConflicts = 8                     // attempts at a change after conflicts
 	conflictWait = 20 * time.Millisecond // mean delay before the next attempt
