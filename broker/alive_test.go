@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// aliveConn returns a Conn whose line is one end of a pair, and the other. Each question
-// is a byte there, and told to asked.
+// aliveConn returns a Conn whose line is one end of a pair, and the far end. Each
+// probe is a byte there, and is reported to asked.
 func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net.Conn) {
 	t.Helper()
 	near, far := livePair(t)
@@ -45,8 +45,7 @@ func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net
 	return c, done, far
 }
 
-// Who answers is asked every 4 s, and no more often; who does not is given up as soon as
-// it ever was.
+// A live peer is probed every 4 s; a dead peer is given up in time.
 func TestSilentLineIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asks atomic.Int64
@@ -59,7 +58,7 @@ func TestSilentLineIsAsked(t *testing.T) {
 				}
 				_, _ = far.Write([]byte("!"))
 			}
-			_, _ = far.Read(buf) // the next question gets no answer
+			_, _ = far.Read(buf) // the next probe is not answered
 		}()
 		start := time.Now()
 		err := <-ended
@@ -73,7 +72,7 @@ func TestSilentLineIsAsked(t *testing.T) {
 	})
 }
 
-// Nobody is asked who says something anyway.
+// A peer with traffic is not probed.
 func TestBusyLineIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asks atomic.Int64
@@ -90,7 +89,7 @@ func TestBusyLineIsNotAsked(t *testing.T) {
 		if asks.Load() > 0 {
 			t.Errorf("asked %d times", asks.Load())
 		}
-		go func() { _, _ = far.Read(make([]byte, 10)) }() // takes the question, and says nothing
+		go func() { _, _ = far.Read(make([]byte, 10)) }() // accepts the probe without an answer
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(spoke) != idleTimeout || asks.Load() != 1 {
 			t.Errorf("ended %v after it fell silent, asked %d times: %v; want %v, once", time.Since(spoke), asks.Load(), err, idleTimeout)
 		}

@@ -10,7 +10,7 @@ import (
 	"ahprelay/broker"
 )
 
-// TestAskAgain has the first questions be lost, as those of a server are that has just begun.
+// TestAskAgain loses the first requests, like a new server.
 func TestAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 2 * time.Second
@@ -30,7 +30,7 @@ func TestAskAgain(t *testing.T) {
 	})
 }
 
-// TestAskAgainEnds has nobody answer, or refuse.
+// TestAskAgainEnds leaves requests unanswered, or refuses them.
 func TestAskAgainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

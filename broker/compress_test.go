@@ -18,8 +18,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestPackedStream has each piece come out at once that was put in, and take
-// less the more of its kind there were.
+// TestPackedStream expects each piece at once, and better compression with more
+// context.
 func TestPackedStream(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -55,7 +55,7 @@ func TestPackedStream(t *testing.T) {
 	}
 }
 
-// unpack returns how much comes of a compressed stream, and how it ends.
+// unpack returns the decompressed length and the error.
 func unpack(t testing.TB, stream []byte) (n int64, err error) {
 	t.Helper()
 	u, err := NewUnpacker(bytes.NewReader(stream))
@@ -66,7 +66,7 @@ func unpack(t testing.TB, stream []byte) (n int64, err error) {
 	return io.Copy(io.Discard, u)
 }
 
-// compressed returns what a stream of n bytes of zeros becomes.
+// compressed returns a compressed stream of n zeros.
 func compressed(t testing.TB, n, window int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -86,8 +86,8 @@ func compressed(t testing.TB, n, window int) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackerIsBounded refuses what is far longer than it looks, and what needs
-// more memory than both ends have agreed on.
+// TestUnpackerIsBounded refuses streams beyond their stated length, and larger windows
+// than agreed.
 func TestUnpackerIsBounded(t *testing.T) {
 	const length = 64 << 20 // of zeros, which compress to a few KiB
 	short := compressed(t, length, compressWindow)
@@ -105,7 +105,7 @@ func TestUnpackerIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzUnpacker reads anything: it ends.
+// FuzzUnpacker reads arbitrary input to its end.
 func FuzzUnpacker(f *testing.F) {
 	f.Add(compressed(f, 1000, compressWindow))
 	f.Add(compressed(f, 8<<20, compressWindow))
@@ -113,8 +113,7 @@ func FuzzUnpacker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) { _, _ = unpack(t, stream) })
 }
 
-// TestCompressionIsAskedFor compresses what goes to a relay that knows how, and
-// else nothing.
+// TestCompressionIsAskedFor compresses only for a relay that accepts it.
 func TestCompressionIsAskedFor(t *testing.T) {
 	for _, test := range []struct{ compress, knows string }{
 		{Zstandard, Zstandard}, {Zstandard, ""}, {"", Zstandard},

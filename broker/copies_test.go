@@ -13,11 +13,11 @@ import (
 	"ahprelay/broker"
 )
 
-// A youngCluster has copies of something on up to as many servers as there are.
+// A youngCluster simulates copies on a growing number of servers.
 type youngCluster struct {
 	mu              sync.Mutex // guards all
 	servers, copies int
-	away            bool // nobody answers
+	away            bool // no server answers
 	notMine         bool
 	looks           int
 }
@@ -54,7 +54,7 @@ func (y *youngCluster) keep(t *testing.T, known bool) {
 	synctest.Wait()
 }
 
-// set changes something.
+// set changes the cluster.
 func (y *youngCluster) set(change func()) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -72,7 +72,7 @@ func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
 	}
 }
 
-// seldom fails unless few looks were taken in the last hour.
+// seldom fails after too many checks in the last hour.
 func (y *youngCluster) seldom(t *testing.T) {
 	t.Helper()
 	y.set(func() {
@@ -82,8 +82,8 @@ func (y *youngCluster) seldom(t *testing.T) {
 	})
 }
 
-// TestCopiesComeSoon: a cluster that has just begun has as many copies as it can have at once,
-// whenever its servers come, and one that has fewer than it may is asked seldom.
+// TestCopiesComeSoon expects a new cluster to get its copies as its servers arrive,
+// and few checks later.
 func TestCopiesComeSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 1, copies: 1}
@@ -98,13 +98,13 @@ func TestCopiesComeSoon(t *testing.T) {
 		y.set(func() { y.looks = 0 })
 		y.after(t, time.Hour, 3)
 		y.seldom(t)
-		y.set(func() { y.copies = 1 }) // by somebody else
+		y.set(func() { y.copies = 1 }) // by another relay
 		y.after(t, time.Minute, 3)
 	})
 }
 
-// TestCopiesOfOthersServers: how many servers there are is not known, they do not answer at first, and
-// this relay is not the one that sees to copies until later.
+// TestCopiesOfOthersServers covers an unknown number of servers that do not answer at
+// first, and a relay that becomes responsible late.
 func TestCopiesOfOthersServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 1, away: true}

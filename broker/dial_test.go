@@ -67,7 +67,7 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	dial := func(url string, why func(error) bool) error {
 		ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 		defer cancel()
-		var said atomic.Bool // the library does not say it of the first attempt
+		var said atomic.Bool // the library does not report it for the first attempt
 		events := broker.Events{Retrying: func(_ int, err error, _ time.Duration) {
 			if why(err) {
 				said.Store(true)
@@ -91,7 +91,7 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	}
 }
 
-// A host-agent that starts before its relay, and outlives two runs of it.
+// A host-agent starts before its relay, and survives two of the relay's runs.
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -131,8 +131,7 @@ func TestAgentComesBack(t *testing.T) {
 	}
 }
 
-// A host-agent that knows several servers goes from one to the next, never
-// without a wait.
+// A host-agent with several servers tries them in turn, with a delay each time.
 func TestAgentGoesToTheNextServer(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -184,8 +183,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 }
 
-// A host-agent that starts while nobody gives it credentials: it goes on
-// asking, and says why there is no connection.
+// A host-agent without credentials keeps asking, and reports the reason.
 func TestAgentWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -215,8 +213,8 @@ func TestAgentWithoutCredentials(t *testing.T) {
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
-// Credentials that live for four seconds are renewed before they end: no server
-// cuts the host-agent off, so that hardly a message is late.
+// Credentials that live for four seconds are renewed in time: no server disconnects
+// the host-agent, and messages are hardly delayed.
 func TestCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -256,7 +254,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A server ends the connection when the credentials do.
+// A server ends the connection when the credentials expire.
 func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -292,8 +290,8 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	})
 }
 
-// The relay that hands out credentials is away when they are due: they are cut
-// off at their end, and the host-agent is back as soon as it gets new ones.
+// The relay is away when credentials are due: the server disconnects at their expiry,
+// and the host-agent returns with new credentials.
 func TestCredentialsComeTooLate(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -320,7 +318,7 @@ func TestCredentialsComeTooLate(t *testing.T) {
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
-// Credentials that the server refuses are fetched anew, not shown for ever.
+// Refused credentials are fetched anew.
 func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	t.Parallel()
 	s, stranger := natssite.New(t), natssite.New(t)
@@ -351,8 +349,7 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	}
 }
 
-// Credentials that a server did not refuse, but never came to look at, are shown
-// to it again.
+// Credentials that no server refused are shown again.
 func TestGoodCredentialsAreKept(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -380,7 +377,7 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 	}
 }
 
-// A mute connection ends when it is written to.
+// A mute connection ends with a write.
 type mute struct{ net.Conn }
 
 func (c *mute) Write([]byte) (int, error) {
@@ -431,7 +428,7 @@ func TestFrozenLink(t *testing.T) {
 	t.Logf("the server gave up after %v", time.Since(frozen))
 }
 
-// So is one through a relay's public port, and that of a relay to an external NATS server.
+// The same through a relay's public port, and from a relay to an external NATS server.
 func TestFrozenNetwork(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -466,7 +463,7 @@ func TestFrozenNetwork(t *testing.T) {
 	})
 }
 
-// newNetwork returns a network to an address, in which something can go wrong.
+// newNetwork returns a network to an address, with faults on demand.
 func newNetwork(t *testing.T, to net.Addr) *faultproxy.Proxy {
 	t.Helper()
 	network, err := faultproxy.New("127.0.0.1:0", to.String())
@@ -563,8 +560,7 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-// Attempts that fail in the handshake leave no connection open, however many: the
-// library forgets them.
+// Failed handshakes leave no open connection, although the library forgets them.
 func TestFailedHandshakesAreClosed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -597,10 +593,10 @@ func TestFailedHandshakesAreClosed(t *testing.T) {
 	natssite.Eventually(t, "all but the last connection are closed", func() bool { return open.Load() <= 1 })
 }
 
-// Close does not wait for an attempt that hangs.
+// Close does not wait for a hanging attempt.
 func TestCloseEndsAttempt(t *testing.T) {
 	t.Parallel()
-	hole, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	hole, err := net.Listen("tcp", "127.0.0.1:0") // accepts without an answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -619,7 +615,7 @@ func TestCloseEndsAttempt(t *testing.T) {
 	}
 }
 
-// Publish does not wait for an attempt that hangs: a link's clock goes on.
+// Publish does not wait for a hanging attempt.
 func TestPublishWhileAttemptHangs(t *testing.T) {
 	t.Parallel()
 	hole, err := net.Listen("tcp", "127.0.0.1:0")
@@ -691,7 +687,7 @@ func TestConnClosed(t *testing.T) {
 	}
 }
 
-// A full receiver loses messages, and that is said.
+// A full receiver loses messages, with a report.
 func TestDropped(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
@@ -723,7 +719,7 @@ func TestRedial(t *testing.T) {
 	natssite.Next(t, "Reconnected", evs.Reconnected)
 }
 
-// A machine that wakes up makes its connections anew, host-agent and relay.
+// A machine that wakes up reconnects, host-agent and relay.
 func TestRedialAfterSleep(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -747,7 +743,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	natssite.WantPassage(t, a, r, "ahp.v1.acme.laptop.x")
 }
 
-// A proxy is an HTTP proxy that wants ann's password.
+// A proxy is an HTTP proxy that requires ann's password.
 type proxy struct {
 	url     *url.URL
 	tunnels atomic.Int32

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestLeadIsHandedOver ends, of two servers, the one that leads a stream: the other one leads it from
-// then on, which by itself it could not before the first is back to vote.
+// TestLeadIsHandedOver stops the leader of two servers: the other leads at once, which
+// it could not without the handover.
 func TestLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
 	keys, listens := natssite.NewKeys(t), make([]string, 2)
@@ -32,7 +32,7 @@ func TestLeadIsHandedOver(t *testing.T) {
 		}
 	}
 	leader := func(at string) (name string, copies int) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nobody answers who just does not lead
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // non-leaders do not answer
 		defer cancel()
 		stream, err := streams[at].Stream(ctx, "ahp-test")
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A server that runs takes users of keys that were added, and cuts those off that were
-// connected when keys were retired: what relays and host-agents have comes back by
-// itself. One that starts from then on takes no user of retired keys.
+// A running server accepts users of added keys, and disconnects users of retired keys;
+// relays and host-agents return by themselves. A new server accepts no user of retired
+// keys.
 func TestServerFollowsKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -22,7 +22,7 @@ func TestServerFollowsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	former, err := auth.ExistingKeys(dir) // which somebody has a copy of
+	former, err := auth.ExistingKeys(dir) // copied by a thief
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestMove has a connection go from one server of a cluster to the other and back, as
-// it is told to; what it hears, it hears there too.
+// TestMove moves a connection between two servers of a cluster; its subscriptions move
+// too.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	keys := natssite.NewKeys(t)

@@ -57,7 +57,7 @@ func TestReadIsIdle(t *testing.T) {
 	})
 }
 
-// A Read that began during the handshake ends like any other.
+// A Read that began during the handshake also ends.
 func TestReadBeganInHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -172,8 +172,8 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
-// A thousand host-agents lose the same relay at the same moment, for a short or a
-// long time. As if logins took no time, at most so many are back in any 100 ms.
+// A thousand host-agents lose a relay at once, briefly or for long. With instant
+// logins, at most this many return in any 100 ms.
 func TestRetriesAreSpread(t *testing.T) {
 	const agents, slot = 1000, 100 * time.Millisecond
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A writtenConn keeps what is written, call by call.
+// A writtenConn records each write.
 type writtenConn struct {
 	net.Conn
 	calls  [][]byte
@@ -32,9 +32,9 @@ func (c *writtenConn) Close() error {
 	return nil
 }
 
-// TestTogether publishes by itself and together, some of it in one within the other, as two
-// links do at a time. All leaves in order; what is published together leaves in one call, if
-// it is not too much for that; and nothing is left when somebody is done.
+// TestTogether publishes alone and together, also nested, as two links do. All bytes
+// leave in order, grouped bytes in one call up to the bound, and none remain
+// afterwards.
 func TestTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		below := &writtenConn{}
@@ -83,8 +83,7 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestTogetherFails ends the connection where what was held cannot be written: it was taken
-// for written.
+// TestTogetherFails ends the connection after a failed write of held bytes.
 func TestTogetherFails(t *testing.T) {
 	below := &writtenConn{}
 	c := newConn(Events{})

@@ -36,8 +36,7 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestPump copies all in order, whatever the pieces and pauses; when nothing has come for long it waits
-// for more with a small buffer.
+// TestPump copies everything in order, and waits with a small buffer after a silence.
 func TestPump(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {
@@ -62,7 +61,7 @@ func TestPump(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := &pacedReader{}
-		for range 5 { // much, then a ping now and then
+		for range 5 { // much, then an occasional ping
 			r.pieces = append(r.pieces, make([]byte, 50_000), make([]byte, 6), make([]byte, 6), make([]byte, 6))
 			for range 2 + 50_000/PumpBuffer {
 				r.pauses = append(r.pauses, 0)

@@ -33,8 +33,8 @@ func reader(t *testing.T, s *natssite.Site, host string, ttl time.Duration) (con
 	return conn, errs
 }
 
-// TestReaderSeesChannelsOnly has what is published for a channel reach who has the
-// credentials, and nothing else; nor can they publish anything.
+// TestReaderSeesChannelsOnly expects a reader to receive a channel's messages, and to
+// have no other permission.
 func TestReaderSeesChannelsOnly(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -82,7 +82,8 @@ func TestReaderSeesChannelsOnly(t *testing.T) {
 	}
 }
 
-// TestReaderOfAllHosts hears all hosts of its tenant, and is cut off in the end.
+// TestReaderOfAllHosts receives from all hosts of its tenant until its credentials
+// expire.
 func TestReaderOfAllHosts(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -92,7 +93,7 @@ func TestReaderOfAllHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := conn.StatusChanged(nats.CLOSED)
-	if err := conn.Flush(); err == nil { // else it is over already
+	if err := conn.Flush(); err == nil { // otherwise it has expired
 		if err := relay.Publish("ahp.v1.acme.server.chan.x", nil); err != nil {
 			t.Fatal(err)
 		}

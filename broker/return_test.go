@@ -36,8 +36,8 @@ func BenchmarkReturn(b *testing.B) {
 	}
 }
 
-// TestManyComeBack restarts the server of a hundred host-agents: all come back, with
-// the credentials that they have.
+// TestManyComeBack restarts the server of a hundred host-agents: all return with their
+// credentials.
 func TestManyComeBack(t *testing.T) {
 	t.Parallel()
 	for _, webSocket := range []bool{false, true} {
@@ -47,15 +47,15 @@ func TestManyComeBack(t *testing.T) {
 	}
 }
 
-// A returned is how host-agents came back.
+// A returned records the return of host-agents.
 type returned struct {
 	histogram []int         // in each 100 ms after the server was back
 	last      time.Duration // until all were back
-	fetched   int           // credentials, by then
+	fetched   int           // fetched credentials
 }
 
-// measureReturn connects n host-agents, takes the server away for a time, and
-// awaits them.
+// measureReturn connects n host-agents, stops the server for a time, and waits for
+// their return.
 func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) returned {
 	t.Helper()
 	s := natssite.New(t)

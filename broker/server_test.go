@@ -59,7 +59,7 @@ func TestStartServerRefuses(t *testing.T) {
 			}
 		})
 	}
-	// A start that failed leaves nothing behind.
+	// A failed start leaves nothing behind.
 	cfg := embedded.Config{Keys: s.Keys, Listen: taken}
 	if _, err := embedded.Start(cfg); err == nil {
 		t.Fatal("StartServer on a taken port succeeded")
@@ -118,7 +118,7 @@ func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.Agent
 	return cfg
 }
 
-// What a host-agent may not do, over a real connection.
+// A host-agent's forbidden operations, over a real connection.
 func TestAgentStaysOnItsSubjects(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -178,8 +178,8 @@ func wantViolation(t *testing.T, errs <-chan error, subject string) {
 	}
 }
 
-// A request may name any subject for its answer. Whoever answers with more
-// rights than the one who asks has to look: NATS does not.
+// A request may name any reply subject. NATS does not check it, so a responder with
+// more permissions must.
 func TestReplySubjectsAreNotChecked(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -213,7 +213,7 @@ func TestStolenCredentialsAreUseless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each is told why, however the ends of the two connections on its way fall together.
+	// Each gets the reason, in whatever order the two connections end.
 	var thieves sync.WaitGroup
 	for range 100 {
 		thieves.Go(func() {
@@ -265,7 +265,7 @@ func TestServerLog(t *testing.T) {
 		violation = violation || strings.HasPrefix(line, "WARN") && strings.Contains(line, "Publish Violation")
 		parser = parser || strings.HasPrefix(line, "WARN") && strings.Contains(line, "parser ERROR")
 	}
-	// A flood of violations is not a flood of lines.
+	// A flood of violations does not flood the log.
 	const flood = 5000
 	for range flood {
 		if err := agent.Publish("ahp.v1.acme.other.x", nil); err != nil {

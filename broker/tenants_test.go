@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestDroppedWhileItIsOpened drops accounts that are just being opened: NATS does not take their
-// users, who would find nobody there.
+// TestDroppedWhileItIsOpened drops accounts during their opening: NATS does not accept
+// their users, who would not be served.
 func TestDroppedWhileItIsOpened(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -27,7 +27,7 @@ func TestDroppedWhileItIsOpened(t *testing.T) {
 		}
 		tenants.Drop(name(i))
 	}
-	tenants.Close() // awaits those that were being opened
+	tenants.Close() // waits for those accounts
 	for i := range many {
 		cfg := s.AgentConfig(t, name(i), "laptop", 0)
 		user, err := cfg.Credentials(t.Context())

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFrames has a stream of any frames come out as it went in, at a relay of this version and at
-// one that reads it as one; between frames there is no decoder.
+// TestFrames expects arbitrary frames to be restored, at this version and at a relay
+// that reads one stream; between frames there is no decoder.
 func TestFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var packed, plain bytes.Buffer
@@ -61,7 +61,7 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// TestHeaders has frames as any encoder makes them: with a checksum, with and without a length, and raw.
+// TestHeaders reads frames with a checksum, with and without a length, and raw.
 func TestHeaders(t *testing.T) {
 	data := bytes.Repeat([]byte("PUB ahp.v1 "), 10_000)
 	for _, size := range []int{1, 200, 300, 70_000, len(data)} {
@@ -88,7 +88,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestIdleFrameEnds ends a frame when nothing of some size was said for a while, and not before.
+// TestIdleFrameEnds ends a frame after a time without larger writes, and not before.
 func TestIdleFrameEnds(t *testing.T) {
 	var out bytes.Buffer
 	first := 0 // bytes of the first frame
@@ -132,7 +132,7 @@ func TestIdleFrameEnds(t *testing.T) {
 			t.Error("a frame in which little is said goes on")
 		}
 	})
-	// Out of the bubble, because decoders are kept for others.
+	// Outside the bubble, because decoders are pooled.
 	if n, err := unpack(t, out.Bytes()[:first]); err != nil || n != 6 {
 		t.Errorf("%d bytes come out of a frame of 6, %v", n, err)
 	}
