@@ -32,17 +32,17 @@ func ParseAddress(text string) (Address, error) {
 	case !ok:
 		return Address{}, fmt.Errorf("address: want %s:/<instanceId>/<path>", Scheme)
 	case len(text) > maxAddress:
-		return Address{}, fmt.Errorf("address: of %d bytes; want at most %d", len(text), maxAddress)
+		return Address{}, fmt.Errorf("address: %d bytes exceed the limit of %d", len(text), maxAddress)
 	}
 	rest, _, _ = strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
 	segment, path, _ := strings.Cut(rest, "/")
 	instance, err := url.PathUnescape(segment)
 	if err != nil {
-		return Address{}, errors.New("address: the instance is not percent-encoded as it should be")
+		return Address{}, errors.New("address: invalid percent-encoding in the instance")
 	}
 	if instance == "" {
-		return Address{}, errors.New("address: no instance in it")
+		return Address{}, errors.New("address: instance missing")
 	}
 	if strings.ContainsFunc(query, control) {
 		return Address{}, errors.New("address: control character in the query")
@@ -55,7 +55,7 @@ func checkPath(path string) error {
 	decoded, err := url.PathUnescape(path)
 	switch {
 	case err != nil:
-		return errors.New("address: the path is not percent-encoded as it should be")
+		return errors.New("address: invalid percent-encoding in the path")
 	case strings.ContainsFunc(decoded, control), strings.ContainsRune(decoded, '\\'):
 		return errors.New("address: control character or backslash in the path")
 	case slices.Contains(strings.Split(decoded, "/"), ".."):

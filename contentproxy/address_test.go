@@ -16,7 +16,7 @@ func TestParseAddress(t *testing.T) {
 		"ahp-canvas-content:/i1":                        {"i1", "", ""},
 		"ahp-canvas-content:/i1/a/b.html":               {"i1", "a/b.html", ""},
 		"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag": {"i 1", "a%20b", "x=%2e%2e"},
-		"ahp-canvas-content:/i1/%252e%252e/x":           {"i1", "%252e%252e/x", ""}, // decoded once it is a name
+		"ahp-canvas-content:/i1/%252e%252e/x":           {"i1", "%252e%252e/x", ""}, // after decoding once, this is a name
 		"ahp-canvas-content:/i1/...":                    {"i1", "...", ""},
 	}
 	for text, want := range good {
@@ -28,10 +28,10 @@ func TestParseAddress(t *testing.T) {
 		"":                                     "want ahp-canvas-content:",
 		"https://x/y":                          "want ahp-canvas-content:",
 		"AHP-canvas-content:/i/x":              "want ahp-canvas-content:",
-		"ahp-canvas-content:/":                 "no instance",
-		"ahp-canvas-content://i/x":             "no instance",
-		"ahp-canvas-content:/i%/x":             "percent-encoded",
-		"ahp-canvas-content:/i/%zz":            "percent-encoded",
+		"ahp-canvas-content:/":                 "instance missing",
+		"ahp-canvas-content://i/x":             "instance missing",
+		"ahp-canvas-content:/i%/x":             "percent-encoding",
+		"ahp-canvas-content:/i/%zz":            "percent-encoding",
 		"ahp-canvas-content:/i/../x":           `".."`,
 		"ahp-canvas-content:/i/a/..":           `".."`,
 		"ahp-canvas-content:/i/%2e%2e/x":       `".."`,
@@ -40,7 +40,7 @@ func TestParseAddress(t *testing.T) {
 		"ahp-canvas-content:/i/a\\b":           "backslash",
 		"ahp-canvas-content:/i/a%5cb":          "backslash",
 		"ahp-canvas-content:/i/x?a\r\nHost: y": "control character",
-		"ahp-canvas-content:/i/" + strings.Repeat("x", maxAddress): "at most",
+		"ahp-canvas-content:/i/" + strings.Repeat("x", maxAddress): "exceed",
 	}
 	for text, want := range bad {
 		if got, err := ParseAddress(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -49,7 +49,8 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// What is minted can be read again, and is where it came from.
+// TestMintedAddressesLeadBack ensures a minted address parses, and leads to its
+// origin.
 func TestMintedAddressesLeadBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,8 +97,8 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 	}
 }
 
-// FuzzParseAddress: what clients ask for leads nowhere out of the canvas, however often it is
-// written and read again.
+// FuzzParseAddress proves that no address leads out of the canvas, however often it is
+// formatted and parsed.
 func FuzzParseAddress(f *testing.F) {
 	for _, text := range []string{"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag", "ahp-canvas-content:/i/%252e%252e/x", "ahp-canvas-content:/i/..%2fx", "ahp-canvas-content:/%2e%2e/x", "ahp-canvas-content:/i/a%5c..", "ahp-canvas-content:/i?\x00"} {
 		f.Add(text)

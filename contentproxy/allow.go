@@ -39,7 +39,7 @@ func ParseAllowed(text string) (Allowed, error) {
 	}
 	if err != nil || defaultPorts[scheme] == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
 		port && u.Port() != "" || strings.Contains(strings.TrimPrefix(a.host, "*."), "*") {
-		return Allowed{}, fmt.Errorf("%q is no origin that canvases may show; want one such as https://localhost:*, http://192.168.1.7:3000, http://*.localhost:* or file:///home/ada/project/dist", text)
+		return Allowed{}, fmt.Errorf("%q is not a valid origin for canvases; want https://localhost:*, http://192.168.1.7:3000, http://*.localhost:* or file:///home/ada/project/dist", text)
 	}
 	return a, nil
 }
@@ -71,7 +71,7 @@ func (a Allowed) takes(o origin) bool {
 func ParsePin(text string) (pin [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(strings.ToLower(strings.ReplaceAll(text, ":", "")))
 	if err != nil || len(b) != len(pin) {
-		return pin, fmt.Errorf("%q is no SHA-256 of a certificate: want 64 hexadecimal digits", text)
+		return pin, fmt.Errorf("%q is not a certificate's SHA-256: want 64 hexadecimal digits", text)
 	}
 	return [sha256.Size]byte(b), nil
 }
@@ -88,7 +88,7 @@ func (cfg *Config) tls() *tls.Config {
 		InsecureSkipVerify: true, // VerifyConnection checks instead
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || !slices.Contains(cfg.Pins, sha256.Sum256(state.PeerCertificates[0].Raw)) {
-				return errors.New("the certificate is none of those that the host's owner has named")
+				return errors.New("the certificate has none of the configured fingerprints")
 			}
 			return nil
 		},

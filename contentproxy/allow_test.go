@@ -2,7 +2,7 @@ package contentproxy
 
 import "testing"
 
-// TestAllowed is what patterns of the host's owner take.
+// TestAllowed checks the origins that match patterns.
 func TestAllowed(t *testing.T) {
 	for pattern, urls := range map[string]map[string]bool{
 		"https://localhost:*":     {"https://localhost/": true, "https://localhost:8443/": true, "https://localhost.example/": false, "http://a.localhost/": false},

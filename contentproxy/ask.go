@@ -87,4 +87,4 @@ func (c *Conn) askUnknown(channels []string) {
 }
 
 // stale reports whether the host's latest description of a canvas is older than since.
-func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Before(since) }
+func (s *seen) stale(since time.Time) bool { return s.params != nil && s.described.Before(since) }

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// passes has messages pass, and returns what the client gets of the last.
+// passes passes messages on, and returns the client's last.
 func (c *client) passes(list []carriers.Message) (got string) {
 	c.t.Helper()
 	for _, m := range list {
@@ -27,8 +27,8 @@ func (c *client) passes(list []carriers.Message) (got string) {
 	return got
 }
 
-// forms are states of canvases that the host provides, in the forms that hosts
-// have used, and the actions that tell of them.
+// forms are canvas states in the forms that hosts have used, with the actions that
+// carry them.
 var forms = []struct{ name, state, action string }{
 	{"as first proposed", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"url":%q}`, `{"type":"canvas/updated","url":%q}`},
 	{"with contentUri", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"contentUri":%q}`, `{"type":"canvas/updated","contentUri":%q}`},
@@ -36,9 +36,9 @@ var forms = []struct{ name, state, action string }{
 		`{"type":"canvas/stateChanged","canvas":{"instanceId":"i","extensionId":"team.kanban","canvasId":"c","url":%q}}`},
 }
 
-// TestCarriersMint has every carrier of every version carry canvases in all
-// forms: what the host says is minted and read, and nothing that a client says,
-// or that was rejected. What comes in pieces cannot be changed.
+// TestCarriersMint sends canvases in all forms through every carrier of every version:
+// the host's own addresses are minted and readable, but none from a client or a
+// rejected action. Messages in pieces cannot be changed.
 func TestCarriersMint(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -74,8 +74,8 @@ func TestCarriersMint(t *testing.T) {
 	}
 }
 
-// TestResolvedCanvas has a host say where a canvas's content is when it is asked
-// for that, as hosts did for a while.
+// TestResolvedCanvas has a host give a canvas's address in an answer, as hosts did for
+// a while.
 func TestResolvedCanvas(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -88,7 +88,7 @@ func TestResolvedCanvas(t *testing.T) {
 	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 }
 
-// TestClosedEverywhere has a canvas close in each way in which hosts say so.
+// TestClosedEverywhere closes a canvas in each form that hosts use.
 func TestClosedEverywhere(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)

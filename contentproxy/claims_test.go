@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// claims has a client say that a canvas is at a port.
+// claims dispatches an action with a canvas's port from a client.
 func (c *client) claims(id string, port int) {
 	c.t.Helper()
 	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/%s","clientSeq":1,"action":{"type":"canvas/updated","url":"http://127.0.0.1:%d/"}}}`, id, port)
@@ -20,8 +20,8 @@ func (c *client) mints(id string, port int) bool {
 	return strings.Contains(c.opens(id, serverState("i"+id, fmt.Sprintf("http://127.0.0.1:%d/", port))), Scheme)
 }
 
-// TestClaimsAreOfOneCanvas has a client say of one canvas whatever it can: what
-// others are is not put in doubt by it.
+// TestClaimsAreOfOneCanvas ensures a client's claims about a canvas do not affect
+// other canvases.
 func TestClaimsAreOfOneCanvas(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -41,8 +41,8 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 }
 
-// TestClaimsInOtherWords has a client write an address in a way that is not read here:
-// a host that writes it anew vouches for nothing by that.
+// TestClaimsInOtherWords writes an address in a notation that is not accepted here: a
+// host that normalizes it does not vouch for it.
 func TestClaimsInOtherWords(t *testing.T) {
 	for _, said := range []string{
 		"http://127.0.0.1:04000/", "http://LOCALHOST:4000", "HTTP://127.1:4000/x", "http://2130706433:4000?x", `http:\\\\localhost:4000\\x`,
@@ -61,7 +61,7 @@ func TestClaimsInOtherWords(t *testing.T) {
 	}
 }
 
-// TestClaimsAreBounded has clients speak of more canvases than are remembered.
+// TestClaimsAreBounded makes claims about more canvases than are remembered.
 func TestClaimsAreBounded(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -73,7 +73,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndedProcessesAreForgotten has each connection be to a process of its own.
+// TestEndedProcessesAreForgotten connects to a new host process each time.
 func TestEndedProcessesAreForgotten(t *testing.T) {
 	h := newHost(t, Config{})
 	var first *view.Host

@@ -23,10 +23,10 @@ type Conn struct {
 
 // seen is a canvas as this client sees it.
 type seen struct {
-	params []byte        // the client's subscribe; nil: the host cannot be asked with it
-	told   time.Time     // when the host last described the canvas here
-	asked  chan struct{} // closed when the host has answered an Ask; nil: none is pending
-	vain   bool          // StillShows has asked since told
+	params    []byte        // the client's subscribe; nil: the host cannot be asked with it
+	described time.Time     // when the host last described the canvas here
+	asked     chan struct{} // closed when the host has answered an Ask; nil: none is pending
+	rechecked bool          // StillShows has asked since described
 }
 
 // Conn returns a new connection to a known host process.
@@ -77,7 +77,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 		switch f := &said.Facts[i]; f.Kind {
 		case view.CanvasIs:
 			if s := c.canvases[f.Of]; s != nil {
-				s.told, s.vain = time.Now(), false
+				s.described, s.rechecked = time.Now(), false
 			}
 			c.mint(said, f)
 		case view.CanvasChanges, view.CanvasSource:

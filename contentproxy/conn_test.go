@@ -21,14 +21,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A client is one client's connection, seen from between it and the host.
+// A client is one client's connection, between client and host.
 type client struct {
 	*Conn
 	view *view.Conn
 	t    *testing.T
 }
 
-// views has what is known of the process of each Host here.
+// views has the known state of each Host's process.
 var views sync.Map
 
 func newHost(t *testing.T, cfg Config) *Host {
@@ -43,7 +43,7 @@ func (h *Host) client(t *testing.T) *client {
 	return &client{Conn: h.Conn(v.Host()), view: v, t: t}
 }
 
-// FromHost has a message of the host's pass, as the host-agent does it.
+// FromHost passes a message from the host, like the host-agent.
 func (c *client) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 	said := c.view.FromHost(message, env)
 	c.Conn.FromHost(said)
@@ -53,7 +53,7 @@ func (c *client) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 	return c.Answer(message, env, said)
 }
 
-// sends shows a message of the client's.
+// sends passes a message from the client.
 func (c *client) sends(format string, args ...any) {
 	c.t.Helper()
 	env, err := ahp.Peek(fmt.Appendf(nil, format, args...))
@@ -64,7 +64,7 @@ func (c *client) sends(format string, args ...any) {
 	c.view.Sent(&env)
 }
 
-// gets shows a message of the host's, and returns what the client gets.
+// gets passes a message from the host, and returns the client's message.
 func (c *client) gets(format string, args ...any) string {
 	c.t.Helper()
 	message := fmt.Appendf(nil, format, args...)
@@ -78,7 +78,7 @@ func (c *client) gets(format string, args ...any) string {
 		asks = append(asks, read.Asks()...)
 	}
 	for _, ask := range asks {
-		c.Settle(ask) // the host has no more to say
+		c.Settle(ask) // the host does not answer
 	}
 	if read != nil {
 		out = read.Answer(c.t.Context())
@@ -86,7 +86,7 @@ func (c *client) gets(format string, args ...any) string {
 	return string(out.Bytes)
 }
 
-// opens subscribes to a canvas and gets its state.
+// opens subscribes to a canvas and returns its state.
 func (c *client) opens(id, state string) string {
 	c.t.Helper()
 	c.sends(`{"id":"s-%s","method":"subscribe","params":{"channel":"ahp-canvas:/%s"}}`, id, id)
@@ -97,7 +97,7 @@ func serverState(instance, url string) string {
 	return fmt.Sprintf(`{"instanceId":%q,"canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, instance, url)
 }
 
-// reads asks for an address; the host answers with an error of this code.
+// reads reads an address while the host answers with an error code.
 func (c *client) reads(id, uri string, code int) answer {
 	c.t.Helper()
 	c.sends(`{"id":9,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/%s","uri":%q}}`, id, uri)
@@ -141,7 +141,7 @@ func (a answer) wantText(t *testing.T, mimeType, text string) {
 	}
 }
 
-// site is a web server on the loopback interface.
+// site starts a web server on the loopback interface.
 func site(t *testing.T) (*httptest.Server, *atomic.Int64) {
 	asked := new(atomic.Int64)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,7 +205,8 @@ func TestMintsAndServes(t *testing.T) {
 	c.reads("1", "ahp-canvas-content:/i1/app/index.html", -32601).wantRefused(t, ahp.CodeNotFound, "does not answer")
 }
 
-// What the host answers stands, unless it does not serve the method.
+// TestTheHostDecides ensures the host's answer stands, unless it does not serve
+// the method.
 func TestTheHostDecides(t *testing.T) {
 	t.Parallel()
 	s, asked := site(t)
@@ -224,7 +225,7 @@ func TestTheHostDecides(t *testing.T) {
 	}
 }
 
-// TestWhoMayRead is §8's table.
+// TestWhoMayRead checks the table in §8.
 func TestWhoMayRead(t *testing.T) {
 	t.Parallel()
 	s, asked := site(t)
@@ -237,7 +238,7 @@ func TestWhoMayRead(t *testing.T) {
 	}{
 		"malformed":        {nil, "1", "ahp-canvas-content:/i1/../x", ahp.CodeInvalidParams, `".."`},
 		"other scheme":     {nil, "1", s.URL + "/app/index.html", ahp.CodeInvalidParams, "want ahp-canvas-content"},
-		"foreign instance": {func(h *Host, c *client) { c.opens("2", serverState("i2", s.URL+"/")) }, "1", "ahp-canvas-content:/i2/app/index.html", ahp.CodeInvalidParams, "another instance"},
+		"foreign instance": {func(h *Host, c *client) { c.opens("2", serverState("i2", s.URL+"/")) }, "1", "ahp-canvas-content:/i2/app/index.html", ahp.CodeInvalidParams, "different instance"},
 		"foreign channel":  {func(h *Host, c *client) { h.client(t).opens("2", serverState("i2", s.URL+"/")) }, "2", "ahp-canvas-content:/i2/app/index.html", ahp.CodePermissionDenied, "not subscribed"},
 		"unsubscribed, while the host says more": {func(h *Host, c *client) {
 			c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`)
@@ -282,13 +283,13 @@ func TestWhoMayRead(t *testing.T) {
 	}
 }
 
-// updates is an action of the host's on a canvas.
+// updates returns an action from the host on a canvas.
 func (c *client) updates(id, fields string) string {
 	c.t.Helper()
 	return c.gets(`{"method":"action","params":{"channel":"ahp-canvas:/%s","action":{"type":"canvas/updated",%s},"serverSeq":2}}`, id, fields)
 }
 
-// Everything that is not to be minted passes byte for byte.
+// TestPassesUntouched ensures other messages pass byte for byte.
 func TestPassesUntouched(t *testing.T) {
 	t.Parallel()
 	const local = "http://127.0.0.1:3000/x"
@@ -321,7 +322,8 @@ func TestPassesUntouched(t *testing.T) {
 	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
 }
 
-// Addresses are minted wherever they stand, and nothing else changes.
+// TestMintsEverywhere ensures addresses are minted at any place, and that nothing
+// else changes.
 func TestMintsEverywhere(t *testing.T) {
 	t.Parallel()
 	const local, minted = `"http:\/\/localhost:3000/%61?b"`, `"ahp-canvas-content:/i%2F1/%61?b"`
@@ -351,8 +353,7 @@ func TestMintsEverywhere(t *testing.T) {
 		if got, want := c.gets(update, local), fmt.Sprintf(update, minted); got != want {
 			t.Errorf("%s, update:\ngot  %s\nwant %s", name, got, want)
 		}
-		// A replay for a client that comes again, on a connection that has
-		// never seen the state.
+		// A replay for a returning client, on a connection without the state.
 		again := h.client(t)
 		again.sends(`{"id":5,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1","ahp-canvas:/2"]}}`)
 		const replay = `{"id":5,"result":{"type":"replay","actions":[{"channel":"ahp-canvas:/1","action":{"type":"canvas/updated","url":%s}}],"missing":["ahp-canvas:/2"]}}`
@@ -365,7 +366,7 @@ func TestMintsEverywhere(t *testing.T) {
 	}
 }
 
-// Later drafts read with resourceRead.
+// TestResourceRead reads with resourceRead, as later drafts do.
 func TestResourceRead(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -390,7 +391,8 @@ func TestResourceRead(t *testing.T) {
 	read("file:///etc/passwd", "-32008").wantRefused(t, -32008, "of the host")
 }
 
-// Reads of the same content at the same time ask its server once.
+// TestReadsAreShared ensures concurrent reads of the same content ask its server
+// once.
 func TestReadsAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -426,7 +428,7 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// asks has a client read an address; got is called with what it gets.
+// asks reads an address for a client, and passes the answer to got.
 func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri string, got func(a answer)) {
 	c.t.Helper()
 	c.sends(`{"id":%d,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":%q}}`, id, uri)
@@ -445,10 +447,9 @@ func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri strin
 	})
 }
 
-// TestReadsWaitInTurn has one client read 200 pages of a server that takes its
-// time. Another client's one is read meanwhile, also if it is one of the 200 that
-// has not had its turn; and all 200 are read in the end. When a client goes that
-// waits, and nobody else wants what it wants, that is not read.
+// TestReadsWaitInTurn reads 200 pages of a slow server with one client. A different
+// client's page is read meanwhile, even if it is among the 200, and in the end all
+// pages are read. A page that only a closed client wanted is not read.
 func TestReadsWaitInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -459,7 +460,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 			asked.Add(1)
 			most.Store(max(most.Load(), atOnce.Add(1)))
 			defer atOnce.Add(-1)
-			if n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); n < pages-1 { // the others are quick
+			if n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); n < pages-1 { // other pages are quick
 				select {
 				case <-slow:
 				case <-r.Context().Done():
@@ -486,7 +487,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 		}
 		for i := range pages {
 			greedy.asks(t.Context(), &wg, i, page(i), count(&read))
-			synctest.Wait() // the last of them is behind in the queue
+			synctest.Wait() // the last page is at the end of the queue
 		}
 		begin := time.Now()
 		other.asks(t.Context(), &wg, 1, page(pages), count(&quick))
@@ -495,7 +496,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 		if quick.Load() != 2 || time.Since(begin) > 0 {
 			t.Errorf("another client has %d answers after %v; want 2 at once", quick.Load(), time.Since(begin))
 		}
-		if read.Load() != 1 { // what the other wanted too
+		if read.Load() != 1 { // the page that both clients wanted
 			t.Errorf("%d of the slow pages are read", read.Load())
 		}
 		leave, cancel := context.WithCancel(t.Context())
@@ -526,7 +527,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The content of answers is pointed out, whoever gave it.
+// TestContentIsFound finds the content in answers from host and host-agent.
 func TestContentIsFound(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)

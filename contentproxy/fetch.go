@@ -108,7 +108,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	done, err := f.turns.Take(waiting, f, client)
 	switch {
 	case errors.Is(err, fair.ErrFull):
-		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content are waiting", fetchesWait)
+		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content wait", fetchesWait)
 	case err == nil && ctx.Err() == nil && f.begins(one):
 		go func() { // other clients may want it when this client is gone
 			defer done()
@@ -194,14 +194,14 @@ func (f *fetcher) fetch(ctx context.Context, target string, a Address) (*content
 	defer func() { _ = response.Body.Close() }()
 	switch status := response.StatusCode; {
 	case status >= 300 && status < 400:
-		return nil, refuse(ahp.CodePermissionDenied, "the canvas's server redirects, which is not followed")
+		return nil, refuse(ahp.CodePermissionDenied, "the canvas's server redirects; redirects are not followed")
 	case status != http.StatusOK:
 		return nil, refuse(ahp.CodeNotFound, "the canvas's server answers HTTP %d", status)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(f.limit)+1))
 	switch {
 	case err != nil:
-		return nil, refuse(ahp.CodeNotFound, "the canvas's server broke off")
+		return nil, refuse(ahp.CodeNotFound, "the canvas's server ended the response early")
 	case len(body) > f.limit:
 		return nil, refuse(ahp.CodePermissionDenied, "the content is larger than %d bytes", f.limit)
 	}

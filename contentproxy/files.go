@@ -35,7 +35,7 @@ const filesScheme = "file"
 func parseFolder(text string) (Allowed, error) {
 	folder, ok := filePath(text)
 	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {
-		return Allowed{}, fmt.Errorf("%q is no folder that canvases may show; want one such as file:///home/ada/project/dist", text)
+		return Allowed{}, fmt.Errorf("%q is not a valid folder for canvases; want a URL such as file:///home/ada/project/dist", text)
 	}
 	real, err := resolve(folder)
 	if err != nil {
@@ -67,7 +67,7 @@ func resolve(name string) (string, error) {
 		return real, err
 	}
 	if _, err := os.Lstat(name); err == nil {
-		return "", fmt.Errorf("%s is a link that leads nowhere", name)
+		return "", fmt.Errorf("%s is a link without a target", name)
 	}
 	parent, err := resolve(filepath.Dir(name))
 	return filepath.Join(parent, filepath.Base(name)), err
@@ -105,10 +105,10 @@ func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 }
 
 // errNoFile reports a path without a file that may be shown.
-var errNoFile = errors.New("there is no such file")
+var errNoFile = errors.New("file not found")
 
 // errFolder reports a folder's path without a slash at its end.
-var errFolder = errors.New("it is a folder")
+var errFolder = errors.New("path is a folder")
 
 // hidden reports whether a part of a path begins with a dot.
 func hidden(name string) bool {
@@ -167,7 +167,7 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "files can be read, and nothing else", http.StatusMethodNotAllowed)
+		http.Error(w, "files are read-only", http.StatusMethodNotAllowed)
 		return
 	}
 	file, info, err := openFile(folder, r.URL.Path)

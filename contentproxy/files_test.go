@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// workspace is a folder with files, and some beside it that are nobody's business.
+// workspace makes a folder with files, and secret files beside it.
 func workspace(t *testing.T) (folder string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -49,7 +49,7 @@ func workspace(t *testing.T) (folder string) {
 	return folder
 }
 
-// TestFiles asks for files of a folder, and for others.
+// TestFiles requests files in a folder and elsewhere.
 func TestFiles(t *testing.T) {
 	folder := workspace(t)
 	get := func(method, target string, header http.Header) *http.Response {
@@ -105,7 +105,7 @@ func TestFiles(t *testing.T) {
 		}
 	}
 
-	// A link in the place of the folder shows nothing.
+	// A link that replaces the folder shows nothing.
 	if err := os.Rename(folder, folder+"-was"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestAllowedFolders is which addresses of files are taken, and where they are then.
+// TestAllowedFolders checks which file addresses are accepted, and their paths.
 func TestAllowedFolders(t *testing.T) {
 	folder := workspace(t)
 	link := filepath.Join(filepath.Dir(folder), "link")
@@ -158,8 +158,7 @@ func TestAllowedFolders(t *testing.T) {
 	}
 }
 
-// TestFilesStayInside asks for whatever a path may be: what comes is never one of the
-// secrets.
+// TestFilesStayInside requests arbitrary paths: no answer contains a secret.
 func TestFilesStayInside(t *testing.T) {
 	folder := workspace(t)
 	part := rapid.SampledFrom([]string{"..", ".", "", "secret", "folder", "project", "dist", "sub", "outside", ".env", "hidden", ".git", "config", "%2e%2e", "a.txt", "dist-other", "absolute", "\\", "~"})
@@ -177,7 +176,8 @@ func TestFilesStayInside(t *testing.T) {
 	})
 }
 
-// TestFilesAreTheHostsWord mints addresses of files in the host's own words alone.
+// TestFilesAreTheHostsWord ensures file addresses are minted only in the host's
+// own words.
 func TestFilesAreTheHostsWord(t *testing.T) {
 	folder := workspace(t)
 	allowed, err := ParseAllowed("file://" + folder)

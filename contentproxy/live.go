@@ -63,7 +63,7 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 	canvas, _ := known.Canvas(channel)
 	switch {
 	case canvas.Instance != instance:
-		return Place{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
+		return Place{}, refuse(ahp.CodeNotFound, "the host no longer shows that canvas to the client")
 	case canvas.Closed:
 		return Place{}, refuse(ahp.CodeNotFound, "the canvas is closed")
 	case h.cfg.Off:
@@ -76,7 +76,7 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 // never read.
 func (h *Host) PlaceAt(port string) (Place, error) {
 	if h.denied(port) {
-		return Place{}, refuse(ahp.CodePermissionDenied, "this port of the host is never shown")
+		return Place{}, refuse(ahp.CodePermissionDenied, "this port of the host is blocked")
 	}
 	return Place{origin{"http", "localhost", port}}, nil
 }
@@ -117,7 +117,7 @@ func within(text, host string) (*url.URL, bool) {
 }
 
 // errLeads reports a redirect to another origin.
-var errLeads = errors.New("the canvas's server redirects to another origin, which is not followed")
+var errLeads = errors.New("the canvas's server redirects to a different origin; such redirects are not followed")
 
 // ForNowHeader marks a temporary answer by the host-agent itself. Relays do not pass
 // it on, and withhold such an answer from a request for an event stream: see

@@ -41,7 +41,7 @@ func (l *Look) Place(ctx context.Context) (Place, error) {
 		select {
 		case <-l.asked:
 		case <-ctx.Done():
-			return Place{}, refuse(ahp.CodeNotFound, "the host does not say what the canvas is")
+			return Place{}, refuse(ahp.CodeNotFound, "no answer from the host about the canvas")
 		}
 	}
 	c := l.conn
@@ -76,11 +76,11 @@ func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, ask
 		return true, false, nil
 	case s.asked != nil || !s.stale(time.Now().Add(-keptFor)):
 		return true, true, nil
-	case s.vain:
+	case s.rechecked:
 		return true, false, nil
 	}
 	c.ask(channel, s)
-	s.vain = true
+	s.rechecked = true
 	return true, true, c.takeAsks()
 }
 

@@ -91,7 +91,7 @@ func (r *Read) allow() (Address, origin, *refusal) {
 	}
 	from, no := c.shows(channel, at.Instance, r.since)
 	if no == nil && from == (origin{}) {
-		no = refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
+		no = refuse(ahp.CodeNotFound, "the canvas has no content available here")
 	}
 	return at, from, no
 }
@@ -108,9 +108,9 @@ func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusa
 	case canvas.Closed:
 		return origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
 	case s.stale(since):
-		return origin{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
+		return origin{}, refuse(ahp.CodeNotFound, "the host no longer shows that canvas to the client")
 	case canvas.Instance != instance:
-		return origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
+		return origin{}, refuse(ahp.CodeInvalidParams, "the address names a different instance than the channel")
 	}
 	return c.host.origin(c.known, channel, canvas), nil
 }
@@ -130,7 +130,7 @@ func (c *Conn) byInstance(instance string) string {
 // response.
 func (r *Read) Answer(ctx context.Context) Message {
 	if !r.wait(ctx) {
-		return r.failed(refuse(ahp.CodeNotFound, "the host does not say what the canvas is: no answer within %v", askTimeout))
+		return r.failed(refuse(ahp.CodeNotFound, "no answer from the host about the canvas within %v", askTimeout))
 	}
 	at, from, no := r.allow()
 	if no != nil {
@@ -160,7 +160,7 @@ func (r *Read) wait(ctx context.Context) bool {
 // TooMany returns the response that refuses the read because the client has too many
 // pending reads.
 func (r *Read) TooMany() Message {
-	return r.failed(refuse(ahp.CodeRateLimited, "too many reads of canvas content at a time"))
+	return r.failed(refuse(ahp.CodeRateLimited, "too many concurrent reads of canvas content"))
 }
 
 func (r *Read) failed(no *refusal) Message {

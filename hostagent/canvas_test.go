@@ -291,9 +291,9 @@ func TestCanvasOfAnEarlierHostAgent(t *testing.T) {
 		host.lost = `"` + board + `"`
 		w.resumes("d", board).wantRead("not the client's", "-32009 the client is not subscribed")
 		host.state, host.lost = "", ""
-		w.resumes("e", board).wantRead("closed meanwhile", "-32008 the host does not show")
+		w.resumes("e", board).wantRead("closed meanwhile", "-32008 the host no longer shows")
 		host.state = `{"instanceId":"j","provider":{"kind":"server"},"url":"` + own + `"}`
-		w.resumes("f", board).wantRead("another instance", "-32602 the address is of another instance")
+		w.resumes("f", board).wantRead("another instance", "-32602 the address names a different instance")
 		host.state = strings.Replace(stateAt(own), "server", "client", 1)
 		w.resumes("g", board).wantRead("a client's", "-32008 the canvas has no content")
 	})

@@ -140,7 +140,7 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
 	}
 	l.mux.count = func(n int) { a.held += n }
-	l.mux.drained, l.mux.delay.tell = l.drained, a.cfg.Delayed
+	l.mux.drained, l.mux.delay.report = l.drained, a.cfg.Delayed
 	l.mux.chunks.limit = max(0, offer.Chunks)
 	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
@@ -319,7 +319,7 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
 	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
-		b.channel.ask(b.arrivals)
+		b.channel.watch(b.arrivals)
 		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)
 		}
@@ -355,25 +355,26 @@ type AgentConn struct {
 	holds    atomic.Bool   // reserved is not zero
 	reserved int           // bytes of a host message being read
 
-	fed       time.Time // last progress of fragmented messages: the host took bytes, or the relay sent some
-	partial   []byte    // collected fragments of a message
-	whole     int       // bytes of complete fragmented messages, delivered but not written
-	unwritten int       // credit of delivered messages that are not written
-	kept      int       // credit of fragments, withheld until everything delivered is written
-	received  bool      // the relay's close has arrived
-	told      bool      // the host connection has been closed
+	fed        time.Time // last progress of fragmented messages: the host took bytes, or the relay sent some
+	partial    []byte    // collected fragments of a message
+	whole      int       // bytes of complete fragmented messages, delivered but not written
+	unwritten  int       // credit of delivered messages that are not written
+	kept       int       // credit of fragments, withheld until everything delivered is written
+	received   bool      // the relay's close has arrived
+	hostClosed bool      // the host connection has been closed
 
 	report func() Report // makes the next report for the relay; nil: none is due
 }
 
 // Opened tells the relay that the host accepts messages.
-func (c *AgentConn) Opened() error { return c.tell(recordOpened) }
+func (c *AgentConn) Opened() error { return c.signal(recordOpened) }
 
 // Ready tells the relay that the host has accepted initialize or reconnect. Call it
-// before FromHost takes that answer.
-func (c *AgentConn) Ready() error { return c.tell(recordReady) }
+// before FromHost takes the answer.
+func (c *AgentConn) Ready() error { return c.signal(recordReady) }
 
-func (c *AgentConn) tell(kind recordKind) error {
+// signal queues a record without fields.
+func (c *AgentConn) signal(kind recordKind) error {
 	return c.link.with(func() error {
 		if c.stream.ended {
 			return ErrConnClosed
@@ -449,7 +450,7 @@ func (c *AgentConn) Probe() {
 		if !c.stream.ended {
 			// The record bypasses the stream, because a dead client's queue does not
 			// move.
-			c.link.mux.say(appendRecord(nil, recordProbe, c.stream.conn))
+			c.link.mux.sendControl(appendRecord(nil, recordProbe, c.stream.conn))
 			c.link.lines.Wake()
 		}
 		return nil
@@ -458,7 +459,7 @@ func (c *AgentConn) Probe() {
 
 // Flushed tells the relay that every message delivered before a Flush is written to
 // the host.
-func (c *AgentConn) Flushed() error { return c.tell(recordFlushed) }
+func (c *AgentConn) Flushed() error { return c.signal(recordFlushed) }
 
 // Written returns the credit of messages written to the host.
 func (c *AgentConn) Written(n int) {
@@ -528,9 +529,9 @@ func (c *AgentConn) counted(n int) {
 }
 
 // closeHost closes the host connection, because the client is gone.
-func (c *AgentConn) tellHost(code ahp.CloseCode, reason string) {
-	if !c.told {
-		c.told = true
+func (c *AgentConn) closeHost(code ahp.CloseCode, reason string) {
+	if !c.hostClosed {
+		c.hostClosed = true
 		c.host.Closed(code, reason)
 	}
 }

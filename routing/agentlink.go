@@ -37,7 +37,7 @@ type answer struct {
 }
 
 const (
-	// answerSize is the approximate size of a packet of answers.
+	// answerSize is the approximate size of a packet with answers.
 	answerSize = 64 << 10
 
 	// maxAsked bounds a relay's unanswered requests for bodies.
@@ -59,15 +59,15 @@ func (l *agentLink) with(f func() error) error {
 }
 
 // watch asks the relay to listen to a channel's bodies.
-func (l *agentLink) ask(ch *channel, on *channelLink) {
+func (l *agentLink) watch(ch *channel, on *channelLink) {
 	l.watches[ch.number] = on
-	l.mux.say(appendBytes(appendRecord(nil, recordWatch, ch.number), []byte(ch.token)))
+	l.mux.sendControl(appendBytes(appendRecord(nil, recordWatch, ch.number), []byte(ch.token)))
 	l.lines.Wake()
 }
 
-func (l *agentLink) unask(ch *channel) {
+func (l *agentLink) unwatch(ch *channel) {
 	delete(l.watches, ch.number)
-	l.mux.say(appendRecord(nil, recordUnwatch, ch.number))
+	l.mux.sendControl(appendRecord(nil, recordUnwatch, ch.number))
 	l.lines.Wake()
 }
 
@@ -224,7 +224,7 @@ func (l *agentLink) watchingRecord(number uint64, _ *link.Fields) error {
 }
 
 func (l *agentLink) flushRecord(number uint64, _ *link.Fields) error {
-	if c := l.conns[number]; c != nil && !c.told {
+	if c := l.conns[number]; c != nil && !c.hostClosed {
 		c.host.Flush()
 	}
 	return nil
@@ -262,11 +262,11 @@ func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 	cost := len(message) + pieceCost
 	switch {
 	case c == nil || c.received || c.partial != nil:
-		return fmt.Errorf("%w: message on connection %d out of place", link.ErrBadPacket, number)
-	case !l.mux.took(&c.stream, cost):
+		return fmt.Errorf("%w: unexpected message on connection %d", link.ErrBadPacket, number)
+	case !l.mux.charge(&c.stream, cost):
 		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, number)
 	}
-	if !c.told {
+	if !c.hostClosed {
 		c.unwritten += cost
 		c.host.Deliver(message, false, cost)
 	}
@@ -286,18 +286,18 @@ func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	cost := len(data) + pieceCost
 	switch {
 	case c == nil || c.received:
-		return fmt.Errorf("%w: fragment on connection %d out of place", link.ErrBadPacket, number)
-	case !l.mux.took(&c.stream, cost):
+		return fmt.Errorf("%w: unexpected fragment on connection %d", link.ErrBadPacket, number)
+	case !l.mux.charge(&c.stream, cost):
 		return fmt.Errorf("%w: fragment on connection %d beyond its credit", link.ErrBadPacket, number)
-	case c.told:
+	case c.hostClosed:
 		return nil
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
-		return fmt.Errorf("%w: fragment on connection %d out of place", link.ErrBadPacket, number)
+		return fmt.Errorf("%w: unexpected fragment on connection %d", link.ErrBadPacket, number)
 	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // a correct relay never sends this
 		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
 		c.end(ahp.CloseMessageTooBig, reason)
-		c.tellHost(ahp.CloseMessageTooBig, reason)
+		c.closeHost(ahp.CloseMessageTooBig, reason)
 		return nil
 	}
 	c.partial = append(c.partial, data...)
@@ -333,7 +333,7 @@ func (l *agentLink) closeRecord(number uint64, f *link.Fields) error {
 	c.forgetFragments()
 	l.mux.drop(&c.stream, l.agent.bodies.release) // the client is gone
 	c.end(code, reason)
-	c.tellHost(code, reason)
+	c.closeHost(code, reason)
 	l.agent.eased()
 	return nil
 }
@@ -341,7 +341,7 @@ func (l *agentLink) closeRecord(number uint64, f *link.Fields) error {
 // needRecord answers a relay's request for a missing body.
 func (l *agentLink) needRecord(number uint64, _ *link.Fields) error {
 	if l.answers.len() >= maxAsked {
-		return fmt.Errorf("%w: more than %d bodies asked for", link.ErrBadPacket, maxAsked)
+		return fmt.Errorf("%w: relay requested more than %d bodies", link.ErrBadPacket, maxAsked)
 	}
 	b := l.agent.bodies.numbered(number)
 	if b != nil && b.frame == nil {
@@ -371,7 +371,7 @@ func (l *agentLink) Ended(reason error) {
 		}
 		c.proceed()
 		c.received = true
-		c.tellHost(ahp.CloseResync, reason.Error())
+		c.closeHost(ahp.CloseResync, reason.Error())
 	}
 	clear(l.conns)
 	l.reports = fifo[*AgentConn]{}

@@ -8,12 +8,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// beside is what a model's host may have queued on a connection that is held
-// back: it looks before each row of messages only, and answers what relays ask.
+// beside is the queue that a model's host may add to a connection that is held back,
+// because it checks only before each row of messages.
 const beside = 64 << 10
 
-// Audit checks what must hold of an AgentEnd at any time, and at rest that it
-// keeps nothing for anybody.
+// Audit checks an AgentEnd's invariants, and at rest that it keeps nothing.
 func (a *AgentEnd) Audit(rest bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,8 +253,7 @@ func (s *stream) audit(limit int, rest bool) error {
 	return nil
 }
 
-// Audit checks what must hold of a RelayEnd at any time, and at rest that it
-// keeps nothing for anybody.
+// Audit checks a RelayEnd's invariants, and at rest that it keeps nothing.
 func (r *RelayEnd) Audit(rest bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,22 +275,22 @@ func (r *RelayEnd) Audit(rest bool) error {
 	if chunked != r.chunks.bytes || chunked > r.chunks.limit || rest && r.chunks.arriving != 0 {
 		return fmt.Errorf("%d bytes of chunks, counted %d; the limit is %d; number %d is arriving", chunked, r.chunks.bytes, r.chunks.limit, r.chunks.arriving)
 	}
-	places, rows, unsolved := 0, map[*row]bool{}, map[uint64]int{}
+	places, rows, incomplete := 0, map[*row]bool{}, map[uint64]int{}
 	for _, list := range r.awaited {
 		places += len(list)
 		for _, p := range list {
 			if !rows[p.row] {
 				rows[p.row] = true
-				unsolved[p.row.packet]++
+				incomplete[p.row.packet]++
 			}
 		}
 	}
-	if places != r.places || len(unsolved) != len(r.unsolved) {
-		return fmt.Errorf("%d places and %d packets wait for bodies, counted %d and %d", places, len(unsolved), r.places, len(r.unsolved))
+	if places != r.places || len(incomplete) != len(r.incomplete) {
+		return fmt.Errorf("%d places and %d packets wait for bodies, counted %d and %d", places, len(incomplete), r.places, len(r.incomplete))
 	}
-	for packet, n := range unsolved {
-		if r.unsolved[packet] != n {
-			return fmt.Errorf("packet %d has %d rows that miss something, counted %d", packet, n, r.unsolved[packet])
+	for packet, n := range incomplete {
+		if r.incomplete[packet] != n {
+			return fmt.Errorf("packet %d has %d rows that miss something, counted %d", packet, n, r.incomplete[packet])
 		}
 	}
 	if rest && places > 0 {
@@ -327,12 +325,11 @@ func (c *RelayConn) audit(rest bool) error {
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
 }
 
-// CountAnswers returns how many bodies a packet from a host-agent has that were
-// asked for.
+// CountAnswers returns the number of requested bodies in a host-agent's packet.
 func CountAnswers(packet []byte) (n int) {
 	f := link.Fields{B: packet}
 	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
-		return 0 // of the handshake, or without records
+		return 0 // a handshake, or without records
 	}
 	for range 3 { // epoch, number, released
 		f.Uvarint()

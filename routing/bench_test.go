@@ -12,8 +12,8 @@ import (
 
 const benchClients = 100
 
-// benchAgent returns a host-agent with connections of one relay that listens to
-// their channel.
+// benchAgent returns a host-agent whose connections belong to one relay that listens
+// to their channel.
 func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients, 0) }
 
 func benchAgentOf(b testing.TB, clients, from int) (*AgentEnd, *agentLink) {
@@ -42,7 +42,7 @@ func action(i int) []byte {
 	return frame
 }
 
-// fanOut has the host send a frame on all connections.
+// fanOut sends a frame from the host on all connections.
 func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	for _, c := range l.conns {
 		if err := c.FromHost(frame, false, []byte("ahp-chat:/1")); err != nil {
@@ -51,7 +51,7 @@ func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	}
 }
 
-// drain has all leave that waits, and the relay release it.
+// drain makes all queued data leave, and the relay release it.
 func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 	for {
 		_, payload := a.NextBody()
@@ -75,10 +75,10 @@ func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 	l.Released(1)
 }
 
-// BenchmarkAgentShared is what a host-agent does with 20 actions of 512 bytes to
-// 100 clients.
+// BenchmarkAgentShared measures a host-agent that sends 20 actions of 512 bytes to 100
+// clients.
 func BenchmarkAgentShared(b *testing.B) {
-	const together = 20 // that come to each connection
+	const together = 20 // on each connection
 	a, l := benchAgent(b)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -96,7 +96,7 @@ func BenchmarkAgentShared(b *testing.B) {
 	b.ReportMetric(float64(b.N)*benchClients*together/b.Elapsed().Seconds(), "deliveries/s")
 }
 
-// BenchmarkRelayShared is what a relay does with it.
+// BenchmarkRelayShared measures the relay's side of BenchmarkAgentShared.
 func BenchmarkRelayShared(b *testing.B) {
 	a, l := benchAgent(b)
 	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
@@ -116,12 +116,12 @@ func BenchmarkRelayShared(b *testing.B) {
 		if done, err := r.Handle(uint64(i+1), packet); !done || err != nil {
 			b.Fatal(done, err)
 		}
-		r.bodies.forgetBelow(1 << 40) // so that the next is a new one
+		r.bodies.forgetBelow(1 << 40) // so that the next body is new
 	}
 	b.ReportMetric(float64(b.N)*benchClients/b.Elapsed().Seconds(), "deliveries/s")
 }
 
-// A payingClient has taken what it was sent.
+// A payingClient returns credit at once.
 type payingClient struct {
 	still
 	credit int
@@ -133,10 +133,9 @@ func (c *payingClient) Deliver(frames []Frame) {
 	}
 }
 
-// BenchmarkSingleViewer is what host-agent and relay do with 4 actions of 512 bytes
-// that come one after the other to the only client: in its stream, and on the
-// subject of their channel. Without what carries that: two messages of NATS in
-// place of one, see the metrics.
+// BenchmarkSingleViewer measures host-agent and relay with 4 consecutive actions of
+// 512 bytes to the only client: in its stream, and on the channel's subject. It leaves
+// out NATS, where the subject costs two messages in place of one: see the metrics.
 func BenchmarkSingleViewer(b *testing.B) {
 	const together = 4
 	for name, from := range map[string]int{"stream": 2, "channel": 1} {

@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hears has a relay get a body.
+// hears delivers a body to a relay.
 func hears(r *RelayEnd, number uint64, frame []byte) {
 	r.Body(appendBody(nil, r.cfg.Agent, number, frame))
 }
 
-// headed are the ways to encode that put a head before messages, of two bytes or of four
-// as WebSocket's.
+// headed returns encoders that put a header of two or four bytes before messages, like
+// WebSocket's.
 func headed() RelayEndConfig {
 	head := func(size int) []byte { return []byte("head")[:2+2*min(1, size/126)] }
 	encode := func(piece []byte, _, _, _ bool) []byte { return append(head(len(piece)), piece...) }
@@ -29,16 +29,15 @@ func headed() RelayEndConfig {
 	}}
 }
 
-// TestTogether has bodies come in messages of several. Each is what was said, whatever
-// stands before and behind it, and those of a message that are asked for in a row are one
-// frame without a copy.
-func TestTogether(t *testing.T) {
+// TestJoinedBodiesAreOneFrame delivers several bodies in one message. Each body
+// arrives unchanged, and consecutive bodies are one frame without a copy.
+func TestJoinedBodiesAreOneFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(headed())
 		want := map[uint64][]byte{}
 		for number := uint64(1); number < 30; {
 			var bodies []*body
-			large := true // all have heads that fill the room before them
+			large := true // all headers fill the room before the frame
 			for range rapid.IntRange(1, 8).Draw(t, "together") {
 				frame := bytes.Repeat([]byte{byte('a' + number%26)}, rapid.SampledFrom([]int{0, 1, 125, 126, 500, 5000}).Draw(t, "size"))
 				bodies = append(bodies, &body{number: number, frame: frame})
@@ -68,9 +67,9 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestRows puts rows of bodies together: whatever was asked for before, each is
-// what its bodies are, in their order, and what was handed out does not change.
-func TestRows(t *testing.T) {
+// TestRowsKeepTheirBodies joins rows of bodies. Each row has its bodies in order, and
+// earlier frames never change.
+func TestRowsKeepTheirBodies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(headed())
 		sizes := rapid.SampledFrom([]int{1, 500, 3000, mostOfOne, mostOfOne + 1, mostBlock + 1})
@@ -84,7 +83,7 @@ func TestRows(t *testing.T) {
 				said[number] = r.cfg.Encode(frame, true, true, false)
 				number++
 			}
-			r.Body(encodeBodies("", bodies)) // and one is missing
+			r.Body(encodeBodies("", bodies)) // one body is missing
 		}
 		type given struct {
 			frames []Frame
@@ -132,14 +131,14 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// TestRowsAreFew has connections at different places of one stream be sent one
-// frame each.
+// TestRowsAreFew sends one frame to each connection, although they are at different
+// places in a stream.
 func TestRowsAreFew(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	for number := uint64(1); number <= 60; number++ {
 		hears(r, number, fmt.Appendf(nil, "body %300d", number))
 	}
-	r.rows = 4 // that follow the first
+	r.rows = 4 // rows behind the first
 	for _, row := range [][2]uint64{{10, 20}, {10, 40}, {15, 60}, {30, 31}, {60, 60}} {
 		r.list, r.frames = r.list[:0], r.frames[:0]
 		for number := row[0]; number <= row[1]; number++ {
@@ -151,8 +150,8 @@ func TestRowsAreFew(t *testing.T) {
 	}
 }
 
-// TestRowsAreBounded has a packet that asks for the same again and again make the
-// relay copy no more than so much.
+// TestRowsAreBounded ensures a packet with repeated requests does not make the
+// relay copy without bound.
 func TestRowsAreBounded(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	const many = 3 * mostBlock / mostOfOne

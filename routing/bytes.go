@@ -14,13 +14,12 @@ import (
 )
 
 // A connection can carry bytes in place of messages: its Open names the canvas. Its
-// frames are consecutive pieces of two byte streams. Credit and the end work as for
+// frames are consecutive pieces, in each direction. Credit and the end work as for
 // messages. Each end is a [ByteConn].
 
 const (
-	// bytesWindow is the credit of a byte stream, whatever the hello announces for
-	// message connections. It bounds the bytes in flight, so that fewer bytes of a
-	// download lie in front of messages.
+	// bytesWindow is a byte stream's credit, whatever the hello announces for message
+	// connections. It bounds the bytes in flight in front of messages.
 	bytesWindow = 512 << 10
 
 	// bytesQueue bounds the bytes of a stream that wait at a host-agent.
@@ -84,11 +83,11 @@ func (b *ByteConn) deliver(data []byte, credit int) {
 		b.in.push(byteChunk{data, credit})
 		b.waiting += len(data)
 		b.count(len(data))
-		b.tell()
+		b.signal()
 	}
 }
 
-func (b *ByteConn) tell() {
+func (b *ByteConn) signal() {
 	select {
 	case b.arrived <- struct{}{}:
 	default:
@@ -96,7 +95,7 @@ func (b *ByteConn) tell() {
 }
 
 // peerClosed records that the other end has closed.
-func (b *ByteConn) ends(code ahp.CloseCode, reason string) {
+func (b *ByteConn) peerClosed(code ahp.CloseCode, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended != nil {
@@ -109,7 +108,7 @@ func (b *ByteConn) ends(code ahp.CloseCode, reason string) {
 	if !b.closed {
 		close(b.over)
 	}
-	b.tell()
+	b.signal()
 }
 
 // A CutError reports a byte stream that the other end, or the end of the link, has cut
@@ -165,11 +164,11 @@ func (b *ByteConn) readBuffered(p []byte) (n, credit int, err error) {
 	b.waiting -= n
 	b.count(-n)
 	if n == 0 && b.ended != nil {
-		b.tell() // for the next reader
+		b.signal() // for the next reader
 		return 0, credit, b.ended
 	}
 	if b.in.len() > 0 {
-		b.tell()
+		b.signal()
 	}
 	return n, credit, nil
 }
@@ -227,7 +226,7 @@ func (b *ByteConn) closeWith(code ahp.CloseCode, reason string) {
 	}
 	b.count(-b.waiting)
 	b.in, b.waiting = fifo[byteChunk]{}, 0
-	b.tell()
+	b.signal()
 	b.mu.Unlock()
 	b.end.close(code, reason)
 }
@@ -248,7 +247,7 @@ func (b *ByteConn) SetDeadline(t time.Time) error {
 // SetReadDeadline implements [net.Conn].
 func (b *ByteConn) SetReadDeadline(t time.Time) error {
 	b.reading.set(t)
-	b.tell() // a waiting reader checks the new deadline
+	b.signal() // a waiting reader checks the new deadline
 	return nil
 }
 
@@ -358,7 +357,7 @@ func (c byteClient) Deliver(frames []Frame) {
 }
 
 // Closed implements [ClientConn].
-func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.ends(code, reason) }
+func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.peerClosed(code, reason) }
 
 // Bytes returns a connection's byte stream, and the HostConn that Connect returns for
 // it. Connect calls it if open asks for a byte stream.
@@ -392,4 +391,4 @@ func (h byteHost) Deliver(message []byte, _ bool, credit int) { h.bytes.deliver(
 func (byteHost) Flush() {}
 
 // Closed implements [HostConn].
-func (h byteHost) Closed(code ahp.CloseCode, reason string) { h.bytes.ends(code, reason) }
+func (h byteHost) Closed(code ahp.CloseCode, reason string) { h.bytes.peerClosed(code, reason) }

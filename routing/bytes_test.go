@@ -17,7 +17,7 @@ import (
 	"ahprelay/routing"
 )
 
-// streamWorld is a world whose host-agent takes streams of bytes.
+// streamWorld is a world whose host-agent accepts byte streams.
 type streamWorld struct {
 	*world
 	ends chan *routing.ByteConn
@@ -36,7 +36,7 @@ func newStreamWorld() *streamWorld {
 	return w
 }
 
-// open opens a stream, and returns both ends.
+// open opens a stream and returns both ends.
 func (w *streamWorld) open(t interface{ Fatal(...any) }) (relay, agent *routing.ByteConn) {
 	relay, err := w.relays[0].OpenBytes(routing.Open{ID: "s", Canvas: &routing.Canvas{}})
 	if err != nil {
@@ -45,8 +45,8 @@ func (w *streamWorld) open(t interface{ Fatal(...any) }) (relay, agent *routing.
 	return relay, <-w.ends
 }
 
-// TestByteConn has a stream be what any net.Conn is.
-func TestByteConn(t *testing.T) {
+// TestByteConnIsANetConn ensures a stream behaves like any net.Conn.
+func TestByteConnIsANetConn(t *testing.T) {
 	for name, swap := range map[string]bool{"relay": false, "agent": true} {
 		t.Run(name, func(t *testing.T) {
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
@@ -66,8 +66,8 @@ func TestByteConn(t *testing.T) {
 	}
 }
 
-// TestBytesArrive writes pieces of any size on several streams both ways, beside
-// messages: all of it comes, in order.
+// TestBytesArrive writes pieces of various sizes on several streams in both
+// directions, beside messages. All bytes arrive in order.
 func TestBytesArrive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40_000), 1, 3).Draw(rt, "sizes")
@@ -85,7 +85,7 @@ func TestBytesArrive(t *testing.T) {
 					}
 					w.wg.Go(func() {
 						for rest := want; len(rest) > 0; {
-							n := min(len(rest), max(sizes[0]+1, len(want)/200)) // else a byte each, of many
+							n := min(len(rest), max(sizes[0]+1, len(want)/200)) // else one byte each, many times
 							if _, err := way.from.Write(rest[:n]); err != nil {
 								t.Error(err)
 							}
@@ -122,8 +122,8 @@ func TestBytesArrive(t *testing.T) {
 	})
 }
 
-// TestSlowReaderOfBytes has an end that does not read hold the other back, for as
-// long as it likes, and nobody else.
+// TestSlowReaderOfBytes ensures an end that does not read delays only its own
+// stream, for any time.
 func TestSlowReaderOfBytes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newStreamWorld()
@@ -169,7 +169,7 @@ func TestSlowReaderOfBytes(t *testing.T) {
 	})
 }
 
-// TestBytesEndWithTheLink has no stream outlive its link in good order.
+// TestBytesEndWithTheLink ensures the end of a link cuts its streams off.
 func TestBytesEndWithTheLink(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newStreamWorld()

@@ -33,10 +33,10 @@ type channel struct {
 
 // A channelLink is a channel's state on one link.
 type channelLink struct {
-	link  *agentLink
-	asked bool   // the relay was asked to listen
-	ready bool   // the relay has confirmed
-	most  [2]int // the most connections that received one body, in this generation and the previous
+	link    *agentLink
+	watched bool   // the relay was asked to listen
+	ready   bool   // the relay has confirmed
+	most    [2]int // the most connections that received one body, in this generation and the previous
 }
 
 func (c *channel) on(link *agentLink) *channelLink {
@@ -65,17 +65,17 @@ func (c *channel) receivers() (n int) {
 }
 
 // watch makes relays listen if a connection of theirs has received a body.
-func (c *channel) ask(heard []*arrival) {
+func (c *channel) watch(heard []*arrival) {
 	for _, a := range heard {
-		if on := a.on; !on.asked && !on.link.ended && !c.forgotten {
-			on.asked = true
-			on.link.ask(c, on)
+		if on := a.on; !on.watched && !on.link.ended && !c.forgotten {
+			on.watched = true
+			on.link.watch(c, on)
 		}
 	}
 }
 
-// age counts a body. At the end of a generation, it ends the watch of relays without a
-// receiver in two generations.
+// age counts a body. When a generation ends, relays without a receiver in two
+// generations stop listening.
 func (c *channel) age(now time.Time) {
 	c.bodies++
 	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {
@@ -85,7 +85,7 @@ func (c *channel) age(now time.Time) {
 	for _, on := range c.links {
 		on.most[0], on.most[1] = 0, on.most[0]
 		if on.ready && on.expected() == 0 {
-			on.unask(c)
+			on.unwatch(c)
 		}
 	}
 }
@@ -94,15 +94,15 @@ func (c *channel) age(now time.Time) {
 func (c *channel) forget() {
 	c.forgotten = true
 	for _, on := range c.links {
-		if on.asked {
-			on.unask(c)
+		if on.watched {
+			on.unwatch(c)
 		}
 	}
 }
 
-func (on *channelLink) unask(c *channel) {
-	on.asked, on.ready = false, false
-	on.link.unask(c)
+func (on *channelLink) unwatch(c *channel) {
+	on.watched, on.ready = false, false
+	on.link.unwatch(c)
 }
 
 // A channelTable holds the channels in use, by URI.

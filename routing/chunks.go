@@ -8,11 +8,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Clients that read the same content receive answers that differ only outside of the
-// content. Such an answer is sent in parts: the client's own bytes, and chunks that
+// Clients that read the same content receive answers that differ only around the
+// content. Such an answer is sent in parts: the client's own bytes, and chunks, which
 // cross to a relay once. The host-agent knows a chunk by its SHA-256, numbers it,
-// sends its bytes ahead of the first message that refers to it, and tells the relay
-// when to drop it. It therefore knows which chunks the relay has, and never needs the
+// sends its bytes ahead of the first message with a reference to it, and tells the
+// relay when to drop it. It therefore knows the relay's chunks, and never needs the
 // bytes again. A chunk abbreviates bytes that the host has just sent on a connection;
 // it decides nothing.
 const (
@@ -56,7 +56,7 @@ type chunkTable struct {
 	pending  fifo[*chunk] // chunks to be sent
 }
 
-// chunkSums returns the hashes of the chunks in a part of a message.
+// chunkSums returns the hashes of the chunks in a message's part.
 func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 	for len(part) > 0 {
 		n := min(len(part), chunkSize)
@@ -152,7 +152,7 @@ func (m *mux) makeRoom(n int) bool {
 		}
 		delete(t.bySum, ch.sum)
 		t.bytes -= ch.size + frameCost
-		m.say(appendRecord(nil, recordDrop, ch.number))
+		m.sendControl(appendRecord(nil, recordDrop, ch.number))
 	}
 	return true
 }
@@ -237,7 +237,7 @@ func (r *RelayEnd) chunkRecord(number uint64, f *link.Fields) error {
 		s.counted(frameCost)
 		s.arriving = number
 	case number != s.arriving:
-		return fmt.Errorf("%w: chunk %d out of place", link.ErrBadPacket, number)
+		return fmt.Errorf("%w: unexpected chunk %d", link.ErrBadPacket, number)
 	}
 	ch.size += len(data)
 	s.counted(len(data))
@@ -261,7 +261,7 @@ func (r *RelayEnd) dropRecord(number uint64, f *link.Fields) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
-		return fmt.Errorf("%w: chunk %d dropped out of place", link.ErrBadPacket, number)
+		return fmt.Errorf("%w: unexpected drop of chunk %d", link.ErrBadPacket, number)
 	}
 	delete(s.chunks, number)
 	s.counted(-ch.size - frameCost)
@@ -277,16 +277,16 @@ func (r *RelayEnd) chunkRefRecord(conn uint64, f *link.Fields) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
-		return fmt.Errorf("%w: chunk %d is not here", link.ErrBadPacket, number)
+		return fmt.Errorf("%w: chunk %d does not exist", link.ErrBadPacket, number)
 	}
 	c := r.conns[conn]
 	if c == nil {
-		return fmt.Errorf("%w: chunk on connection %d, which is not there", link.ErrBadPacket, conn)
+		return fmt.Errorf("%w: chunk on unknown connection %d", link.ErrBadPacket, conn)
 	}
 	if c.client == nil {
 		return nil
 	}
-	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
+	if !r.mux.chargeLate(&c.stream, ch.size+pieceCost) {
 		return fmt.Errorf("%w: chunk on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
 	r.frames = append(r.frames[:0], ch.frames...)

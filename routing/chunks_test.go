@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// answer is a response that holds content.
+// answer returns a response with content.
 func answer(id int, content []byte) (message []byte, from, to int) {
 	head := fmt.Sprintf(`{"id":%d,"result":{"contents":[{"blob":"`, id)
 	message = append([]byte(head), content...)
@@ -35,15 +35,15 @@ func content(seed string, n int) []byte {
 	return bytes.Repeat([]byte(seed), n/len(seed)+1)[:n]
 }
 
-// fromAgent is how many bytes the host-agent has sent.
+// fromAgent returns the bytes sent by the host-agent.
 func (w *world) fromAgent() int {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	return w.net.sent["agent"]
 }
 
-// TestContentCrossesOnce has many clients of two relays read the same at the
-// same time, and again later.
+// TestContentCrossesOnce reads the same content with many clients of two relays, at
+// the same time and later.
 func TestContentCrossesOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2, routing.AgentEndConfig{})
@@ -74,8 +74,8 @@ func TestContentCrossesOnce(t *testing.T) {
 	})
 }
 
-// TestRelaysThatKnowNoChunks get the bytes.
-func TestRelaysThatKnowNoChunks(t *testing.T) {
+// TestContentWithoutRoomForChunksIsSentWhole reads content through a relay that keeps no chunks.
+func TestContentWithoutRoomForChunksIsSentWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{ChunkLimit: -1})
 		defer w.end()
@@ -88,9 +88,9 @@ func TestRelaysThatKnowNoChunks(t *testing.T) {
 	})
 }
 
-// TestContentIsWhatTheHostSent mixes answers with content, some of it the same
-// and more than the relay keeps, with all else, over a net that loses some,
-// with clients that lag or go.
+// TestContentIsWhatTheHostSent mixes answers with more content than the relay keeps,
+// some of it equal, with other messages, over a lossy network and with slow or leaving
+// clients.
 func TestContentIsWhatTheHostSent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 	})
 }
 
-// TestStalledReaderOfContent takes nothing: it holds up nobody else, and goes
-// on where it was.
+// TestStalledReaderOfContent ensures a client that reads nothing delays only
+// itself, and continues where it was.
 func TestStalledReaderOfContent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -165,8 +165,8 @@ func TestStalledReaderOfContent(t *testing.T) {
 	})
 }
 
-// TestBadChunks are what no host-agent sends.
-func TestBadChunks(t *testing.T) {
+// TestBadChunksEndTheLink ensures records that no host-agent sends end the link.
+func TestBadChunksEndTheLink(t *testing.T) {
 	const (
 		kindChunk = 18 + iota // as in record.go
 		kindDrop

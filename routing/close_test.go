@@ -10,10 +10,10 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Both sides have ended a connection, in whatever order, and neither has credit
-// left for what it wanted to send: each must still hear of the other's end, or
-// the connection's number is lost for ever.
-func TestEndsWithoutCredit(t *testing.T) {
+// TestClosesNeedNoCredit ends a connection on both sides in either order, without
+// credit for queued messages. Each side must still receive the opposite close, or the
+// connection's number is lost for ever.
+func TestClosesNeedNoCredit(t *testing.T) {
 	hostCloses := recordWith("bye", recordClose, 1, uint64(ahp.CloseResync))
 	missing, _ := appendBodyList(record(recordRefs, 1, 1), []uint64{1}, 1)
 	set := connSet{}
@@ -63,10 +63,10 @@ func TestEndsWithoutCredit(t *testing.T) {
 	}
 }
 
-// What a client was sent and has not taken when it leaves is credited, and
-// whatever comes after it: else the host-agent could not send its close behind
-// that.
-func TestLeavingGivesCreditBack(t *testing.T) {
+// TestClosedClientReturnsCredit ensures a closing client returns the credit of unread
+// messages, and of later messages. The host-agent could otherwise not send its close
+// behind them.
+func TestClosedClientReturnsCredit(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	c, err := r.Open(Open{ID: "x"}, &stillClient{})
@@ -89,9 +89,9 @@ func TestLeavingGivesCreditBack(t *testing.T) {
 	}
 }
 
-// A number is not used anew before the host-agent knows that its former
-// connection has ended.
-func TestNumbersAreUsedAnew(t *testing.T) {
+// TestNumberIsReusedOnlyAfterBothCloses ensures a number is not reused before the host-agent
+// knows that the earlier connection has ended.
+func TestNumberIsReusedOnlyAfterBothCloses(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent"})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	open := func() uint64 {
@@ -123,7 +123,7 @@ func handle(t *testing.T, r *RelayEnd, records ...[]byte) {
 	}
 }
 
-// leave has all that may be sent leave.
+// leave makes all sendable data leave.
 func leave(r *RelayEnd) {
 	for {
 		if payload, _ := r.Next(1, 1000, time.Time{}); payload == nil {
@@ -132,8 +132,8 @@ func leave(r *RelayEnd) {
 	}
 }
 
-// TestCreditIsNotHeldBack has memory be short at a relay: what the host-agent says
-// waits, but not the credit in front of it.
+// TestCreditIsNotHeldBack ensures messages wait while memory is short, but not the
+// credit in front of them.
 func TestCreditIsNotHeldBack(t *testing.T) {
 	var conn *RelayConn
 	client, held := &stillClient{}, false

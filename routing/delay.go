@@ -10,7 +10,7 @@ import (
 // one sampled item at a time, so that items need no timestamps. Its cost is below the
 // variance of `make bench ARGS=ablate`. Its link's mutex guards it.
 type delay struct {
-	tell    func(time.Duration) // receives each measurement; nil: none wanted
+	report  func(time.Duration) // receives each measurement; nil: none wanted
 	sampler Sampler
 
 	at     time.Time // when the measured item was queued; zero: no item is measured
@@ -20,7 +20,7 @@ type delay struct {
 
 // pushed considers the last item of a stream for measurement.
 func (d *delay) pushed(s *stream) {
-	if d.tell == nil || d.of != nil || s.items.len() == 0 {
+	if d.report == nil || d.of != nil || s.items.len() == 0 {
 		return
 	}
 	if d.at = d.sampler.Now(); !d.at.IsZero() {
@@ -34,7 +34,7 @@ func (d *delay) popped(s *stream) {
 		return
 	}
 	if d.before--; d.before == 0 {
-		d.told(d.at)
+		d.measured(d.at)
 		d.of = nil
 	}
 }
@@ -47,9 +47,9 @@ func (d *delay) dropped(s *stream) {
 }
 
 // measured reports the delay of an item that leaves now.
-func (d *delay) told(since time.Time) {
-	if d.tell != nil && !ablation.Delays {
-		d.tell(time.Since(since))
+func (d *delay) measured(since time.Time) {
+	if d.report != nil && !ablation.Delays {
+		d.report(time.Since(since))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestDelaysAreMeasured has messages wait on a link for known times: one of its own
-// connection's behind another, some that are dropped, and one that is shared.
+// TestDelaysAreMeasured queues messages on a link for known times: behind messages of
+// the same connection, dropped messages, and a shared message.
 func TestDelaysAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
@@ -48,7 +48,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 		}
 		say(1, `{"id":1}`, "")
 		time.Sleep(2 * time.Second)
-		say(1, `{"id":2}`, "") // one is measured at a time
+		say(1, `{"id":2}`, "") // only one item is measured at a time
 		leave()
 		want("the first of two", 2*time.Second)
 		for range 8 {
@@ -67,12 +67,12 @@ func TestDelaysAreMeasured(t *testing.T) {
 	})
 }
 
-// TestDelaysOfSharedMessages measures how long references wait for company.
+// TestDelaysOfSharedMessages measures how long references wait for more references.
 func TestDelaysOfSharedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
 		a, l := benchAgent(t)
-		l.mux.delay.tell = func(d time.Duration) { told = append(told, d) }
+		l.mux.delay.report = func(d time.Duration) { told = append(told, d) }
 		if err := l.conns[1].FromHost(action(2), false, []byte("ahp-chat:/1")); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Dump tells what waits for what, for a test that has failed.
+// Dump describes queues for a failed test.
 func (a *AgentEnd) Dump() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -22,7 +22,7 @@ func (a *AgentEnd) Dump() string {
 	return s.String()
 }
 
-// Dump tells what waits for what, for a test that has failed.
+// Dump describes queues for a failed test.
 func (r *RelayEnd) Dump() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

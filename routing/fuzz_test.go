@@ -9,7 +9,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// still is everything that a RelayEnd or an AgentEnd may call, and does nothing.
+// still implements all interfaces of RelayEnd and AgentEnd, and does nothing.
 type still struct{ watched int }
 
 func (s *still) Wake()                        {}
@@ -22,7 +22,7 @@ func (s *still) Flush()                       {}
 
 type stillClient struct {
 	still
-	frames int // that were delivered
+	frames int // delivered
 }
 
 func (s *stillClient) Deliver(frames []Frame) { s.frames += len(frames) }
@@ -37,8 +37,8 @@ func recordWith(data string, kind recordKind, numbers ...uint64) []byte {
 	return appendBytes(record(kind, numbers...), []byte(data))
 }
 
-// FuzzRelayHandle has a relay take packets and bodies that no host-agent would
-// send: it keeps its books and its bounds, or ends the link.
+// FuzzRelayHandle gives a relay invalid packets and bodies. It keeps its invariants
+// and bounds, or ends the link.
 func FuzzRelayHandle(f *testing.F) {
 	refs := record(recordRefs, 1, 1)
 	refs, _ = appendBodyList(refs, []uint64{1, 2, 2, 5}, 1)
@@ -95,7 +95,7 @@ func FuzzRelayHandle(f *testing.F) {
 	})
 }
 
-// wantBounded fails on a report that is beyond the bounds.
+// wantBounded fails for a report beyond the bounds.
 func wantBounded(t *testing.T) func(Report) {
 	return func(r Report) {
 		if again := appendReport(nil, r); len(again) > MaxReport+16 || len(r.Counts) > MaxCounts {
@@ -104,8 +104,8 @@ func wantBounded(t *testing.T) func(Report) {
 	}
 }
 
-// FuzzAgentHandle has a host-agent take packets that no relay would send: it
-// keeps its books and its bounds, or ends the link.
+// FuzzAgentHandle gives a host-agent invalid packets. It keeps its invariants and
+// bounds, or ends the link.
 func FuzzAgentHandle(f *testing.F) {
 	open := appendOpen(nil, 3, Open{ID: "y"})
 	f.Add(bytes.Join([][]byte{open, recordWith("hello", recordFrame, 3)}, nil), recordWith("", recordClose, 3, 1001))
@@ -159,7 +159,7 @@ func FuzzAgentHandle(f *testing.F) {
 	})
 }
 
-// publish has all bodies leave.
+// publish publishes all bodies.
 func publish(a *AgentEnd) {
 	for {
 		if _, body := a.NextBody(); body == nil {
@@ -169,8 +169,8 @@ func publish(a *AgentEnd) {
 	}
 }
 
-// FuzzRefs reads lists and sets from anything: they are bounded, and what is
-// read is written the same.
+// FuzzRefs parses arbitrary lists and sets. They are bounded, and encode to the same
+// bytes.
 func FuzzRefs(f *testing.F) {
 	list, _ := appendBodyList(nil, []uint64{1, 2, 9}, 1)
 	f.Add(list, uint64(1))
@@ -200,8 +200,8 @@ func FuzzRefs(f *testing.F) {
 	})
 }
 
-// FuzzBody reads bodies from anything: only those of this host-agent are taken, and what is
-// read is written the same.
+// FuzzBody parses arbitrary body messages. Only this host-agent's are accepted, and
+// they encode to the same bytes.
 func FuzzBody(f *testing.F) {
 	f.Add(appendBody(nil, "agent", 7, []byte("frame")))
 	f.Add(appendBody(nil, "other", 7, []byte("frame")))
@@ -244,7 +244,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		for _, c := range r.Counts {
-			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // they become labels and counts of metrics
+			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // they become metric labels and counts
 				t.Errorf("a report counts %+v", c)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 // that.
 
 // ErrStalled reports a client that has read nothing for too long.
-var ErrStalled = errors.New("client takes nothing")
+var ErrStalled = errors.New("client reads nothing")
 
 // Reserved is the length in bytes from which a message needs [AgentConn.Reserve]
 // before it is read.
@@ -37,8 +37,8 @@ const shortStall = 25 * time.Second
 func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
 // allowance returns the bytes that may wait behind the message being sent, for each
-// connection, before its source is held back. While memory is short, connections have
-// equal shares of a quarter of MaxQueued.
+// connection, before its source is held back. While memory is short, connections share
+// a quarter of MaxQueued equally.
 func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
@@ -154,7 +154,7 @@ func (c *AgentConn) WaitToAnswer(done <-chan struct{}) error {
 
 func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 	for {
-		room, patience, err := c.look(times)
+		room, patience, err := c.waitState(times)
 		if room == nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 
 // waitState returns a channel to wait for, and the longest wait. The channel is nil if
 // the connection may go on or has ended.
-func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duration, err error) {
+func (c *AgentConn) waitState(times int) (room <-chan struct{}, patience time.Duration, err error) {
 	a := c.link.agent
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,7 +192,7 @@ func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duratio
 	if c.bytes { // a person may have paused a film: the queue is bounded anyway
 		return c.wakened(), a.cfg.Stall, nil
 	}
-	standing := c.stream.standing(time.Now())
+	standing := c.stream.stalledFor(time.Now())
 	if standing >= a.cfg.Stall {
 		return nil, 0, ErrStalled
 	}
@@ -220,8 +220,8 @@ func (c *AgentConn) reserve(n int) {
 	c.link.agent.reserved += n
 }
 
-// Reserve waits for room for a message of n bytes that is about to be read from the
-// host. Messages have turns in the order of their calls. The errors are those of Wait.
+// Reserve waits for room for a message with n bytes that is about to be read from the
+// host. Callers take turns in order. The errors are Wait's.
 func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	a := c.link.agent
 	t := &turn{conn: c, bytes: n, ready: make(chan struct{})}

@@ -18,8 +18,8 @@ import (
 	"ahprelay/routing"
 )
 
-// world is a host behind a host-agent, and relays that serve clients, over a
-// net in memory and on fake time.
+// world is a host behind a host-agent, and relays with clients, over an in-memory
+// network and on fake time.
 type world struct {
 	net   *memoryNet
 	ctx   context.Context
@@ -77,7 +77,7 @@ func (w *world) end() {
 	w.net.wg.Wait()
 }
 
-// encode marks what a piece is, so that clients can put messages together.
+// encode marks each piece, so that clients can reassemble messages.
 func encode(piece []byte, first, last, isBinary bool) []byte {
 	flags := byte(0)
 	for i, f := range []bool{first, last, isBinary} {
@@ -88,7 +88,7 @@ func encode(piece []byte, first, last, isBinary bool) []byte {
 	return append(binary.AppendUvarint([]byte{flags}, uint64(len(piece))), piece...)
 }
 
-// pieces calls f with each piece that encode has encoded in data.
+// pieces calls f with each encoded piece in data.
 func pieces(data []byte, f func(flags byte, piece []byte)) {
 	for len(data) > 0 {
 		flags := data[0]
@@ -99,7 +99,7 @@ func pieces(data []byte, f func(flags byte, piece []byte)) {
 	}
 }
 
-// hostConn is a connection at the host: it keeps what it was sent.
+// hostConn is a connection at the host that records its messages.
 type hostConn struct {
 	conn *routing.AgentConn
 
@@ -108,9 +108,9 @@ type hostConn struct {
 	sent   [][]byte
 	closed bool
 
-	flushes []int // how many messages it had when it was to say so
-	stuck   bool  // the host takes nothing
-	untaken int   // credit of that
+	flushes []int // number of messages at each flush
+	stuck   bool  // the host reads nothing
+	untaken int   // credit of unread messages
 }
 
 func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -160,7 +160,7 @@ func (h *hostConn) send(message []byte, binary bool, channel string) error {
 	return err
 }
 
-// clientConn is a client: it keeps what it was sent.
+// clientConn is a client that records its messages.
 type clientConn struct {
 	conn *routing.RelayConn
 	host *hostConn
@@ -171,11 +171,11 @@ type clientConn struct {
 	partial []byte
 	got     [][]byte
 	code    ahp.CloseCode
-	stalled bool  // gives no credit back
-	untaken int   // credit of that
-	flushed []int // how many messages it had when it heard that it was flushed
+	stalled bool  // returns no credit
+	untaken int   // credit of unread messages
+	flushed []int // number of messages at each Flushed event
 
-	probed atomic.Int32 // how often it was to see whether its client is there
+	probed atomic.Int32 // number of Probe events
 }
 
 func (w *world) dial(relay int) *clientConn {
@@ -239,7 +239,7 @@ func (c *clientConn) Closed(code ahp.CloseCode, _ string) {
 
 type fataler interface{ Fatalf(string, ...any) }
 
-// wantSame fails unless two rows of messages are the same.
+// wantSame fails unless two lists of messages are equal.
 func wantSame(t fataler, who string, got, want [][]byte) {
 	for i := range min(len(got), len(want)) {
 		if !bytes.Equal(got[i], want[i]) {

@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A memoryNet is a NATS of one server in memory: every bus on it hears every other.
-// Messages take a moment, and are lost as the test says.
+// A memoryNet is an in-memory NATS server: every bus receives from every bus. Messages
+// take a moment, and the test decides which are lost.
 type memoryNet struct {
 	mu   sync.Mutex
 	subs []*memorySub
@@ -28,7 +28,7 @@ type memorySub struct {
 	into    chan *nats.Msg
 }
 
-// A memoryBus is one connection: it has one inbox, in which order is kept.
+// A memoryBus is one connection, with one ordered inbox.
 type memoryBus struct {
 	net  *memoryNet
 	name string
@@ -53,7 +53,7 @@ func (n *memoryNet) bus(name string, done <-chan struct{}) *memoryBus {
 				time.Sleep(latency)
 				select {
 				case d.into <- d.msg:
-				default: // as NATS does
+				default: // like NATS
 				}
 			}
 		}

@@ -17,38 +17,37 @@ import (
 	"ahprelay/broker/link"
 )
 
-// The model: a host that decides what each connection is sent, a host-agent,
-// relays and clients, over a mesh with faults. A plan says what happens. What
-// the host sent on each connection, and each client sent, is the oracle, see
+// The model: a host that decides about each connection's messages, a host-agent,
+// relays and clients, over a mesh with faults. A plan is a sequence of events. The
+// recorded messages of the host and of each client are the oracle, see
 // modelcheck_test.go.
 
-// resume is the resume window of the links, and cuts shorter than that are
-// invisible to clients.
+// resume is the links' resume window. Shorter cuts are invisible to clients.
 const resume = link.DefaultResume
 
 type stepKind int
 
 const (
-	stepEvent     stepKind = iota // something happens on a channel
-	stepBurst                     // some of that at once
-	stepMix                       // on all channels in turn
-	stepAsk                       // a client asks something
-	stepRead                      // a client reads content, which others read too
-	stepAskAll                    // the host asks all clients
+	stepEvent     stepKind = iota // an event on a channel
+	stepBurst                     // several events at once
+	stepMix                       // events on all channels in turn
+	stepAsk                       // a client sends a request
+	stepRead                      // a client reads content that others read too
+	stepAskAll                    // the host sends a request to all clients
 	stepSub                       // a client subscribes
 	stepUnsub                     //
-	stepDial                      // a client comes
-	stepLeave                     // a client goes
-	stepFlush                     // a client asks whether the host has what it sent
-	stepReconnect                 // goes, and comes back at another relay before that is known
+	stepDial                      // a client connects
+	stepLeave                     // a client disconnects
+	stepFlush                     // a client flushes its messages
+	stepReconnect                 // a client returns at a different relay before its end is known
 	stepHostClose                 // the host closes a connection
 	stepPause                     //
-	stepLag                       // a client, or the host for it, gets slow
-	stepLoss                      // messages get lost
-	stepRepeat                    // messages come twice
+	stepLag                       // a client, or the host for it, becomes slow
+	stepLoss                      // messages are lost
+	stepRepeat                    // messages are repeated
 	stepCut                       // a process is cut off
-	stepFreeze                    // the same, and nobody knows until it is over
-	stepMute                      // the same, and nobody ever knows
+	stepFreeze                    // like stepCut, but undetected until it is over
+	stepMute                      // like stepCut, but never detected
 	stepHostRestart
 	stepRelayRestart
 	stepAgentRestart
@@ -62,7 +61,7 @@ var stepNames = [stepKinds]string{
 
 type step struct {
 	kind stepKind
-	who  int // a client, relay or channel, modulo how many there are
+	who  int // a client, relay or channel, modulo their number
 	size int
 	n    int
 }
@@ -84,19 +83,19 @@ func (p plan) String() string {
 	return b.String()
 }
 
-// often is how often each kind of step is drawn.
+// often is the relative frequency of each kind of step.
 var often = [stepKinds]int{
 	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
 	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
 
-// maxSteps is how many steps are drawn, of which each plan has about half.
+// maxSteps is the number of steps drawn; a plan has about half of them.
 const maxSteps = 80
 
-// drawPlan draws a plan. Numbers that package rapid draws are mostly small; so
-// it only draws bits, of which a plan is made, and can leave out steps when it
-// looks for the shortest plan that fails.
+// drawPlan draws a plan. Package rapid draws mostly small numbers. The plan is
+// therefore made from random bits, and steps can be left out in the search for the
+// shortest failing plan.
 func drawPlan(t *rapid.T) plan {
 	bits := func(name string, n int) []bool {
 		return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, name)
@@ -135,7 +134,7 @@ func makePlan(seed uint64) plan {
 			Bodies: bound(1<<10, 16<<10), Pending: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
 		},
 	}
-	if p.bounds.Total >= enough { // what packets hold is no connection's
+	if p.bounds.Total >= enough { // bodies held by packets belong to no connection
 		p.bounds.Pinned = min(orDefault(p.bounds.Pinned, 64<<10), 64<<10)
 	}
 	if dice.IntN(3) == 0 {
@@ -149,8 +148,8 @@ func makePlan(seed uint64) plan {
 	return p
 }
 
-// drawKinds returns the kinds of steps of a plan, each as often as it is to be
-// drawn. Some plans leave all disturbances out, others some.
+// drawKinds returns a plan's kinds of steps, repeated by frequency. Some plans omit
+// all disturbances, others some.
 func drawKinds(dice *rand.Rand) (kinds []stepKind) {
 	calm := dice.IntN(4)
 	for k, n := range often {
@@ -165,7 +164,7 @@ func drawKinds(dice *rand.Rand) (kinds []stepKind) {
 	return kinds
 }
 
-// sizes of messages, in bytes: most are small, few need fragments with every
+// sizes are message sizes in bytes: mostly small, a few in fragments whatever the
 // credit.
 var sizes = func() (list []int) {
 	for _, s := range []struct{ size, times int }{{0, 60}, {60, 60}, {300, 90}, {3000, 50}, {9000, 30}, {70_000, 4}, {600_000, 1}, {3 << 20, 1}} {
@@ -176,11 +175,11 @@ var sizes = func() (list []int) {
 	return list
 }()
 
-// A run is a plan on its way.
+// A run is the execution of a plan.
 type run struct {
 	*modelWorld
 	faultUntil time.Time // when the last cut ends
-	disturbed  bool      // something was cut, lost or slow
+	disturbed  bool      // there was a cut, a loss or a delay
 }
 
 func (p plan) run() error {
@@ -190,7 +189,7 @@ func (p plan) run() error {
 	for range p.relays {
 		r.relays = append(r.relays, r.startRelay())
 	}
-	time.Sleep(3 * time.Second) // relays are linked, however slow the mesh
+	time.Sleep(3 * time.Second) // relays have links, however slow the mesh
 	for i := range p.clients {
 		if c := r.dial(r.relays[i%p.relays], i/2%2); c != nil {
 			for channel := range 2 {
@@ -210,7 +209,7 @@ func (p plan) run() error {
 	return r.crossOnce()
 }
 
-// step does one step.
+// step performs one step.
 func (r *run) step(s step) {
 	s.size = min(s.size, r.largest())
 	c := r.client(s.who)
@@ -236,7 +235,7 @@ func (r *run) step(s step) {
 		time.Sleep(time.Duration(s.n*s.n) * []time.Duration{time.Microsecond, time.Millisecond, 30 * time.Millisecond}[s.who%3])
 	case stepLoss:
 		if time.Now().Before(r.faultUntil.Add(2 * time.Second)) {
-			return // a cut may last up to the resume window, and no more may be lost
+			return // a cut may last up to the resume window, so no more may be lost
 		}
 		r.mesh.Lose([]int{0, 2, 5, 20}[s.n%4])
 		r.disturbed = true
@@ -258,13 +257,12 @@ func (r *run) step(s step) {
 	}
 }
 
-// largest is the size of messages for which the credit is enough, in not too
-// many turns.
+// largest is the largest message for which the credit suffices in few turns.
 func (r *run) largest() int {
 	return min(50, max(1, orDefault(r.bounds.Total, 4*enough)/40_000)) * min(orDefault(r.bounds.Credit, 1<<20), orDefault(r.bounds.RelayCredit, 1<<20))
 }
 
-// clientStep does what one client does, or suffers.
+// clientStep performs a step of one client.
 func (r *run) clientStep(c *client, s step) {
 	switch s.kind {
 	case stepAsk:
@@ -299,7 +297,7 @@ func (r *run) clientStep(c *client, s step) {
 	}
 }
 
-// client returns one of the clients that are still there, or nil.
+// client returns a connected client, or nil.
 func (r *run) client(who int) *client {
 	var list []*client
 	for _, c := range r.everybody() {
@@ -319,8 +317,8 @@ func (r *run) join(c *client, channel int) {
 	}
 }
 
-// fault cuts a process off for a while: one at a time, and with a pause, so
-// that two short cuts do not make a long one.
+// fault cuts a process off for a while. Faults are sequential, with a pause, so that
+// two short cuts do not make a long cut.
 func (r *run) fault(s step) {
 	now := time.Now()
 	if now.Before(r.faultUntil.Add(4 * time.Second)) {
@@ -376,8 +374,8 @@ func (r *run) restartRelay(i int, crash bool) {
 	r.relays[i] = r.startRelay()
 }
 
-// restartAgent has another host-agent take over from one that crashed, stops
-// in good order, or was cut off for a while.
+// restartAgent starts a successor of a host-agent that has crashed, stopped in good
+// order, or was cut off for a while.
 func (r *run) restartAgent(how int) {
 	a, _ := r.serving()
 	r.excuse(a.name)
@@ -405,10 +403,10 @@ func (r *run) restartAgent(how int) {
 	r.startAgent()
 }
 
-// agentStops is what clients are told when the host-agent stops in good order.
+// agentStops is the close reason when the host-agent stops in good order.
 const agentStops = "host-agent stops"
 
-// TestModel is the contract: see modelcheck_test.go.
+// TestModel checks the contract: see modelcheck_test.go.
 func TestModel(t *testing.T) {
 	checks := 150
 	if testing.Short() {
@@ -417,7 +415,7 @@ func TestModel(t *testing.T) {
 	checkModel(t, checks)
 }
 
-// TestModelSoak goes on for as long as SOAK says, see make soak.
+// TestModelSoak runs for the duration in SOAK, see make soak.
 func TestModelSoak(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("SOAK"))
 	if err != nil {
@@ -428,8 +426,7 @@ func TestModelSoak(t *testing.T) {
 	}
 }
 
-// checkModel checks so many plans on each of two goroutines, unless the
-// command line says how many.
+// checkModel checks plans on two goroutines. The command line overrides their number.
 func checkModel(t *testing.T, checks int) {
 	number := flag.Lookup("rapid.checks")
 	if before := number.Value.String(); before == number.DefValue {
@@ -443,7 +440,7 @@ func checkModel(t *testing.T, checks int) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				rapid.Check(t, func(rt *rapid.T) {
-					for range i { // or both draw the same, as they begin with the same seed
+					for range i { // both goroutines begin with the same seed
 						rapid.Byte().Draw(rt, "nothing")
 					}
 					checkPlan(t, rt)
@@ -469,6 +466,6 @@ func checkPlan(t *testing.T, rt *rapid.T) {
 	}
 }
 
-// modelFailed says that a plan has failed, and shorter ones are looked for that
-// do too: as goroutines take turns by chance, not all do each time.
+// modelFailed reports that a plan has failed, and rapid searches for shorter failing
+// plans. Scheduling is random, so a failure need not repeat.
 var modelFailed atomic.Bool

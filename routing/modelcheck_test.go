@@ -14,28 +14,25 @@ import (
 
 // The oracle. At rest, with all faults over:
 //
-//   - a client that is connected has got what the host sent on its connection,
-//     all of it, byte for byte and in order; and the host what the client sent;
-//   - one whose connection ended has got a beginning of that, and all of it if
-//     it was the host that closed; the host has got all that a client sent that
-//     left;
-//   - links end only if a process ended, or was cut off for longer than the
-//     resume window; connections end only with their link (4100 if the peer was
-//     silent, else 1012), because host or client closed them, because a bound
-//     was passed (1012 behind a missing body), or because the client took nothing
-//     for too long, or somebody was slow and memory short (1013);
-//   - the other side knows of each end;
-//   - nothing is kept for anybody;
-//   - if nothing was lost, bodies crossed once.
+// - a connected client has received everything that the host sent on its connection,
+//      byte for byte and in order, and the host has received everything from the client;
+// - a closed connection has delivered a prefix, and everything if the host closed it;
+//      the host has everything from a client that left;
+// - links end only if a process ended, or was cut off for longer than the resume
+//      window; connections end only with their link (4100 after silence, else 1012), by
+//      a close from host or client, beyond a bound (1012 behind a missing body), or
+//      because the client read nothing for too long, or was slow while memory was
+//      short (1013);
+// - the opposite side knows each end; - no state remains; - if nothing was lost,
+// bodies crossed once.
 //
-// On the way, bounds and books are checked at each step, and that nothing comes
-// before a connection is opened, after it is closed, or twice.
+// Meanwhile, each step checks bounds and invariants, and that nothing arrives before a
+// connection is opened, after it is closed, or twice.
 
-// limit is how long it may take until things have come to rest. Small credit
-// and slow ways take long.
+// limit bounds the time until rest. Small credit and slow networks need long.
 const limit = 20 * time.Minute
 
-// onTheWay checks what holds at any time.
+// onTheWay checks the invariants.
 func (r *run) onTheWay() error {
 	if err := r.failure(); err != nil {
 		return err
@@ -60,7 +57,7 @@ func (r *run) audit(rest bool) error {
 	return nil
 }
 
-// rest ends all faults and checks what comes of it.
+// rest ends all faults and checks the result.
 func (r *run) rest() error {
 	r.mesh.Lose(0)
 	r.mesh.Repeat(0)
@@ -115,7 +112,7 @@ func (r *run) settled() error {
 	return nil
 }
 
-// checkLinks checks that links ended for a reason.
+// checkLinks checks that links ended for a valid reason.
 func (r *run) checkLinks() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +126,7 @@ func (r *run) checkLinks() error {
 	return nil
 }
 
-// linkEnded returns why the link ended on which a client was, or nil.
+// linkEnded returns the error that ended a client's link, or nil.
 func (r *run) linkEnded(c *client) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +144,7 @@ func (r *run) reportedOf(conn string) int {
 	return r.reported[conn]
 }
 
-// checkClient checks one connection, of which either side may be there no
-// more.
+// checkClient checks one connection, which may have ended on either side.
 func (r *run) checkClient(c *client) error {
 	h := r.host.conn(c.id)
 	c.mu.Lock()
@@ -186,9 +182,9 @@ func (r *run) checkClient(c *client) error {
 	return err
 }
 
-// expected returns whether the client must have got all that the host sent, and
-// the host all that the client sent. An error says that the connection has
-// ended for no good reason.
+// expected returns whether the client must have received everything from the host, and
+// the host everything from the client. An error reports a connection that ended
+// without a valid reason.
 func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	ended := r.linkEnded(c)
 	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
@@ -206,19 +202,19 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 		}
 		return false, up, nil
 	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
-		return r.bounds.Total == 0, up, nil // what waits behind a close may be too much, too
+		return r.bounds.Total == 0, up, nil // the queue behind a close may exceed the bound too
 	case h.full && c.code == ahp.CloseOverloaded && r.tookNothing(c):
 		return false, up, nil
-	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued") && r.wasSlow(c, h):
+	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "queues for all clients") && r.wasSlow(c, h):
 		return false, false, nil
-	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too much waits") && h.total > orDefault(r.bounds.Pending, 8<<20):
+	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too many bytes wait") && h.total > orDefault(r.bounds.Pending, 8<<20):
 		return false, up, nil
 	}
 	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)
 }
 
-// tookNothing reports whether a client may be closed for that: it took nothing
-// for as long as stock clients wait, but for a cut, in which nobody knows.
+// tookNothing reports whether a client may be closed as stalled: it read nothing for
+// as long as stock clients wait, except during a cut.
 func (r *run) tookNothing(c *client) bool {
 	least := stall
 	if !r.faultUntil.IsZero() {
@@ -228,19 +224,18 @@ func (r *run) tookNothing(c *client) bool {
 	return longest >= least-time.Second
 }
 
-// stall is how long a client may take nothing.
+// stall is the longest time that a client may read nothing.
 const stall = 25 * time.Second
 
-// wasSlow reports whether a connection may be closed for want of memory: where
-// there is enough for what all connections may have beside what is held back,
-// only one that was slow may.
+// wasSlow reports whether a connection may be closed for lack of memory. If memory
+// suffices for every connection's allowance, only a slow connection may.
 func (r *run) wasSlow(c *client, h *modelConn) bool {
 	client, _ := c.pace.was()
 	host, _ := h.pace.was()
 	return client || host || r.bounds.Total < enough || !r.faultUntil.IsZero()
 }
 
-// enough memory for a plan.
+// enough is sufficient memory for a plan.
 const enough = 4 << 20
 
 func orDefault(n, def int) int {
@@ -250,7 +245,7 @@ func orDefault(n, def int) int {
 	return n
 }
 
-// compare checks that got is a beginning of sent, or the same.
+// compare checks that got is a prefix of sent, or equal.
 func compare(who string, got, sent [][]byte, all bool) error {
 	if len(got) > len(sent) || all && len(got) < len(sent) {
 		return fmt.Errorf("the %s has got %d messages of %d", who, len(got), len(sent))
@@ -263,7 +258,7 @@ func compare(who string, got, sent [][]byte, all bool) error {
 	return nil
 }
 
-// checkReady checks that a client is known to be let in before it is told.
+// checkReady checks that the event Ready precedes the answer that lets a client in.
 func (c *client) checkReady() error {
 	for i, m := range c.got {
 		if bytes.HasPrefix(m, []byte("welcome")) && (c.ready < 0 || c.ready > i) {
@@ -273,8 +268,8 @@ func (c *client) checkReady() error {
 	return nil
 }
 
-// checkFlushes checks that answers to flushes come behind what they are about,
-// and that all come while a connection is open.
+// checkFlushes checks that answers to flushes follow the flushed messages, and that
+// all arrive while a connection is open.
 func checkFlushes(c *client, h *modelConn) error {
 	if n := len(c.flushes); len(c.flushed) > n || len(h.flushes) > n || !c.endedLocked() && len(c.flushed) < n {
 		return fmt.Errorf("%d flushes, %d seen by the host, %d answered", n, len(h.flushes), len(c.flushed))
@@ -290,7 +285,7 @@ func checkFlushes(c *client, h *modelConn) error {
 	return nil
 }
 
-// ended reports whether a client is connected no more.
+// ended reports whether a client has disconnected.
 func (c *client) ended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,8 +294,8 @@ func (c *client) ended() bool {
 
 func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.killed }
 
-// crossOnce checks, with all at rest, that what several connections are sent
-// leaves the host-agent once.
+// crossOnce checks, at rest, that a message for several connections leaves the
+// host-agent once.
 func (r *run) crossOnce() error {
 	r.mu.Lock()
 	answers := r.answers
@@ -312,7 +307,7 @@ func (r *run) crossOnce() error {
 		return nil // too small to share
 	}
 	for channel := range 3 {
-		for range 3 { // the relays have to listen first
+		for range 3 { // the relays must listen first
 			r.host.event(channel, 200, "")
 			time.Sleep(time.Second)
 		}
@@ -336,21 +331,21 @@ func (r *run) crossOnce() error {
 	return r.settle()
 }
 
-// watch has f see what host-agents publish from now on.
+// watch passes published bodies to f from now on.
 func (w *modelWorld) watch(f func(subject string, data []byte)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen = f
 }
 
-// kill notes that a client has ended with its relay.
+// kill records that a client has ended with its relay.
 func (c *client) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.killed = true
 }
 
-// kill notes that the connections of a host-agent have ended with it.
+// kill records that a host-agent's connections have ended with it.
 func (h *modelHost) kill(agent string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

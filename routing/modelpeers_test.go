@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A queue hands things from any goroutine to one, in order.
+// A queue passes values from any goroutine to one, in order.
 type queue[T any] struct {
 	mu     sync.Mutex
 	items  []T
@@ -32,7 +32,7 @@ func (q *queue[T]) push(v T) {
 	q.signal()
 }
 
-// close ends the queue behind all that is in it.
+// close ends the queue behind its values.
 func (q *queue[T]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,8 +47,8 @@ func (q *queue[T]) signal() {
 	}
 }
 
-// take returns the next thing; ok is false when the queue is closed and empty,
-// or ctx has ended.
+// take returns the next value; ok is false when the queue is closed and empty, or ctx
+// has ended.
 func (q *queue[T]) take(ctx context.Context) (v T, ok bool) {
 	for ctx.Err() == nil {
 		q.mu.Lock()
@@ -70,7 +70,7 @@ func (q *queue[T]) take(ctx context.Context) (v T, ok bool) {
 	return v, false
 }
 
-// more returns what comes next without waiting, while it is as it should be.
+// more returns further values without waiting, while want accepts them.
 func (q *queue[T]) more(most int, want func(T) bool) (next []T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,16 +80,16 @@ func (q *queue[T]) more(most int, want func(T) bool) (next []T) {
 	return next
 }
 
-// A pace is how slow somebody reads: so long for each message, or not at all.
+// A pace is a reading speed: a delay for each message, or a stall.
 type pace struct {
 	mu      sync.Mutex
 	lag     time.Duration
 	stalled bool
 	change  chan struct{}
 
-	since   time.Time // it is stalled
+	since   time.Time // start of the stall
 	longest time.Duration
-	slow    bool // it ever was
+	slow    bool // it was slow or stalled at least once
 }
 
 func (p *pace) set(lag time.Duration, stalled bool) {
@@ -109,8 +109,7 @@ func (p *pace) set(lag time.Duration, stalled bool) {
 	}
 }
 
-// was returns whether somebody was ever slow, and for how long at a time it took
-// nothing.
+// was returns whether the reader was ever slow, and its longest stall.
 func (p *pace) was() (slow bool, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,27 +143,26 @@ func (p *pace) wait(ctx context.Context) {
 	}
 }
 
-// A modelHost decides what each connection is sent. Its order of events is
-// that of a lock; each connection then is sent its part by a goroutine of its
-// own, as sockets do.
+// A modelHost decides about each connection's messages. A lock orders its events. Each
+// connection then sends its part in a goroutine of its own, like a socket.
 type modelHost struct {
 	world *modelWorld
 
 	mu    sync.Mutex
-	conns map[string]*modelConn            // by connection id, all that ever were
+	conns map[string]*modelConn            // by connection id, including ended connections
 	order []*modelConn                     // the same
 	seqs  map[int]int                      // by channel
 	dice  *rand.Rand                       // how the connections' goroutines interleave
-	known map[string]*routing.Notification // that host-agents have looked up, by agent and frame
+	known map[string]*routing.Notification // as looked up by host-agents, by agent and frame
 }
 
-// An emission is one thing that the host does on a connection.
+// An emission is one action of the host on a connection.
 type emission struct {
 	frame    []byte
 	binary   bool
-	channel  string // of a notification
-	from, to int    // of content that others may read too
-	ready    bool   // the client is let in, with this frame
+	channel  string // for a notification
+	from, to int    // content that others may read too
+	ready    bool   // this frame lets the client in
 	close    ahp.CloseCode
 	reason   string
 	after    time.Duration
@@ -183,28 +181,28 @@ type modelConn struct {
 	mu       sync.Mutex
 	version  int
 	channels map[int]bool
-	sent     [][]byte // what FromHost took
+	sent     [][]byte // accepted by FromHost
 	got      [][]byte
-	total    int // bytes of sent, with what frames cost
+	total    int // bytes of sent, including frame costs
 	flushes  []flush
-	full     bool // Wait said that the client takes nothing
+	full     bool // Wait returned ErrStalled
 	over     bool // the client is gone
 	closing  ahp.CloseCode
-	reason   string // of that
+	reason   string // for over
 	gone     bool   // Closed was called
 	dead     bool   // its host-agent was killed
-	told     int    // how many of sent were reported
+	told     int    // messages reported so far
 }
 
 type arrived struct {
-	message []byte // nil: say that all before is written
+	message []byte // nil: a flush
 	credit  int
 }
 
-// A flush is what each side had when the host had got what came before it.
+// A flush is the state of both sides when the host had all messages before it.
 type flush struct{ got, sent int }
 
-// connect returns what a host-agent calls for each client.
+// connect returns a host-agent's Connect function.
 func (h *modelHost) connect(agent string) func(*routing.AgentConn, routing.Open) routing.HostConn {
 	return func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 		c := &modelConn{
@@ -234,8 +232,7 @@ func (h *modelHost) conn(id string) *modelConn {
 	return h.conns[id]
 }
 
-// live returns the connections that are not closed, by a host-agent that
-// still runs.
+// live returns the open connections from a running host-agent.
 func (h *modelHost) live() (list []*modelConn) {
 	for _, c := range h.order {
 		if c.alive() {
@@ -276,7 +273,7 @@ func (c *modelConn) Closed(ahp.CloseCode, string) {
 	c.out.close()
 }
 
-// emit has a connection sent something. The host's lock is held.
+// emit queues an emission. The host's lock is held.
 func (h *modelHost) emit(c *modelConn, e emission) {
 	e.after = time.Duration(h.dice.IntN(4)) * 20 * time.Microsecond
 	c.out.push(e)
@@ -313,15 +310,15 @@ func (c *modelConn) sendLoop() {
 	}
 }
 
-// longestRow is how many notifications are passed on together, at most.
+// longestRow bounds notifications that are passed on together.
 const longestRow = 5
 
-// mayShare reports whether something may be passed on in a row.
+// mayShare reports whether an emission may be part of a row.
 func mayShare(e emission) bool {
 	return e.channel != "" && !e.binary && e.to == 0 && e.close == 0 && !e.ready
 }
 
-// sendRow passes on a notification, and those that are there behind it.
+// sendRow passes on a notification and the notifications behind it.
 func (c *modelConn) sendRow(first emission) bool {
 	row := append([]emission{first}, c.out.more(longestRow-1, mayShare)...)
 	notifications := make([]*routing.Notification, len(row))
@@ -329,7 +326,7 @@ func (c *modelConn) sendRow(first emission) bool {
 	for i, e := range row {
 		key := c.agent + " " + string(e.frame)
 		n := c.host.known[key]
-		if n == nil || c.host.dice.IntN(4) == 0 { // it was forgotten
+		if n == nil || c.host.dice.IntN(4) == 0 { // unknown or forgotten
 			n = routing.NewNotification(bytes.Clone(e.frame), []byte(e.channel))
 			c.host.known[key] = n
 		}
@@ -347,7 +344,7 @@ func (c *modelConn) sendRow(first emission) bool {
 	return c.noteSent(sent, err)
 }
 
-// send passes a frame on, and reports whether another may follow.
+// send passes a frame on, and reports whether more may follow.
 func (c *modelConn) send(e emission) bool {
 	if mayShare(e) {
 		return c.sendRow(e)
@@ -369,8 +366,8 @@ func (c *modelConn) send(e emission) bool {
 	return c.noteSent([][]byte{sent}, nil)
 }
 
-// noteSent notes what was passed on, and why no more was. It reports whether
-// more may follow.
+// noteSent records messages that were passed on, and the error that ended that. It
+// reports whether more may follow.
 func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	if errors.Is(err, routing.ErrStalled) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
@@ -390,7 +387,7 @@ func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	return false
 }
 
-// report says how many messages were sent.
+// report returns the number of messages sent.
 func (c *modelConn) report() routing.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -425,8 +422,8 @@ func (c *modelConn) readLoop() {
 	}
 }
 
-// serve does what a client's message asks for. Its form is a verb, a number
-// and a size, then anything.
+// serve performs a client's request. Its form is a verb, a number and a size, then
+// anything.
 func (h *modelHost) serve(c *modelConn, message []byte) {
 	var verb string
 	var number, size int
@@ -455,7 +452,7 @@ func (h *modelHost) serve(c *modelConn, message []byte) {
 	}
 }
 
-// frame returns a message of about size bytes that begins with words.
+// frame returns a message of about size bytes, beginning with words.
 func frame(words string, number, size int) []byte {
 	text := fmt.Appendf(nil, "%s %d %d ", words, number, size)
 	if len(text) < size {
@@ -464,8 +461,7 @@ func frame(words string, number, size int) []byte {
 	return text
 }
 
-// event happens on a channel: all connections subscribed to it are told, in
-// the form of their version.
+// event notifies all connections subscribed to a channel, in their version's form.
 func (h *modelHost) event(channel, size int, tag string) (told int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -482,13 +478,13 @@ func (h *modelHost) event(channel, size int, tag string) (told int) {
 		if forms[version] == nil {
 			forms[version] = frame(fmt.Sprintf("action v%d c%d%s", version, channel, tag), h.seqs[channel], size)
 		}
-		// Each connection has bytes of its own.
+		// Each connection has a copy of its own.
 		h.emit(c, emission{frame: bytes.Clone(forms[version]), channel: fmt.Sprint("ahp-chat:/", channel)})
 	}
 	return told
 }
 
-// askClients sends each connection a request; the ids are the same on all.
+// askClients sends a request to each connection, with equal ids.
 func (h *modelHost) askClients(number, size int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -497,7 +493,7 @@ func (h *modelHost) askClients(number, size int) {
 	}
 }
 
-// closeConn closes one connection, behind what it was sent.
+// closeConn closes one connection behind its messages.
 func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -507,7 +503,7 @@ func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
 	h.emit(c, emission{close: code, reason: reason})
 }
 
-// restart closes all connections and begins to count anew.
+// restart closes all connections and restarts the numbering.
 func (h *modelHost) restart() {
 	h.mu.Lock()
 	list := h.live()
@@ -528,30 +524,30 @@ type client struct {
 	in      *queue[routing.Frame]
 	out     *queue[[]byte]
 	pace    pace
-	limit   int // bytes that may wait: more only comes if credit is not heeded
+	limit   int // bound of waiting bytes if credit is respected
 	version int
-	begin   chan struct{} // closed when it may send, or is closed before that
+	begin   chan struct{} // closed when it may send or has ended
 
 	mu      sync.Mutex
 	sent    [][]byte
-	asked   int // messages that were given to it to send
+	asked   int // messages queued for sending
 	got     [][]byte
 	partial []byte
 	middle  bool
 	queued  int
 	opened  bool
-	flushes []int // messages sent before each
-	flushed []int // messages that were delivered before the answer to each
-	whole   int   // messages that were delivered
-	ready   int   // how many those were when Ready came; -1: it did not
+	flushes []int // messages sent before each flush
+	flushed []int // messages delivered before each answer
+	whole   int   // messages delivered
+	ready   int   // messages delivered before Ready; -1: no Ready
 	code    ahp.CloseCode
 	reason  string
 	left    bool // it closed the connection itself
-	shut    bool // nothing may come any more
+	shut    bool // nothing may arrive any more
 	killed  bool // with its relay
 }
 
-// dial opens a connection at a relay, if that has a link.
+// dial opens a connection at a relay with a link.
 func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	relay := p.current()
 	if relay == nil {
@@ -577,11 +573,11 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	return c
 }
 
-// maxClients bounds the clients of a run, those that have gone included.
+// maxClients bounds the clients of a run, including ended clients.
 const maxClients = 24
 
-// comeBack opens a connection in place of one that was closed, as soon as the
-// relay has a link.
+// comeBack opens a connection in place of a closed one, as soon as the relay has a
+// link.
 func (c *client) comeBack() {
 	w := c.world
 	for range 100 {
@@ -597,17 +593,17 @@ func (c *client) comeBack() {
 	}
 }
 
-// everybody returns all clients that ever were.
+// everybody returns all clients, including ended clients.
 func (w *modelWorld) everybody() []*client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.clients)
 }
 
-// flush has the client ask whether what it has sent was written to the host.
+// flush queues a flush.
 func (c *client) flush() { c.out.push(nil) }
 
-// send has the client send a message.
+// send queues a message from the client.
 func (c *client) send(message []byte) {
 	c.mu.Lock()
 	c.asked++
@@ -652,7 +648,7 @@ func (c *client) close(code ahp.CloseCode) {
 	c.shut = true
 }
 
-// leave closes the connection, behind what was to be sent.
+// leave closes the connection behind queued messages.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -741,7 +737,7 @@ func (c *client) readLoop() {
 	}
 }
 
-// take puts messages together from what the client is sent.
+// take reassembles messages from pieces.
 func (c *client) take(flags byte, piece []byte) {
 	first, last := flags&1 != 0, flags&2 != 0
 	if first == c.middle {

@@ -16,9 +16,8 @@ import (
 	"ahprelay/test/membus"
 )
 
-// A modelWorld is a host behind a host-agent, and relays that serve clients, over
-// a mesh in memory and on fake time. One goroutine, that of the test, drives
-// it.
+// A modelWorld is a host behind a host-agent, and relays with clients, over an
+// in-memory mesh and on fake time. The test's goroutine drives it.
 type modelWorld struct {
 	bounds bounds
 	mesh   *membus.Mesh
@@ -31,28 +30,28 @@ type modelWorld struct {
 
 	agentMu sync.Mutex
 	agent   *agentProcess
-	changed chan struct{} // closed when there is another agent
+	changed chan struct{} // closed when a new agent has started
 
-	mu       sync.Mutex                        // guards what follows
+	mu       sync.Mutex                        // guards the fields below
 	names    int                               // processes and connections so far
-	clients  []*client                         // all that ever were
-	answers  int                               // bodies that host-agents sent because they were missed
-	seen     func(subject string, data []byte) // of what host-agents publish; may be nil
+	clients  []*client                         // including ended clients
+	answers  int                               // bodies sent again on request
+	seen     func(subject string, data []byte) // receives published bodies; may be nil
 	linkEnds []linkEnd
-	excused  map[string]int // by process: how often each of its links may end
-	broken   error          // the first promise that was seen broken on the way
-	reported map[string]int // by connection id: how many messages of the host were reported
+	excused  map[string]int // for each process: how often each of its links may end
+	broken   error          // the first broken promise
+	reported map[string]int // by connection id: number of host messages reported
 }
 
-// bounds are the sizes with which a world is built; zero means the default.
+// bounds are a world's sizes; zero means the default.
 type bounds struct {
 	ShareFrom                            int // as in AgentEndConfig
 	Credit, Queue, Window, Pinned, Total int // host-agent
 	RelayCredit, Bodies, Pending, Chunks int // relay
-	Link                                 int // window of links
+	Link                                 int // the links' window
 }
 
-// A linkEnd is a link that a relay had and saw end.
+// A linkEnd is the end of a relay's link.
 type linkEnd struct {
 	of           *routing.RelayEnd
 	relay, agent string
@@ -92,7 +91,7 @@ func (w *modelWorld) tap(from, subject string, data []byte) {
 	}
 }
 
-// fail notes a promise that was broken; only the first counts.
+// fail records the first broken promise.
 func (w *modelWorld) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,8 +100,8 @@ func (w *modelWorld) fail(format string, args ...any) {
 	}
 }
 
-// report takes what a host-agent reports of a connection: how many messages
-// the host has sent there, all of them and since the last report.
+// report records a report: the host's messages on a connection, in total and since the
+// last report.
 func (w *modelWorld) report(r routing.Report) {
 	w.mu.Lock()
 	for _, c := range r.Counts {
@@ -115,8 +114,8 @@ func (w *modelWorld) report(r routing.Report) {
 	}
 }
 
-// excuse says that the links of a process may end, once each: it does, or was
-// cut off for longer than the resume window.
+// excuse permits the links of a process to end once: it ends, or was cut off for
+// longer than the resume window.
 func (w *modelWorld) excuse(process string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +155,7 @@ type agentProcess struct {
 	done  chan struct{}
 }
 
-// startAgent starts a host-agent in place of the one before.
+// startAgent starts a new host-agent.
 func (w *modelWorld) startAgent() {
 	name := w.name("agent")
 	ctx, stop := context.WithCancel(w.life)
@@ -179,8 +178,8 @@ func (w *modelWorld) startAgent() {
 	w.changed = make(chan struct{})
 }
 
-// serving returns the present host-agent, and a channel that is closed when
-// there is another one.
+// serving returns the current host-agent, and a channel that is closed when it is
+// replaced.
 func (w *modelWorld) serving() (*agentProcess, <-chan struct{}) {
 	w.agentMu.Lock()
 	defer w.agentMu.Unlock()
@@ -218,7 +217,7 @@ func (w *modelWorld) startRelay() *relayProcess {
 	return p
 }
 
-// keepLink has a link to the present host-agent until it ends.
+// keepLink keeps a link to the current host-agent until it ends.
 func (p *relayProcess) keepLink(ctx context.Context) {
 	w := p.world
 	agent, changed := w.serving()
@@ -269,7 +268,7 @@ func (p *relayProcess) current() *routing.RelayEnd {
 	return p.relay
 }
 
-// resumed tells the process's links that its connection was away.
+// resumed tells the process's links that its connection was interrupted.
 func (p *relayProcess) resumed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -134,7 +134,7 @@ func (s *stream) spend(n int) {
 
 // stalledFor returns how long the stream has waited for credit without a sign of the
 // peer's progress. It is 0 if the stream does not wait for credit.
-func (s *stream) standing(now time.Time) time.Duration {
+func (s *stream) stalledFor(now time.Time) time.Duration {
 	if s.credit > 0 || s.items.len() == 0 {
 		return 0
 	}
@@ -225,7 +225,7 @@ func (m *mux) pop(s *stream) item {
 }
 
 // sendControl queues a record outside of any stream.
-func (m *mux) say(record []byte) { m.control.push(record) }
+func (m *mux) sendControl(record []byte) { m.control.push(record) }
 
 // grant takes credit from the peer. Even zero credit proves that the stream makes
 // progress.
@@ -237,13 +237,13 @@ func (m *mux) grant(s *stream, n int) {
 
 // charge records that the peer sent something with cost n on this connection, and
 // reports whether it had the credit.
-func (m *mux) took(s *stream, n int) bool {
+func (m *mux) charge(s *stream, n int) bool {
 	s.uncredited += n
 	return s.uncredited <= s.window+pieceCost // the last piece may exceed the credit by its cost
 }
 
 // chargeLate is charge for something that needs only some credit, however large it is.
-func (m *mux) tookLate(s *stream, n int) bool {
+func (m *mux) chargeLate(s *stream, n int) bool {
 	had := s.uncredited < s.window+pieceCost
 	s.uncredited += n
 	return had
@@ -263,7 +263,7 @@ func (m *mux) written(s *stream, n int) (due bool) {
 // returnCredit returns the connection's due credit plus n, however little that is.
 func (m *mux) returnCredit(s *stream, n int) {
 	s.creditDue += n
-	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.creditDue)))
+	m.sendControl(appendRecord(nil, recordCredit, s.conn, uint64(s.creditDue)))
 	s.uncredited -= s.creditDue
 	s.creditDue = 0
 }
@@ -348,8 +348,7 @@ func (m *mux) nextControl(size int) []byte {
 	return b
 }
 
-// turn sends a stream's first item, a piece of it, or the row of references at the
-// stream's front.
+// turn sends a stream's first item, a piece of it, or all references at its front.
 func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
@@ -391,7 +390,7 @@ func (m *mux) refer(s *stream, b *body) {
 // flushBatch sends the batch, and schedules the streams that waited for it.
 func (m *mux) flushBatch(b []byte) []byte {
 	if len(m.batch.joined) > 0 {
-		m.delay.told(m.batch.since)
+		m.delay.measured(m.batch.since)
 	}
 	m.freed = append(m.freed[:0], m.batch.streams...)
 	b = m.batch.append(b)

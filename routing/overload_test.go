@@ -19,21 +19,21 @@ import (
 
 const mib = 1 << 20
 
-// message returns a message of n bytes that begins with its number.
+// message returns a message with n bytes that begins with its number.
 func message(number, n int) []byte {
 	m := bytes.Repeat([]byte{'x'}, n)
 	copy(m, fmt.Sprint(number, " "))
 	return m
 }
 
-// stall has a client take nothing from now on, behind the credit that it has.
+// stall makes a client read nothing beyond its current credit.
 func (c *clientConn) stall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalled = true
 }
 
-// takeAll has a stalled client take what there is, and all that follows.
+// takeAll makes a stalled client read everything from now on.
 func (c *clientConn) takeAll() {
 	c.mu.Lock()
 	c.stalled = false
@@ -58,9 +58,9 @@ func (c *clientConn) send(t *testing.T, m []byte) {
 	c.sent = append(c.sent, m)
 }
 
-// TestLargestMessageFits has a client take nothing for a while. However large
-// the largest message for it is, and wherever it is in its queue, another 8 MiB
-// fit, and all of it comes when the client goes on.
+// TestLargestMessageFits stalls a client. Whatever the size and position of the
+// largest message in its queue, another 8 MiB fit, and everything arrives when the
+// client continues.
 func TestLargestMessageFits(t *testing.T) {
 	for name, before := range map[string][]int{
 		"first":                 {},
@@ -79,7 +79,7 @@ func TestLargestMessageFits(t *testing.T) {
 					number++
 					return c.host.send(message(number, size), false, "")
 				}
-				if err := send(2 * mib); err != nil { // takes all credit there is
+				if err := send(2 * mib); err != nil { // uses all credit
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
@@ -104,8 +104,8 @@ func TestLargestMessageFits(t *testing.T) {
 	}
 }
 
-// read has the host say messages of a size, one after the other, as a reader of
-// its connection takes them, and returns how many it takes before an end.
+// read sends messages from the host as a reader of its connection does, and returns
+// how many it sends before done.
 func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string) (n int, err error) {
 	for ; n < messages; n++ {
 		if err := h.conn.Wait(done); err != nil {
@@ -125,10 +125,10 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 	return n, nil
 }
 
-// TestSlowClientHoldsItsHostBack has a client take nothing of small messages, of
-// large ones, and of such that others take too. Its host is held back when about
-// the bound is queued, and another's is not. A client that goes on in time gets
-// all of it, one that does not is closed alone.
+// TestSlowClientHoldsItsHostBack stalls a client with small, large and shared
+// messages. Its host connection is held back at about the queue bound, and no other
+// connection is. A client that continues in time gets everything; a client that does
+// not is closed alone.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, size := range []int{400, 64 << 10, 3 * mib} {
 		for _, channel := range []string{"", "ahp-chat:/1"} {
@@ -143,7 +143,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 
 func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	limit := 4 * mib
-	if size < mib { // so many of them take their time
+	if size < mib { // many small messages need time
 		limit = mib / 2
 	}
 	w := newWorld(1, routing.AgentEndConfig{QueueLimit: limit})
@@ -199,9 +199,9 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	other.wantAll(t, "other")
 }
 
-// TestLittleProgress has a client take so little that no credit is due for a
-// long time: its relay says that it goes on.
-func TestLittleProgress(t *testing.T) {
+// TestSlowReaderIsNotClosed ensures a client too slow for credit records is not closed:
+// its relay reports progress.
+func TestSlowReaderIsNotClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
@@ -232,8 +232,8 @@ func TestLittleProgress(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns has the host say a message of 4 MiB to each of many
-// clients at once, with room for three: all come, and no more is ever held.
+// TestLargeMessagesHaveTurns sends 4 MiB to each of many clients at once, with room
+// for three. All messages arrive, within that room.
 func TestLargeMessagesHaveTurns(t *testing.T) {
 	const clients, size, bound = 12, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
@@ -278,10 +278,10 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 	}
 }
 
-// TestFrozenWhileOthersWait has clients be out of reach for 20 s with all the memory
-// there is, while others wait for some: nobody is closed. Who is out of reach for
-// longer makes room.
-func TestFrozenWhileOthersWait(t *testing.T) {
+// TestShortFreezeClosesNoClient makes clients unreachable for 20 s while they occupy all
+// memory and other clients wait. No client is closed. Clients that are unreachable for
+// longer make room.
+func TestShortFreezeClosesNoClient(t *testing.T) {
 	const size, bound = 8 * mib, 32 * mib
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
@@ -333,10 +333,10 @@ func TestFrozenWhileOthersWait(t *testing.T) {
 	})
 }
 
-// TestStandingStillLongest has memory run out: of connections that wait, those
-// are closed first that have taken nothing for longest, however little is queued
-// for them, and not the one that has most.
-func TestStandingStillLongest(t *testing.T) {
+// TestLongestStallIsClosedFirst exhausts memory. The connections without progress for
+// longest are closed first, however short their queues, and not the connection with
+// the longest queue.
+func TestLongestStallIsClosedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{MaxQueued: 25 * mib})
 		defer w.end()
@@ -362,9 +362,9 @@ func TestStandingStillLongest(t *testing.T) {
 	})
 }
 
-// TestFlush asks whether all is written: the host has got what was sent before,
-// and the client what the host had said by then, a body that got lost included.
-func TestFlush(t *testing.T) {
+// TestFlushFollowsEarlierMessages ensures the answer to a flush follows all earlier messages in both
+// directions, including a lost body.
+func TestFlushFollowsEarlierMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
@@ -411,9 +411,9 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// TestProbe has a host-agent ask for a client that takes nothing, for one that
-// is closed, and for one whose number was used before.
-func TestProbe(t *testing.T) {
+// TestProbeReachesOnlyItsClient probes a stalled client, a closed client, and a client with a reused
+// number.
+func TestProbeReachesOnlyItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
@@ -446,9 +446,9 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// TestHungHostHoldsTwoMessages has a client send large messages to a host that
-// takes nothing: one waits for the host and one is on its way, and the client
-// has to wait. All come when the host goes on.
+// TestHungHostHoldsTwoMessages sends large messages to a hung host: one waits for the
+// host, one is on its way, and the client has to wait. All arrive when the host
+// continues.
 func TestHungHostHoldsTwoMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -495,17 +495,15 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// TestAllStreamsAreBounded has a host flood very many clients that take
-// nothing, and clients flood a host that takes nothing: what waits stays within
-// the bound for all together, those are closed that have most, and others get
-// everything.
+// TestAllStreamsAreBounded floods stalled clients, and floods a stalled host. Queues
+// stay within their common bound, the connections with most bytes are closed, and all
+// others get everything.
 func TestAllStreamsAreBounded(t *testing.T) {
 	const (
 		clients = 100
 		bound   = 48 * mib
 		frame   = 64 << 10
-		// What clients and link hold: the credit of each connection, and a
-		// window.
+		// Memory of clients and link: each connection's credit, and a window.
 		beside = clients*mib + 32*mib
 	)
 	inBubble(t, func(t *testing.T) {
@@ -522,7 +520,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 		for i := range 100 {
 			for j, c := range slow {
 				n := frame
-				if j%2 == 0 { // these have more, and go first
+				if j%2 == 0 { // these have more, and are closed first
 					n = 2 * frame
 				}
 				if err := c.host.conn.FromHost(message(i, n), false, nil); err != nil && !errors.Is(err, routing.ErrConnClosed) {
@@ -563,10 +561,9 @@ func TestAllStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFloodsToHungHostAreBounded has many clients send large messages to a host
-// that takes nothing: some wait at the host-agent and the others at the relay,
-// and all come when the host goes on. If there is no room for what each may send
-// ahead, some are closed.
+// TestFloodsToHungHostAreBounded sends large messages from many clients to a stalled
+// host. Some wait at the host-agent, others at the relay, and all arrive when the host
+// continues. Without room for every client's credit, some clients are closed.
 func TestFloodsToHungHostAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) { floodHungHost(t, 64*mib, false) })
 	inBubble(t, func(t *testing.T) { floodHungHost(t, 24*mib, true) })

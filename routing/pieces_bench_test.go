@@ -6,8 +6,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// BenchmarkBodyTable is the table of bodies for one frame of 512 bytes: of each
-// hundred, the first is new and the others are found.
+// BenchmarkBodyTable measures the body table with frames of 512 bytes: of each
+// hundred, the first is new.
 func BenchmarkBodyTable(b *testing.B) {
 	table := newBodyTable(8 << 20)
 	frame, ch := action(0), &channel{}
@@ -24,8 +24,8 @@ func BenchmarkBodyTable(b *testing.B) {
 	}
 }
 
-// benchBatch returns an empty batch, and what is noted in it: 64 bodies, each of
-// which 100 connections are sent.
+// benchBatch returns an empty batch with its input: 64 bodies for 100 connections
+// each.
 func benchBatch() (*batch, []*stream, []*body) {
 	t := &batch{room: 1 << 30, floor: func() uint64 { return 1 }, left: func() uint64 { return 1 << 30 }}
 	streams, bodies := make([]*stream, benchClients), make([]*body, 64)
@@ -46,7 +46,7 @@ func (t *batch) addAll(streams []*stream, bodies []*body) {
 	}
 }
 
-// BenchmarkRefsAppend is 6,400 references put together and written.
+// BenchmarkRefsAppend collects and encodes 6,400 references.
 func BenchmarkRefsAppend(b *testing.B) {
 	t, streams, bodies := benchBatch()
 	var record []byte
@@ -60,7 +60,7 @@ func BenchmarkRefsAppend(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(streams)*len(bodies)), "ns/reference")
 }
 
-// BenchmarkRefsRead is the same record read.
+// BenchmarkRefsRead decodes the same record.
 func BenchmarkRefsRead(b *testing.B) {
 	t, streams, bodies := benchBatch()
 	t.addAll(streams, bodies)

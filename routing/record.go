@@ -14,9 +14,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A recordKind is the first byte of a record. The record's fields follow: numbers as
-// varints, texts and bytes behind their length. A packet's payload is a sequence of
-// records.
+// A recordKind is a record's first byte. The fields follow: numbers as varints, texts
+// and bytes behind their length. A packet's payload consists only of records.
 type recordKind byte
 
 const (

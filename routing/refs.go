@@ -8,16 +8,15 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A refs record assigns bodies to connections. It is the floor (no later record of the
-// link names a body with a lower number), the number of entries, and the entries. An
-// entry is a list of bodies in their order of delivery and a set of connections that
-// receive all of them. A connection appears in at most one entry of a record.
+// A refs record assigns bodies to connections. It has the floor (no later record on the link
+// names a body with a lower number), a count, and that many entries. An entry is a list
+// of bodies in delivery order and a set of connections that receive them all. A connection
+// appears in at most one entry.
 //
-// The list of bodies is the number of its runs. For each run, it has the signed
-// distance of the first number from the end of the previous run (in the record; from
-// the floor for the first), and the run's length less one. The set of connections is a
-// form, followed by runs with unsigned distances, or by the number of the first
-// connection and a bitmap.
+// The list is a count, and for each run of consecutive numbers two varints: the signed
+// distance from the end of the run before it in the record (at first from the floor), and its
+// length less one. The set is a form, followed either by runs with unsigned distances, or by
+// its first connection and a bitmap.
 const (
 	setRuns = iota
 	setBitmap

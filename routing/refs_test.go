@@ -44,7 +44,7 @@ func TestConnSet(t *testing.T) {
 	})
 }
 
-// Of the two forms, the shorter one is used.
+// TestConnSetIsShort ensures the shorter form is used.
 func TestConnSetIsShort(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -71,7 +71,7 @@ func TestBodyList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Uint64Range(1, 50), rapid.Uint64Range(1, 1<<62))
 		want := rapid.SliceOfN(number, 0, 50).Draw(t, "numbers")
-		for i := range len(want) / 2 { // some in a row
+		for i := range len(want) / 2 { // some consecutive
 			want[2*i+1] = want[2*i] + 1
 		}
 		floor := number.Draw(t, "floor")
@@ -84,9 +84,9 @@ func TestBodyList(t *testing.T) {
 	})
 }
 
-// TestBatch is the promise of a batch: whatever is noted in whatever order, a
-// record brings each connection its bodies in the order that was noted for it.
-func TestBatch(t *testing.T) {
+// TestBatchKeepsEachConnectionsOrder ensures a record gives each connection its bodies in their order,
+// whatever the order of calls.
+func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bodies := make([]*body, rapid.IntRange(1, 20).Draw(t, "bodies"))
 		for i := range bodies {
@@ -144,13 +144,13 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatchPatience has references wait longer where some of a kind come late, and
-// the bodies are few; and no longer than before once none does.
-func TestBatchPatience(t *testing.T) {
+// TestReferencesWaitLongerOnlyWhileSomeComeLate ensures references wait longer while some arrive late and
+// bodies are small, and only then.
+func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	batch := batch{room: 1 << 30, floor: func() uint64 { return 0 }, left: func() uint64 { return 1 << 40 }}
-	// hear has a body of so many bytes come to three connections, the last of
-	// which after lag, and returns when references have left.
+	// hear sends a body to three connections, the last after lag, and returns when
+	// references left.
 	hear := func(size int, lag time.Duration) (left []time.Duration) {
 		a := &arrival{on: &channelLink{most: [2]int{3, 3}}}
 		b := &body{size: size}
@@ -199,7 +199,8 @@ func TestBatchPatience(t *testing.T) {
 	}
 }
 
-// A list cannot say more than fits in a packet, nor a number that no body has.
+// TestBodyListIsBounded ensures a list is bounded by a packet's size, and has only
+// numbers that a body can have.
 func TestBodyListIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		name string

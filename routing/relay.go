@@ -12,8 +12,8 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A Frame is output for a client, made of one or more results of
-// [RelayEndConfig.Encode]. Its bytes are shared and must not be changed.
+// A Frame is output for a client, from one or more calls of [RelayEndConfig.Encode].
+// Its bytes are shared and must not be changed.
 type Frame struct {
 	Data     []byte
 	Messages int // messages that end in the frame
@@ -145,20 +145,20 @@ const (
 type RelayEnd struct {
 	cfg RelayEndConfig
 
-	mu       lockorder.Mutex[lockorder.Routing] // guards the fields below and the connections
-	lines    link.RelayLines
-	mux      mux
-	credit   int // bytes that may be sent ahead on each connection
-	conns    map[uint64]*RelayConn
-	free     []uint64 // used numbers that are free again
-	last     uint64   // highest number used
-	bodies   bodyStore
-	chunks   chunkStore
-	watched  map[uint64]string        // watch number to token
-	awaited  map[uint64][]missingSlot // for each requested body, the slots that it fills
-	places   int                      // slots in awaited
-	unsolved map[uint64]int           // for each packet, its incomplete rows
-	ended    error
+	mu         lockorder.Mutex[lockorder.Routing] // guards the fields below and the connections
+	lines      link.RelayLines
+	mux        mux
+	credit     int // bytes that may be sent ahead on each connection
+	conns      map[uint64]*RelayConn
+	free       []uint64 // used numbers that are free again
+	last       uint64   // highest number used
+	bodies     bodyStore
+	chunks     chunkStore
+	watched    map[uint64]string        // watch number to token
+	awaited    map[uint64][]missingSlot // for each requested body, the slots that it fills
+	places     int                      // slots in awaited
+	incomplete map[uint64]int           // for each packet, its incomplete rows
+	ended      error
 
 	packet uint64 // the packet being handled
 	budget int    // references that the packet's records may still demand
@@ -176,7 +176,7 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	return &RelayEnd{
 		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
 		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
-		watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, unsolved: map[uint64]int{},
+		watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, incomplete: map[uint64]int{},
 	}
 }
 
@@ -315,8 +315,8 @@ func (r *RelayEnd) Ended(reason error) {
 }
 
 // Handle implements [link.Traffic]. When memory is short, it waits before the first
-// record that takes memory. Credit records are handled without that wait: they let
-// clients' messages leave, which frees memory.
+// record that takes memory, but not before credit: credit lets clients' messages
+// leave, which frees memory.
 func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {
@@ -350,11 +350,11 @@ func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) 
 		}
 	}
 	if r.places > maxMissingSlots || r.mux.control.len() > maxControl {
-		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", link.ErrBadPacket, r.places, r.mux.control.len())
+		return false, fmt.Errorf("%w: %d references to missing bodies and %d control records exceed the bounds", link.ErrBadPacket, r.places, r.mux.control.len())
 	}
 	r.packet = 0
 	r.block.drop()
-	return r.unsolved[packet] == 0, nil
+	return r.incomplete[packet] == 0, nil
 }
 
 // A relayHandler handles a record from a host-agent. It reads the fields behind the number, and does
@@ -484,7 +484,7 @@ func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 	frame := Frame{Messages: len(r.run), Data: make([]byte, 0, total+maxFrameHead*len(r.run))}
 	for _, message := range r.run {
 		cost := len(message) + pieceCost
-		if !r.mux.took(&c.stream, cost) {
+		if !r.mux.charge(&c.stream, cost) {
 			return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 		}
 		frame.Credit += cost
@@ -510,10 +510,10 @@ func (r *RelayEnd) fragmentRecord(conn uint64, f *link.Fields) error {
 func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
 	if c == nil {
-		return fmt.Errorf("%w: message on connection %d, which is not there", link.ErrBadPacket, conn)
+		return fmt.Errorf("%w: message on unknown connection %d", link.ErrBadPacket, conn)
 	}
 	cost := len(data) + pieceCost
-	if c.client != nil && !r.mux.took(&c.stream, cost) {
+	if c.client != nil && !r.mux.charge(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
 	if c.client == nil { // gone, and the host-agent will soon know
@@ -543,13 +543,13 @@ func (r *RelayEnd) watchRecord(number uint64, f *link.Fields) error {
 		return nil
 	}
 	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
-		return fmt.Errorf("%w: watch %d after %d others", link.ErrBadPacket, number, len(r.watched))
+		return fmt.Errorf("%w: invalid watch %d; %d channels are watched", link.ErrBadPacket, number, len(r.watched))
 	}
 	if err := r.lines.Watch(token); err != nil {
 		return fmt.Errorf("watch a channel: %w", err)
 	}
 	r.watched[number] = token
-	r.mux.say(appendRecord(nil, recordWatching, number))
+	r.mux.sendControl(appendRecord(nil, recordWatching, number))
 	r.lines.Wake()
 	return nil
 }

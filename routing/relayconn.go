@@ -26,8 +26,8 @@ type RelayConn struct {
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
 }
 
-// A pendingItem waits for the bodies in front of it: a frame, a row of bodies, the
-// event Flushed, or the end.
+// A pendingItem waits for the bodies in front of it: a frame, a row, the event
+// Flushed, or the end.
 type pendingItem struct {
 	frame   Frame
 	row     *row
@@ -98,9 +98,8 @@ func (c *RelayConn) Written(credit int) {
 	}
 }
 
-// Progress tells the host-agent that the client reads, if that could be in doubt
-// because the credit is not yet large enough for a record. Call it every few seconds
-// while the client's queue moves.
+// Progress tells the host-agent that the client reads, in case the credit is too small
+// for a record yet. Call it every few seconds while the client's queue moves.
 func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
@@ -174,7 +173,7 @@ func (c *RelayConn) pendingGrew(n int) {
 	c.countPending(n)
 	c.deliverPending()
 	if c.pendingBytes > c.relay.cfg.PendingLimit {
-		c.lose("too much waits for a missing body")
+		c.lose("too many bytes wait for a missing body")
 	}
 }
 
@@ -229,17 +228,18 @@ func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 // finish ends the connection: the host-agent has closed its side, or is gone.
 func (c *RelayConn) finish(code ahp.CloseCode, reason string) {
 	c.received = true
-	c.tell(code, reason)
+	c.closeClient(code, reason)
 	c.endStream(code, reason)
 }
 
 // lose ends the connection because messages are missing.
 func (c *RelayConn) lose(reason string) {
-	c.tell(ahp.CloseResync, reason)
+	c.closeClient(ahp.CloseResync, reason)
 	c.endStream(ahp.CloseResync, reason)
 }
 
-func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
+// closeClient closes the client, once.
+func (c *RelayConn) closeClient(code ahp.CloseCode, reason string) {
 	if client := c.client; client != nil {
 		c.client = nil
 		client.Closed(code, reason)
@@ -262,7 +262,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	}
 	if r.ended == nil {
 		if !c.stream.ended {
-			r.mux.say(appendRecord(nil, recordCredit, c.stream.conn, maxCredit))
+			r.mux.sendControl(appendRecord(nil, recordCredit, c.stream.conn, maxCredit))
 		}
 		r.mux.end(&c.stream, code, reason)
 		r.lines.Wake()

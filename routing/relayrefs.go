@@ -6,8 +6,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A row is the output for an entry of a refs record while some of its bodies are
-// missing.
+// A row is the output for a refs record's entry while some bodies are missing.
 type row struct {
 	frames  []Frame // missing frames have no data
 	missing int
@@ -102,7 +101,7 @@ func (r *RelayEnd) lookUp() *row {
 		}
 		missing.missing++
 		if len(r.awaited[number]) == 0 {
-			r.mux.say(appendRecord(nil, recordNeed, number))
+			r.mux.sendControl(appendRecord(nil, recordNeed, number))
 			r.lines.Wake()
 		}
 		r.awaited[number] = append(r.awaited[number], missingSlot{missing, i})
@@ -113,7 +112,7 @@ func (r *RelayEnd) lookUp() *row {
 		for _, f := range r.frames {
 			missing.bytes += len(f.Data)
 		}
-		r.unsolved[r.packet]++
+		r.incomplete[r.packet]++
 	}
 	return missing
 }
@@ -128,7 +127,7 @@ func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared)
 		p.row.frames[p.index] = frame
 		p.row.bytes += len(frame.Data)
 		if p.row.missing == 0 {
-			r.solved(p.row)
+			r.rowComplete(p.row)
 		}
 		for _, c := range p.row.conns {
 			c.pendingGrew(len(frame.Data))
@@ -141,7 +140,7 @@ func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
 		if p.row.missing == 0 {
-			r.solved(p.row)
+			r.rowComplete(p.row)
 		}
 		for _, c := range p.row.conns {
 			c.lose("a missing body is gone")
@@ -158,12 +157,12 @@ func (r *RelayEnd) takeAwaited(number uint64) []missingSlot {
 }
 
 // rowComplete records that a row has no missing body any more.
-func (r *RelayEnd) solved(w *row) {
-	r.unsolved[w.packet]--
-	if r.unsolved[w.packet] > 0 {
+func (r *RelayEnd) rowComplete(w *row) {
+	r.incomplete[w.packet]--
+	if r.incomplete[w.packet] > 0 {
 		return
 	}
-	delete(r.unsolved, w.packet)
+	delete(r.incomplete, w.packet)
 	if w.packet != r.packet { // else Handle reports it
 		r.lines.Done(w.packet)
 	}

@@ -24,9 +24,9 @@ func (a *AgentEnd) relieve() {
 func (c *AgentConn) overload() {
 	c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
 	c.forgetFragments()
-	const reason = "too much is queued for all clients of this host"
+	const reason = "queues for all clients of this host exceed their bound"
 	c.end(ahp.CloseOverloaded, reason)
-	c.tellHost(ahp.CloseOverloaded, reason)
+	c.closeHost(ahp.CloseOverloaded, reason)
 }
 
 // worst returns the connection to close first, among those with queued bytes, and how
@@ -35,7 +35,7 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 	most := 0
 	for _, l := range a.links {
 		for _, c := range l.conns {
-			n, still := c.weight(), c.standing(now)
+			n, still := c.weight(), c.stalledFor(now)
 			if n > 0 && (worst == nil || still > standing || still == standing && n > most) {
 				worst, standing, most = c, still, n
 			}
@@ -45,8 +45,8 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 }
 
 // stalledFor returns how long neither the client has taken queued bytes, nor the host.
-func (c *AgentConn) standing(now time.Time) time.Duration {
-	still := c.stream.standing(now)
+func (c *AgentConn) stalledFor(now time.Time) time.Duration {
+	still := c.stream.stalledFor(now)
 	if c.whole+len(c.partial) > 0 {
 		still = max(still, now.Sub(c.fed))
 	}

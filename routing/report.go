@@ -81,7 +81,7 @@ func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 		c := l.reports.pop()
 		report := c.report
 		c.report = nil
-		l.mux.say(appendReport(nil, report()))
+		l.mux.sendControl(appendReport(nil, report()))
 	}
 	if l.reports.len() == 0 {
 		l.nextReports = now.Add(reportGap)
@@ -134,11 +134,11 @@ func readReport(data []byte) (Report, error) {
 		return r, fmt.Errorf("%w: report: %w", link.ErrBadPacket, err)
 	}
 	if len(r.State) > 0 && r.State[0] != '{' || len(r.Counts) > MaxCounts {
-		return r, fmt.Errorf("%w: report with %d counts, or a state that is no object", link.ErrBadPacket, len(r.Counts))
+		return r, fmt.Errorf("%w: report has %d counts, or a state other than an object", link.ErrBadPacket, len(r.Counts))
 	}
 	for _, c := range r.Counts {
 		if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 || c.N > maxCount {
-			return r, fmt.Errorf("%w: report counts %d of %.70q %.70q", link.ErrBadPacket, c.N, c.Kind, c.Class)
+			return r, fmt.Errorf("%w: report has an invalid count of %d for %.70q %.70q", link.ErrBadPacket, c.N, c.Kind, c.Class)
 		}
 	}
 	return r, nil

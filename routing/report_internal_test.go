@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestReadReport has a relay refuse reports beyond the bounds.
-func TestReadReport(t *testing.T) {
+// TestReportsBeyondBoundsAreRefused ensures a relay refuses reports beyond the bounds.
+func TestReportsBeyondBoundsAreRefused(t *testing.T) {
 	counts := func(n int) string {
 		return `{"conn":"c","counts":[` + strings.TrimSuffix(strings.Repeat(`{"kind":"k","class":"c","n":1},`, n), ",") + `]}`
 	}

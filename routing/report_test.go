@@ -13,7 +13,7 @@ import (
 	"ahprelay/routing"
 )
 
-// reports are what a relay is told.
+// reports records a relay's reports.
 type reports struct {
 	mu  sync.Mutex
 	all []routing.Report
@@ -25,7 +25,7 @@ func (r *reports) add(one routing.Report) {
 	r.all = append(r.all, one)
 }
 
-// take waits until nothing more comes, and returns what has come.
+// take waits until no more reports come, and returns them.
 func (r *reports) take() (list []routing.Report) {
 	time.Sleep(time.Second)
 	synctest.Wait()
@@ -35,8 +35,8 @@ func (r *reports) take() (list []routing.Report) {
 	return list
 }
 
-// TestReports has a connection report often, at its end and in excess.
-func TestReports(t *testing.T) {
+// TestReportsCarryTheLatestState reports often, at a connection's end, and beyond the bounds.
+func TestReportsCarryTheLatestState(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports
 		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{Report: told.add})
@@ -80,11 +80,11 @@ func TestReports(t *testing.T) {
 		}
 		w.stop()
 		time.Sleep(time.Second)
-		change() // nobody is left to be told
+		change() // no relay is left
 	})
 }
 
-// TestReportsOfMany has many connections report at once.
+// TestReportsOfMany reports for many connections at once.
 func TestReportsOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports

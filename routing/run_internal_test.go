@@ -12,7 +12,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A heardClient notes what it is given.
+// A heardClient records frames.
 type heardClient struct {
 	frames []Frame
 	got    []byte
@@ -27,9 +27,10 @@ func (c *heardClient) Deliver(frames []Frame) {
 }
 func (c *heardClient) Closed(ahp.CloseCode, string) {}
 
-// TestRunsOfMessages has a packet bring messages, and pieces of them, for several clients: each
-// gets its own in their order, whatever is put together, and gives back the same credit.
-func TestRunsOfMessages(t *testing.T) {
+// TestJoinedMessagesKeepOrderAndCredit handles a packet with messages and pieces for several clients.
+// Each client gets its own in order and returns the same credit, however they are
+// joined.
+func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, first, last, binary bool) []byte {
 			return append(bytes.Clone(piece), map[bool]byte{true: '.', false: '-'}[last])
@@ -74,9 +75,8 @@ func TestRunsOfMessages(t *testing.T) {
 	})
 }
 
-// TestRunIsOne has messages for one client that have come together be one frame for its queue, up to what is beyond
-// its credit.
-func TestRunIsOne(t *testing.T) {
+// TestConsecutiveMessagesAreOneFrame joins a client's consecutive messages into one frame, up to its credit.
+func TestConsecutiveMessagesAreOneFrame(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return slices.Clone(piece) }, Credit: 10 * (100 + pieceCost)})
 	r.Start(link.Hello{Credit: 1 << 20}, &still{})
 	c := &heardClient{}

@@ -19,9 +19,9 @@ type share struct {
 	sent    fifo[sharedPacket]
 	waiting []*stream // streams with data to send when there is room
 
-	least, former time.Duration // in this period, and in the previous; 0: unknown
-	period        time.Time     // start of this period
-	cut           uint64        // the window does not shrink again before a later packet is released
+	least, previous time.Duration // in this period, and in the previous; 0: unknown
+	period          time.Time     // start of this period
+	cut             uint64        // the window does not shrink again before a later packet is released
 }
 
 type sharedPacket struct {
@@ -63,8 +63,8 @@ func (h *share) left(number uint64, now time.Time) {
 	}
 }
 
-// released records that packets up to a number have arrived, and returns the streams
-// that may go on.
+// released records the arrival of packets up to a number, and returns the streams that
+// may go on.
 func (h *share) released(number uint64, now time.Time) []*stream {
 	for h.sent.len() > 0 && h.sent.at(0).number <= number {
 		p := h.sent.pop()
@@ -86,19 +86,19 @@ func (h *share) released(number uint64, now time.Time) []*stream {
 func (h *share) adapt(p sharedPacket, now time.Time) {
 	took := now.Sub(p.at)
 	if h.period.IsZero() || now.Sub(h.period) > sharePeriod {
-		h.former, h.least, h.period = h.least, 0, now
+		h.previous, h.least, h.period = h.least, 0, now
 	}
 	if h.least == 0 || took < h.least {
 		h.least = took
 	}
-	way := h.least
-	if h.former > 0 {
-		way = min(way, h.former)
+	base := h.least
+	if h.previous > 0 {
+		base = min(base, h.previous)
 	}
 	switch {
-	case took-way <= shareDelay && h.cut == 0: // it was never too large
+	case took-base <= shareDelay && h.cut == 0: // it was never too large
 		h.window = min(h.window+p.bytes, mostWindow)
-	case took-way <= shareDelay:
+	case took-base <= shareDelay:
 		h.window = min(h.window+p.bytes*bytesPiece/h.window+1, mostWindow)
 	case p.number > h.cut:
 		h.window = max(h.window*3/4, leastWindow)

@@ -7,15 +7,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShare has streams of bytes fill a line: it is used, and what is sent behind
-// them is there soon after what it takes the line for one piece.
-func TestShare(t *testing.T) {
+// TestByteStreamsDoNotQueueOnTheLine fills a line with byte streams: the line is used, and data behind them
+// arrives soon after the line's time for one piece.
+func TestByteStreamsDoNotQueueOnTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(250_000, 100e6).Draw(t, "bytes a second")
 		way := time.Duration(rapid.IntRange(1, 150).Draw(t, "ms there and back")) * time.Millisecond
 		var h share
 		now := time.Unix(0, 0)
-		free := now // when the line is
+		free := now // when the line is free
 		type arrival struct {
 			number uint64
 			at     time.Time

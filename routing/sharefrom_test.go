@@ -11,9 +11,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestOneViewersNotifications go in its own stream, and if that is wanted on the
-// subject of their channel, as soon as the relay listens there.
-func TestOneViewersNotifications(t *testing.T) {
+// TestSingleViewersNotificationsGoInItsStream ensures a single viewer's notifications go in its
+// own stream, or with ShareFrom 1 on their channel's subject, once the relay listens.
+func TestSingleViewersNotificationsGoInItsStream(t *testing.T) {
 	for from, want := range map[int]bool{0: false, 2: false, 1: true} {
 		a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{}).(*agentLink)

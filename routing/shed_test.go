@@ -11,10 +11,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestShed has a relay drop bodies that a client which takes nothing is still to
-// be sent: it gets them all the same. What the relay says that it holds is what
-// it holds.
-func TestShed(t *testing.T) {
+// TestShedBodiesAreRequestedAgain drops bodies that a stalled client still needs: it receives them all the
+// same. The relay's count of held bytes is exact.
+func TestShedBodiesAreRequestedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 16 << 20
 		var kept, most atomic.Int64
@@ -32,7 +31,7 @@ func TestShed(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		for n := range 5 { // until they are shared
+		for n := range 5 { // until the channel is shared
 			say(n, 100)
 		}
 		late.mu.Lock()

@@ -21,11 +21,11 @@ func TestChannelToken(t *testing.T) {
 		{"\x00\r\n\t", "=00=0D=0A=09"},
 		{"é", "=C3=A9"},
 		{`"'\` + "`", "=22=27=5C=60"},
-		// The empty URI is no URI, and gets a token all the same.
+		// The empty URI is invalid, but still gets a token.
 		{"", "=_"},
 		{strings.Repeat("x", 160), strings.Repeat("x", 160)},
 		{long, long[:94] + "=_08dd3ba3a1bb5d0cf75b3d9ae2e7d4bc3d93c9a9ab3e7b2be3dc4ec0dda02c7b"},
-		// No escape is cut in half, wherever the cut comes.
+		// A cut never splits an escape.
 		{strings.Repeat("x", 92) + strings.Repeat(".", 60), strings.Repeat("x", 92) + "=_"},
 		{strings.Repeat("x", 93) + strings.Repeat(".", 60), strings.Repeat("x", 93) + "=_"},
 		{strings.Repeat("x", 91) + strings.Repeat(".", 60), strings.Repeat("x", 91) + "=2E=_"},
@@ -40,7 +40,7 @@ func TestChannelToken(t *testing.T) {
 	}
 }
 
-// uris are strings among which tokens are most likely to be the same.
+// uris generates strings whose tokens are likely to collide.
 func uris() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.String(),
@@ -54,8 +54,8 @@ func uris() *rapid.Generator[string] {
 	)
 }
 
-// Different URIs have different tokens, each of which NATS takes as one token
-// of a subject.
+// TestChannelTokenIsSafe ensures different URIs have different tokens, each of
+// which NATS accepts as one token.
 func TestChannelTokenIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		uri := uris().Draw(t, "uri")
@@ -68,7 +68,7 @@ func TestChannelTokenIsSafe(t *testing.T) {
 		if (token == ChannelToken(other)) != (uri == other) {
 			t.Fatalf("%q and %q have the tokens %q and %q", uri, other, token, ChannelToken(other))
 		}
-		// What a token looks like is no longer what it stands for.
+		// A token differs from its own token.
 		if again := ChannelToken(token); again == token && token != uri {
 			t.Fatalf("%q has the token %q, and so has that", uri, token)
 		}

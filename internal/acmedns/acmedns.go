@@ -62,9 +62,9 @@ func Start(cfg Config) (*Certificates, error) {
 func (cfg *Config) event(_ context.Context, event string, data map[string]any) error {
 	switch event {
 	case "cert_obtained":
-		cfg.Log.Info("got a certificate", "name", data["identifier"], "renewed", data["renewal"])
+		cfg.Log.Info("certificate obtained", "name", data["identifier"], "renewed", data["renewal"])
 	case "cert_failed":
-		cfg.Log.Error("no certificate; it is tried again", "name", data["identifier"], "error", data["error"])
+		cfg.Log.Error("certificate not obtained; will retry", "name", data["identifier"], "error", data["error"])
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 	"ahprelay/internal/acmedns/testacme"
 )
 
-// TestWildcard gets a certificate for all names below a domain, by each provider, and
-// has it the next time without asking.
+// TestWildcard gets a wildcard certificate with each provider, and then reuses the
+// stored certificate.
 func TestWildcard(t *testing.T) {
 	for _, kind := range []string{"rfc2136", "exec"} {
 		t.Run(kind, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestWildcard(t *testing.T) {
 			if left := server.Records(); len(left) != 0 {
 				t.Errorf("records are left: %v", left)
 			}
-			if again := await(t, cfg); !again.Equal(got) { // it was kept
+			if again := await(t, cfg); !again.Equal(got) { // it was stored
 				t.Error("another certificate after a restart")
 			}
 			if (server.Updates() > 0) != (kind == "rfc2136") {
@@ -54,7 +54,7 @@ func TestWildcard(t *testing.T) {
 	}
 }
 
-// await returns the certificate for a name below the canvas domain, when there is one.
+// await returns the certificate for a name below the canvas domain, once it exists.
 func await(t *testing.T, cfg Config) *x509.Certificate {
 	t.Helper()
 	c, err := Start(cfg)
@@ -73,7 +73,7 @@ func await(t *testing.T, cfg Config) *x509.Certificate {
 	}
 }
 
-// shown makes a handshake.
+// shown performs a handshake.
 func shown(c *Certificates, name string) (*x509.Certificate, error) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -93,7 +93,8 @@ func shown(c *Certificates, name string) (*x509.Certificate, error) {
 	return client.ConnectionState().PeerCertificates[0], nil
 }
 
-// TestUpdatesWithAnotherKey are refused.
+// TestUpdatesWithAnotherKey ensures the server refuses updates with a different
+// key.
 func TestUpdatesWithAnotherKey(t *testing.T) {
 	server := testacme.StartDNS(t)
 	key := filepath.Join(t.TempDir(), "key")
@@ -110,7 +111,7 @@ func TestUpdatesWithAnotherKey(t *testing.T) {
 	}
 }
 
-// TestParseProvider reads what says where records are set.
+// TestParseProvider parses valid and invalid providers.
 func TestParseProvider(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

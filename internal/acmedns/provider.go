@@ -29,7 +29,7 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {
 	case kind == "exec" && keyFile != "":
-		return Provider{}, errors.New("a program gets no key file")
+		return Provider{}, errors.New("exec takes no key file")
 	case kind == "exec" && filepath.IsAbs(rest):
 		return Provider{program(rest)}, nil
 	case kind == "rfc2136" && rest != "":
@@ -111,7 +111,7 @@ var algorithms = map[string]string{
 
 func newUpdates(server, keyFile string) (Provider, error) {
 	if keyFile == "" {
-		return Provider{}, errors.New("rfc2136 wants a key file, as tsig-keygen writes it: a server that takes updates from anybody is everybody's")
+		return Provider{}, errors.New("rfc2136 needs a key file as written by tsig-keygen: unsigned updates are not supported")
 	}
 	text, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -119,11 +119,11 @@ func newUpdates(server, keyFile string) (Provider, error) {
 	}
 	key := keyForm.FindSubmatch(text)
 	if key == nil {
-		return Provider{}, fmt.Errorf("%s: no key in it; want what tsig-keygen writes", keyFile)
+		return Provider{}, fmt.Errorf("%s: no key found; want a file as written by tsig-keygen", keyFile)
 	}
 	algorithm, secret := algorithmForm.FindSubmatch(key[2]), secretForm.FindSubmatch(key[2])
 	if algorithm == nil || secret == nil || algorithms[strings.ToLower(string(algorithm[1]))] == "" {
-		return Provider{}, fmt.Errorf("%s: no algorithm that is known, or no secret, in the key", keyFile)
+		return Provider{}, fmt.Errorf("%s: key lacks a secret or a supported algorithm", keyFile)
 	}
 	if _, _, err := net.SplitHostPort(server); err != nil {
 		server = net.JoinHostPort(server, "53")
@@ -156,7 +156,7 @@ func (u *updates) update(ctx context.Context, zone string, r libdns.RR, change f
 		return fmt.Errorf("DNS server %s: %w", u.server, err)
 	}
 	if answer.Rcode != dns.RcodeSuccess {
-		return fmt.Errorf("DNS server %s does not take the update of %s: %s", u.server, header.Name, dns.RcodeToString[answer.Rcode])
+		return fmt.Errorf("DNS server %s refused the update of %s: %s", u.server, header.Name, dns.RcodeToString[answer.Rcode])
 	}
 	return nil
 }

@@ -13,8 +13,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestCanvasDomain has a relay get the wildcard certificate of its canvas domain, which
-// it shows for names there, with HTTP/2; for its own name it shows the one in its files.
+// TestCanvasDomain gets a relay's wildcard certificate for its canvas domain. The
+// relay uses it for names there, with HTTP/2, and the certificate in its files for its
+// own name.
 func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
 	server := testacme.StartDNS(t)
@@ -63,7 +64,7 @@ func TestCanvasDomain(t *testing.T) {
 			t.Errorf("the relay as %q: %v, %v, protocol %q", name, state.PeerCertificates, err, state.NegotiatedProtocol)
 		}
 	}
-	if _, err := shown("canvas.example.test.evil.test"); err != nil { // of the relay's own
+	if _, err := shown("canvas.example.test.evil.test"); err != nil { // the relay's own certificate
 		t.Error(err)
 	}
 }

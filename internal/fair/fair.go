@@ -26,7 +26,7 @@ import (
 )
 
 // ErrFull reports that too many requests with the same path wait already.
-var ErrFull = errors.New("too many are waiting")
+var ErrFull = errors.New("too many requests wait")
 
 // Turns are places for which requests take turns.
 type Turns struct {
@@ -96,7 +96,7 @@ func (t *Turns) Contended() bool {
 // findLocked returns the node for a path, and creates it if necessary.
 func (t *Turns) findLocked(path []any) *node {
 	if len(path) != len(t.limits) {
-		panic("fair: a path of another length")
+		panic("fair: wrong path length")
 	}
 	n := &t.root
 	for i, key := range path {

@@ -20,19 +20,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An asker has asked for a place.
+// An asker has requested a place.
 type asker struct {
 	path   [2]string
 	cancel context.CancelFunc
-	done   func() // set once it has one
-	ended  bool   // it has none, and gets none
+	done   func() // set with the place
+	ended  bool   // it gave up
 }
 
 func (a *asker) keys() []string { return []string{a.path[0], a.path[0] + "/" + a.path[1]} }
 
-// TestTurns has askers come, go and give up at random. Nobody has more than it
-// may, nobody waits for a place that is free for it, and in the end nothing is
-// remembered of anybody.
+// TestTurns has random requests come, go and give up. No limit is exceeded, no request
+// waits for a place that is free for it, and in the end no key is remembered.
 func TestTurns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,9 +109,9 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestOneDoesNotHoldUpOthers has one client ask for 200 places, then another of
-// that host for one, and then one of another host: with each place that becomes
-// free it is another's turn.
+// TestOneDoesNotHoldUpOthers requests 200 places for one client, then a place for a
+// different client of that host, and then a place for a different host: each free
+// place goes to the next in turn.
 func TestOneDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := fair.New(200, 1, 1, 1) // a tenant has one place
@@ -129,7 +128,7 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				order = append(order, host+"/"+client) // one at a time has a place
+				order = append(order, host+"/"+client) // at most one has a place
 				done()
 			})
 			synctest.Wait()
@@ -150,8 +149,7 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-// TestTenantsDoNotMeet has a tenant use up all that it may: others wait for
-// nothing.
+// TestTenantsDoNotMeet ensures a tenant at its limit delays no other tenant.
 func TestTenantsDoNotMeet(t *testing.T) {
 	turns := fair.New(10, 4, 2)
 	for i := range 4 {
@@ -169,7 +167,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestSite has a network of IPv6 count as one, and an IPv4 address in whatever form.
+// TestSite groups addresses of an IPv6 network, and notations of an IPv4 address.
 func TestSite(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
@@ -180,7 +178,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestNetworks has the networks that an address counts in.
+// TestNetworks checks the networks of addresses.
 func TestNetworks(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.0/24 192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.0/24 192.0.2.7/32",
@@ -193,8 +191,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestFloodEvictsItself has a /48 and a /24 with many sites fill a room, and others come beside them:
-// they stay, and no network has more than its part.
+// TestFloodEvictsItself fills a room from a /48 and a /24 with many sites. Connections
+// from other networks stay, and no network exceeds its limit.
 func TestFloodEvictsItself(t *testing.T) {
 	room := fair.Room{Places: 32, Networks: [2]int{16, 4}}
 	var there []netip.Addr
@@ -233,7 +231,8 @@ func TestFloodEvictsItself(t *testing.T) {
 	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
 		t.Errorf("those who came alone are gone: %v", there)
 	}
-	// All clients have this machine's address behind a proxy that the relay does not trust.
+	// Behind a proxy that the relay does not trust, all clients have this machine's
+	// address.
 	there = nil
 	for range 40 {
 		come("127.0.0.1")

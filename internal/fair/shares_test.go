@@ -11,14 +11,14 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A worker is a connection of a tenant: it works, and rests as it is told.
+// A worker is a tenant's connection that works and rests.
 type worker struct {
 	tenant string
 	step   time.Duration
-	pause  time.Duration // before each step; 0: it always has something to do
+	pause  time.Duration // before each step; 0: no pause
 }
 
-// work works for a time, and returns how much it did, and its longest rest.
+// work works for a time, and returns the work done and the longest rest.
 func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(w.pause)
@@ -31,9 +31,9 @@ func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Durati
 	return done, longest
 }
 
-// TestSharesBoundWhoContends has tenants work as much as they may, on some connections each,
-// beside one with little to do. Together they use the rate, in equal parts, and none
-// starves. The tenant with little to do never rests.
+// TestSharesBoundWhoContends has busy tenants with several connections each, beside a
+// tenant with little work. Together they use the rate, in equal parts, and none
+// starves. The tenant with little work never rests.
 func TestSharesBoundWhoContends(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const d = 2 * time.Second
@@ -69,7 +69,7 @@ func TestSharesBoundWhoContends(t *testing.T) {
 					sum, least = sum+done, min(least, done)
 				}
 				want := rate * float64(d) / float64(tenants)
-				want = min(want, float64(conns[i])*float64(d)) // they cannot do more
+				want = min(want, float64(conns[i])*float64(d)) // the maximum
 				if got := float64(sum); got < 0.85*want || got > 1.15*want {
 					t.Errorf("tenant %d of %d worked for %v with a rate of %.2f; want %v", i, tenants, sum, rate, time.Duration(want))
 				}
@@ -81,8 +81,8 @@ func TestSharesBoundWhoContends(t *testing.T) {
 	})
 }
 
-// TestTenantAloneNeverRests has one tenant work as much as it can, while others send a sign
-// of life now and then.
+// TestTenantAloneNeverRests has one busy tenant, while other tenants send a sign of
+// life now and then.
 func TestTenantAloneNeverRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fair.NewShares(0.1)
@@ -92,12 +92,12 @@ func TestTenantAloneNeverRests(t *testing.T) {
 		if _, rest := (worker{tenant: "busy", step: time.Millisecond}).work(s, time.Minute); rest > 0 {
 			t.Errorf("it rested for %v", rest)
 		}
-		time.Sleep(10 * time.Second) // the others end
+		time.Sleep(10 * time.Second) // the other tenants end
 	})
 }
 
-// TestRestsEndWithTheContention has a busy tenant contend with another, which then goes. A
-// second later the busy tenant rests no more, whatever it was charged.
+// TestRestsEndWithTheContention has a busy tenant contend with a tenant that then
+// ends. A second later the busy tenant no longer rests, whatever it was charged.
 func TestRestsEndWithTheContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fair.NewShares(0.5)

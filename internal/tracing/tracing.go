@@ -41,7 +41,7 @@ func FromEnv(ctx context.Context, getenv func(string) string, service Service, l
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
 		if protocol := getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return nil, fmt.Errorf("%s is %q; only http/protobuf is there", name, protocol)
+			return nil, fmt.Errorf("%s is %q; only http/protobuf is supported", name, protocol)
 		}
 	}
 	root, parentBased, err := samplerOf(getenv("OTEL_TRACES_SAMPLER"), getenv("OTEL_TRACES_SAMPLER_ARG"))
@@ -109,7 +109,7 @@ func samplerOf(name, arg string) (root sdktrace.Sampler, parentBased bool, err e
 	case "parentbased_traceidratio":
 		return sdktrace.TraceIDRatioBased(ratio), true, nil
 	}
-	return nil, false, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; want always_on, always_off, traceidratio, or one of these behind parentbased_", name)
+	return nil, false, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; want always_on, always_off, traceidratio, or one of these with the prefix parentbased_", name)
 }
 
 // errorsEvery is the shortest time between logged errors.
@@ -124,7 +124,7 @@ func seldom(log *slog.Logger) otel.ErrorHandlerFunc {
 		defer mu.Unlock()
 		if now := time.Now(); now.Sub(last) >= errorsEvery {
 			last = now
-			log.Warn("traces", "error", err)
+			log.Warn("traces not exported", "error", err)
 		}
 	}
 }

@@ -43,8 +43,9 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 
-// TestBothEndsAgree has both ends look at one request: what one records, the other does, in
-// one trace, and the host-agent's span is below the relay's, whatever samples and whoever asks.
+// TestBothEndsAgree traces a request at both ends: both record it or neither does, in
+// the same trace, and the host-agent's span is below the relay's, for every sampler
+// and client.
 func TestBothEndsAgree(t *testing.T) {
 	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -78,7 +79,7 @@ func TestBothEndsAgree(t *testing.T) {
 		if publish.Parent().SpanID() != server.SpanContext().SpanID() || consumer.Parent().SpanID() != publish.SpanContext().SpanID() || host.Parent().SpanID() != consumer.SpanContext().SpanID() {
 			rt.Errorf("parents are wrong")
 		}
-		want := "" // the client's, or its own
+		want := "" // the client's trace, or a derived one
 		switch {
 		case !of.Full:
 		case said == parent+flags:
@@ -114,7 +115,7 @@ func TestOutcomes(t *testing.T) {
 		tracer, spans := newTest(t, "", "")
 		c := tracer.Conn(Connection{ID: "1", Tenant: "acme", Host: "laptop"})
 		r := c.HostAgent(request, 10, time.Now())
-		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // another's
+		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // a different request
 		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","method":"ping"}`), 7)
 		if len(spans.Ended()) != 0 {
 			t.Fatalf("%s: a span ended too early", test.outcome)
@@ -142,7 +143,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestBounds has a connection open more requests than it may, and one with texts that are long.
+// TestBounds opens too many requests on a connection, and a request with long texts.
 func TestBounds(t *testing.T) {
 	tracer, spans := newTest(t, "", "")
 	c := tracer.Conn(Connection{ID: "1"})
@@ -166,7 +167,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestFromEnv has nobody trace unless the environment says where to, and says what it cannot be.
+// TestFromEnv checks that tracing needs an endpoint, and that invalid settings are
+// reported.
 func TestFromEnv(t *testing.T) {
 	from := func(env map[string]string) (*Tracer, error) {
 		return FromEnv(t.Context(), func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
@@ -203,7 +205,7 @@ func TestFromEnv(t *testing.T) {
 	c.Close()
 }
 
-// BenchmarkRequest traces a request at the relay, beside none that does.
+// BenchmarkRequest measures a traced request at the relay, beside an untraced request.
 func BenchmarkRequest(b *testing.B) {
 	request := peek(b, `{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"channel":"ahp-chat:/1"}}`)
 	answer := peek(b, `{"jsonrpc":"2.0","id":1,"result":null}`)
@@ -215,7 +217,7 @@ func BenchmarkRequest(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				// Batches go to nobody: what is measured is what a request costs.
+				// Batches are discarded, so that only the request's cost is measured.
 				if tracer, err = newTracer(sdktrace.WithBatcher(tracetest.NewNoopExporter()), root, parentBased, Service{Name: "bench"}); err != nil {
 					b.Fatal(err)
 				}

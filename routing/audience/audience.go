@@ -74,7 +74,7 @@ type inboxState struct {
 
 	// Owned by work.
 	pieces []byte // of an incomplete message
-	shared []said
+	shared []hostMessage
 }
 
 // ending is the end of the connection to the host.
@@ -126,8 +126,8 @@ func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	return frames, end, a.in.working
 }
 
-// said is a message from the host.
-type said struct {
+// hostMessage is a message from the host.
+type hostMessage struct {
 	env    ahp.Envelope
 	text   *text   // for a notification
 	answer *answer // for an answer
@@ -186,7 +186,7 @@ func (a *audience) read(f routing.Frame) {
 		}
 		// Gates of a restricted client never pass an unreadable message.
 		if env, err := ahp.Peek(message); err == nil && !binary {
-			s := said{env: env, text: &text{raw: message, first: true, last: true}}
+			s := hostMessage{env: env, text: &text{raw: message, first: true, last: true}}
 			if whole != nil {
 				s.text.plain = []routing.Frame{{Data: whole, Messages: 1, Shared: f.Shared}}
 			}
@@ -196,7 +196,7 @@ func (a *audience) read(f routing.Frame) {
 }
 
 // fromHost handles one message.
-func (a *audience) fromHost(s *said) {
+func (a *audience) fromHost(s *hostMessage) {
 	if a.ended {
 		return
 	}
@@ -213,7 +213,7 @@ func (a *audience) fromHost(s *said) {
 
 // answerHost answers a request from the host: no viewer may act.
 func (a *audience) answerHost(env *ahp.Envelope) {
-	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client only looks", nil)
+	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client is read-only", nil)
 	if string(env.Method) == "ping" {
 		answer = ahp.AppendResult(nil, env.ID, nil)
 	}
@@ -225,7 +225,7 @@ func (a *audience) answerHost(env *ahp.Envelope) {
 
 // notified passes a notification to its channel's subscribers, or to all viewers if it
 // is a broadcast.
-func (a *audience) notified(s *said) {
+func (a *audience) notified(s *hostMessage) {
 	i := item{text: s.text, at: a.at}
 	isAction := string(s.env.Method) == "action"
 	if isAction {
@@ -257,7 +257,7 @@ func (a *audience) flush() {
 		v.touched = false
 		v.hand()
 		if v.failed && v.in == a {
-			v.end(ahp.CloseResync, "too much has come before a snapshot")
+			v.end(ahp.CloseResync, "too many messages waited for a snapshot")
 		}
 		if v.ready {
 			v.ready = false
@@ -308,7 +308,7 @@ func (a *audience) endIdle() {
 func (a *audience) closeLocked() {
 	up := a.up
 	a.endLocked(ahp.CloseShuttingDown, "")
-	a.pool.cfg.Spawn(func() { up.Close(1000, "nobody watches") })
+	a.pool.cfg.Spawn(func() { up.Close(1000, "no viewers") })
 }
 
 // endLocked ends the audience with all its viewers.

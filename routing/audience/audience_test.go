@@ -13,7 +13,7 @@ import (
 	"ahprelay/routing"
 )
 
-// start has a viewer begin at a host that answers the audience's initialize.
+// start connects a viewer to a host that answers the audience's initialize.
 func start(w *world) (*hostEnd, *clientEnd) {
 	w.Helper()
 	first := w.begun("ada")
@@ -24,8 +24,8 @@ func start(w *world) (*hostEnd, *clientEnd) {
 	return h, first
 }
 
-// TestOneConnection: viewers of one link, who say the same of themselves, are one client to
-// the host, which never hears who they are. Others are not of it.
+// TestOneConnection ensures equal viewers of a link are one client at the host,
+// which never sees their identity. Different viewers use a different connection.
 func TestOneConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
@@ -53,8 +53,8 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
-// TestSnapshotThenActions: each viewer has its snapshot, which is asked anew, and then what
-// follows, in order and once.
+// TestSnapshotThenActions ensures each viewer receives a new snapshot, and then
+// later actions in order and once.
 func TestSnapshotThenActions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -65,13 +65,13 @@ func TestSnapshotThenActions(t *testing.T) {
 		h.say(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/2", 9), action("mock:/1", 10))
 		a.want(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/1", 10))
 
-		// Three come within the time: the host is asked once more.
+		// Three viewers come within the spacing: the host is asked once more.
 		b, c, d := w.begun("bob", "mock:/1"), w.begun("cleo", "mock:/1"), w.begun("dan", "mock:/1")
 		if got := h.messages(); len(got) != 1 {
 			t.Fatalf("at once the host is asked %q; want once", got)
 		}
-		h.say(action("mock:/1", 11)) // the host's snapshot has it
-		h.say(action("mock:/1", 12)) // and not this, but its answer comes later
+		h.say(action("mock:/1", 11)) // in the host's snapshot
+		h.say(action("mock:/1", 12)) // not in the snapshot, but before its answer
 		h.say(result(2, `{"snapshot":`+snapshot("mock:/1", 11)+`}`), action("mock:/1", 13))
 		b.want(greeted(11, snapshot("mock:/1", 11)), action("mock:/1", 12), action("mock:/1", 13))
 		a.want(action("mock:/1", 11), action("mock:/1", 12), action("mock:/1", 13))
@@ -86,7 +86,8 @@ func TestSnapshotThenActions(t *testing.T) {
 	})
 }
 
-// TestReadsAreShared: what several ask is asked once, and never before all of them have.
+// TestReadsAreShared ensures equal requests are sent once, and never before all
+// their viewers have asked.
 func TestReadsAreShared(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -115,8 +116,8 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// TestNothingChanges: what would change anything never reaches the host, whose own
-// requests nobody answers.
+// TestNothingChanges ensures no viewer's action reaches the host, and that its
+// requests are refused.
 func TestNothingChanges(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -127,7 +128,7 @@ func TestNothingChanges(t *testing.T) {
 			}
 		}
 		a.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":3,"action":{"type":"chat/turnStarted"}}}`)
-		a.want(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/turnStarted"},"serverSeq":5,"origin":{"clientId":"ada","clientSeq":3},"rejectionReason":"this link only looks"}}`)
+		a.want(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/turnStarted"},"serverSeq":5,"origin":{"clientId":"ada","clientSeq":3},"rejectionReason":"this link is read-only"}}`)
 		a.send(`{"jsonrpc":"2.0","method":"channel/frame","params":{"channel":"mock:/1","data":"x"}}`)
 		a.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if got := h.messages(); len(got) != 0 {
@@ -141,9 +142,9 @@ func TestNothingChanges(t *testing.T) {
 	})
 }
 
-// TestWhoIsTold: notifications go to those who watch their channel, and to all where the host
-// tells all.
-func TestWhoIsTold(t *testing.T) {
+// TestNotificationsReachTheirViewers sends notifications to their channel's viewers,
+// and broadcasts to all.
+func TestNotificationsReachTheirViewers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		b := w.begun("bob")
@@ -159,7 +160,8 @@ func TestWhoIsTold(t *testing.T) {
 		a.want(action("ahp-root://", 6), added, logs)
 		b.want(added)
 
-		// The last who leaves a channel leaves it for the audience, and stray words are lost.
+		// The last viewer of a channel unsubscribes the audience. Later notifications
+		// are dropped.
 		a.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}`)
 		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}` {
 			t.Errorf("the host got %q", got)
@@ -170,8 +172,8 @@ func TestWhoIsTold(t *testing.T) {
 	})
 }
 
-// TestReconnect: who comes again gets snapshots, in the form that it asks for; who is not
-// known begins anew.
+// TestReconnect ensures a returning viewer gets snapshots in the requested form,
+// and that an unknown viewer must initialize.
 func TestReconnect(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -200,7 +202,8 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// TestHostRefuses: all are told what the host says to initialize, and may say something else.
+// TestHostRefuses passes the host's refusal of initialize to all viewers, which may
+// then try again.
 func TestHostRefuses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
@@ -219,7 +222,8 @@ func TestHostRefuses(t *testing.T) {
 	})
 }
 
-// TestEnds: the host's end is every viewer's; that of the last viewer is the connection's, a while later.
+// TestEnds ensures the host's end closes every viewer, and that the last viewer's
+// end closes the connection a while later.
 func TestEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -249,7 +253,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// TestBounds: who wants too much gets an error, and keeps nobody else from anything.
+// TestBounds ensures a viewer beyond a bound gets an error, and delays no other
+// viewer.
 func TestBounds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -283,7 +288,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestInPieces: a message that comes in pieces is one, and credit is given back.
+// TestInPieces reassembles a message from pieces, and returns its credit.
 func TestInPieces(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)

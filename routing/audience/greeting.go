@@ -36,13 +36,13 @@ const (
 func (v *Viewer) initialize(env *ahp.Envelope) {
 	m := [...]ahp.Member{{Name: "clientId"}, {Name: "initialSubscriptions"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
 	if ahp.Members(env.Params, m[:]) != nil {
-		v.refuse(env, ahp.CodeInvalidParams, "a member of params stands there twice")
+		v.refuse(env, ahp.CodeInvalidParams, "params has a duplicate member")
 		return
 	}
 	clientID, ok := ahp.Text(m[0].Raw)
 	channels, listed := ahp.Texts(m[1].Raw)
 	if !ok || !listed && m[1].Raw != nil {
-		v.refuse(env, ahp.CodeInvalidParams, "want a clientId, and a list of initialSubscriptions")
+		v.refuse(env, ahp.CodeInvalidParams, "params need a clientId, and initialSubscriptions must be a list of strings")
 		return
 	}
 	greeting := append([]byte(`"protocolVersions":`), or(compact(m[2].Raw), "[]")...)
@@ -64,7 +64,7 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 	clientID := ahp.TextOf(env.Params, "clientId")
 	said, ok := v.pool.cfg.Memory.recall(v.name, clientID)
 	if !ok || clientID == "" {
-		v.refuse(env, ahp.CodeNotFound, "this relay does not know the client: initialize")
+		v.refuse(env, ahp.CodeNotFound, "unknown client: initialize first")
 		return
 	}
 	subscriptions, _ := ahp.MemberOf(env.Params, "subscriptions")
@@ -83,7 +83,7 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 // begin puts the viewer into its audience.
 func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, channels []string) {
 	if v.phase != fresh {
-		v.refuse(env, ahp.CodeInvalidRequest, "the connection has begun already")
+		v.refuse(env, ahp.CodeInvalidRequest, "the connection is already initialized")
 		return
 	}
 	if len(channels) > maxSubscriptions {

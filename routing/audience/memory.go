@@ -15,8 +15,8 @@ const (
 // A Memory keeps the capabilities that viewers have declared in initialize, for their
 // reconnect, which does not repeat them. It is safe for concurrent use.
 type Memory struct {
-	mu   sync.Mutex
-	said *simplelru.LRU[viewerKey, string]
+	mu        sync.Mutex
+	greetings *simplelru.LRU[viewerKey, string]
 }
 
 // A viewerKey identifies an earlier viewer by its own clientId. An impostor learns
@@ -25,8 +25,8 @@ type viewerKey struct{ name, clientID string }
 
 // NewMemory returns an empty Memory. It forgets the least recent viewers.
 func NewMemory() *Memory {
-	said, _ := simplelru.NewLRU[viewerKey, string](maxRemembered, nil) // fails only without a limit
-	return &Memory{said: said}
+	greetings, _ := simplelru.NewLRU[viewerKey, string](maxRemembered, nil) // fails only without a limit
+	return &Memory{greetings: greetings}
 }
 
 func (m *Memory) remember(name, clientID, greeting string) {
@@ -35,11 +35,11 @@ func (m *Memory) remember(name, clientID, greeting string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said.Add(viewerKey{name, clientID}, greeting)
+	m.greetings.Add(viewerKey{name, clientID}, greeting)
 }
 
 func (m *Memory) recall(name, clientID string) (greeting string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.said.Get(viewerKey{name, clientID})
+	return m.greetings.Get(viewerKey{name, clientID})
 }

@@ -20,10 +20,10 @@ import (
 	"ahprelay/routing"
 )
 
-// The model: a host whose channels have a number each, which actions count up; viewers that
-// come, subscribe, go and come again; and a connection that ends now and then. The host takes its
-// time for snapshots, and for telling them, and may send actions late. What each viewer has been told of a
-// channel must at any time be one number after the other, and the host's in the end.
+// The model: a host whose channels have a counter each; viewers that come, subscribe,
+// go and return; and a connection that ends now and then. The host makes and sends
+// snapshots with delays, and may send actions late. Each viewer must receive a
+// channel's numbers in order without gaps, and in the end the host's number.
 
 var modelChannels = []string{"mock:/0", "mock:/1", "mock:/2", "ahp-root://"}
 
@@ -54,7 +54,7 @@ type model struct {
 	counts  map[string]int
 	conns   []*modelConn
 	viewers []*modelViewer
-	version int // of what is read
+	version int // of readable content
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -63,14 +63,14 @@ func (m *model) fail(format string, args ...any) {
 	}
 }
 
-// A modelConn is an audience's connection, at the host.
+// A modelConn is an audience's connection at the host.
 type modelConn struct {
 	m      *model
 	client routing.ClientConn
 	subs   map[string]bool
-	asked  map[string]time.Time // when a request came last
-	lag    time.Duration        // of actions
-	late   chan string          // actions on their way
+	asked  map[string]time.Time // time of the last request
+	lag    time.Duration        // delay of actions
+	late   chan string          // delayed actions
 	closed chan struct{}
 }
 
@@ -127,7 +127,7 @@ func (c *modelConn) Send(_ context.Context, message []byte) error {
 	return nil
 }
 
-// after answers later with what is then.
+// after sends an answer later, made at that time.
 func (c *modelConn) after(d time.Duration, answer func() string) {
 	c.m.wait.Go(func() {
 		time.Sleep(d)
@@ -137,7 +137,7 @@ func (c *modelConn) after(d time.Duration, answer func() string) {
 	})
 }
 
-// deliver hands messages over, as one frame or in pieces.
+// deliver passes messages on, as one frame or in pieces.
 func (c *modelConn) deliver(messages ...string) {
 	select {
 	case <-c.closed:
@@ -190,7 +190,7 @@ func (c *modelConn) end() bool {
 	}
 }
 
-// act counts a channel up.
+// act increments a channel's counter.
 func (m *model) act(channel string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +207,7 @@ func (m *model) tell(channel, text string) {
 	}
 }
 
-// A modelViewer is what a viewer has been told.
+// A modelViewer records a viewer's messages.
 type modelViewer struct {
 	m  *model
 	id string
@@ -215,10 +215,10 @@ type modelViewer struct {
 
 	greeted bool
 	gone    bool
-	counts  map[string]int // by channel, of those that it has a snapshot of
-	asked   map[string]int // channels that it has asked for, and not been answered
+	counts  map[string]int // by channel with a snapshot
+	asked   map[string]int // channels with an unanswered request
 	lastID  int
-	pending map[string]string // requests without an answer: the channel, or the version that there was
+	pending map[string]string // unanswered requests: the channel, or the current version
 	seq     int
 	piece   []byte
 }
@@ -322,7 +322,7 @@ func (w *modelViewer) take(text []byte) {
 	switch {
 	case !w.greeted:
 		w.m.fail("%s is told %s before its answer", w.id, text)
-	case msg.Method != "action" && msg.Params.Channel == rootChannel: // all are told
+	case msg.Method != "action" && msg.Params.Channel == rootChannel: // a broadcast
 	case !ok:
 		w.m.fail("%s is told %s, to which it is not subscribed", w.id, text)
 	case msg.Method != "action":
@@ -336,7 +336,7 @@ func (w *modelViewer) take(text []byte) {
 	}
 }
 
-// step does one thing.
+// step performs one step.
 func (m *model) step(s modelStep) {
 	channel := modelChannels[s.what%len(modelChannels)]
 	var w *modelViewer
@@ -399,7 +399,7 @@ func (m *model) step(s modelStep) {
 	}
 }
 
-// ask sends a request about something.
+// ask sends a request.
 func (w *modelViewer) ask(method, channel, about string) {
 	w.m.mu.Lock()
 	w.lastID++
@@ -419,7 +419,7 @@ func (m *model) leave(w *modelViewer) {
 	w.gone = true
 }
 
-// rest checks what is left when nothing happens any more.
+// rest checks the state after all activity.
 func (m *model) rest() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -440,7 +440,7 @@ func (m *model) rest() {
 	}
 }
 
-// run does a plan, and returns what is wrong.
+// runModel executes a plan, and returns the first violation.
 func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -474,7 +474,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 	return err
 }
 
-// TestModel does random plans.
+// TestModel executes random plans.
 func TestModel(t *testing.T) {
 	often := []int{stepAct, stepAct, stepAct, stepBurst, stepBurst, stepTell, stepCome, stepCome, stepGo, stepSub, stepSub, stepSub, stepUnsub, stepRead, stepRead, stepPause, stepPause, stepPause, stepCut}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -120,7 +120,7 @@ func (p *Pool) Stats() (audiences, viewers int) {
 }
 
 // errTooManyKinds reports a viewer beyond maxKinds.
-var errTooManyKinds = errors.New("too many kinds of viewers of this link")
+var errTooManyKinds = errors.New("viewers of this link use too many different versions and capabilities")
 
 // joinLocked puts a viewer into the audience of its kind, and creates that if
 // necessary.

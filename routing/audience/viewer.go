@@ -78,8 +78,8 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 			v.in.unsubscribe(s)
 		}
 	case env.Kind == ahp.Notification && string(env.Method) == "dispatchAction" && v.in != nil:
-		if echo := gate.TakeBack(&env, v.clientID, v.in.seq, "this link only looks"); echo != nil {
-			v.say(echo)
+		if echo := gate.TakeBack(&env, v.clientID, v.in.seq, "this link is read-only"); echo != nil {
+			v.reply(echo)
 		}
 	} // no answers are expected, and other notifications need more authority
 	if v.in == nil {
@@ -155,9 +155,9 @@ func (v *Viewer) request(env *ahp.Envelope) {
 	mcp := strings.HasPrefix(string(env.Channel), "mcp:")
 	switch {
 	case method == "ping" && !mcp:
-		v.say(ahp.AppendResult(nil, env.ID, nil))
+		v.reply(ahp.AppendResult(nil, env.ID, nil))
 	case v.asked >= maxAsked:
-		v.refuse(env, ahp.CodeRateLimited, "too many requests without an answer")
+		v.refuse(env, ahp.CodeRateLimited, "too many unanswered requests")
 	case method == "initialize" && !mcp:
 		v.initialize(env)
 	case method == "reconnect" && !mcp:
@@ -169,7 +169,7 @@ func (v *Viewer) request(env *ahp.Envelope) {
 	case shared(env): // gates at the host-agent judge it again, by the link's authority
 		v.ask(env)
 	default:
-		v.refuse(env, ahp.CodePermissionDenied, "this link only looks")
+		v.refuse(env, ahp.CodePermissionDenied, "this link is read-only")
 	}
 }
 
@@ -185,7 +185,7 @@ func (v *Viewer) refuse(env *ahp.Envelope, code int, why string) {
 	if isTop(env) {
 		answer = ahp.AppendChannel(answer, env.Channel)
 	}
-	v.say(answer)
+	v.reply(answer)
 }
 
 // isTop reports whether a message has its channel at its top level only.
@@ -197,8 +197,8 @@ func isTop(env *ahp.Envelope) bool {
 	return !inParams
 }
 
-// say sends a message to this viewer alone, behind held messages.
-func (v *Viewer) say(message []byte) {
+// reply sends a message to this viewer alone, behind held messages.
+func (v *Viewer) reply(message []byte) {
 	v.deliver(&item{text: &text{raw: message, first: true, last: true}})
 }
 

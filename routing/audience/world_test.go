@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A world is a pool, and a host that does what the test says.
+// A world is a pool with a host that the test controls.
 type world struct {
 	*testing.T
 	pool   *Pool
@@ -68,12 +68,12 @@ func (w *world) all() []*hostEnd {
 	return slices.Clone(w.hosts)
 }
 
-// A piece is encoded as its length and two flags before it: no WebSocket is needed.
+// encode puts a length and two flags before a piece, in place of a WebSocket header.
 func encode(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t;%s", len(piece), first, last, piece)
 }
 
-// deflate is encode, such that nobody takes it for that.
+// deflate is encode with a recognizable change.
 func deflate(piece []byte, first, last, _ bool) []byte {
 	turned := slices.Clone(piece)
 	for i := range turned {
@@ -82,7 +82,7 @@ func deflate(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t,z;%s", len(piece), first, last, turned)
 }
 
-// inflate undoes it.
+// inflate reverses deflate.
 func inflate(encoded []byte) (message []byte, whole bool, err error) {
 	packed, begun := false, false
 	var wrong error
@@ -117,11 +117,11 @@ func decode(encoded []byte, piece func(payload, whole []byte, first, last, binar
 	}
 }
 
-// A hostEnd is an audience's connection, at the host.
+// A hostEnd is an audience's connection at the host.
 type hostEnd struct {
 	open   routing.Open
 	client routing.ClientConn
-	answer func(h *hostEnd, id, method, channel string, params json.RawMessage) // to a request
+	answer func(h *hostEnd, id, method, channel string, params json.RawMessage) // for requests
 
 	mu     sync.Mutex
 	got    []string
@@ -163,7 +163,7 @@ func (h *hostEnd) Close(ahp.CloseCode, string) {
 	h.closed = true
 }
 
-// say sends messages to the audience, in one frame.
+// say sends messages to the audience in one frame.
 func (h *hostEnd) say(messages ...string) {
 	var data []byte
 	for _, m := range messages {
@@ -172,7 +172,7 @@ func (h *hostEnd) say(messages ...string) {
 	h.client.Deliver([]routing.Frame{{Data: data, Messages: len(messages), Credit: len(data)}})
 }
 
-// messages returns what has come so far, and forgets it.
+// messages returns the messages so far, and forgets them.
 func (h *hostEnd) messages() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -182,7 +182,7 @@ func (h *hostEnd) messages() []string {
 	return got
 }
 
-// hostConn is the n-th connection to the host.
+// hostConn returns the n-th connection to the host.
 func (w *world) hostConn(n int) *hostEnd {
 	w.Helper()
 	synctest.Wait()
@@ -200,7 +200,7 @@ func (h *hostEnd) isClosed() bool {
 	return h.closed
 }
 
-// paid is how much credit was given back.
+// paid returns the credit that was given back.
 func (h *hostEnd) paid() int {
 	synctest.Wait()
 	h.mu.Lock()
@@ -208,7 +208,7 @@ func (h *hostEnd) paid() int {
 	return h.credit
 }
 
-// A clientEnd is a viewer, as it hears.
+// A clientEnd records a viewer's messages.
 type clientEnd struct {
 	w *world
 	v *Viewer
@@ -220,7 +220,7 @@ type clientEnd struct {
 	closed []ahp.CloseCode
 }
 
-// enter has somebody come.
+// enter connects a viewer.
 func (w *world) enter(name string, open routing.Open) *clientEnd {
 	c := &clientEnd{w: w}
 	c.v = w.pool.Enter(name, open, c, false)
@@ -229,7 +229,7 @@ func (w *world) enter(name string, open routing.Open) *clientEnd {
 
 var look = routing.Open{Access: "read", Channels: []string{"mock:/1"}}
 
-// begun has somebody come who says initialize, while the host answers by itself.
+// begun connects a viewer that initializes, while the host answers automatically.
 func (w *world) begun(clientID string, channels ...string) *clientEnd {
 	c := w.enter("link", look)
 	c.send(hello(clientID, channels...))
@@ -277,7 +277,7 @@ func (c *clientEnd) Closed(code ahp.CloseCode, _ string) {
 	c.closed = append(c.closed, code)
 }
 
-// closes returns how the viewer was closed: once at most.
+// closes returns the viewer's close codes: at most one.
 func (c *clientEnd) closes() []ahp.CloseCode {
 	synctest.Wait()
 	c.mu.Lock()
@@ -299,7 +299,7 @@ func (c *clientEnd) ask(id any, method, params string) {
 	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, raw, method, params))
 }
 
-// messages returns what has come so far, and forgets it.
+// messages returns the messages so far, and forgets them.
 func (c *clientEnd) messages() []string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -309,7 +309,7 @@ func (c *clientEnd) messages() []string {
 	return got
 }
 
-// want fails unless just that has come.
+// want fails unless exactly these messages have arrived.
 func (c *clientEnd) want(want ...string) {
 	c.w.Helper()
 	if got := c.messages(); !slices.Equal(got, want) {
@@ -317,12 +317,12 @@ func (c *clientEnd) want(want ...string) {
 	}
 }
 
-// action is one of the host's.
+// action returns an action from the host.
 func action(channel string, seq int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"chat/delta"},"serverSeq":%d}}`, channel, seq)
 }
 
-// snapshot is of a channel.
+// snapshot returns a channel's snapshot.
 func snapshot(channel string, seq int) string {
 	return fmt.Sprintf(`{"resource":%q,"state":{"n":%d},"fromSeq":%d}`, channel, seq, seq)
 }
@@ -332,15 +332,15 @@ func result(id any, result string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, raw, result)
 }
 
-// greets is how a host answers initialize.
+// greets is a host's answer to initialize.
 const greets = `{"protocolVersion":"1.0.0","serverSeq":5,"snapshots":[],"serverInfo":{"name":"x"},"later":[1, 2]}`
 
-// greeted is how an audience answers it.
+// greeted returns the audience's answer to initialize.
 func greeted(seq int, snapshots ...string) string {
 	return result("hello", fmt.Sprintf(`{"protocolVersion":"1.0.0","serverInfo":{"name":"x"},"later":[1, 2],"serverSeq":%d,"snapshots":[%s]}`, seq, strings.Join(snapshots, ",")))
 }
 
-// spaced waits until the same may be asked again.
+// spaced waits until an equal request may be sent again.
 func spaced() {
 	time.Sleep(spacing)
 	synctest.Wait()
