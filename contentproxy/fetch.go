@@ -141,7 +141,7 @@ func (f *fetcher) join(ctx context.Context, target string) *flight {
 	return one
 }
 
-// leave records that a client no longer wants a flight.
+// leave ends a client's interest in a flight.
 func (f *fetcher) leave(target string, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

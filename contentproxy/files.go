@@ -31,7 +31,7 @@ import (
 // comparisons.
 const filesScheme = "file"
 
-// parseFolder parses the URL of a folder that canvases may show.
+// parseFolder parses an allowed folder's URL.
 func parseFolder(text string) (Allowed, error) {
 	folder, ok := filePath(text)
 	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {
@@ -104,7 +104,7 @@ func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 	return origin{}, nil, false
 }
 
-// errNoFile reports a path without a file that may be shown.
+// errNoFile reports a path without a readable file.
 var errNoFile = errors.New("file not found")
 
 // errFolder reports a folder's path without a slash at its end.

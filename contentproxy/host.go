@@ -110,7 +110,7 @@ func (h *Host) closed(known *view.Host) {
 	})
 }
 
-// Ended forgets the addresses of a host process that has ended.
+// Ended forgets the addresses of an ended host process.
 func (h *Host) Ended(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -165,7 +165,7 @@ func (o origin) local(address string) (string, error) {
 	return path + local.String(), nil
 }
 
-// proxyFailed answers a request that has no answer of the application's.
+// proxyFailed answers a request in place of the application.
 func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errLeads):

@@ -84,7 +84,7 @@ func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, ask
 	return true, true, c.takeAsks()
 }
 
-// Views returns the canvases that the client is subscribed to.
+// Views returns the client's subscribed canvases.
 func (c *Conn) Views() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // An origin is a web server on the host's loopback interface, as named by an http URL,
-// or an origin or folder that the host's owner allows.
+// or an origin or folder allowed by the host's owner.
 type origin struct {
 	scheme string // http; https or file if allowed
 	host   string // localhost, 127.0.0.1 or [::1], or an allowed name; a folder's path
