@@ -98,7 +98,7 @@ func TestBadRevoke(t *testing.T) {
 		"keys":                       {"--data-dir", t.TempDir(), "--host", "laptop"},
 		"is empty":                   {"--data-dir", dir, "--token-file", empty},
 		"no such file":               {"--data-dir", dir, "--token-file", empty + "x"},
-		"only a running relay knows": {"--data-dir", dir, "--token", "a.b"},
+		"only a running relay can read": {"--data-dir", dir, "--token", "a.b"},
 		`host "My Laptop"`:           {"--data-dir", dir, "--host", "My Laptop"},
 	} {
 		args = append([]string{"revoke", "--relay", "http://127.0.0.1:1"}, args...)
