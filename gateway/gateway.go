@@ -219,7 +219,7 @@ func (cfg *Config) check() error {
 	}
 	for _, pattern := range cfg.Origins {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("Origins: %q is not a pattern; want for example *.example.com", pattern)
+			return fmt.Errorf("%q in Origins is not a pattern; want for example *.example.com", pattern)
 		}
 	}
 	if err := cfg.checkStrict(); err != nil {
