@@ -13,7 +13,7 @@ import (
 )
 
 // The relay compresses messages to clients with permessage-deflate (RFC 7692), if the
-// client offers it, without context between messages. So the length of a message
+// client offers it, without context between messages. So a message's length
 // reveals nothing about earlier messages, no connection keeps a window of 32 KiB, and
 // all viewers of an audience share the same bytes. Each piece of a message is
 // compressed separately and ends at a byte boundary, so pieces from several sources
@@ -106,7 +106,7 @@ var deflaters = sync.Pool{New: func() any {
 	return d
 }}
 
-// syncTail is the length of the marker at the end of a flushed piece. The last piece
+// syncTail is the length of the marker behind a flushed piece. The last piece
 // omits it (RFC 7692, section 7.2.1).
 const syncTail = 4
 
@@ -132,7 +132,7 @@ func DeflatePiece(piece []byte, first, last, binary bool) []byte {
 	return frame
 }
 
-// A packing tracks the compression of the message being written to a client.
+// A Packing tracks the compression of the message being written to a client.
 type Packing struct {
 	On     bool // compress messages where it pays
 	within bool // the current message is being compressed
@@ -183,7 +183,7 @@ func (p *Packing) Pack(frame []byte) []byte {
 	return packed
 }
 
-// wholePayload returns the payload if the bytes are exactly one frame.
+// wholePayload returns the payload if the bytes are exactly a frame.
 func wholePayload(frame []byte) ([]byte, bool) {
 	head, size := frameSizes(frame)
 	if len(frame) != head+size {

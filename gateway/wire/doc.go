@@ -1,5 +1,5 @@
 // Package wire carries the relay's WebSockets: handshake, frames, compression, TLS
-// and writes at the kernel's pace. It knows AHP's close codes and nothing else of
+// and writes at the kernel's pace. It knows AHP's close codes and nothing else from
 // the gateway.
 //
 //	Accept → Socket → Conn → tls.Conn → pacedConn → TCP

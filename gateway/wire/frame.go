@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// The first byte of a frame (RFC 6455, section 5.2).
+// Frame opcodes and flags (RFC 6455, section 5.2).
 const (
 	OpContinuation = 0
 	OpText         = 1
@@ -18,7 +18,7 @@ const (
 	FinBit = 0x80 // the last frame of its message
 )
 
-// EncodePiece returns a message, or a piece of one, as one WebSocket frame (RFC 6455,
+// EncodePiece returns a message, or a piece of it, as a WebSocket frame (RFC 6455,
 // section 5.2). Server frames are not masked, so the same bytes serve every client.
 func EncodePiece(piece []byte, first, last, binary bool) []byte {
 	opcode := byte(OpContinuation)
@@ -61,7 +61,7 @@ func DecodePieces(encoded []byte, piece func(payload, whole []byte, first, last,
 	}
 }
 
-// frameSizes returns the lengths of the head and the payload of a frame made by
+// frameSizes returns the head and payload lengths for a frame made by
 // [AppendFrame].
 func frameSizes(frame []byte) (head, size int) {
 	switch n := frame[1]; n {
@@ -79,7 +79,7 @@ func AppendFrame(b []byte, first byte, payload []byte) []byte {
 	return append(appendHead(b, first, len(payload)), payload...)
 }
 
-// appendHead appends the head of a frame with n payload bytes.
+// appendHead appends a frame head for n payload bytes.
 func appendHead(b []byte, first byte, n int) []byte {
 	switch {
 	case n < 126:

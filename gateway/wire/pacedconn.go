@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// WritePiece is the most that one system call writes to a client, in bytes.
+// WritePiece is the most that a system call writes to a client, in bytes.
 const WritePiece = 64 << 10
 
 // A pacedConn is the TCP connection. A Write continues as long as the kernel accepts
@@ -25,19 +25,19 @@ type pacedConn struct {
 }
 
 // TLS writes each record, up to 16 KiB, with a separate call. tlsRecords joins the
-// records of one Write above TLS, so they take one system call.
+// records of a Write above TLS, so they take a single system call.
 type tlsRecords struct {
 	left   atomic.Int32 // records still to come from the Write above
 	joined *[]byte      // collected records, from recordBuffers; owned by the writer: TLS writes one record at a time
 }
 
-// Sizes of TLS records (RFC 8446, section 5.1).
+// TLS record sizes (RFC 8446, section 5.1).
 const (
 	recordSize  = 16 << 10 // most plaintext in a record
 	recordExtra = 256      // most overhead of a record (section 5.2)
 )
 
-// recordsTogether is the most that the records of one write to a client take.
+// recordsTogether bounds the records from a single write to a client, in bytes.
 const recordsTogether = WritePiece / recordSize * (recordSize + recordExtra)
 
 var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, recordsTogether); return &b }}
@@ -81,7 +81,7 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// A pace describes the progress of writes.
+// A pace describes write progress.
 type pace struct {
 	stall    atomic.Int64  // a Write fails after so many ns without progress; 0: the connection's own deadline applies
 	Written  atomic.Uint64 // bytes accepted by the kernel

@@ -31,14 +31,14 @@ const (
 // subprotocols.
 const subprotocol = "ahp"
 
-// A socket is the WebSocket of a client or a host-agent. The library performs the
+// A Socket is a WebSocket to a client or a host-agent. The library performs the
 // handshake, reads, and closes. Data frames to clients are already encoded and bypass
-// the library; one goroutine at a time writes them. Both paths share one Conn,
+// the library; a single goroutine at a time writes them. Both paths share one Conn,
 // which keeps their order.
 type Socket struct {
 	ws         *websocket.Conn
 	Conn       *Conn
-	Page       string // origin of the web page that opened it; "" for other clients
+	Page       string // origin of the opening web page; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
 	Compresses bool   // the peer accepts compressed messages
 
@@ -102,7 +102,7 @@ func (s *Socket) PongNow(payload []byte) {
 	_ = s.Write(AppendFrame(nil, FinBit|OpPong, payload)) // a failure also fails the next read
 }
 
-// Errors of reading that determine the close code.
+// Read errors that determine the close code.
 var (
 	ErrBinary = errors.New("binary frame; AHP messages are text frames")
 	ErrTooBig = errors.New("message too big")
@@ -117,7 +117,7 @@ func (s *Socket) Next() (io.Reader, error) {
 	return r, err
 }
 
-// The initial size of a read buffer, and the largest size kept for reuse.
+// The initial read buffer size, and the largest size kept for reuse.
 const (
 	FirstBuffer = 4 << 10
 	KeepBuffer  = 64 << 10
@@ -219,7 +219,7 @@ func (s *Socket) Stream() net.Conn {
 	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
 }
 
-// CloseStatus returns the code and reason of a client's close.
+// CloseStatus returns the code and reason from a client's close.
 func CloseStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {

@@ -12,15 +12,15 @@ import (
 const (
 	// notSentLowWater bounds the kernel's unsent bytes for a client that does not
 	// read. Without it, the kernel holds 4 MB. With a lower value it would still hold
-	// one segment, which may be 64 KiB.
+	// a segment, which may be 64 KiB.
 	notSentLowWater = 32 << 10
 
 	// receiveBuffer bounds the unread bytes in the kernel; the kernel counts twice as
 	// much for its own use. Without it, the kernel accepts 6 MB from each client that
-	// the relay does not read. With it, a line with a delay of 50 ms carries 10 MB/s.
+	// the relay does not read. With it, a line with 50 ms delay carries 10 MB/s.
 	receiveBuffer = 512 << 10
 
-	// longestRetry bounds the interval of retransmissions, in milliseconds. By default
+	// longestRetry bounds the retransmission interval, in milliseconds. By default
 	// the interval grows to the length of an outage, up to 2 minutes, and a client
 	// stays silent for that long after the outage.
 	longestRetry = 5000
@@ -46,7 +46,7 @@ func KernelQueued(conn net.Conn) (written, unread int) {
 	return written, unread
 }
 
-// control calls f with the file descriptor of a TCP connection.
+// control calls f with a TCP connection's file descriptor.
 func control(conn net.Conn, f func(fd int)) {
 	tcp := tcpConn(conn)
 	if tcp == nil {
