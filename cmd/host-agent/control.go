@@ -41,7 +41,7 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 
 // controlFlags select one of the host-agents on this machine.
 type controlFlags struct {
-	Control string `help:"Control socket of the host-agent, if it was started with --control." placeholder:"PATH" xor:"which"`
+	Control string `help:"The host-agent's control socket, if it was started with --control." placeholder:"PATH" xor:"which"`
 	Host    string `help:"Host name, if several host-agents run on this machine." xor:"which"`
 	Tenant  string `help:"The host's tenant." default:"default"`
 }
@@ -120,7 +120,7 @@ type kickCmd struct {
 	ID      string        `arg:"" optional:"" help:"Connection ID, as printed by host-agent clients."`
 	Subject string        `help:"End all connections of this subject." placeholder:"NAME"`
 	Preview string        `help:"Close this preview, given by its ID." placeholder:"ID"`
-	For     time.Duration `help:"How long the kicked subject, or the token of the kicked connection, is refused. 0: not at all; some clients then return at once." default:"1m" placeholder:"TIME"`
+	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. 0: not at all; some clients then return at once." default:"1m" placeholder:"TIME"`
 }
 
 // Run ends connections.

@@ -117,9 +117,9 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 	}
 }
 
-// TestCrash ends host-agents in several ways. Their clients learn of the crash before
+// TestClientsLearnOfCrashBeforeLeaseEnds ends host-agents in several ways. Their clients learn of the crash before
 // the lease ends, through the sentinel, and resume with the next host-agent.
-func TestCrash(t *testing.T) {
+func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
@@ -193,10 +193,10 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	}
 }
 
-// TestContainerDies kills host-agent and sentinel at once, like the end of a
+// TestSuccessorReportsContainerDeath kills host-agent and sentinel at once, like the end of a
 // container, and starts a successor with the same state directory. The clients are
 // notified and resume at once, before the lease has run out.
-func TestContainerDies(t *testing.T) {
+func TestSuccessorReportsContainerDeath(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	state := t.TempDir()
@@ -247,8 +247,8 @@ func TestContainerDies(t *testing.T) {
 	stopped(t, next, again) // and it has logged no warning
 }
 
-// TestNoSentinel: without a sentinel, the host-agent serves and stops as usual.
-func TestNoSentinel(t *testing.T) {
+// TestHostAgentServesWithoutSentinel: without a sentinel, the host-agent serves and stops as usual.
+func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})

@@ -12,7 +12,7 @@ import (
 )
 
 type enrollCmd struct {
-	Relay           []string `help:"The relay's base URL. Repeatable, for the relays of a cluster." required:"" placeholder:"URL"`
+	Relay           []string `help:"The relay's base URL. Repeatable, for clusters." required:"" placeholder:"URL"`
 	TokenFile       string   `help:"File with the enrolment token (relay token host), or - for standard input." required:"" placeholder:"FILE"`
 	CredentialsFile string   `help:"File to create for the credential; host-agent run reads it with --credentials-file." required:"" type:"path" placeholder:"FILE"`
 	plainFlag

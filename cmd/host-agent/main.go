@@ -40,7 +40,7 @@ type app struct {
 
 	Check   checkCmd   `cmd:"" help:"Check relay, token and host without serving."`
 	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token for a credential bound to a key of this machine. The token is then used up."`
-	Clients clientsCmd `cmd:"" help:"List the clients of the host that a host-agent on this machine serves."`
+	Clients clientsCmd `cmd:"" help:"List the clients at this machine's host."`
 	Kick    kickCmd    `cmd:"" help:"End a client's connection, or all connections of a subject, and refuse new ones for a while."`
 
 	Share   shareCmd   `cmd:"" help:"Print a link, and its QR code, to one session of this machine's host."`
@@ -49,7 +49,7 @@ type app struct {
 
 	cli.Manual
 
-	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: reports a crash of the host-agent to the relays."`
+	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: reports the host-agent's crash to the relays."`
 }
 
 //go:generate go test -run ^TestReference$ . -update
@@ -94,7 +94,7 @@ type hostFlags struct {
 	CredentialsFile   string   `help:"Credential file written by host-agent enroll, instead of --token-file. The host-agent renews the credential in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
 	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command behind -- that speaks AHP on standard input and output; it is started once for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
-	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
+	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag
 	Command []string `arg:"" optional:"" passthrough:"" help:"Host command."`
 }
@@ -152,16 +152,16 @@ type serveFlags struct {
 	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
 	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
-	CanvasPins      []string      `help:"SHA-256 fingerprints of the certificates accepted from these origins; all others are refused." placeholder:"HEX" name:"canvas-pin"`
+	CanvasPins      []string      `help:"SHA-256 fingerprints for certificates accepted from these origins; all others are refused." placeholder:"HEX" name:"canvas-pin"`
 	CanvasInsecure  bool          `help:"Do not verify the certificates of these origins."`
 	CanvasLive      string        `help:"Access to canvases by URL, at relays with a canvas domain: on (as the client's level allows), read (GET and HEAD only) or off." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients with the level look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
 	MCP             string        `help:"Requests without the capability declared by client or host: soft passes them with a warning, strict refuses them. A relay can require strict as well." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Memory for bytes queued for all clients together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
-	Sentinel        bool          `help:"Start a small second process that reports a crash of this one to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for a record of the running host-agent, so that its successor can serve at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	MaxQueued       int           `help:"Memory for all clients' queues together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
+	Sentinel        bool          `help:"Start a small second process that reports a crash to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
+	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`

@@ -134,8 +134,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSeveralRelays names two relays by flags, by the environment, and in a file.
-func TestSeveralRelays(t *testing.T) {
+// TestRelaysFromFlagsEnvironmentAndFile names two relays by flags, by the environment, and in a file.
+func TestRelaysFromFlagsEnvironmentAndFile(t *testing.T) {
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
 	one, two := relay.URL(), strings.Replace(relay.URL(), "127.0.0.1", "localhost", 1)
@@ -152,9 +152,9 @@ func TestSeveralRelays(t *testing.T) {
 	check()
 }
 
-// TestPlainRelay: without --relay-plain, the host-agent uses relays without TLS on
+// TestRemoteRelayNeedsTLS: without --relay-plain, the host-agent uses relays without TLS on
 // this machine only.
-func TestPlainRelay(t *testing.T) {
+func TestRemoteRelayNeedsTLS(t *testing.T) {
 	_, token := newRelay(t)
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
@@ -178,8 +178,8 @@ func TestPlainRelay(t *testing.T) {
 	}
 }
 
-// TestBadCommands: errors name the fault and the remedy.
-func TestBadCommands(t *testing.T) {
+// TestErrorsNameFaultAndRemedy: errors name the fault and the remedy.
+func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})

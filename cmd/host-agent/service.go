@@ -18,7 +18,7 @@ const serviceName = "ahp-host-agent"
 
 // serviceFlags select the service.
 type serviceFlags struct {
-	System bool `help:"Use a service of the machine, which starts at boot and runs as --run-as. Default: a service of this user, which starts at login."`
+	System bool `help:"Use a machine service, which starts at boot and runs as --run-as. Default: a user service, which starts at login."`
 }
 
 // config describes the service to the system.
@@ -53,7 +53,7 @@ func (noProgram) Stop(service.Service) error  { return nil }
 
 type installCmd struct {
 	serviceFlags
-	RunAs string   `help:"User of the machine's service." placeholder:"USER"`
+	RunAs string   `help:"The machine service's user." placeholder:"USER"`
 	Start bool     `help:"Start the service now." default:"true" negatable:""`
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …. Default: up with the relay that this user has joined."`
 }

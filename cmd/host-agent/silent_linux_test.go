@@ -83,10 +83,10 @@ func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	return info
 }
 
-// TestStoppedHost stops the host's process for longer than the resume time. The host
+// TestStoppedHostKeepsItsClients stops the host's process for longer than the resume time. The host
 // is silent, not gone: its clients stay, and it answers their requests, and those of
 // new clients, when it continues.
-func TestStoppedHost(t *testing.T) {
+func TestStoppedHostKeepsItsClients(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host, url := startHost(t)

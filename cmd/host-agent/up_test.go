@@ -153,8 +153,8 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// TestUpIsRefused: the error gives the reason for a refusal.
-func TestUpIsRefused(t *testing.T) {
+// TestRefusedUpGivesReason: the error gives the reason for a refusal.
+func TestRefusedUpGivesReason(t *testing.T) {
 	relay, _ := newRelay(t)
 	show := newScreen()
 	ended := make(chan error, 1)

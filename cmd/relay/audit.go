@@ -12,8 +12,8 @@ import (
 )
 
 type auditCmd struct {
-	Verify auditVerifyCmd `cmd:"" help:"Verify that no line of audit files was changed or removed: each line contains the previous line's hash."`
-	Export auditExportCmd `cmd:"" help:"Print lines of audit files as JSON or CSV."`
+	Verify auditVerifyCmd `cmd:"" help:"Verify that no audit line was changed or removed: each line contains the previous line's hash."`
+	Export auditExportCmd `cmd:"" help:"Print audit lines as JSON or CSV."`
 }
 
 // auditFiles are the audit files of one relay, the oldest first.

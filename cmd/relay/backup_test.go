@@ -56,8 +56,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestRestoreStaysBelow: restore writes nothing outside of the directory.
-func TestRestoreStaysBelow(t *testing.T) {
+// TestRestoreWritesBelowDirectoryOnly: restore writes nothing outside of the directory.
+func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
 	for _, name := range []string{"../x", "/tmp/x", "a/../../x", "node", "a\\b"} {
 		var file bytes.Buffer
 		zip := gzip.NewWriter(&file)

@@ -30,9 +30,9 @@ const (
 )
 
 type demoCmd struct {
-	Listen  string `help:"Address of the public listener; if it is in use, a free port." default:"${listen}" placeholder:"HOST:PORT"`
+	Listen  string `help:"Public listener's address; if it is in use, a free port." default:"${listen}" placeholder:"HOST:PORT"`
 	LAN     bool   `help:"Listen for phones and other machines on the same network, without TLS: everyone on that network can read the traffic." name:"lan"`
-	Verbose bool   `help:"Log the actions of relay and host-agent." short:"v"`
+	Verbose bool   `help:"Log relay and host-agent." short:"v"`
 }
 
 // Run runs the whole path in one process, on loopback addresses: client (the console,

@@ -24,7 +24,7 @@ import (
 type diagCmd struct {
 	dataFlag
 	relayFlag
-	Admin string `help:"Base URL of the running relay's admin listener." default:"http://${admin_listen}" placeholder:"URL"`
+	Admin string `help:"The running relay's admin URL." default:"http://${admin_listen}" placeholder:"URL"`
 	Log   string `help:"The relay's log file. Its end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
 	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }

@@ -123,8 +123,8 @@ func TestDiag(t *testing.T) {
 	}
 }
 
-// TestDiagOfNothing: the file notes its missing parts.
-func TestDiagOfNothing(t *testing.T) {
+// TestDiagNotesMissingParts: the file notes its missing parts.
+func TestDiagNotesMissingParts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "diag.tar.gz")
 	dir := t.TempDir()
 	_, errs, err := relay(t, "diag", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--admin", "http://127.0.0.1:1", "--log", filepath.Join(dir, "none"), file)

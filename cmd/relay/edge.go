@@ -12,8 +12,8 @@ import (
 
 // edgeFlags configure the relay's public listener.
 type edgeFlags struct {
-	TLSCert       string   `help:"Certificate chain of the public listener, a PEM file; a change is noticed while the relay runs." type:"path" placeholder:"FILE" name:"tls-cert"`
-	TLSKey        string   `help:"Private key of --tls-cert, a PEM file." type:"path" placeholder:"FILE" name:"tls-key"`
+	TLSCert       string   `help:"Certificate chain for the public listener, a PEM file; a change is noticed while the relay runs." type:"path" placeholder:"FILE" name:"tls-cert"`
+	TLSKey        string   `help:"Private key for --tls-cert, a PEM file." type:"path" placeholder:"FILE" name:"tls-key"`
 	ACMEDomain    []string `help:"The relay's DNS name, for certificates by ACME; port 443 of that name must lead to --listen. Repeatable." placeholder:"DOMAIN" name:"acme-domain"`
 	ACMEEmail     string   `help:"E-mail address for the certificate authority's notices." placeholder:"ADDRESS" name:"acme-email"`
 	ACMEDirectory string   `help:"ACME directory of a certificate authority other than Let's Encrypt." placeholder:"URL" name:"acme-directory"`
@@ -22,7 +22,7 @@ type edgeFlags struct {
 	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
 	ListenPlain   bool     `help:"Allow listeners without TLS beyond loopback addresses: behind a proxy, or in a private network."`
 	TrustProxy    []string `help:"Proxies in front of the relay, trusted to give client addresses in X-Forwarded-For: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
-	AuditFile     string   `help:"Append a line of JSON to this file for each connection, refusal, share and revocation." type:"path" placeholder:"FILE"`
+	AuditFile     string   `help:"Append a JSON line to this file for each connection, refusal, share and revocation." type:"path" placeholder:"FILE"`
 	limitFlags
 }
 

@@ -18,7 +18,7 @@ const requestTimeout = 5 * time.Second
 
 // relayFlag names the running relay.
 type relayFlag struct {
-	Relay  string `help:"Base URL of the running relay." default:"http://127.0.0.1:8484" placeholder:"URL"`
+	Relay  string `help:"The running relay's base URL." default:"http://127.0.0.1:8484" placeholder:"URL"`
 	Tenant string `help:"Tenant to list." default:"default"`
 }
 

@@ -35,7 +35,7 @@ type app struct {
 
 	Audit auditCmd `cmd:"" help:"Verify or export audit files."`
 
-	SetupLink setupLinkCmd `cmd:"" help:"Print a link that makes its first visitor an owner of the relay, for a new relay or after the last device was lost."`
+	SetupLink setupLinkCmd `cmd:"" help:"Print a link that makes its first visitor a relay owner, for a new relay or after the last device was lost."`
 
 	Invitations invitationsCmd `cmd:"" help:"List open invitations."`
 	Withdraw    withdrawCmd    `cmd:"" help:"Withdraw an open invitation. Its link stops working."`

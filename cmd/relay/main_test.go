@@ -65,8 +65,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfFlags: every flag of a client token sets its field.
-func TestTokenOfFlags(t *testing.T) {
+// TestEveryTokenFlagSetsItsField: every flag of a client token sets its field.
+func TestEveryTokenFlagSetsItsField(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {
@@ -91,9 +91,9 @@ func TestTokenOfFlags(t *testing.T) {
 	}
 }
 
-// TestKeysAreMadeByServeOnly: every other command refuses a directory without a relay,
+// TestOnlyServeCreatesKeys: every other command refuses a directory without a relay,
 // and leaves it unchanged.
-func TestKeysAreMadeByServeOnly(t *testing.T) {
+func TestOnlyServeCreatesKeys(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "typo")} {
 		for _, args := range [][]string{
@@ -111,8 +111,8 @@ func TestKeysAreMadeByServeOnly(t *testing.T) {
 	}
 }
 
-// TestBadCommands: errors name the fault and its place.
-func TestBadCommands(t *testing.T) {
+// TestErrorsNameFaultAndPlace: errors name the fault and its place.
+func TestErrorsNameFaultAndPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {

@@ -9,7 +9,7 @@ import (
 
 type natsCredentialsCmd struct {
 	dataFlag
-	Host   string        `help:"Readable host. Default: all hosts of the tenant." placeholder:"HOST"`
+	Host   string        `help:"Readable host. Default: all the tenant's hosts." placeholder:"HOST"`
 	Tenant string        `help:"The hosts' tenant." default:"default"`
 	TTL    time.Duration `help:"The credentials' lifetime, at most 24h." default:"1h" name:"ttl"`
 }

@@ -19,18 +19,18 @@ type dataFlag struct {
 
 type serveCmd struct {
 	dataFlag
-	Listen           string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
-	AdminListen      string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
-	NATSListen       string   `help:"Address of a NATS listener for host-agents. Without it, they use the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	Listen           string   `help:"Public listener's address." default:"${listen}" placeholder:"HOST:PORT"`
+	AdminListen      string   `help:"Admin listener's address (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	NATSListen       string   `help:"NATS listener for host-agents. Without it, they use the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
 	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
-	ClusterListen    string   `help:"Address for the embedded NATS servers of other relays with the same keys, which form a cluster with this relay." placeholder:"HOST:PORT"`
-	ClusterRoute     []string `help:"Cluster addresses of one or all other relays. This relay's own address may be among them." placeholder:"nats://HOST:PORT"`
+	ClusterListen    string   `help:"Address for other relays with the same keys: their embedded NATS servers form a cluster with this relay's." placeholder:"HOST:PORT"`
+	ClusterRoute     []string `help:"Cluster address of another relay. Repeatable; this relay's own address may be included." placeholder:"nats://HOST:PORT"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
-	GatewayListen    string   `help:"Address for gateway connections from the embedded NATS servers of relays in other regions, with the same keys." placeholder:"HOST:PORT"`
+	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
-	Gateway          []string `help:"Gateway addresses of relays in other regions, at least one for each region." placeholder:"REGION=HOST:PORT"`
-	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, a cluster of two relays loses nothing while one relay is away."`
-	AllowOrigin      []string `help:"Additional origins of web pages that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
+	Gateway          []string `help:"Gateway address of a relay in another region. Repeatable; at least one for each region." placeholder:"REGION=HOST:PORT"`
+	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
+	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
@@ -44,7 +44,7 @@ type serveCmd struct {
 	Hold   time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
 	Drain  time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 
-	Ping          time.Duration `help:"Interval of pings to clients; three unanswered pings end a connection." default:"15s"`
+	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
 	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
 	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
 	MaxQueued     int           `help:"Memory in use for all clients together, in bytes. Above it, the clients without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`

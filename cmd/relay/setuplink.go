@@ -14,7 +14,7 @@ import (
 type setupLinkCmd struct {
 	dataFlag
 	relayFlag
-	Subject string `help:"Name of the new owner." default:"owner" placeholder:"NAME"`
+	Subject string `help:"The new owner's name." default:"owner" placeholder:"NAME"`
 	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
 }
 

@@ -25,12 +25,12 @@ type shareCmd struct {
 	relayFlag
 	Host    string        `help:"The session's host." required:"" placeholder:"HOST"`
 	Channel string        `help:"The session, such as ahp-session:/…. The link covers everything that belongs to it, and nothing else." required:"" placeholder:"URI"`
-	Level   auth.Access   `help:"Level for holders of the link: look, talk, approve (tool calls), or operate (everything at the host, including commands on its machine). Default: look. --read and --write mean look and operate." enum:"look,talk,approve,operate,read,write," default:""`
+	Level   auth.Access   `help:"Level for the link's holders: look, talk, approve (tool calls), or operate (everything at the host, including commands on its machine). Default: look. --read and --write mean look and operate." enum:"look,talk,approve,operate,read,write," default:""`
 	Read    bool          `help:"Same as --level look, the default." xor:"access"`
 	Write   bool          `help:"Same as --level operate." xor:"access"`
 	Files   bool          `help:"Include files in the session's working directories."`
 	TTL     time.Duration `help:"The link's lifetime." default:"1h" name:"ttl"`
-	Subject string        `help:"Subject of the link, as it appears in logs. Default: a name of its own." placeholder:"NAME"`
+	Subject string        `help:"The link's subject, as it appears in logs. Default: a generated name." placeholder:"NAME"`
 	URL     string        `help:"The relay's base URL for the people who get the link. Default: --relay." placeholder:"URL" name:"url"`
 
 	MaxConnections int `help:"Concurrent connections allowed for the link; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`

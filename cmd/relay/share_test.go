@@ -83,8 +83,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareWithRelay: the running relay audits a share.
-func TestShareWithRelay(t *testing.T) {
+// TestRunningRelayAuditsShare: the running relay audits a share.
+func TestRunningRelayAuditsShare(t *testing.T) {
 	dir := t.TempDir()
 	audit := t.TempDir() + "/audit"
 	base := serving(t, dir, "--audit-file", audit)

@@ -19,7 +19,7 @@ type clientTokenCmd struct {
 
 	Channel        []string `help:"Sessions, other channels or files for this token, with everything that belongs to them; * stands for any characters. Repeatable; without it, all." placeholder:"URI" sep:"none"`
 	Method         []string `help:"Methods allowed; * stands for any characters. Repeatable; without it, all methods of --level." placeholder:"NAME"`
-	Files          bool     `help:"Include files in the working directories of the token's sessions. Without it, levels below operate, and --channel, reach only files named by --channel."`
+	Files          bool     `help:"Include files in the sessions' working directories. Without it, levels below operate, and --channel, reach only files named by --channel."`
 	Reverse        bool     `help:"Let the host ask this client for the client's own files."`
 	Audience       string   `help:"With the level look: all holders of tokens with the same audience share one connection to the host, under this name." placeholder:"NAME"`
 	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
@@ -59,7 +59,7 @@ func (d dataFlag) print(s *streams, issue func(*auth.Keys) (string, error)) erro
 
 type hostTokenCmd struct {
 	dataFlag
-	Host   string        `help:"Name of the host: 1 to 63 of a-z, 0-9 and -." required:"" placeholder:"HOST"`
+	Host   string        `help:"The host's name: 1 to 63 characters from a-z, 0-9 and -." required:"" placeholder:"HOST"`
 	TTL    time.Duration `help:"The token's lifetime. The host-agent presents it whenever it needs credentials." default:"8760h" name:"ttl"`
 	Tenant string        `help:"The host's tenant." default:"default"`
 }

@@ -43,7 +43,7 @@ func BuildVersion() string {
 type Common struct {
 	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
 	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
-	LogFormat string           `help:"Format of log lines: text or json." enum:"text,json" default:"text"`
+	LogFormat string           `help:"Log format: text or json." enum:"text,json" default:"text"`
 	Version   kong.VersionFlag `help:"Print the version and exit."`
 }
 

@@ -29,7 +29,7 @@ func (p Program) Reference() ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "## %s\n\n%s\n\nFlags of every command:\n\n", p.Name, model.Help)
+	fmt.Fprintf(&b, "## %s\n\n%s\n\nCommon flags:\n\n", p.Name, model.Help)
 	writeFlags(&b, model.Flags)
 	for _, command := range model.Leaves(true) {
 		writeCommand(&b, command)

@@ -27,9 +27,9 @@ func (t *toy) program() Program {
 	return Program{App: t, Name: "toy", Description: "Cooks.", Prefix: "TOY"}
 }
 
-// TestReferenceHasAll: the reference contains each visible flag and command, with its
+// TestReferenceContainsEveryFlag: the reference contains each visible flag and command, with its
 // description.
-func TestReferenceHasAll(t *testing.T) {
+func TestReferenceContainsEveryFlag(t *testing.T) {
 	all, err := new(toy).program().Reference()
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMask hides secrets, and nothing else.
-func TestMask(t *testing.T) {
+// TestMaskHidesSecretsOnly hides secrets, and nothing else.
+func TestMaskHidesSecretsOnly(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:8484": "127.0.0.1:8484", "/etc/ahp-relay/token.txt": "/etc/ahp-relay/token.txt", "": "",
 		"nats://a:b@one,nats://c@two":                                            "nats://***@one,nats://***@two",
