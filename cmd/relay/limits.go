@@ -11,11 +11,11 @@ import (
 
 // limitFlags limit clients.
 type limitFlags struct {
-	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"WHAT=N,..." mapsep:","`
-	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"WHAT=N,..." mapsep:","`
-	LimitToken    map[string]int `help:"Limit for all connections with one token." placeholder:"WHAT=N,..." mapsep:","`
-	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"WHAT=N,..." mapsep:","`
-	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"WHAT=N,..." mapsep:","`
+	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitToken    map[string]int `help:"Limit for all connections with one token." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
 }
 
