@@ -1,8 +1,8 @@
-// Package console holds the web console as go run ./console/build has bundled
-// it: the files of dist, which are embedded.
+// Package console serves the web console. The files in dist are embedded; go run
+// ./console/build writes them.
 //
-// Files whose names end with a hash of their content never change. Text is kept
-// compressed, as clients take it.
+// A file whose name ends with a content hash never changes. Text files are stored
+// compressed and sent as stored.
 package console
 
 import (
@@ -26,19 +26,19 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// A File is one file of the console.
+// A File is one console file.
 type File struct {
 	Type      string // for Content-Type
 	ETag      string
-	Immutable bool // its name says what is in it
+	Immutable bool // the name contains the content hash
 
-	plain, packed []byte // packed is nil where that is not shorter
+	plain, packed []byte // packed is nil if compression does not make the file shorter
 }
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// Files returns the files of the console by their paths on the web. They do not
-// change, and are everybody's.
+// Files returns the console's files by URL path. Callers share the map and the files
+// and must not change them.
 var Files = sync.OnceValues(readFiles)
 
 func readFiles() (map[string]*File, error) {
@@ -77,7 +77,7 @@ func unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// types are those that systems disagree about.
+// types overrides content types for which operating systems have different defaults.
 var types = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8",
 	".svg": "image/svg+xml", ".webmanifest": "application/manifest+json", ".png": "image/png", ".LICENSE": "text/plain; charset=utf-8",
@@ -90,7 +90,7 @@ func typeOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
-// Size is how many bytes a client gets.
+// Size returns the length in bytes that a client downloads.
 func (f *File) Size() int {
 	if f.packed != nil {
 		return len(f.packed)
@@ -98,7 +98,7 @@ func (f *File) Size() int {
 	return len(f.plain)
 }
 
-// ServeHTTP answers with the file: 304 to who has it.
+// ServeHTTP sends the file, or 304 if the client's copy is current.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("ETag", f.ETag)
@@ -119,7 +119,7 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // who is gone needs no answer
+		_, _ = w.Write(body) // the client may have disconnected
 	}
 }
 

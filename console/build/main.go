@@ -1,6 +1,6 @@
-// Command build bundles the console: it reads console/src, console/frames and
-// the libraries in console/npm, and writes console/dist, which is committed and
-// embedded. It needs Go alone.
+// Command build bundles the console: it reads console/src, console/frames and the
+// libraries in console/npm, and writes console/dist, which is committed and embedded.
+// It needs only Go.
 //
 //	go run ./console/build         writes dist
 //	go run ./console/build -npm    gets the libraries that package-lock.json names, with npm

@@ -1,5 +1,5 @@
-// Package bundle makes the files of the web console out of its sources and the
-// libraries in console/npm. It needs Go alone: esbuild is a library of Go.
+// Package bundle builds the web console's files from its sources and the libraries in
+// console/npm. It needs only Go, because esbuild is a Go library.
 package bundle
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// libraries say which file of npm/ an import means.
+// libraries maps import names to files below npm/.
 var libraries = map[string]string{
 	"preact":             "preact/dist/preact.module.js",
 	"preact/hooks":       "preact/hooks/dist/hooks.module.js",
@@ -32,7 +32,7 @@ var libraries = map[string]string{
 	"@xterm/addon-fit":   "@xterm/addon-fit/lib/addon-fit.mjs",
 }
 
-// options are those of all bundles.
+// options returns the settings common to all bundles.
 func options(dir string) api.BuildOptions {
 	alias := map[string]string{}
 	for name, file := range libraries {
@@ -53,10 +53,10 @@ func options(dir string) api.BuildOptions {
 	}
 }
 
-// Files returns the files of the console, whose directory is dir, by name.
+// Files bundles the console in directory dir and returns its files by name.
 func Files(dir string) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	names := map[string]string{} // of a source, the path that it is served at
+	names := map[string]string{} // source file to the path where its bundle is served
 	worker := options(dir)
 	worker.EntryPoints = []string{"src/highlight-worker.ts"}
 	worker.Format = api.FormatIIFE
@@ -84,7 +84,7 @@ func Files(dir string) (map[string][]byte, error) {
 	return files, serviceWorker(dir, files)
 }
 
-// add bundles, and notes what came out.
+// add runs a bundle and records its output files and names.
 func add(o api.BuildOptions, files map[string][]byte, names map[string]string) error {
 	result := api.Build(o)
 	if len(result.Errors) > 0 {
@@ -118,11 +118,11 @@ func add(o api.BuildOptions, files map[string][]byte, names map[string]string) e
 }
 
 func quote(s string) string {
-	q, _ := json.Marshal(s) // a string can be
+	q, _ := json.Marshal(s) // a string always marshals
 	return string(q)
 }
 
-// frames copies what is served as it is.
+// frames copies files that are served unchanged.
 func frames(dir string, files map[string][]byte) error {
 	root := filepath.Join(dir, "frames")
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -138,8 +138,8 @@ func frames(dir string, files map[string][]byte) error {
 	})
 }
 
-// terminal makes the page that shows a terminal. It has an origin of its own,
-// from which it can load nothing: so script and style stand in it.
+// terminal builds the page that shows a terminal. The page has its own origin and can
+// load nothing, so it contains its script and style.
 func terminal(dir string, files map[string][]byte) error {
 	o := options(dir)
 	o.EntryPoints = []string{"src/terminal-frame.ts"}
@@ -173,11 +173,11 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// serviceWorker makes sw.js, which keeps the page and what it is made of.
+// serviceWorker builds sw.js, which caches the page and its parts.
 func serviceWorker(dir string, files map[string][]byte) error {
 	var shell []string
 	for name := range files {
-		if hashed.MatchString(name) { // the others may be other ones by then
+		if hashed.MatchString(name) { // only hashed names are cached: other files may change
 			shell = append(shell, "/"+name)
 		}
 	}
@@ -193,10 +193,11 @@ func serviceWorker(dir string, files map[string][]byte) error {
 	return add(o, files, map[string]string{})
 }
 
-// packedTypes are compressed: the others are already, or small.
+// packedTypes lists the types to compress. Other files are small or already
+// compressed.
 var packedTypes = []string{".js", ".css", ".html", ".svg", ".webmanifest"}
 
-// Pack returns the name and content that a file is stored with.
+// Pack returns the name and content to store for a file.
 func Pack(name string, content []byte) (string, []byte, error) {
 	if !slices.Contains(packedTypes, path.Ext(name)) || len(content) < 512 {
 		return name, content, nil
@@ -215,7 +216,7 @@ func Pack(name string, content []byte) (string, []byte, error) {
 	return name + ".gz", b.Bytes(), nil
 }
 
-// Test returns a program for Node.js that runs a file of tests.
+// Test bundles a test file into a program for Node.js.
 func Test(dir, file string) ([]byte, error) {
 	o := options(dir)
 	o.EntryPoints = []string{file}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// kept are the files of packages that are bundled, and their licences.
+// kept lists each package's bundled files and licences.
 var kept = map[string][]string{
 	"preact":           {"dist/preact.module.js", "hooks/dist/hooks.module.js", "jsx-runtime/dist/jsxRuntime.module.js", "LICENSE"},
 	"marked":           {"lib/marked.esm.js", "LICENSE*"},
@@ -21,7 +21,7 @@ var kept = map[string][]string{
 	"axe-core":         {"axe.min.js", "LICENSE"}, // for the tests
 }
 
-// languages are those that code is highlighted in.
+// languages lists the languages with syntax highlighting.
 var languages = strings.Fields(`bash c cpp csharp css diff dockerfile go graphql ini java javascript json kotlin lua makefile
 	markdown objectivec perl php plaintext powershell protobuf python r ruby rust scala scss sql swift typescript xml yaml`)
 
@@ -33,8 +33,8 @@ func languageFiles() []string {
 	return files
 }
 
-// GetLibraries has npm fetch what package-lock.json names, which it checks by
-// its hashes, without running any script, and keeps what is bundled.
+// GetLibraries downloads the packages in package-lock.json with npm and keeps the
+// bundled files. npm verifies hashes and runs no scripts.
 func GetLibraries(dir string) error {
 	tmp, err := os.MkdirTemp("", "console-npm-")
 	if err != nil {

@@ -1,8 +1,7 @@
-// The address of the page says what is shown: #host=NAME&session=URI, with
-// chat=URI where that is not the session's first, side=KIND and of=CHANNEL for what
-// stands beside it, and turn=ID in links to one turn. So back and forward do what
-// they say, and all of it can be passed on. Where it is not said who follows a
-// link, nothing in it is believed: see App.route.
+// Reads and writes the page's address: #host=NAME&session=URI. chat=URI selects a chat
+// other than the session's first, side=KIND and of=CHANNEL the side pane, and turn=ID
+// a single turn. Back, forward and shared links therefore work. A link may come from
+// an attacker, so its contents are not trusted: see App.route.
 
 /** What is shown beside a chat. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'files' | 'servers'; channel: string; title?: string }
@@ -30,7 +29,7 @@ export function fragment({ host, session, chat, pane, turn }: Partial<Place>): s
   return `#${said}`;
 }
 
-// Entries of the history that this page has been at, or has made, count up.
+// at numbers the history entries that this page has visited or created.
 let at = 0;
 
 /** Whether the page has made this entry of the history: others are links. */

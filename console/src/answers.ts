@@ -1,4 +1,4 @@
-// What the user may say to a question, and in what form that is said.
+// Builds the user's answers to an agent's questions.
 
 import type { Json } from './reduce';
 import { array, text } from './store';

@@ -1,5 +1,5 @@
-// What the page is about: who we are, which hosts there are, what is shown of
-// which, and what the user may do. A token in the address is taken out at once.
+// The page's state: token, hosts, open session and permissions. A token in the address
+// is removed at once.
 
 import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
 import { requestKey } from './approval';
@@ -13,16 +13,18 @@ import { status, type Json } from './reduce';
 import { chatBeside, randomId, sentence } from './words';
 
 const tokenKey = 'ahp-relay-token';
-const untaken = 20_000; // ms after which a prompt that the host has not taken is given up
-const hostsEvery = 15_000; // ms between looks at the hosts
-const hostsSoon = 2_000; // the same while ours cannot be reached
-const linksMax = 16; // hosts that are followed at a time
-const undoTime = 6_000; // ms in which a deletion can be taken back
+const untaken = 20_000; // ms; after that the host has not accepted a prompt
+const hostsEvery = 15_000; // ms between queries for the hosts
+const hostsSoon = 2_000; // ms; while the host in view is unreachable
+const linksMax = 16; // hosts followed at a time
+const undoTime = 6_000; // ms in which a deletion can be undone
 
-// A token stands in the list of subprotocols, which allows no more (RFC 9110, section 5.6.2).
+// A token travels in the WebSocket subprotocol list, which allows only these
+// characters (RFC 9110, section 5.6.2).
 const tokenForm = /^[\w.~-]+$/;
 
-// Actions that let an answer grow and change nothing else: most of all that come.
+// Actions that append to an answer and change nothing else. Most actions are of these
+// types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
 /** What goes with a message: bytes, or a file of the host's. */
@@ -41,31 +43,31 @@ export class App {
   tokenWhy = '';
   hosts: Json[] = [];
   hostsNote = '';
-  hostsStale = false; // the relay could not be asked again
-  grant: Json = null; // what the relay says that the token allows
-  offline = false; // this device says that it has no network
+  hostsStale = false; // the last query for the hosts failed
+  grant: Json = null; // the token's authority, from the relay
+  offline = false; // the browser reports no network
   links = new Map<string, Link>();
 
   host = '';
-  session = ''; // URI of the session that is open
-  chat = ''; // URI of the chat of it that is shown, '' for its first
+  session = ''; // URI of the open session
+  chat = ''; // URI of the chat in view, '' for the session's first
   pane: Pane | null = null;
-  sought = ''; // id of the turn that a link leads to, until it is shown
+  sought = ''; // id of a linked turn until it is in view
   dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
-  swap: Json = null; // what a link wants to change: {key, token, host, session, now, then, why}
+  swap: Json = null; // a link's proposed change: {key, token, host, session, now, then, why}
   composerNote = '';
   search = '';
-  onlyHost = ''; // whose sessions are listed, '' for all
+  onlyHost = ''; // list only this host's sessions, '' for all
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
-  models = new Map<string, Json>(); // session to the model that is chosen for it
-  ownTerminals = new Set<string>(); // that were begun here, and are as large as they are shown here
-  attachments = new Map<string, Attachment[]>(); // chat to what goes with its next message
-  contexts = new Map<object, Context>(); // what goes with the next message, by the app that it is from
+  models = new Map<string, Json>(); // session to its chosen model
+  ownTerminals = new Set<string>(); // created here, so sized as shown here
+  attachments = new Map<string, Attachment[]>(); // chat to its next message's attachments
+  contexts = new Map<object, Context>(); // app to its context for the next message
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
-  drawGrown: () => void = () => {}; // as draw, where only an answer that is shown has grown
-  drawLog: (() => void) | null = null; // draws the conversation, if one is shown
+  drawGrown: () => void = () => {}; // draws only an answer that has grown
+  drawLog: (() => void) | null = null; // draws the conversation, if one is in view
   mcpSaid: (channel: string, method: string, params: Json) => void = () => {};
   deliver: (channel: string, payload: Json) => void = () => {};
 
@@ -108,10 +110,10 @@ export class App {
     return this.chat || this.link?.store.chatOf(this.session);
   }
 
-  // ---- the token and the address
+  // ---- token and address
 
   useToken(given: string): void {
-    // The address that the relay printed will do as well.
+    // Accept the full address that the relay prints, too.
     const params = new URLSearchParams(given.slice(given.indexOf('#') + 1));
     const token = (params.get('token') ?? given).trim();
     if (!tokenForm.test(token)) {
@@ -151,7 +153,7 @@ export class App {
     } catch {
       if (link.conn !== conn) return;
       link.stop();
-      if (!this.byDevice) { // which is the same device
+      if (!this.byDevice) { // a device's next token belongs to the same person
         this.lender.takeBack(link.host);
         if (this.dialog?.link === link) this.dialog = null;
         this.links.delete(link.host);
@@ -207,7 +209,7 @@ export class App {
     const otherToken = token !== '' && token !== this.token;
     const otherHost = to.host !== '' && to.host !== this.host && this.host !== '';
     if (this.token !== '' && (otherToken || (isLink && otherHost))) {
-      setAddress(this.here); // a token must not stay there
+      setAddress(this.here); // a token must not stay in the address
       this.#propose(token, to);
     } else if (params().has('token')) {
       setAddress(to);
@@ -237,7 +239,7 @@ export class App {
     this.host = to.host;
     this.session = to.session;
     this.chat = to.chat;
-    if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // else it has its title
+    if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // a pane already in view keeps its title
     if (to.turn || moved) this.sought = to.turn;
     if (moved) {
       this.composerNote = '';
@@ -371,8 +373,8 @@ export class App {
 
   // ---- hosts
 
-  #asked = 0; // when
-  #round = 0; // answers to all but the latest question are stale
+  #asked = 0; // time of the last query
+  #round = 0; // only answers to the latest query count
 
   async refreshHosts(): Promise<void> {
     this.#asked = Date.now();
@@ -410,7 +412,7 @@ export class App {
       const link = this.links.get(info.host);
       const { name, code: closed } = link?.conn?.state ?? {};
       if (info.state !== 'online') {
-        // The relay may close a moment before its list says why.
+        // The relay may close a connection just before its host list shows the reason.
         if (link) link.away = link.listedAway = true;
         if (link?.conn && info.host !== this.host && !link.live) link.stop();
       } else if (!link || !link.conn) {
@@ -424,7 +426,7 @@ export class App {
 
   #changed(link: Link, state: Json): void {
     if (state.name === 'ended' && state.action === 'token' && this.token === device.DEVICE) {
-      link.stop(); // a device has another, unless it was removed: then the list of hosts says so
+      link.stop(); // a device has a newer token, unless it was removed; then the host list reports it
       this.refreshHosts().then(() => { if (this.token === device.DEVICE && !link.conn) link.connect(); });
       return;
     }
@@ -432,7 +434,7 @@ export class App {
       this.forget(this.#linkEnded || `${sentence(state.reason || 'token expired')} Please paste a new one.`);
       return;
     }
-    // Browsers do not tell why a WebSocket was refused; this does.
+    // Browsers hide the reason for a refused WebSocket. The host list gives it.
     if (state.name !== 'connecting' && (link.host === this.host || state.name !== 'greeting')) this.refreshHosts();
     this.draw();
   }
@@ -440,7 +442,7 @@ export class App {
   #action(link: Link, envelope: Json): void {
     if (link === this.link && this.session) {
       const what = envelope?.action?.type;
-      // Its chat, or what is open there, may be new.
+      // The session's default chat or its canvases may be new.
       if (what === undefined || envelope.channel === this.session || what === 'chat/canvasesChanged') {
         this.#closedCanvas(link);
         link.enter();
@@ -462,7 +464,7 @@ export class App {
   #closedCanvas(link: Link): void {
     if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get(this.chatUri)) return;
     if (link.store.canvasesOf(this.session).some((c) => c.channel === this.pane!.channel)) return;
-    this.pane = null; // it was closed
+    this.pane = null; // the canvas was closed
     setAddress(this.here);
     link.tidy();
   }
@@ -574,7 +576,7 @@ export class App {
     this.draw();
   }
 
-  // ---- the chat
+  // ---- chat
 
   perform(channel: string | undefined, action: Json): number | undefined {
     const { link } = this;
@@ -768,14 +770,14 @@ export class App {
     const cursor = this.link?.store.get(channel)?.turnsNextCursor;
     if (!cursor) return;
     try {
-      await this.link!.conn!.request('fetchTurns', { channel, cursor }); // they come as an action
+      await this.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
     } catch (err) {
       this.composerNote = (err as Error).message;
     }
     this.draw();
   }
 
-  // ---- what else a host is asked
+  // ---- other requests to the host
 
   /** Asks the host of the open session; rejects where there is no connection. */
   request(method: string, params: Json): Promise<Json> {
@@ -802,7 +804,7 @@ export class App {
       const { url, expires } = await this.request('relay/canvasTicket', { channel, uri });
       return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
     } catch (err) {
-      return { url: '', expires: 0, code: (err as Json).code, why: (err as Error).message }; // it has no domain for canvases, or refuses
+      return { url: '', expires: 0, code: (err as Json).code, why: (err as Error).message }; // the relay has no canvas domain, or refused
     }
   }
 
@@ -840,7 +842,7 @@ export class App {
     return body;
   }
 
-  // ---- what comes from outside
+  // ---- events
 
   start(): void {
     addEventListener('hashchange', () => this.route());
@@ -855,7 +857,7 @@ export class App {
       this.draw();
     });
     addEventListener('pagehide', () => this.#removeNow());
-    navigator.serviceWorker?.addEventListener('message', ({ data }) => { // a notification was pressed
+    navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
       const { host, session } = data?.open ?? {};
       if (this.token && host) this.openSession(text(host), text(session));
     });
@@ -870,7 +872,7 @@ export class App {
     this.adopt(device.DEVICE, '');
   }
 
-  #deviceToken = ''; // that connections have now
+  #deviceToken = ''; // the token that connections use now
 
   /** Gives connections the device's next token before the one that they have ends. */
   async #renew(): Promise<void> {
@@ -881,7 +883,7 @@ export class App {
       if (had === '' || had === next) return;
       for (const link of this.links.values()) if (link.live) this.#refresh(link, next);
     } catch {
-      // The relay is asked again with the next look at its hosts.
+      // The next query for hosts tries again.
     }
   }
 
@@ -898,7 +900,7 @@ export class App {
     const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
     if (this.token === device.DEVICE) this.#renew();
-    this.draw(); // times and countdowns go on
+    this.draw(); // updates times and countdowns
   }
 }
 
@@ -908,7 +910,7 @@ function stored(): string {
 
 /** Keeps the token in the tab, and on the device if one is kept there. */
 function keepToken(token: string): void {
-  if (token === device.DEVICE) return; // which the browser keeps otherwise
+  if (token === device.DEVICE) return; // the browser stores a device's key elsewhere
   if (token) {
     sessionStorage.setItem(tokenKey, token);
     if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);

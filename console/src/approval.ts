@@ -1,5 +1,5 @@
-// Whether a person may be offered to allow what a tool asks for. The rule stands here for the
-// page, and in broker/notice/offer.go for notifications; hostagent/watch/testdata/approvals.json is the table of both.
+// Decides whether the page may offer to allow a tool call. broker/notice/offer.go has
+// the same rule for notifications; hostagent/watch/testdata/approvals.json tests both.
 
 import type { Json } from './reduce';
 import { array, isObject, text } from './store';
@@ -57,7 +57,7 @@ export function piecesOf(call: Json): Piece[] {
   return pieces;
 }
 
-const safeEnough = 0.5; // the least safety, of 0 to 1, of what is not dangerous
+const safeEnough = 0.5; // least safety, between 0 and 1, without a warning
 
 /** What the host says of the risk. What this page cannot read is dangerous. */
 export function riskOf(call: Json): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
@@ -72,7 +72,7 @@ export const assessing = 'The host is still assessing the risk.';
 
 export interface Offer {
   allow: 'press' | 'hold' | 'no';
-  why: string; // it is not offered
+  why: string; // the reason why allowing is not offered
 }
 
 /**

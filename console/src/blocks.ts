@@ -1,9 +1,9 @@
-// The blocks of an agent's text that grows, so that what has been said is neither read
-// nor drawn again.
+// Splits an agent's growing text into blocks. Finished blocks are not parsed or drawn
+// again.
 
 import { Lexer, Marked } from 'marked';
 
-export const mostBlock = 100_000; // characters of one block that are read as Markdown
+export const mostBlock = 100_000; // characters of a block to parse as Markdown
 const mostInRun = 16; // blocks
 export const syntax = { gfm: true, breaks: false };
 const options = new Marked(syntax).defaults;
@@ -19,7 +19,7 @@ export const open = 2;
 export class Blocks {
   #text = '';
   #raws: string[] = [];
-  #runs: string[][] = []; // those whose blocks stay as they are
+  #runs: string[][] = []; // runs whose blocks are finished
 
   of(text: string): string[][] {
     const had = this.#text;
@@ -37,7 +37,7 @@ export class Blocks {
     let keep: string[] = [];
     if (text === this.#text) return this.#raws;
     const grown = this.#raws.length > 0 && text.length > this.#text.length && text.startsWith(this.#text) ? text.slice(this.#text.length) : '\n';
-    if (!grown.includes('\n')) { // the last block goes on
+    if (!grown.includes('\n')) { // the text continues the last block
       this.#text = text;
       this.#raws = this.#raws.with(-1, this.#raws.at(-1) + grown);
       return this.#raws;
@@ -49,13 +49,14 @@ export class Blocks {
     if (rest.length > mostBlock) raws.push(rest);
     else {
       let at = 0;
-      for (const { type, raw } of new Lexer(options).blockTokens(rest)) { // what is in them is read when they are made
-        const piece = rest.slice(at, at += raw.length); // the lexer may have other spaces
+      for (const { type, raw } of new Lexer(options).blockTokens(rest)) { // inline content is parsed when a block is drawn
+        const piece = rest.slice(at, at += raw.length); // the lexer may change white space
         if (type === 'space' && raws.length > 0) raws[raws.length - 1] += piece;
         else raws.push(piece);
       }
     }
-    // The lexer may have normalized: then the pieces do not add up, and all is one.
+    // If the lexer normalized the text, lengths differ: the rest becomes a single
+    // block.
     if (raws.reduce((n, raw) => n + raw.length, 0) !== text.length) {
       this.#text = '';
       this.#raws = [];

@@ -1,13 +1,13 @@
-// The camera of this device, for as long as somebody looks at what it sees.
+// Opens this device's camera while its picture is in view.
 
 import type { Json } from './reduce';
 
-const longest = 1280; // pixels of a picture's longer side
+const longest = 1280; // pixels of the picture's longer side
 const quality = 0.8;
 
 export class Camera {
   stream: MediaStream | null = null;
-  why = ''; // it cannot be used
+  why = ''; // why the camera is unavailable
   facing: 'environment' | 'user' = 'environment';
 
   #changed: () => void;

@@ -1,15 +1,15 @@
-// Renders canvases: surfaces that an agent has opened, and that know nothing of
-// this page. What is in one is untrusted. It runs in a sandboxed frame with an
-// origin of its own; all that it shares with this page is messages.
+// Renders canvases opened by an agent. A canvas is untrusted and knows nothing about
+// this page: it runs in a sandboxed frame with its own origin and exchanges only
+// messages with the page.
 
 const scheme = 'ahp-canvas-content:';
-const maxMessage = 256 * 1024; // characters of JSON, from the canvas to its provider
-const messagesPerSecond = 50; // on average, from the canvas
+const maxMessage = 256 * 1024; // characters of JSON from the canvas to its provider
+const messagesPerSecond = 50; // average from the canvas
 const maxBurst = 200;
-const pagesPerSecond = 1; // on average, that the canvas has shown in place of one another
+const pagesPerSecond = 1; // average of page changes by the canvas
 const maxPages = 20;
-const maxReads = 8; // of one canvas at a time
-const maxWaiting = 5000; // reads of one canvas that wait for their turn
+const maxReads = 8; // concurrent reads of a canvas
+const maxWaiting = 5000; // queued reads of a canvas
 const maxAddress = 8192; // characters
 
 function isLoopback(hostname) {
@@ -60,16 +60,16 @@ export function wayTo(url: string, instanceId: string, page: string): any {
 
 /** What the relay answers that is asked for an address of a canvas on the web. */
 export interface Ticket {
-  url: string; // '': it gives none
-  expires: number; // when what was opened with it ends at the latest, in ms
+  url: string; // '' if the relay gives none
+  expires: number; // ms; when access ends at the latest
   code?: number; // of the error
   why?: string;
 }
 
-const refusals = [-32008, -32009]; // the canvas is closed; it is not shown to this client
-const patience = 3000; // ms from one question to the next whether a canvas is shown: the client may be about to subscribe
+const refusals = [-32008, -32009]; // the canvas is closed, or this client may not see it
+const patience = 3000; // ms between checks whether the canvas is visible: the client may be about to subscribe
 const attempts = 3;
-const longest = 2 ** 31 - 1; // ms that a timer takes
+const longest = 2 ** 31 - 1; // ms; limit for a timer
 
 /** An address that a relay gives; '' for what is none of a page at another origin than the page's. A relay without a canvas domain has the host answer. */
 export function elsewhere(address: any, page: string): string {
@@ -111,7 +111,7 @@ export function contentOf(result) {
   if (typeof content?.blob !== 'string') throw new Error('The host has sent no content.');
   const binary = atob(content.blob);
   const data = Uint8Array.from(binary, (c) => c.charCodeAt(0));
-  // Text may come as bytes, too.
+  // The host may send text as bytes, too.
   if (/^text\/|javascript|json|xml/.test(type) && type !== 'image/svg+xml') return { data: new TextDecoder().decode(data), type };
   return { data, type: type || 'application/octet-stream' };
 }
@@ -139,7 +139,7 @@ export class Bucket {
   }
 }
 
-let code: any; // that runs in the sandbox, once it was needed
+let code: any; // code for the sandbox, loaded when first needed
 
 async function load(file) {
   const answer = await fetch(file);
@@ -149,13 +149,13 @@ async function load(file) {
 
 /** A script: canvas-inband.js, and before it what it reads modules with, as parseModule. */
 async function inBandCode() {
-  // The lexer is a module, and must not be loaded as one: some browsers take no import map after that.
+  // Do not load the lexer as a module: after that, some browsers accept no import map.
   code ??= Promise.all([load('canvas-inband.js'), load('vendor/es-module-lexer.js')]).then(([text, lexer]) => (
     `const parseModule = (() => {\n${lexer.replace(/\bexport (?=const |function )/g, '')}\nreturn parse;\n})();\n${text}`));
   try {
     return await code;
   } catch (err) {
-    code = undefined; // to be tried again
+    code = undefined; // allows a retry
     throw err;
   }
 }
@@ -174,13 +174,13 @@ export class Frame {
   #on: any;
   #instance: string;
   #turn = 0;
-  #origin = 'null'; // of what is in the frame
+  #origin = 'null'; // of the frame's content
   #iframe: any = null;
-  #live = ''; // address of the content of a canvas at an origin of its own
-  #expires = 0; // when the relay ends that at the latest
+  #live = ''; // address of content with its own origin
+  #expires = 0; // when the relay ends that access at the latest
   #timer: any;
   #port: any = null;
-  #loading = false; // it has yet to say how that went
+  #loading = false; // the frame has not reported success or failure yet
   #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
   #turns = new Bucket(pagesPerSecond, maxPages, performance.now());
   #reading = 0;
@@ -204,11 +204,11 @@ export class Frame {
       return;
     }
     this.#on.state({ name: 'loading', why: '' });
-    // Content of a host is best at an origin of its own, where there is one:
-    // then it is a page like any other.
+    // Prefer a separate origin for a host's content, if the relay has a canvas domain:
+    // then the content is an ordinary page.
     if (way.name === 'inband' && url.startsWith(scheme)) {
       const ticket: Ticket = await this.#on.ticket(url);
-      if (turn !== this.#turn) return; // there is something else to load by now
+      if (turn !== this.#turn) return; // a newer load has started
       if (ticket.url !== '') {
         way = { name: 'live', entry: ticket.url };
         this.#live = url;
@@ -219,7 +219,7 @@ export class Frame {
     const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: way.entry }[way.name];
     const iframe = document.createElement('iframe');
     iframe.title = 'Canvas';
-    iframe.sandbox.value = 'allow-scripts'; // and allow-same-origin only where that is an origin of its own
+    iframe.sandbox.value = 'allow-scripts'; // allow-same-origin only for content with its own origin
     if (way.name === 'live') {
       iframe.sandbox.value = 'allow-scripts allow-same-origin allow-forms allow-modals';
       iframe.allow = 'fullscreen; clipboard-write';
@@ -243,9 +243,9 @@ export class Frame {
       if (Date.now() >= this.#expires) return ended('It was open for too long.');
       const ticket: Ticket = await this.#on.ticket(this.#live);
       if (turn !== this.#turn) return;
-      // The same client's same canvas has the same origin.
+      // The same canvas of the same client has the same origin.
       if (ticket.url !== '') return new URL(ticket.url).origin === this.#origin ? this.#on.state({ name: 'shown', why: '' }) : ended('It was opened with other rights.');
-      if (!refusals.includes(ticket.code!)) return; // which says nothing of the canvas
+      if (!refusals.includes(ticket.code!)) return; // no statement about the canvas
       if (left <= 1) return ended(`The host does not show it to you any more: ${ticket.why}`);
       await new Promise((done) => { setTimeout(done, patience); });
       if (turn !== this.#turn) return;
@@ -260,7 +260,8 @@ export class Frame {
 
   /** Gives the canvas a message of its provider. */
   deliver(payload) {
-    // A sandboxed frame may have no origin to name. What is in it is the canvas.
+    // A sandboxed frame has an opaque origin, so '*' is required. The frame contains
+    // only the canvas.
     this.#iframe?.contentWindow?.postMessage(payload, this.#origin === 'null' ? '*' : this.#origin);
   }
 
@@ -283,9 +284,9 @@ export class Frame {
     this.#queue = [];
   }
 
-  // The frame has loaded our own page, with nothing of the canvas in it yet. That
-  // takes what comes with a port for the beginning: nothing else that is posted
-  // there has one.
+  // #begin starts the sandbox. The frame has loaded our own page, without canvas
+  // content. That page accepts its first message only with a port, which no other
+  // sender has.
   async #begin(iframe, { name, entry }) {
     const message: any = { entry };
     try {
@@ -304,14 +305,15 @@ export class Frame {
     if (name === 'direct') this.#on.state({ name: 'shown', why: '' });
   }
 
-  // What the canvas says to its provider. Anybody can post messages to a page.
+  // #heard handles a message from the canvas to its provider. Any page can post
+  // messages, so it checks the source.
   #heard({ source, origin, data }) {
     if (!this.#iframe || source !== this.#iframe.contentWindow || origin !== this.#origin) return;
     let json;
     try {
       json = JSON.stringify(data);
     } catch {
-      return; // it is no JSON
+      return; // not JSON
     }
     if (json === undefined || json.length > maxMessage || !this.#bucket.take(performance.now())) {
       this.#on.state({ name: 'shown', why: 'It sends too much: some of it was left out.' });
@@ -320,10 +322,10 @@ export class Frame {
     this.#on.message(JSON.parse(json));
   }
 
-  // What the sandbox asks for. Whoever speaks there, it may read the canvas's own
-  // content, have another page of that shown in this frame, and say once that it
-  // is ready or cannot be shown. No word of it is shown outside of the frame, and
-  // nothing is trusted.
+  // #asked handles the sandbox's requests. Untrusted code may send them, so they allow
+  // only three things: reading the canvas's own content, replacing the page in this
+  // frame, and reporting once that the canvas is ready or cannot be shown. The page
+  // shows no text from these messages.
   #asked(port, asked) {
     if (port !== this.#port || asked === null || typeof asked !== 'object') return;
     const { id, uri, navigate, ended } = asked;

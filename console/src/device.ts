@@ -1,6 +1,5 @@
-// A device that is signed in, by a key that the browser keeps: see the relay's
-// pages/keys.js, which makes tokens of a few minutes with it. They are bound to
-// the key, so nobody else can use them.
+// Signs in a device with a key kept by the browser. The relay's pages/keys.js makes
+// tokens of a few minutes, which are useless without the key.
 
 import type { Json } from './reduce';
 
@@ -14,12 +13,12 @@ interface Keys {
   subprotocols(path: string): Promise<string[]>;
 }
 
-const address = '/pages/keys.js'; // it is served by the relay, and no part of this page
+const address = '/pages/keys.js'; // served by the relay, not part of this bundle
 let keys: Promise<Keys> | undefined;
 
 function load(): Promise<Keys> {
   keys ??= import(address).catch((err) => {
-    keys = undefined; // to be tried again
+    keys = undefined; // allows a retry
     throw err;
   });
   return keys!;
@@ -41,7 +40,7 @@ export async function call(method: string, path: string, json?: Json): Promise<{
   try {
     return { status: 200, body: await k.call(method, path, json) };
   } catch (err) {
-    if (err instanceof SyntaxError) return { status: 200, body: {} }; // an answer without words
+    if (err instanceof SyntaxError) return { status: 200, body: {} }; // an answer without a body
     const { status, message } = err as Error & { status?: number };
     if (typeof status !== 'number') throw err;
     return { status, body: { error: message } };

@@ -1,6 +1,6 @@
-// What is different between two texts, as lines to be shown.
+// Computes the lines that differ between two texts.
 
-const context = 3; // lines around each change
+const context = 3; // unchanged lines around each change
 
 /** A line of a difference: kind is '+', '-', ' ' or '@', for lines that are left out. */
 export interface Line { kind: string; text: string; old?: number; now?: number }

@@ -37,11 +37,11 @@ export class Keyed {
     const keyed = new Map();
     for (const item of items) {
       let key = keyOf(item);
-      while (keyed.has(key)) key += '+'; // hosts should not, but may repeat one
+      while (keyed.has(key)) key += '+'; // hosts should not repeat a key, but may
       keyed.set(key, item);
     }
-    // What goes, goes first: a node that stays is not moved then, which would
-    // load the frames in it anew.
+    // Remove nodes first: then no remaining node moves. Moving would reload its
+    // frames.
     for (const [key, node] of this.#nodes) if (!keyed.has(key)) node.remove();
     const nodes = new Map();
     let next = this.#parent.firstChild;

@@ -1,5 +1,5 @@
-// Tells code's words apart, away from the page: what comes back is pieces of the
-// text with the kind of each, and never markup.
+// Highlights code in a worker. The result is pieces of text with their kinds, never
+// markup.
 
 import hljs from 'highlight.js/core';
 import bash from 'highlight.js/bash';
@@ -58,7 +58,7 @@ addEventListener('message', ({ data: { id, code, lang } }: MessageEvent) => {
       pieces((hljs.highlight(code, { language: lang, ignoreIllegals: true }) as any)._emitter.rootNode, '', out);
     }
   } catch {
-    out.length = 0; // it stays as it is
+    out.length = 0; // leave the code plain
   }
   (postMessage as any)({ id, pieces: out });
 });

@@ -1,4 +1,4 @@
-// Has code coloured by a worker, which is started when there is some.
+// Highlights code in a worker, started for the first code block.
 
 import { highlighter } from './trusted';
 

@@ -1,9 +1,8 @@
-// What a person lends to the agent of a session: canvases that this device provides
-// (canvasProviders of the Canvas proposal), a browser and its camera. Nothing is lent
-// until the person says so, for one session. Then the agent may ask, and the person is
-// asked each time that something new is to be shown or to leave the device. Pages are
-// shown as canvases from the web are: in a sandbox of their own, whose content nobody
-// else sees. Pictures go to the agent as the answer to what it asked.
+// Lends this device to a session's agent as canvases (canvasProviders of the Canvas
+// proposal): a browser and the camera. Nothing is lent until the user allows it for a
+// session. After that, the user is asked before anything new is shown or leaves the
+// device. Pages are shown in a sandbox, like canvases from the web, and only the user
+// sees them. Pictures go to the agent as the answer to its request.
 
 import { Camera } from './camera';
 import { RpcError } from './rpc';
@@ -14,11 +13,11 @@ import type { Json } from './reduce';
 export type Kind = 'browser' | 'camera';
 
 const lentKey = 'ahp-relay-lent';
-const patience = 60_000; // ms that the person has for an answer
-const maxAsks = 4; // questions at a time
+const patience = 60_000; // ms the user has to answer
+const maxAsks = 4; // open questions at a time
 const maxOpen = 8; // canvases at a time
 const maxAddress = 8192; // characters
-const maxTrail = 50; // pages to go back to
+const maxTrail = 50; // entries in the back history
 const canvasProviderError = -32012;
 
 const address = { type: 'object', properties: { url: { type: 'string', description: 'An address that begins with https:' } }, required: ['url'] };
@@ -52,8 +51,8 @@ export interface Instance {
   session: string;
   id: string;
   url: string; // of a browser
-  trail: string[]; // pages before it
-  turn: number; // counts what it was to load
+  trail: string[]; // back history
+  turn: number; // counts loads
 }
 
 /** A question to the person. */
@@ -72,7 +71,7 @@ export function failure(why: string, message: string): RpcError {
   return new RpcError({ code: canvasProviderError, message, data: { code: why, message } });
 }
 
-// Names that mean something else on each network.
+// Names with a different meaning on each network.
 const privateZones = ['localhost', 'local', 'internal', 'lan', 'home', 'corp', 'intranet', 'private', 'arpa'];
 
 /** Whether a name is one of the public web, and none of this relay's: no address, and no machine next door. */
@@ -103,12 +102,12 @@ export class Lender {
   camera = new Camera(() => this.#draw());
 
   #draw: () => void;
-  #here: () => string; // the name of this relay
+  #here: () => string; // name of this relay
   #lent = new Map<string, Kind[]>(); // by host and session
-  #told = new WeakMap<object, Map<string, string>>(); // what each connection has declared, by session
+  #told = new WeakMap<object, Map<string, string>>(); // declarations of each connection, by session
   #open = new Map<string, Instance>();
-  #sites = new Set<string>(); // that the person has agreed to, by host and session
-  #shown = new WeakSet<Instance>(); // those that were brought to the person's eyes
+  #sites = new Set<string>(); // approved by the user, by host and session
+  #shown = new WeakSet<Instance>(); // instances the user has seen
   #keys = 0;
 
   constructor(draw: () => void, here: () => string) {
@@ -151,7 +150,7 @@ export class Lender {
     told.set(session, now);
     const canvasProviders = kinds.map((kind) => declarations[kind]);
     const activeClient = kinds.length > 0 ? { clientId: conn.clientId, displayName: 'AHP relay console', tools: [], canvasProviders } : null;
-    // Before 0.9 a session had one active client.
+    // Before 0.9 a session had a single active client.
     const action = /^0\.[0-8]\./.test(text(conn.info.protocolVersion)) ? { type: 'session/activeClientChanged', activeClient }
       : activeClient ? { type: 'session/activeClientSet', activeClient } : { type: 'session/activeClientRemoved', clientId: conn.clientId };
     link.store.quiet.add(conn.dispatch(session, action));

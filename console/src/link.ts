@@ -1,4 +1,4 @@
-// One host: the connection to it, and what it has said.
+// The connection to one host, and the host's state.
 
 import * as device from './device';
 import { code, Connection, ROOT, RpcError } from './rpc';
@@ -7,19 +7,19 @@ import type { Granted } from './oauth';
 import type { Json } from './reduce';
 import { randomId } from './words';
 
-const sessionsMax = 2000; // to ask for
-const turnsShown = 50; // of a chat at first; hosts may send more
+const sessionsMax = 2000; // most sessions to request
+const turnsShown = 50; // turns to request at first; hosts may send more
 
 /** What a link tells of: see App. */
 export interface LinkEvents {
   token(): string;
-  wanted(link: Link): string[]; // channels that are to be followed, beside the root
+  wanted(link: Link): string[]; // channels to follow besides the root
   state(link: Link, state: Json): void;
   action(link: Link, envelope: Json): void;
   notification(link: Link, method: string, params: Json): void;
   mcp(link: Link, channel: string, method: string, params: Json): void;
-  request(link: Link, method: string, params: Json): Promise<Json> | undefined; // what the host asks
-  fresh(link: Link): void; // the host knows nothing of what was before
+  request(link: Link, method: string, params: Json): Promise<Json> | undefined; // a request from the host
+  fresh(link: Link): void; // the host has lost its earlier state
   draw(): void;
 }
 
@@ -28,12 +28,12 @@ export class Link {
   conn: Connection | null = null;
   store = new Store('');
   away = false; // the host is not online
-  listedAway = false; // the list of hosts says so too
+  listedAway = false; // the host list agrees
   listing = false;
-  note = ''; // what there is to say of its list of sessions
-  opening = new Set<string>(); // channels that are being subscribed to
-  errors = new Map<string, string>(); // of channels that could not be
-  tokens = new Map<string, Granted>(); // resource to what the user has signed in for it with; kept nowhere else
+  note = ''; // note about the session list
+  opening = new Set<string>(); // channels with a pending subscribe
+  errors = new Map<string, string>(); // channel to its subscribe error
+  tokens = new Map<string, Granted>(); // resource to its token; memory only
   #on: LinkEvents;
 
   constructor(host: string, on: LinkEvents) {
@@ -60,9 +60,8 @@ export class Link {
   }
 
   connect(): void {
-    // One id for each time the page is loaded, not for the tab: browsers copy
-    // what a tab has stored when it is duplicated, and a host sends what
-    // happens to the newest connection of a clientId only.
+    // clientId is new for each page load, not for each tab: duplicating a tab copies
+    // its storage, and a host sends events only to a clientId's newest connection.
     const clientId = `console-${randomId()}`;
     const had = this.store.sessions;
     this.store = new Store(clientId);
@@ -112,10 +111,10 @@ export class Link {
     if (sync.fresh) this.#on.fresh(this);
     this.opening.clear();
     this.errors.clear();
-    // A host that was started anew has forgotten them.
+    // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
     this.tidy();
-    // What tells of sessions is not numbered, and so not replayed.
+    // Session list events have no number, so they are not replayed.
     this.list();
     this.enter();
     this.#on.action(this, {});
@@ -179,7 +178,7 @@ export class Link {
       if (from !== this.conn) return;
       this.opening.delete(channel);
       if (!this.#on.wanted(this).includes(channel)) {
-        from.unsubscribe(channel); // the user has gone elsewhere
+        from.unsubscribe(channel); // the user has left the session
         return;
       }
       this.store.snapshot(snapshot ?? {});
@@ -188,7 +187,7 @@ export class Link {
     } catch (err) {
       if (from !== this.conn) return;
       this.opening.delete(channel);
-      if (from.live) this.errors.set(channel, (err as Error).message); // else it is tried again
+      if (from.live) this.errors.set(channel, (err as Error).message); // otherwise it is retried
     }
     this.#on.action(this, {});
   }

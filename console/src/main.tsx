@@ -1,4 +1,4 @@
-// Draws the page before the browser next paints it, whenever something has changed.
+// Draws the page before the next paint if anything has changed.
 
 import './style.css';
 import { render } from 'preact';
@@ -9,7 +9,7 @@ import { settled } from './ui/mcpcalls';
 import { shared } from './ui/drafts';
 import { registerWorker } from './trusted';
 
-let due = 0; // 1: what grows, 2: everything
+let due = 0; // 1: growing answers only, 2: everything
 
 function draw(what: number) {
   if (due === 0) requestAnimationFrame(now);
@@ -29,7 +29,7 @@ function now() {
 
 app.draw = () => draw(2);
 app.drawGrown = () => draw(1);
-addEventListener('resize', () => draw(2)); // wide screens show more beside each other
+addEventListener('resize', () => draw(2)); // wide screens show more panes
 
 shared();
 app.start();

@@ -1,6 +1,5 @@
-// Markdown of agents, made into nodes. Hosts are not trusted: HTML in it is shown
-// as the text that it is, what remains is cleaned, links open elsewhere and
-// nothing is loaded from anywhere.
+// Turns an agent's Markdown into nodes. Hosts are not trusted: HTML appears as text,
+// the result is sanitized, links open in a new tab, and nothing is loaded.
 
 import DOMPurify from 'dompurify';
 import { Marked } from 'marked';
@@ -13,8 +12,8 @@ const marked = new Marked({
   renderer: {
     html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
     code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
-    image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded from elsewhere
-    heading({ tokens, depth }: any): string { // below those of the page
+    image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded
+    heading({ tokens, depth }: any): string { // below the page's own headings
       const name = `h${Math.min(6, depth + 2)}`;
       return `<${name}>${(this as any).parser.parseInline(tokens)}</${name}>`;
     },
@@ -25,7 +24,7 @@ const marked = new Marked({
 const allowed = {
   ALLOWED_TAGS: ['a', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
   ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'class'],
-  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang'], // are no addresses
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang'], // not URLs
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -38,10 +37,10 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   node.setAttribute('target', '_blank');
   node.setAttribute('rel', 'noopener noreferrer');
   const href = node.getAttribute('href');
-  if (href) node.setAttribute('title', href); // where it leads, whatever it says
+  if (href) node.setAttribute('title', href); // shows the link's target
 });
 
-// What may mean something in the middle of a line, and what makes a link of words.
+// Characters with a meaning inside a line, and characters that turn words into links.
 const special = /[\n*_`[\]<~|\\&]/;
 const link = /:\/\/|www\.|@/i;
 
@@ -68,7 +67,7 @@ export function nodesOf(raw: string): DocumentFragment {
   if (isWords(raw)) return paragraph(raw.trimEnd());
   const html = marked.parse(raw, { async: false }) as string;
   const nodes = DOMPurify.sanitize(html.trim(), allowed) as unknown as DocumentFragment;
-  for (const table of nodes.querySelectorAll('table')) { // wide ones scroll by themselves
+  for (const table of nodes.querySelectorAll('table')) { // wide tables scroll by themselves
     const around = document.createElement('div');
     around.className = 'wide';
     around.tabIndex = 0;
@@ -80,10 +79,10 @@ export function nodesOf(raw: string): DocumentFragment {
   return nodes;
 }
 
-const leastLine = 8; // characters of a line after which it begins nothing else any more
+const leastLine = 8; // characters; a longer line cannot start a new construct
 
-const madeEvery = 150; // ms between two readings of a block that grows, at least
-const share = 1 / 40; // of the time, that they may take: what they have laid out and painted costs more
+const madeEvery = 150; // ms; least time between parses of a growing block
+const share = 1 / 40; // share of time for parsing; layout and paint cost more
 
 /**
  * A block's text in a node. Where it grows by plain words they are appended, and
@@ -93,7 +92,7 @@ const share = 1 / 40; // of the time, that they may take: what they have laid ou
 export class Growing {
   #raw = '';
   #tail: Text | null = null;
-  #rough = false; // something was appended that may mean more than it shows
+  #rough = false; // appended text may need a parse
   #made = -Infinity;
   #took = 0; // ms
   #due: ReturnType<typeof setTimeout> | undefined;
@@ -138,7 +137,7 @@ export class Growing {
     this.#rough = false;
     this.#tail = lastText(node);
     if (this.#tail && inCode(this.#raw)) {
-      this.#tail.data = this.#raw.slice(this.#raw.indexOf('\n') + 1); // with the end of the line
+      this.#tail.data = this.#raw.slice(this.#raw.indexOf('\n') + 1); // including the line's end
       return;
     }
     const end = /[ \t]+$/.exec(this.#raw)?.[0];

@@ -1,21 +1,21 @@
-// Shows MCP Apps (SEP-1865): user interfaces that come from MCP servers, each
-// with the tool call that it is for. What is in one is untrusted. It runs in a
-// sandboxed frame with an origin of its own, and its only way out is the
-// Bridge: JSON-RPC with this page, which answers ui/… itself and passes what
-// the host has promised on to the app's own server, over its mcp:// channel.
+// Shows MCP Apps (SEP-1865): user interfaces from MCP servers, each beside its tool
+// call. An app is untrusted. It runs in a sandboxed frame with its own origin, and its
+// only exit is the Bridge: JSON-RPC with this page. The page answers ui/… itself and
+// forwards the methods that the host has promised to the app's own server over its
+// mcp:// channel.
 
 import { Bucket } from './canvas';
 
-const versions = ['2026-01-26', '2025-11-21']; // of MCP Apps, best first
-const maxMessage = 256 * 1024; // characters of JSON, from the app
-const maxDownload = 32 * 1024 * 1024; // the same, of what it wants to be kept as files
-const maxContext = 64 * 1024; // characters that it has the agent know
-const messagesPerSecond = 50; // on average, from the app
+const versions = ['2026-01-26', '2025-11-21']; // MCP Apps versions, best first
+const maxMessage = 256 * 1024; // characters of JSON from the app
+const maxDownload = 32 * 1024 * 1024; // characters of JSON for files to save
+const maxContext = 64 * 1024; // characters of context for the agent
+const messagesPerSecond = 50; // average from the app
 const maxBurst = 200;
-const maxCalls = 16; // of the app at a time
-const maxWaiting = 100; // things to tell an app that does not begin
+const maxCalls = 16; // concurrent calls of the app
+const maxWaiting = 100; // notifications queued for an app that has not initialized
 const maxToken = 200; // characters of a progress token
-const teardownTime = 500; // ms that an app gets to end
+const teardownTime = 500; // ms an app has to end
 const leastHeight = 48; // px
 const mostHeight = 640;
 
@@ -23,7 +23,7 @@ const refused = -32000;
 const invalidParams = -32602;
 const methodNotFound = -32601;
 
-// What a server's methods need of AhpMcpUiHostCapabilities.
+// The capability in AhpMcpUiHostCapabilities that each server method needs.
 const needs = {
   'tools/list': 'serverTools',
   'tools/call': 'serverTools',
@@ -124,15 +124,15 @@ function isObject(value) {
 export class Bridge {
   #on;
   #begun = false; // the app has initialized
-  #waiting = []; // what it is told then
+  #waiting = []; // notifications until then
   #bucket;
-  #calls = new Map(); // id of the app's to {cancel}
-  #asked = new Map(); // id of ours to resolve
+  #calls = new Map(); // the app's request id to {cancel}
+  #asked = new Map(); // our request id to resolve
   #ids = 0;
-  #tokens = new Map(); // for progress: ours to the app's
+  #tokens = new Map(); // progress tokens, ours to the app's
   #tokenCount = 0;
-  #name; // sets its tokens apart from those of other apps
-  #modes: any[] = []; // of display, that the app has
+  #name; // keeps its progress tokens apart from those of other apps
+  #modes: any[] = []; // display modes of the app
   #closed = false;
 
   constructor(on, name, now = performance.now()) {
@@ -179,7 +179,7 @@ export class Bridge {
     try {
       const json = JSON.stringify(data);
       if (json.length > (data.method === 'ui/download-file' ? maxDownload : maxMessage)) throw new Error();
-      message = JSON.parse(json); // without anything that is no JSON
+      message = JSON.parse(json); // drops values that are not JSON
     } catch {
       this.#refuse(data.id, 'The message is too large, or no JSON.');
       return;
@@ -281,7 +281,7 @@ export class Bridge {
     return { mode: await this.#on.display(mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
   }
 
-  // Each is in place of the one before.
+  // Each context replaces the previous.
   #context({ content, structuredContent }) {
     const blocks = content === undefined ? [] : content;
     if (!Array.isArray(blocks) || blocks.some((b) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
@@ -307,7 +307,7 @@ export class Bridge {
     return (await this.#on.download(files)) ? {} : { isError: true };
   }
 
-  // What a tool is for the model only, an app must not call.
+  // An app must not call a tool reserved for the model.
   async #callTool(entry, params) {
     this.#check('tools/call');
     const tool = (await this.#on.tools()).find((t) => t?.name === params.name);
@@ -325,7 +325,7 @@ export class Bridge {
 
   async #passOn(entry, method, params) {
     this.#check(method);
-    const { channel, ...rest } = params; // the app does not choose where it goes
+    const { channel, ...rest } = params; // the app does not choose the channel
     let token;
     const own = rest._meta?.progressToken;
     if (Number.isFinite(own) || (typeof own === 'string' && own.length <= maxToken)) {
@@ -388,7 +388,7 @@ function fileOf(resource, address) {
   }
 }
 
-let count = 0; // of apps, ever
+let count = 0; // apps created so far
 
 /** An App shows one app in a node, with a Bridge of its own; on is the Bridge's, and state({name, why}). */
 export class App {
@@ -397,7 +397,7 @@ export class App {
   #iframe = null;
   #bridge = null;
   #listen = ({ source, origin, data }) => {
-    // Anybody can post messages to a page: other frames of this page too.
+    // Any page can post messages, and so can this page's other frames.
     if (this.#iframe && source === this.#iframe.contentWindow && origin === 'null') this.#bridge?.heard(data);
   };
 
@@ -412,18 +412,19 @@ export class App {
     this.#clear();
     const iframe = document.createElement('iframe');
     iframe.title = 'MCP App';
-    iframe.sandbox.value = 'allow-scripts'; // and never allow-same-origin
+    iframe.sandbox.value = 'allow-scripts'; // never allow-same-origin
     iframe.referrerPolicy = 'no-referrer';
-    iframe.allow = ''; // no camera, no microphone, no place
+    iframe.allow = ''; // no camera, microphone or location
     iframe.src = sandboxFor(meta, allowed);
     this.#bridge = new Bridge({
       ...this.#on,
-      // A sandboxed frame has no origin to name. What is in it is the app.
+      // A sandboxed frame has an opaque origin, so '*' is required. The frame contains
+      // only the app.
       send: (message) => iframe.contentWindow?.postMessage(message, '*'),
       resize: (height) => { iframe.height = String(Math.ceil(height)); },
     }, `app-${++count}`);
     iframe.addEventListener('load', () => {
-      iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // that begins; see the page
+      iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // starts the sandbox page
       this.#on.state({ name: 'shown', why: '' });
     }, { once: true });
     this.#iframe = iframe;

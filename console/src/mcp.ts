@@ -1,15 +1,15 @@
-// What a tool call of an MCP server shows beside what all tool calls show: the
-// server's app, and a way to sign in where the server wants that first.
+// Adds the extras of MCP tool calls: the server's app, and a sign-in if the server
+// needs it.
 
 import { el, setText } from './dom';
 import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf } from './mcp-app';
 import { text } from './store';
 import { toolTone, toolWord } from './words';
 
-const loadedAtOnce = 4; // apps, of the latest tool calls; the others are a click away
-const maxQuestions = 3; // of one app that wait for the user
+const loadedAtOnce = 4; // the latest tool calls' apps; older apps load on a click
+const maxQuestions = 3; // questions of an app in the queue
 
-const mostAllowed = 200; // apps that may run code of their own, that this browser remembers
+const mostAllowed = 200; // apps with permission to run dynamic code, kept by this browser
 const codeNames = { eval: 'run code that it puts together itself', wasm: 'run WebAssembly', worker: 'work in the background' };
 
 const signIn = {
@@ -21,7 +21,7 @@ const signIn = {
 /** All tool calls of the page that come from MCP servers. */
 export class McpCalls {
   #do;
-  #calls = new Map(); // the node of a tool call to what it shows
+  #calls = new Map(); // tool call's node to its view
   #tools = new Map(); // channel to a promise of the server's tools
   #model;
 
@@ -46,7 +46,7 @@ export class McpCalls {
     if (lost) this.#tools.clear();
     for (const [node, shown] of this.#calls) {
       if (node.isConnected) continue;
-      shown.close(); // another session is shown, or the turn is gone
+      shown.close(); // a different session is in view, or the turn is gone
       this.#calls.delete(node);
     }
     const apps = [...this.#calls.values()].filter((c) => appOf(c.call)).sort((a, b) => a.isBefore(b));
@@ -96,17 +96,17 @@ class McpCall {
   #model;
   #server; // its customization, undefined if there is none
   #app = null;
-  #loading = ''; // the address that is being read
-  #shown = { name: '', why: '' }; // how loading went
+  #loading = ''; // the address being read
+  #shown = { name: '', why: '' }; // state of the load
   #asked = false; // the user wants to see the app
-  #left = false; // the user, or the app, has closed it
-  #told = { input: undefined, end: undefined }; // what the app knows
+  #left = false; // the user or the app has closed it
+  #told = { input: undefined, end: undefined }; // data the app has received
   #context;
-  #tool; // what the server says of the tool
+  #tool; // the server's description of the tool
   #form = null;
   #questions = [];
   #full = false; // it fills the page
-  #wentBack = false; // the user did not want that any more: it asks from then on
+  #wentBack = false; // the user left full screen, so the next request asks
   #at;
 
   constructor(node, actions, toolsOf) {
@@ -167,7 +167,7 @@ class McpCall {
     if (Object.keys(changed).length) this.#app.tell('ui/notifications/host-context-changed', changed);
   }
 
-  // ---- the app
+  // ---- app
 
   #renderApp() {
     const uri = appOf(this.call);
@@ -206,7 +206,7 @@ class McpCall {
       this.#tool = tools.find((t) => t?.name === this.call.toolName);
     } catch (err) {
       this.#loading = '';
-      // A drop is no failure of the app's: it is read again.
+      // After a lost connection, the app is read again.
       if (this.#model.live && this.#server?.channel === channel) this.#shown = { name: 'failed', why: err.message };
       this.#do.draw();
       return;
@@ -230,7 +230,7 @@ class McpCall {
       known = JSON.parse(localStorage.getItem('apps-allowed')) ?? [];
     } catch { /* it is asked again */ }
     if (known.includes(key)) return wanted;
-    this.#loading = uri; // until there is an answer
+    this.#loading = uri; // until the user answers
     const yes = await this.#ask('The app wants more than apps have:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
     this.#loading = '';
     if (!yes) return [];
@@ -248,7 +248,7 @@ class McpCall {
       this.#full = full;
       bar.hidden = !full;
       setText(bar.firstChild, `An app of ${text(this.#server?.name) || 'an MCP server'}`);
-      frame.popover = full ? 'manual' : null; // above all, without being moved: a frame that moves begins anew
+      frame.popover = full ? 'manual' : null; // the top layer shows it without moving it: a moved frame reloads
       if (full) frame.showPopover();
     }
     return full ? 'fullscreen' : 'inline';
@@ -295,7 +295,7 @@ class McpCall {
       display: async (mode) => {
         const may = mode !== 'fullscreen' || !this.#wentBack || await this.#ask('The app wants to fill the page again.', '', 'Let it', () => true);
         const now = may ? this.#display(mode) : this.#display('inline');
-        setTimeout(() => this.dress()); // once it is drawn so
+        setTimeout(() => this.dress()); // after the next draw
         return now;
       },
       called: (name) => {
@@ -397,7 +397,7 @@ class McpCall {
 
   /** What the server wants, undefined if nothing that concerns this call. */
   #wants() {
-    if (this.#model?.readOnly) return undefined; // somebody else must
+    if (this.#model?.readOnly) return undefined; // a user with more rights must sign in
     if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;
     const { state } = this.#server ?? {};
     if (state?.kind === 'authRequired') return state;

@@ -1,11 +1,11 @@
-// How a token is got for what an agent, or a server of its tools, needs: by OAuth
-// in another window, by a code that is typed in elsewhere, or not at all here.
-// None of this touches the page; the network is what it is given.
+// Gets tokens for an agent's resources or an MCP server: by OAuth in a new window, by
+// a device code, or not at all here. Nothing here touches the page; callers supply the
+// network.
 //
-// What servers say is read as RFC 9728 (the resource), RFC 8414 and OpenID Connect
-// (the server) have it. The page is a public client: it has no secret, proves with
-// PKCE (RFC 7636) that it is the one who asked, and has its id from the host, from
-// a document of the relay that the server reads itself, or by RFC 7591.
+// Metadata follows RFC 9728 (the resource), RFC 8414 and OpenID Connect (the server).
+// The page is a public client without a secret: PKCE (RFC 7636) binds the code to this
+// page. Its client id comes from the host, from a document on the relay that the
+// server fetches, or from registration (RFC 7591).
 
 import { safeUrl } from './answers';
 import { array, isObject, text } from './store';
@@ -27,7 +27,7 @@ export const pageOf = (origin: string) => `${origin}/signed-in.html`;
 export const documentOf = (origin: string) => `${origin}/oauth-client.json`;
 
 const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';
-const longestWait = 1800; // seconds that a code is waited for, whatever the server says
+const longestWait = 1800; // seconds; upper bound for a device code's lifetime
 
 /** What is wanted, in words that are known here: of an agent's protectedResources, or of an MCP server's state. */
 export function wantedOf(resource: Json, more: Json = {}): Wanted {
@@ -114,7 +114,7 @@ async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): P
       continue;
     }
     if (said.status !== 200 || !isObject(said.body)) continue;
-    // Who says that it is another may be somebody in between (RFC 8414, section 3.3).
+    // A different issuer may be an attacker in the middle (RFC 8414, section 3.3).
     if (text(said.body.issuer).replace(/\/$/, '') !== issuer.replace(/\/$/, '')) return { why: `${siteOf(issuer)} says that it is ${text(said.body.issuer) || 'nobody'}.` };
     return judge(issuer, said.body, wanted, origin);
   }
@@ -139,9 +139,9 @@ function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): 
   return { why: `${site} lets no page sign in that can keep no secret.` };
 }
 
-// ---- who this page is there
+// ---- client registration
 
-const registered = new Map<string, Promise<Json>>(); // of issuers, for as long as the page is open
+const registered = new Map<string, Promise<Json>>(); // by issuer, until the page closes
 
 /** The page's id at a server: {client_id, client_secret}. */
 export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted, origin: string): Promise<Json> {
@@ -198,7 +198,7 @@ function granted(ask: Ask, server: Server, client: Json, wanted: Wanted, said: J
   return { token, renew };
 }
 
-// ---- in another window
+// ---- in a new window
 
 function base64url(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
@@ -223,7 +223,7 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
   for (const [name, value] of Object.entries(params)) url.searchParams.set(name, value);
   const finish = async (back: Json) => {
     const issuer = text(back.iss);
-    // An answer of another server that was passed off as this one's (RFC 9207).
+    // Reject an answer from a different server (RFC 9207).
     if ((issuer || server.metadata.authorization_response_iss_parameter_supported === true) && issuer !== text(server.metadata.issuer)) throw new Error(`The answer is not from ${siteOf(server.issuer)}.`);
     if (!text(back.code)) throw new Error(text(back.error_description) || text(back.error) || 'It was not granted.');
     const said = await post(ask, text(server.metadata.token_endpoint), {
@@ -234,7 +234,7 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
   return { url: url.href, state, finish };
 }
 
-// ---- by a code that is typed in elsewhere
+// ---- by device code
 
 /** A code to be typed in: where, which, and what comes of it. */
 export interface Typed { where: string; whole: string; code: string; finish: (gone: AbortSignal) => Promise<Granted> }
@@ -259,7 +259,7 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
         if (oauth === 'slow_down') interval += 5;
         else if (oauth === 'expired_token') break;
         else if (oauth !== undefined && oauth !== 'authorization_pending') throw err;
-        else if (oauth === undefined) interval = Math.min(60, interval * 2); // it cannot be reached: RFC 8628, section 3.5
+        else if (oauth === undefined) interval = Math.min(60, interval * 2); // unreachable: RFC 8628, section 3.5
       }
     }
     throw new Error('The code has expired. Begin again.');

@@ -1,5 +1,5 @@
-// Asks servers on the web, by a frame whose policy lets it: the page's own lets it
-// talk to the relay alone. The frame sends no cookies, and shows nothing.
+// Sends requests to servers on the web through a frame. The page's own policy allows
+// only the relay. The frame sends no cookies and shows nothing.
 
 import type { Ask } from './oauth';
 
@@ -25,7 +25,7 @@ function open(): Promise<MessagePort> {
       resolve(channel.port1);
     }, { once: true });
     frame.addEventListener('error', () => {
-      port = undefined; // to be tried again
+      port = undefined; // allows a retry
       frame.remove();
       reject(new Error('The relay cannot be reached.'));
     }, { once: true });

@@ -1,10 +1,9 @@
-// Has the relay push to this device what agents want, by the browser's own way
-// (Web Push), encrypted for it.
+// Subscribes this device to encrypted notifications (Web Push).
 
 import { app } from './app';
 import * as told from './told';
 
-const flag = 'told-on-this-device'; // the id of the way, so that the relay is asked only where there is something to ask
+const flag = 'told-on-this-device'; // the target's id; without it, the relay need not be asked
 
 /** Whether this browser can be told. On a phone it has to be installed first. */
 export function possible(): boolean {

@@ -1,10 +1,9 @@
-// How actions change states: the reducers of AHP 0.9 to 1.1 as pure functions.
-// None changes what it is given; one that has nothing to do returns that very
-// state, so that whoever compares by identity sees what is new.
+// The reducers of AHP 0.9 to 1.1, as pure functions from state and action to state. A
+// reducer never changes its input, and returns the same object if nothing changes, so
+// callers can compare by identity.
 //
-// reduce() picks the reducer by the family of the action's type. It returns
-// undefined for a type that no reducer knows, which is not the same as an action
-// that has no effect.
+// reduce() selects the reducer by the family of the action's type. It returns
+// undefined for an unknown type, which differs from a known action without effect.
 
 /** What a host says: any JSON. It is looked at where it is used. */
 export type Json = any; // eslint-disable-line @typescript-eslint/no-explicit-any
@@ -12,7 +11,7 @@ export type Action = { type: string; [name: string]: Json };
 export type Reducer = (state: Json, action: Action) => Json;
 type Table = Record<string, Reducer>;
 
-// Bits of the status of sessions and chats.
+// Status bits of sessions and chats.
 export const status = { idle: 1, error: 2, working: 8, needsInput: 24, read: 32, archived: 64 };
 const activity = 31;
 
@@ -189,13 +188,13 @@ const session: Table = {
     });
     return changed.some((c, i) => c !== s.customizations[i]) ? { ...s, customizations: changed } : s;
   },
-  'session/mcpServerStateChanged': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: a.state, channel: a.channel })), // a channel that is absent is no more
+  'session/mcpServerStateChanged': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: a.state, channel: a.channel })), // an absent channel has ended
   'session/mcpServerStartRequested': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: { kind: 'starting' }, channel: undefined })),
   'session/mcpServerStopRequested': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: { kind: 'stopped' }, channel: undefined })),
   'session/mcpServerBackgroundRequested': (s, a) => mcpServer(s, a.id, (c) => (
     c.state?.kind === 'starting' && c.state.blocking ? { ...c, state: { ...c.state, blocking: false } } : c)),
 
-  'session/canvasesChanged': (s, a) => ({ ...s, canvases: a.canvases }), // the proposal's
+  'session/canvasesChanged': (s, a) => ({ ...s, canvases: a.canvases }), // from the proposal
   'session/openCanvasesChanged': (s, a) => ({ ...s, openCanvases: a.openCanvases }),
 };
 
@@ -230,7 +229,7 @@ function addPart(s: Json, turnId: string, part: Json): Json {
 /** Makes a text longer. */
 function grow(s: Json, a: Action, kind: string): Json {
   return inTurn(s, a.turnId, (turn) => {
-    // What grows is mostly the last.
+    // Most actions extend the last part.
     const i = turn.responseParts.findLastIndex((p: Json) => (p.kind === 'toolCall' ? p.toolCall?.toolCallId : p.id) === a.partId);
     const part = turn.responseParts[i];
     if (part?.kind !== kind) return turn;
@@ -290,14 +289,14 @@ function toolConfirmed(call: Json, a: Action): Json {
   if (!a.approved) {
     return { status: 'cancelled', ...kept, toolInput: call.toolInput, reason: a.reason, reasonMessage: a.reasonMessage, userSuggestion: a.userSuggestion, ...chosen };
   }
-  // Input that is referred to is changed where it lies.
+  // Input in a referenced resource is edited there.
   const toolInput = a.editedToolInput !== undefined && typeof call.toolInput !== 'object' ? a.editedToolInput : call.toolInput;
   return { status: 'running', ...kept, toolInput, confirmed: a.confirmed, ...chosen };
 }
 
 function toolComplete(call: Json, a: Action): Json {
   const paused = call.status === 'auth-required';
-  if (paused && a.result?.success) return call; // it never went on
+  if (paused && a.result?.success) return call; // it never continued
   const said = call.status === 'pending-confirmation' ? { ...confirmed(call), confirmed: 'not-needed', selectedOption: undefined } : confirmed(call);
   if (said.selectedOption === undefined) delete said.selectedOption;
   return {
@@ -351,7 +350,7 @@ function endTurn(s: Json, a: Action, state: string): Json {
   if (isObject(a.part)) responseParts.push(a.part);
   const duration = Math.max(0, a.duration ?? 0);
   const turn: Json = { id: active.id, startedAt: active.startedAt, duration, message: active.message, responseParts, usage: active.usage, state };
-  if (a.error) turn.error = a.error; // VS Code's host tells the error in a field, others in a part
+  if (a.error) turn.error = a.error; // VS Code's host has the error in a field, other hosts in a part
   const began = Date.parse(active.startedAt);
   const next = { ...s, turns: [...s.turns, turn], activeTurn: undefined, modifiedAt: Number.isNaN(began) ? s.modifiedAt : new Date(began + duration).toISOString() };
   return { ...next, status: chatStatus(next, state === 'error' ? status.error : undefined) };
@@ -410,7 +409,7 @@ const chat: Table = {
   'chat/turnCancelled': (s, a) => endTurn(s, a, 'cancelled'),
   'chat/error': (s, a) => endTurn(s, a, 'error'),
   'chat/turnResume': resume,
-  'chat/responsePart': (s, a) => (isObject(a.part) && a.part.kind !== 'error' ? addPart(s, a.turnId, a.part) : s), // errors come with their own action
+  'chat/responsePart': (s, a) => (isObject(a.part) && a.part.kind !== 'error' ? addPart(s, a.turnId, a.part) : s), // errors have their own action
   'chat/delta': (s, a) => grow(s, a, 'markdown'),
   'chat/reasoning': (s, a) => grow(s, a, 'reasoning'),
   'chat/usage': (s, a) => inTurn(s, a.turnId, (turn) => ({ ...turn, usage: a.usage })),
@@ -526,7 +525,7 @@ const annotations: Table = {
   }),
 };
 
-const mostTerminal = 4 << 20; // characters that are kept of a terminal's output
+const mostTerminal = 4 << 20; // characters kept of a terminal's output
 
 function terminalData(s: Json, a: Action): Json {
   const content = list(s.content);
@@ -538,7 +537,7 @@ function terminalData(s: Json, a: Action): Json {
 
 const terminal: Table = {
   'terminal/data': terminalData,
-  'terminal/input': (s) => s, // what comes of it is data
+  'terminal/input': (s) => s, // its effect arrives as data
   'terminal/resized': (s, a) => ({ ...s, cols: a.cols, rows: a.rows }),
   'terminal/claimed': (s, a) => ({ ...s, claim: a.claim }),
   'terminal/titleChanged': (s, a) => ({ ...s, title: a.title }),
@@ -558,7 +557,7 @@ const terminal: Table = {
 };
 
 const canvas: Table = {
-  'canvas/updated': (s, a) => { // the proposal's: null clears
+  'canvas/updated': (s, a) => { // from the proposal: null clears
     const next = { ...s };
     for (const name of ['title', 'status', 'url', 'contentUri', 'availability']) {
       if (a[name] === null) delete next[name];
@@ -567,7 +566,7 @@ const canvas: Table = {
     return next;
   },
   'canvas/stateChanged': (s, a) => (isObject(a.canvas) ? { ...a.canvas } : s),
-  'canvas/message': (s) => s, // goes to whoever shows it
+  'canvas/message': (s) => s, // delivered to the canvas's view
   'canvas/closeRequested': (s) => s,
 };
 

@@ -1,22 +1,22 @@
-// The client's side of the Agent Host Protocol: JSON-RPC 2.0 in text frames of
-// a WebSocket, kept up over drops.
+// The client side of the Agent Host Protocol: JSON-RPC 2.0 in WebSocket text frames,
+// with reconnects.
 
 export const ROOT = 'ahp-root://';
 
-const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // what is offered to the host, best first
+const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // offered to the host, best first
 
 // Error codes of AHP and, above 0, of the relay.
 export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffline: 4100 };
 const methodNotFound = -32601;
 const internalError = -32603;
 
-// Times in ms. patience is longer than the pause that the relay may need to
-// find a host-agent again, which is no reason to give the connection up.
-const idle = 10_000; // without a message, after which a ping is sent
-const patience = 25_000; // for any message, once we wait for one
-const hurried = 300; // for the answer of one who has just been woken, after which another socket is tried beside
-const hurriedMost = 1500; // for the first word on either
-const settled = 10_000; // a connection that lasted so long was a success
+// Times in ms. patience is longer than the relay's search for a host-agent, which is
+// no reason to drop the connection.
+const idle = 10_000; // without a message, before a ping
+const patience = 25_000; // for any message after a ping
+const hurried = 300; // for an answer after a wake; then a second socket is tried
+const hurriedMost = 1500; // for the first message on either socket
+const settled = 10_000; // a connection this old counts as a success
 const firstDelay = 500;
 const longestDelay = 15_000;
 
@@ -77,7 +77,7 @@ export function offersFor(supported) {
  */
 export class Connection {
   state: any = { name: 'ended', action: 'stop', code: 0, reason: '' };
-  info: any = {}; // the host's answer to initialize
+  info: any = {}; // the host's result of initialize
   subscriptions = new Set<string>();
   lastSeen: number | null = null; // serverSeq; null before initialize
 
@@ -90,9 +90,9 @@ export class Connection {
   #clientSeq = 0;
   #attempt = 0;
   #liveSince = 0;
-  #heard = 0; // when the last message came
-  #asked = 0; // since when we wait for one
-  #woken = 0; // when somebody came back to the page
+  #heard = 0; // time of the last message
+  #asked = 0; // waiting for a message since
+  #woken = 0; // time when the user returned to the page
   #retry: any;
   #watch: any;
 
@@ -126,7 +126,7 @@ export class Connection {
     else if (this.#socket?.readyState === 1) {
       this.#ping();
       if (hurry) setTimeout((old, asked) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
-    } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // on a network that is no more
+    } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that is gone
       this.#drop(1000, 'no answer');
       this.#connect();
     }
@@ -140,7 +140,7 @@ export class Connection {
     try {
       fresh = await this.#open();
     } catch {
-      return; // there is no network yet
+      return; // still no network
     }
     const take = () => {
       clearTimeout(most);
@@ -220,7 +220,7 @@ export class Connection {
   }
 
   #send(message) {
-    // A socket that is no longer open ends with onclose, which rejects the calls.
+    // A closed socket ends with onclose, which rejects the calls.
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
   }
 
@@ -237,7 +237,7 @@ export class Connection {
     try {
       opened = this.#open();
     } catch (err) {
-      this.#end('stop', 0, err.message); // the URL or the token cannot be used at all
+      this.#end('stop', 0, err.message); // the URL or the token is invalid
       return;
     }
     this.#setState({ name: 'connecting' });
@@ -245,7 +245,7 @@ export class Connection {
       this.#attach(opened);
       return;
     }
-    const mine = this.state; // there may be another attempt by then, or none
+    const mine = this.state; // a newer attempt may have replaced this state
     opened.then(
       (socket) => (this.state === mine ? this.#attach(socket) : socket.close()),
       (err) => { if (this.state === mine) this.#lost(1006, err.message); });
@@ -267,11 +267,11 @@ export class Connection {
       this.#on.sync(sync);
       this.#setState({ name: 'live' });
     } catch (err) {
-      if (socket !== this.#socket) return; // #lost has seen to it
+      if (socket !== this.#socket) return; // #lost has handled it
       if (err.code === code.unsupportedVersion) {
         this.#drop(1000, 'no common version');
         this.#end('stop', err.code, err.message);
-      } else if (err.code !== code.hostOffline) { // there the relay closes, and says more
+      } else if (err.code !== code.hostOffline) { // the relay closes after this and gives the reason
         this.#drop(1000, 'handshake failed');
         this.#lost(1006, err.message);
       }
@@ -310,7 +310,7 @@ export class Connection {
         subscriptions: [...this.subscriptions],
       });
     } catch (err) {
-      // A host that was started anew knows no client.
+      // A restarted host has lost its clients.
       if (!(err instanceof RpcError) || err.code === code.hostOffline) throw err;
       return this.#initialize(versions);
     }
@@ -374,10 +374,10 @@ export class Connection {
 
   #ping() {
     this.#asked = Date.now();
-    this.request('ping', { channel: ROOT }).catch(() => {}); // any message will do as an answer
+    this.request('ping', { channel: ROOT }).catch(() => {}); // any message counts as an answer
   }
 
-  // A connection can die without a word: browsers do not tell.
+  // #check detects dead connections, because browsers do not report them.
   #check() {
     if (!this.#socket) return;
     const now = Date.now();
@@ -407,7 +407,8 @@ export class Connection {
     }
     if (this.#liveSince && Date.now() - this.#liveSince > settled) this.#attempt = 0;
     this.#liveSince = 0;
-    // Of what has died while the page slept one hears when it wakes, or right after that.
+    // A connection that died while the page slept is reported when it wakes, or just
+    // after.
     const slept = closeCode === 1006 && Date.now() - this.#woken < hurriedMost;
     this.#woken = 0;
     const wait = slept ? 0 : action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);

@@ -1,11 +1,11 @@
-// What one host has said: its sessions, and the states of the channels that are
-// followed. Everything is replaced, never changed in place.
+// One host's sessions and the states of its followed channels. States are replaced,
+// never changed in place.
 
 import { ROOT } from './rpc';
 import { reduce, type Action, type Json } from './reduce';
 
-const maxUnknown = 50; // kinds of actions that are told apart
-const maxKept = 20; // of each kind, to look at
+const maxUnknown = 50; // distinct unknown action types
+const maxKept = 20; // samples of each type
 
 /** A prompt that the host has not confirmed. */
 export interface Pending { channel: string; clientSeq: number; turn: Json; sent: number; failed: string }
@@ -15,17 +15,17 @@ export interface Unknown { count: number; latest: Json[] }
 
 export class Store {
   sessions = new Map<string, Json>(); // URI to summary
-  listRevision = 0; // counts changes of these
+  listRevision = 0; // counts changes to sessions
   unknown = new Map<string, Unknown>();
   unknownCount = 0;
-  refusal = ''; // why the latest thing asked for, other than a prompt, was refused
-  messages: { channel: string; payload: Json }[] = []; // of providers of canvases; whoever shows them takes them out
+  refusal = ''; // why the latest request, other than a prompt, was refused
+  messages: { channel: string; payload: Json }[] = []; // from canvas providers, until their view takes them
   pending: Pending[] = [];
-  quiet = new Set<number>(); // clientSeq of what the user has not asked for, whose refusal is nobody's business
+  quiet = new Set<number>(); // clientSeq of actions the user did not ask for; a refusal is not shown
   revision = 0; // counts changes
 
   #channels = new Map<string, { state: Json; fromSeq: number }>();
-  #answers = new Map<string, string>(); // what the user said to a question, until the host says so too
+  #answers = new Map<string, string>(); // the user's answers until the host confirms them
   #clientId: string;
 
   constructor(clientId: string) {
@@ -104,12 +104,12 @@ export class Store {
   apply(envelope: Json): void {
     const { channel, action, serverSeq, origin, rejectionReason } = envelope ?? {};
     const entry = this.#channels.get(channel);
-    // The relay refuses in the host's stead, without a number of its own: so this comes first.
+    // A relay's rejection has no serverSeq, so handle it first.
     if (origin?.clientId === this.#clientId) this.#confirm(origin.clientSeq, rejectionReason);
     if (!entry || !isObject(action) || rejectionReason !== undefined) return;
-    if (serverSeq <= entry.fromSeq) return; // it is in the snapshot
+    if (serverSeq <= entry.fromSeq) return; // already in the snapshot
     entry.fromSeq = serverSeq;
-    // What a client said to the provider comes back to all, and has an origin.
+    // A client's message to a provider is echoed to all clients and has an origin.
     if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
     this.#reduce(entry, action);
     if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId));
@@ -122,7 +122,7 @@ export class Store {
     try {
       next = reduce(entry.state, action);
     } catch {
-      // An action that is not what its type says changes nothing, and is shown as it is.
+      // A malformed action changes nothing and is shown as unknown.
     }
     if (next === undefined) this.#ignore(action);
     else if (next !== entry.state) {
@@ -210,7 +210,7 @@ export class Store {
     this.revision++;
   }
 
-  // A snapshot may show that a prompt has arrived.
+  // #settlePending removes prompts that a snapshot contains.
   #settlePending(channel: string): void {
     const { turns, activeTurn } = this.get(channel);
     const ids = new Set([...array(turns), activeTurn].map((t) => t?.id));

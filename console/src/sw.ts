@@ -1,6 +1,6 @@
-// Keeps the page itself, and nothing of what it shows: so it opens at once, and
-// without a network, to say that there is none. And it shows what the relay
-// pushes, and takes it away when somebody has answered.
+// The service worker. It caches the page but none of its data, so the page opens at
+// once, and without a network can report that. It shows the relay's push messages, and
+// removes them when they have been answered.
 
 export {};
 
@@ -67,7 +67,7 @@ self.addEventListener('push', (event: any) => {
   try {
     told = event.data?.json() ?? {};
   } catch {
-    // It is shown as what it is: something.
+    // The notification still appears, without details.
   }
   event.waitUntil(show(told));
 });

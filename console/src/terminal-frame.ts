@@ -1,5 +1,6 @@
-// Runs in the frame around a terminal: draws what the page sends, and sends what
-// is typed. It has no origin and no network, whatever is printed here.
+// Runs in a terminal's frame: draws the page's output and sends keyboard input. The
+// frame has no origin and no network, so escape sequences in the output cannot reach
+// anything.
 
 import '../npm/@xterm/xterm/css/xterm.css';
 import { FitAddon } from '@xterm/addon-fit';
@@ -9,12 +10,12 @@ function begin({ theme, readOnly }: any, port: MessagePort): void {
   const terminal = new Terminal({
     theme, convertEol: true, disableStdin: readOnly, fontSize: 13, scrollback: 10_000, screenReaderMode: false,
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
-    linkHandler: { activate: () => {} }, // links of programs lead nowhere
+    linkHandler: { activate: () => {} }, // links in output do nothing
   });
   const dress = (now: any) => {
     terminal.options.theme = now;
     document.body.style.background = now.background;
-    document.documentElement.style.colorScheme = now.scheme; // of the scroll bar
+    document.documentElement.style.colorScheme = now.scheme; // colours the scroll bar
   };
   dress(theme);
   const fit = new FitAddon();

@@ -1,12 +1,11 @@
-// In what ways the relay tells the user what agents want, and when it does not.
-// The relay keeps that, for the token's subject.
+// The user's notification settings. The relay keeps them for the token's subject.
 
 import { app } from './app';
 import { array, text } from './store';
 import type { Json } from './reduce';
 
-let said: Json; // undefined: not asked yet; null: this relay notifies nobody
-let of = ''; // the token that it was asked with
+let said: Json; // undefined: not loaded; null: not configured on this relay
+let of = ''; // the token used for the load
 
 /** What was set, as the relay last said; undefined if it has not. */
 export function known(): Json {

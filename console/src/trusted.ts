@@ -1,6 +1,5 @@
-// The only place that makes addresses of scripts: of our own, which are known
-// when the page is built. All else that could run is refused by the page's policy
-// (require-trusted-types-for), but for what DOMPurify has cleaned.
+// The only place that creates script URLs, all known at build time. The page's policy
+// (require-trusted-types-for) refuses all other code; DOMPurify cleans HTML.
 
 declare const HIGHLIGHT_WORKER: string;
 
@@ -17,7 +16,7 @@ const policy: Policy = (globalThis as any).trustedTypes?.createPolicy('console',
 
 /** Has the browser keep the page itself, so that it opens without a network. */
 export function registerWorker(): void {
-  navigator.serviceWorker?.register(policy.createScriptURL('/sw.js')).catch(() => {}); // it is better with, and works without
+  navigator.serviceWorker?.register(policy.createScriptURL('/sw.js')).catch(() => {}); // the page also works without it
 }
 
 export function highlighter(): Worker {

@@ -1,4 +1,4 @@
-// How states are put into words. None of this touches the page.
+// Describes states in words. Nothing here touches the page.
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
@@ -55,13 +55,13 @@ export function describe(state, { away, host, now = Date.now() }) {
   return { tone: 'wait', text: 'No host chosen', more: '' };
 }
 
-// 1006 stands for "no close frame came", which says nothing to anybody.
+// 1006 means that no close frame arrived, which does not help the user.
 function reasonOf({ code, reason }) {
   if (reason) return ` (${reason})`;
   return code && code !== 1006 ? ` (code ${code})` : '';
 }
 
-// Bits of the status of a session.
+// Status bits of a session.
 const failed = 2;
 const working = 8;
 const needsInput = 16;
@@ -167,7 +167,7 @@ export function lasted(ms: number): string {
   return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${s % 60} s`;
 }
 
-// What terminals are told besides what is to be read.
+// Escape sequences in terminal output.
 const escapes = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f]/g;
 
 /** A text without what only terminals understand. */

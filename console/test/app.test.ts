@@ -1,4 +1,4 @@
-// Whose the links are, without a page: see app.ts. TestConsoleLogic runs this.
+// Tests which links survive a new token: see app.ts. TestConsoleLogic runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -61,13 +61,13 @@ test('what one host was given goes to no other that another token leads to', asy
   const { link } = app;
   await link!.authenticate('https://api.example/', 'secret');
   app.lender.lend(link!, 'ahp-session:/1', ['camera']);
-  // Another token of the same person: the relay takes it on the same connection.
+  // A new token of the same person: the relay accepts it on the same connection.
   app.useToken('of.one.person');
   await until('the relay to be told', () => Socket.all[0]!.said.some((m) => m.method === 'relay/refreshToken'));
   await new Promise((resolve) => { setImmediate(resolve); });
   assert.equal(app.link, link);
   assert.deepEqual(app.lender.lent(link!, 'ahp-session:/1'), ['camera']);
-  // One of somebody else's, whose host has the same name.
+  // A token of a different person, with a host of the same name.
   Socket.refuses = true;
   app.useToken('of.another.tenant');
   await until('another connection', () => Socket.all.length === 2 && Boolean(app.link?.live));

@@ -1,4 +1,4 @@
-// Whether a request may be allowed on the page: the table that notifications have, too.
+// Runs the page's approval rule against the table shared with notifications.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// The parts of the console that need no page. TestConsoleLogic runs this with
-// `node --test`.
+// Tests the parts of the console that need no page. TestConsoleLogic runs this file
+// with `node --test`.
 
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
@@ -132,7 +132,7 @@ test('what the user said to a tool is taken back when refused', () => {
   const { toolCallId } = waiting.toolCall;
   store.answered(chat, toolCallId, 'allow');
   assert.equal(store.answerOf(chat, toolCallId), 'allow');
-  // The relay refuses with a number that has been seen.
+  // The relay rejects with a number that was seen before.
   const origin = { clientId: 'me', clientSeq: 7 };
   store.apply({ channel: chat, action: { type: 'x' }, serverSeq: 11, origin, rejectionReason: 'may only read' });
   assert.equal(store.answerOf(chat, toolCallId), undefined);
@@ -158,7 +158,7 @@ test('words', () => {
   assert.match(said.text, /^Host offline since .* waiting for the host$/);
 });
 
-// ---- the connection, on a socket that is none
+// ---- the connection, on a fake socket
 
 class FakeSocket {
   readyState = 0;

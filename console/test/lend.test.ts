@@ -1,4 +1,4 @@
-// What a device lends, without a page: see lend.ts. TestConsoleLogic runs this.
+// Tests lending without a page: see lend.ts. TestConsoleLogic runs this file.
 
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
@@ -110,7 +110,8 @@ test('what the person has agreed to ends with what they have lent', async () => 
   lender.lend(link, session, []);
   lender.lend(link, session, ['browser']);
   assert.equal(await agreed(), 1);
-  // A host of the same name that another token leads to is not the one that it was lent to.
+  // A different token may lead to a different host of the same name, which gets
+  // nothing.
   const had = ask('canvasOpen', page('https://one.example.com/a'));
   await had;
   const waiting = ask('canvasOpen', { ...page('https://two.example.com/'), instanceId: 'j' });

@@ -1,4 +1,4 @@
-// Package console_test tests the console without a page.
+// Package console_test tests console code that needs no page.
 package console_test
 
 import (
@@ -13,7 +13,7 @@ import (
 	"ahprelay/console/bundle"
 )
 
-// TestConsoleLogic runs what the console does without a page in Node.js.
+// TestConsoleLogic runs the TypeScript tests in Node.js.
 func TestConsoleLogic(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")
@@ -42,7 +42,7 @@ func TestConsoleLogic(t *testing.T) {
 	}
 }
 
-// TestDistIsBuilt fails if what is embedded is not what the sources give.
+// TestDistIsBuilt fails if the embedded files differ from a fresh build.
 func TestDistIsBuilt(t *testing.T) {
 	t.Parallel()
 	made, err := bundle.Files("..")
@@ -74,10 +74,10 @@ func TestDistIsBuilt(t *testing.T) {
 	}
 }
 
-// firstLoad is how many bytes a browser gets before it shows something.
+// firstLoad bounds the bytes a browser downloads before the first paint.
 const firstLoad = 150_000
 
-// TestFirstLoadIsSmall bounds what every visitor waits for.
+// TestFirstLoadIsSmall bounds the download before the first paint.
 func TestFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
 	total := int64(0)

@@ -1,4 +1,4 @@
-// How a token is got where an agent needs one, without a network.
+// Tests how tokens are obtained, without a network.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -56,22 +56,23 @@ test('what a server lets a page do', async () => {
   assert.deepEqual(await of({ ...good, code_challenge_methods_supported: ['plain'] }), [false, true]);
   assert.deepEqual(await of({ ...good, token_endpoint_auth_methods_supported: ['client_secret_basic'] }), [false, true]);
   assert.deepEqual(await of({ ...good, authorization_endpoint: 'http://login.example/authorize' }), [false, true]);
-  // Somebody on the web has the page post nothing to this machine.
+  // A web site cannot make the page post to this machine.
   for (const name of ['token_endpoint', 'registration_endpoint']) assert.equal(typeof await of({ ...good, [name]: 'http://127.0.0.1:8080/do' }), 'string', name);
   assert.deepEqual(await of({ ...good, device_authorization_endpoint: 'http://localhost/do' }), [true, false]);
-  // Where people are led is said, whoever leads them there.
+  // The user sees where a sign-in leads.
   assert.equal((await found({ [place]: ok({ ...good, authorization_endpoint: 'https://bank.example/authorize' }) })).server!.site, 'bank.example');
   assert.match(await of({ ...good, registration_endpoint: undefined }) as string, /knows only clients that were registered/);
   assert.deepEqual(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }), [true, true]);
   assert.match(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }, wanted, 'http://relay.lan') as string, /knows only/); // it cannot read that
   assert.deepEqual(await of({ ...good, registration_endpoint: undefined }, { ...wanted, clientId: 'c' }), [true, true]);
   assert.match(await of({ ...good, issuer: 'https://other.example' }) as string, /says that it is https:\/\/other\.example/);
-  // The next place is looked at, and the next server.
+  // The next location and the next server are tried.
   assert.ok((await found({ [place]: { status: 404, body: null }, [metadataPlaces(issuer)[2]]: ok(good) })).server);
   assert.match((await found({ [place]: { status: 404, body: null } })).why, /does not say how one signs in/);
   assert.match((await found({})).why, /CORS/);
   assert.ok((await found({ [place]: ok(good) }, { ...wanted, servers: ['https://dead.example', issuer] })).server);
-  // A resource whose servers the host does not name says so itself; what it says must be of it.
+  // If the host names no servers, the resource's own metadata counts. It must describe
+  // that resource.
   const unnamed = wantedOf({ resource: 'https://api.example/mcp' });
   const said = (resource) => ({ 'https://api.example/.well-known/oauth-protected-resource/mcp': ok({ resource, authorization_servers: [issuer] }), [place]: ok(good) });
   assert.ok((await found(said('https://api.example/mcp'), unnamed)).server);

@@ -1,4 +1,5 @@
-// Where the rows of the list stand, without a page: see ui/order.ts. TestConsoleLogic runs this.
+// Tests the order of rows in the list: see ui/order.ts. TestConsoleLogic runs this
+// file.
 
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';

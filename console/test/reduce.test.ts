@@ -1,6 +1,5 @@
-// How actions change states: a row for each thing that AHP says of one. A row is
-// the state before, the action, and the state after: null stands for "as it was",
-// that very state.
+// Tests the reducers with a row for each action: state before, action, state after.
+// null stands for the same state object.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -46,7 +45,7 @@ const rows: Row[] = [
   [{ workingDirectories: ['a', 'b', 'c'] }, { type: 'session/workingDirectoryReplaced', directory: 'a', replacement: 'c' }, { workingDirectories: ['c', 'b'] }],
   [{ workingDirectories: ['a'] }, { type: 'session/workingDirectorySet', directory: 'a' }, null],
   [{ status: 33 }, { type: 'session/inputNeededSet', request: { id: 'r', kind: 'chatInput' } }, { status: 56, inputNeeded: [{ id: 'r', kind: 'chatInput' }] }],
-  // what a client's machine does by itself is no need of anybody's
+  // a call on a client's machine does not need the user
   [{ status: 8 }, { type: 'session/inputNeededSet', request: { id: 'r', kind: 'toolClientExecution' } }, { status: 8, inputNeeded: [{ id: 'r', kind: 'toolClientExecution' }] }],
   [{ status: 24, inputNeeded: [{ id: 'r' }] }, { type: 'session/inputNeededRemoved', id: 'r' }, { status: 8 }],
   [{}, { type: 'session/artifactSet', artifact: { uri: 'u', label: 'x' } }, { artifacts: [{ uri: 'u', label: 'x' }] }],
@@ -86,7 +85,7 @@ const rows: Row[] = [
   [chat(turn(call('running'))), { type: 'chat/toolCallDelta', ...c, content: 'x' }, null],
   [chat(turn(call('streaming'))), { type: 'chat/toolCallReady', ...c, invocationMessage: 'i', toolInput: 'ls', options, edits: 1, riskAssessment: 2, editable: true },
     chat(turn(call('pending-confirmation', { invocationMessage: 'i', toolInput: 'ls', confirmationTitle: undefined, riskAssessment: 2, edits: 1, editable: true, options })), { status: 24 })],
-  // the risk comes later: what was said before stays
+  // the risk comes later: an earlier assessment stays
   [chat(turn(call('pending-confirmation', { toolInput: 'ls', options })), { status: 24 }), { type: 'chat/toolCallReady', ...c, invocationMessage: 'i', riskAssessment: 3 },
     chat(turn(call('pending-confirmation', { invocationMessage: 'i', toolInput: 'ls', confirmationTitle: undefined, riskAssessment: 3, edits: undefined, editable: undefined, options })), { status: 24 })],
   [chat(turn(call('pending-confirmation', { invocationMessage: 'i', toolInput: 'ls', options })), { status: 24 }), { type: 'chat/toolCallConfirmed', ...c, approved: true, confirmed: 'user-action', selectedOptionId: 'once', editedToolInput: 'ls -l' },
@@ -116,7 +115,7 @@ const rows: Row[] = [
     chat(turn({ ...ask({ answers: { a: 1, b: 2 } }), response: 'accept' }), { status: 8 })],
   [chat(turn({ ...ask(), response: 'accept' })), { type: 'chat/inputCompleted', requestId: 'q', response: 'decline' }, null],
 
-  // what waits to be said
+  // queued messages
   [chat(undefined), { type: 'chat/pendingMessageSet', kind: 'queued', id: 'm', message: 1 }, chat(undefined, { queuedMessages: [{ id: 'm', message: 1 }] })],
   [chat(undefined), { type: 'chat/pendingMessageSet', kind: 'steering', id: 'm', message: 1 }, chat(undefined, { steeringMessage: { id: 'm', message: 1 } })],
   [chat(undefined, { queuedMessages: [{ id: 'm' }] }), { type: 'chat/pendingMessageRemoved', kind: 'queued', id: 'm' }, chat(undefined, { queuedMessages: undefined })],
@@ -127,7 +126,7 @@ const rows: Row[] = [
   [chat(undefined, { backgroundWork: [{ id: 'w' }] }), { type: 'chat/backgroundWorkRemoved', id: 'w' }, chat(undefined)],
   [chat(undefined, { canvases: [1] }), { type: 'chat/canvasesChanged' }, chat(undefined)],
 
-  // the others
+  // other channels
   [{ files: [{ id: 'a' }] }, { type: 'changeset/fileSet', file: { id: 'b' } }, { files: [{ id: 'a' }, { id: 'b' }] }],
   [{ files: [{ id: 'a' }] }, { type: 'changeset/fileRemoved', fileId: 'b' }, null],
   [{ files: [{ id: 'a' }, { id: 'b' }] }, { type: 'changeset/filesReviewChanged', files: ['b'], reviewed: true }, { files: [{ id: 'a' }, { id: 'b', reviewed: true }] }],

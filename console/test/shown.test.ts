@@ -1,4 +1,4 @@
-// What is shown of hosts' words, where no page is needed for it.
+// Tests the display of a host's texts, where no page is needed.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

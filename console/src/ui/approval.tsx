@@ -1,4 +1,4 @@
-// What a tool waits for a person's word with: what is asked, and the answers to it.
+// A tool call that waits for the user: the request and its answers.
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
@@ -26,7 +26,7 @@ function useReading(connected: boolean): { reading: Reading; stateOf: (id: strin
 export function Approval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
   const key = requestKey(call);
   const { reading, stateOf, readFirst } = useReading(connected);
-  const [goesOn, setGoesOn] = useState(''); // the key of the request that the person goes on with while its risk is assessed
+  const [goesOn, setGoesOn] = useState(''); // key of the request to continue with while the host assesses its risk
   const [entered, setEntered] = useState({ key: '', text: '' });
   const at = useRef<HTMLDivElement>(null);
   const input = useInput(call.toolInput, reading.round, connected);
@@ -96,8 +96,8 @@ function Risk({ call }: { call: Json }) {
 
 interface DecisionProps {
   turnId: string; call: Json; title: string; offer: Offer; connected: boolean; answer?: string;
-  shown?: string; // of the input
-  input?: string; // that the person has entered in its place
+  shown?: string; // input as shown
+  input?: string; // input as edited by the user
   readFirst: () => void; edit?: () => void;
 }
 
@@ -113,7 +113,7 @@ function Decision(props: DecisionProps) {
   return <div class="question" role="group" aria-label={props.title} data-ask data-offer={props.offer.allow} ref={at}><Answers key={key} {...props} /></div>;
 }
 
-const settleTime = 500; // ms in which new buttons allow nothing: the second tap of two was meant for something else
+const settleTime = 500; // ms in which new buttons do not allow: a double tap may hit them
 
 /** Whether a thing has been there for a moment. */
 function useSettled(): boolean {
@@ -185,7 +185,7 @@ function Hold({ label, hint, disabled, act, ask }: HoldProps) {
   const press = (e: PointerEvent) => {
     const button = e.currentTarget as HTMLElement;
     if (!e.isPrimary || e.button !== 0) return;
-    if (button.hasPointerCapture(e.pointerId)) button.releasePointerCapture(e.pointerId); // a finger that leaves the button lets go
+    if (button.hasPointerCapture(e.pointerId)) button.releasePointerCapture(e.pointerId); // dragging off the button cancels
     release();
     setHeld(true);
     timer.current = setTimeout(() => {

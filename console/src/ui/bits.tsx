@@ -1,4 +1,4 @@
-// Small pieces that many parts of the page use.
+// Small components shared by many parts of the page.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
@@ -30,7 +30,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
     if (!node.open) node.showModal();
     node.querySelector<HTMLElement>('[data-focus]')?.focus();
     return () => {
-      gone.current = true; // the event comes later, when there may be another dialog
+      gone.current = true; // the event comes later, when a new dialog may be open
       node.close();
     };
   }, []);
@@ -97,7 +97,7 @@ export function Copy({ text, label = 'Copy' }: { text: () => string; label?: str
       setDone(true);
       setTimeout(() => setDone(false), 1500);
     } catch {
-      // The browser does not let us: what is shown can be selected.
+      // The browser refused; the user can select the text.
     }
   };
   return <button type="button" class="quiet small" aria-label={label} title={label} onClick={copy}><Icon name={done ? 'check' : 'copy'} /></button>;

@@ -1,4 +1,4 @@
-// The canvas that stands beside a session.
+// The canvas pane beside a session.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
@@ -15,11 +15,11 @@ interface Shown { name: string; why: string }
 class Holder {
   node: HTMLElement | null = null;
   frame: Frame | null = null;
-  shown: Shown = { name: '', why: '' }; // how loading went
+  shown: Shown = { name: '', why: '' }; // state of the load
   #channel = '';
-  #url = ''; // that it was loaded from
+  #url = ''; // address of the load
   #live = false;
-  #turn = 0; // of what this device provides
+  #turn = 0; // counts loads of canvases lent by this device
 
   /** own is the canvas where this device provides it: then it knows best where that is. */
   follow(channel: string, state: Json, live: boolean, own?: Instance): void {
@@ -37,7 +37,7 @@ class Holder {
     this.frame ??= new Frame(this.node, text(state.instanceId), {
       read: (uri: string) => app.readCanvas(channel, uri),
       ticket: (uri: string) => app.canvasTicket(channel, uri),
-      message: (payload: Json) => { if (!own) app.tellCanvas(channel, payload); }, // we are its provider
+      message: (payload: Json) => { if (!own) app.tellCanvas(channel, payload); }, // this device is the provider
       state: (shown: Shown) => {
         this.shown = shown;
         app.draw();
@@ -47,7 +47,7 @@ class Holder {
     this.#turn = turn;
     if (this.shown.name === '' || again || (back && this.shown.name === 'failed')) this.load(url);
     else if (back) this.frame.check();
-    // Who has gone takes its address along; what is shown may stay.
+    // A provider that ends removes its address; the loaded canvas may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
   }
 
@@ -73,7 +73,7 @@ export function CanvasPane() {
   const ref = channel && link ? link.store.canvasesOf(app.session).find((c) => c.channel === channel) : undefined;
   useEffect(() => {
     app.deliver = (to, payload) => current.deliver(to, payload);
-    return () => { // the page without a token has none
+    return () => { // the sign-in page has no canvas
       app.deliver = () => {};
       current.follow('', undefined, false);
     };

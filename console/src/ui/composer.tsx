@@ -1,4 +1,4 @@
-// What the user writes to the agent.
+// The message editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app, type Attachment } from '../app';
@@ -36,8 +36,8 @@ export function Composer({ chat }: { chat: Json }) {
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
   };
-  // Send and Stop take turns: the one that was pressed goes, and the focus
-  // with it. On a touch screen, getting it would call up the keyboard.
+  // Send and Stop replace each other, and the pressed button takes the focus with it.
+  // Touch screens get no focus, because it would open the keyboard.
   const toPrompt = () => { if (!isTouch()) at.current?.focus({ preventScroll: true }); };
   const add = async (list: Iterable<File>) => {
     setSaid('');
@@ -53,7 +53,7 @@ export function Composer({ chat }: { chat: Json }) {
     e.currentTarget.value = '';
   };
   const folders = app.folders;
-  useEffect(() => { // what another app has handed over
+  useEffect(() => { // text shared from a different app
     handedFiles().then((files) => { if (files.length) add(files); });
   }, []);
   useLayoutEffect(() => {
@@ -97,7 +97,7 @@ export function Composer({ chat }: { chat: Json }) {
           onInput={(e) => write(e.currentTarget.value)}
           onPaste={(e) => { const list = [...(e.clipboardData?.files ?? [])]; if (list.length) { e.preventDefault(); add(list); } }}
           onKeyDown={(e) => {
-            // On a touch keyboard Enter is the only way to begin a new line.
+            // On a touch keyboard, Enter is the only way to insert a line break.
             if (e.key !== 'Enter' || e.shiftKey || e.isComposing || isTouch()) return;
             e.preventDefault();
             send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');

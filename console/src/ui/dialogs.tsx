@@ -1,4 +1,4 @@
-// What lies above the page: a new session, signing in, a name, commands, a check.
+// Dialogs: new session, sign-in, rename, commands, connection check.
 
 import { useRef, useState } from 'preact/hooks';
 import { app } from '../app';

@@ -1,9 +1,9 @@
-// What the user has written and not sent survives the page.
+// Keeps unsent drafts across page loads.
 
 import { app } from '../app';
 
 const key = (chat: string) => `draft ${app.host} ${chat}`;
-let handed = ''; // by another app, for the chat that is opened next
+let handed = ''; // shared by a different app, for the next chat to open
 
 export function draftOf(chat: string): string {
   const draft = localStorage.getItem(key(chat)) ?? '';
@@ -18,7 +18,7 @@ export function keepDraft(chat: string, text: string): void {
     if (text) localStorage.setItem(key(chat), text);
     else localStorage.removeItem(key(chat));
   } catch {
-    // The device has no room: it is still on the page.
+    // The storage is full; the draft is still on the page.
   }
 }
 
@@ -64,6 +64,6 @@ async function takeShared(): Promise<File[]> {
     await caches.delete('shared');
     return all;
   } catch {
-    return []; // the device has no room for them
+    return []; // no storage available
   }
 }

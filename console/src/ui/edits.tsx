@@ -1,4 +1,4 @@
-// Changes of files, with what is different in them.
+// File changes and their differences.
 
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -8,8 +8,8 @@ import { isObject, text } from '../store';
 import type { Json } from '../reduce';
 import { baseName, pathOf } from '../words';
 
-const mostText = 1_000_000; // characters of a side that are compared
-const mostLines = 400; // that are drawn at first
+const mostText = 1_000_000; // characters of a side to compare
+const mostLines = 400; // lines drawn at first
 
 export function uriOfEdit(edit: Json): string {
   return text(edit?.after?.uri) || text(edit?.before?.uri);
@@ -29,12 +29,12 @@ export function Stat({ edit }: { edit: Json }) {
 
 /** How the parts of a request say how far they have been read. */
 export interface Reading {
-  round: number; // grows when the person asks to read what is not shown yet: then limits do not count
+  round: number; // increases when the user asks for the rest; then no limits apply
   connected: boolean;
   report: (id: string, state: State) => void;
 }
 
-const mostRead = 20; // edits of a request that are read before the person asks for more
+const mostRead = 20; // edits of a request read without asking
 
 /** Edits of a tool call. Those of a request are all read; the first are open from the beginning. */
 export function FileEdits({ edits, reading }: { edits: Json[]; reading?: Reading }) {

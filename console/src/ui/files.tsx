@@ -1,4 +1,4 @@
-// The files that a session works on, and one of them.
+// A session's files, and the file view.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -11,7 +11,7 @@ import { Copy, Icon } from './bits';
 import { attach } from './composer';
 import { atobText } from './tool';
 
-const mostEntries = 1000; // that are listed of a folder
+const mostEntries = 1000; // entries listed for a folder
 const mostShown = 500_000; // characters of a file
 
 /** What is in a folder. */

@@ -1,4 +1,4 @@
-// All sessions of all hosts, with those first that need somebody.
+// The session list of all hosts. Sessions that need the user come first.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
@@ -15,9 +15,9 @@ import { aim, folderOf, groups, hold, letGo, type Group } from './order';
 export function Inbox({ now }: { now: number }) {
   const all = groups();
   const many = app.hosts.length > 1;
-  const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
+  const minute = Math.floor(now / 30_000); // rows are redrawn this often to update times
   const list = useRef<HTMLDivElement>(null);
-  useEffect(() => { // wherever it is let go; a click comes before the next drawing
+  useEffect(() => { // wherever the pointer is released; a click comes before the next draw
     for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
     return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
   }, []);

@@ -1,4 +1,4 @@
-// What keys do, wherever the focus is.
+// Keyboard shortcuts for the whole page.
 
 import { app } from '../app';
 import { nextNeeding } from './order';

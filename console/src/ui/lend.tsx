@@ -1,5 +1,4 @@
-// What a person lends of this device to the agent of a session, and what the agent
-// then asks for: see lend.ts.
+// Settings and questions for lending this device to an agent: see lend.ts.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -47,7 +46,7 @@ export function Asks() {
   return <section id="lend-asks" class="toast asks" role="alert" aria-label="The agent asks for something of this device" hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
 }
 
-const rest = 600; // ms in which a press was meant for something else
+const rest = 600; // ms in which a press belongs to something else
 const longestTitle = 80; // characters
 
 function Question({ ask, more }: { ask: Ask; more: number }) {
@@ -58,7 +57,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
     return () => clearTimeout(timer);
   }, []);
   const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || 'a session').slice(0, longestTitle);
-  const who = <>The agent of “<bdi>{title}</bdi>” on {link.host}</>; // whatever a title says, it says it within the quotes
+  const who = <>The agent of “<bdi>{title}</bdi>” on {link.host}</>; // quotes keep an untrusted title apart
   const off = what === 'picture' && !app.lender.camera.on;
   return (
     <div class="ask-lend" data-lend={what}>

@@ -4,13 +4,13 @@ import { highlight } from '../highlight';
 import { Blocks, open } from '../blocks';
 import { Growing, nodesOf } from '../markdown';
 
-const mostLive = 20_000; // characters of a block that still grows, above which it is shown plainly
+const mostLive = 20_000; // characters; above this, a growing block is plain text
 
 /** A text of an agent. Of one that grows, only the end is made anew. */
 export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
   const blocks = useRef<Blocks>();
   if (live) blocks.current ??= new Blocks();
-  const runs = blocks.current ? blocks.current.of(text) : [[text]]; // what has ended is made at once
+  const runs = blocks.current ? blocks.current.of(text) : [[text]]; // finished text is drawn at once
   const lives = openIn(runs, live ? open : 0);
   return <div class="md">{runs.map((raws, i) => <Run key={i} raws={raws} live={lives[i]} />)}</div>;
 }
@@ -38,7 +38,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   const plain = live && raw.length > mostLive;
   useLayoutEffect(() => {
     const node = at.current!;
-    if (live && !plain) { // what is added below would be in the way of what comes
+    if (live && !plain) { // buttons would be in the way of more text
       growing.current ??= new Growing();
       growing.current.show(node, raw);
       return;
@@ -46,7 +46,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     const there = growing.current?.shows(raw);
     growing.current?.stop();
     if (plain) {
-      // Texts only grow.
+      // Text only grows.
       if (!(node.firstChild instanceof Text)) node.replaceChildren('');
       const shown = node.firstChild as Text;
       if (shown.length <= raw.length) shown.appendData(raw.slice(shown.length));
@@ -75,7 +75,7 @@ function copyButton(text: () => string): HTMLElement {
       button.classList.add('done');
       setTimeout(() => button.classList.remove('done'), 1500);
     } catch {
-      // The browser does not let us: what is shown can be selected.
+      // The browser refused; the user can select the text.
     }
   });
   return button;

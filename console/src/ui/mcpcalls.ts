@@ -1,4 +1,4 @@
-// The tool calls of MCP servers, which show more than others: see mcp.ts.
+// Connects MCP tool calls with their extras: see mcp.ts.
 
 import { app } from '../app';
 import { McpCalls } from '../mcp';

@@ -1,4 +1,4 @@
-// Components that are drawn again only if something that they are given is another.
+// Components that redraw only when a prop changes.
 
 import { Component, h, type ComponentChildren, type FunctionComponent } from 'preact';
 

@@ -1,12 +1,12 @@
-// Which rows of a long list are near enough to what is seen of it to be drawn. Of
-// the others a gap is kept that is as high as they are, or will be, roughly.
+// Selects the rows of a long list to draw: those near the visible part. A gap with
+// their measured or estimated height replaces the rest.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 
-const around = 800; // px above and below what is seen
-const step = 8; // rows by which the part that is drawn moves
-const firstGuess = 60; // px of a row
+const around = 800; // px above and below the visible part
+const step = 8; // rows; granularity of scrolling
+const firstGuess = 60; // px of an unmeasured row
 
 /** A row that is drawn, or a gap of so many px. */
 export type Piece = { row: number } | { gap: number; before: number };
@@ -62,11 +62,11 @@ export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: 
   };
   const latest = useRef(look);
   latest.current = look;
-  useLayoutEffect(() => { // what is drawn is measured
+  useLayoutEffect(() => { // measures drawn rows
     let [n, sum] = [0, 0];
     for (const e of list.current?.querySelectorAll<HTMLElement>('[data-row]') ?? []) {
       const h = e.offsetHeight;
-      if (h === 0) return; // it is not shown
+      if (h === 0) return; // hidden
       heights.current.set(keys[Number(e.dataset.row)], h);
       n++;
       sum += h;

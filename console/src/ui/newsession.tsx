@@ -1,4 +1,4 @@
-// Begins a session: at which host, with which agent, where, and how.
+// The form for a new session.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -99,7 +99,7 @@ function useSchema(link: Link, provider: string, directory: string, config: Json
     let gone = false;
     const timer = setTimeout(() => {
       link.conn!.request('resolveSessionConfig', { channel: ROOT, provider, ...where(directory), config })
-        .then((r) => { if (!gone) setSchema(r); }, () => { if (!gone) setSchema(undefined); }); // it is not served everywhere
+        .then((r) => { if (!gone) setSchema(r); }, () => { if (!gone) setSchema(undefined); }); // not all hosts serve it
     }, 250);
     return () => {
       gone = true;

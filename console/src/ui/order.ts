@@ -1,4 +1,4 @@
-// Which sessions come first: those that need somebody, those that work, the others.
+// Sorts sessions: first those that need the user, then those at work, then the rest.
 
 import { app } from '../app';
 import type { Link } from '../link';
@@ -24,9 +24,9 @@ function fits({ link, session }: Row, words: string[]): boolean {
 
 let made: { of: unknown[]; groups: Group[] } = { of: [], groups: [] };
 
-const aimTime = 1000; // ms after a pointer has moved over the list, in which it may press what is there
+const aimTime = 1000; // ms after a pointer move in which rows keep their place, for a click
 
-let pressed = false; // a row is, and not let go yet
+let pressed = false; // a row is held down
 let aimed: ReturnType<typeof setTimeout> | undefined; // the pointer moves
 
 /** A row is pressed: until it is let go, all rows stay where they are. */
@@ -64,7 +64,7 @@ function held(): boolean {
 /** The sessions that are listed, in groups: the same ones until something about them changes. */
 export function groups(): Group[] {
   const of = [app.search, app.onlyHost, app.deleted, ...[...app.links.values()].flatMap((l) => [l.store, l.store.listRevision])];
-  const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // for others
+  const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // different sessions
   if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: held() && !asked ? inPlace(made.groups) : sorted() };
   return made.groups;
 }

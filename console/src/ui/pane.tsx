@@ -1,4 +1,4 @@
-// What stands beside a session, other than a canvas: changes, a terminal, a file.
+// The side pane of a session for changes, terminals and files.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';

@@ -1,4 +1,4 @@
-// Ports of the host's machine, which a session's work may be looked at on.
+// Opens ports of the host's machine in the browser.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -23,7 +23,7 @@ export function Previews() {
     }
   };
   useEffect(() => { act(async () => {}); }, [channel]);
-  // The tab has to be there while the browser knows that somebody has pressed something.
+  // Open the tab at once: browsers allow it only during a click.
   const show = (number: number) => {
     const tab = window.open('', '_blank');
     act(async () => {

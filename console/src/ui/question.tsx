@@ -1,4 +1,4 @@
-// A question of the agent's: texts, numbers, choices, or a page to look at.
+// An agent's question: text, numbers, choices, or a page to visit.
 
 import { useState } from 'preact/hooks';
 import { answerFor, safeUrl } from '../answers';

@@ -1,4 +1,4 @@
-// The MCP servers of a session: how each is, what tools it has, and a switch.
+// A session's MCP servers: their states, tools and switches.
 
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -52,7 +52,7 @@ function Server({ server, of }: { server: Json; of: Json }) {
   const [word, tone] = on ? words[kind] ?? [kind || 'unknown', ''] : ['off', ''];
   const name = text(server.name) || text(server.id);
   const act = (action: Json) => app.perform(session, { ...action, id: server.id });
-  // What was decided elsewhere stays; a host before AHP 0.8 reads enabled.
+  // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
   const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);
   return (

@@ -1,4 +1,4 @@
-// One session: its head, the conversation, and what is written to the agent.
+// A session: its header, its conversation and the editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -14,10 +14,10 @@ import * as told from '../told';
 import { treeOf } from './tree';
 import { Turn } from './turn';
 
-const atEnd = 48; // px from the end that still count as being there
-const atFirst = 20; // turns that are drawn of the end, and by which more are
-const mostTurns = 60; // that are drawn at a time
-const nearEdge = 600; // px from what is drawn at which more is
+const atEnd = 48; // px from the end that count as the end
+const atFirst = 20; // turns drawn at the end, and added at a time
+const mostTurns = 60; // turns drawn at most
+const nearEdge = 600; // px from the drawn part's edge before more is drawn
 
 export function titleOf(link = app.link, session = app.session): string {
   return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || 'New session';
@@ -143,7 +143,7 @@ function Chips({ state }: { state: Json }) {
   );
 }
 
-const mostChips = 4; // chats beside each other
+const mostChips = 4; // chats shown side by side
 
 /** The chats of a session: those of agents that another has sent below it. */
 function Chats({ chats }: { chats: Json[] }) {
@@ -186,7 +186,7 @@ export function canvasTitle(canvas: Json): string {
 
 function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
-  const chat = link?.store.get(chatUri); // not given: it is drawn by itself while an answer grows
+  const chat = link?.store.get(chatUri); // not a prop: it is drawn separately while an answer grows
   const [, again] = useState(0);
   useLayoutEffect(() => {
     const draw = () => again((n) => n + 1);
@@ -195,12 +195,12 @@ function Log({ agent, now }: { agent: string; now: number }) {
   }, []);
   const at = useRef<HTMLDivElement>(null);
   const inner = useRef<HTMLDivElement>(null);
-  const following = useRef(true); // the end of the chat is kept in view
+  const following = useRef(true); // keep the chat's end in view
   const was = useRef(0); // scrollTop
-  const anchor = useRef({ id: '', top: 0 }); // what is read, which stays where it is
-  const wanted = useRef(false); // turns that come before all that there are
+  const anchor = useRef({ id: '', top: 0 }); // the turn in view, which keeps its place
+  const wanted = useRef(false); // the user wants turns older than those loaded
   const [away, setAway] = useState(false);
-  const [part, setPart] = useState<Part | null>(null); // of the turns that is drawn, null for the end
+  const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
   const live = Boolean(link?.live);
   const turns: Json[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
@@ -213,20 +213,20 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
     const log = at.current!;
-    // Whoever goes up wants to read that. Words that come in between are no such wish.
+    // Scrolling up stops following. A change caused by new text does not.
     const up = log.scrollTop < was.current;
     was.current = log.scrollTop;
     const left = log.scrollHeight - log.scrollTop - log.clientHeight;
     if (ends && left < atEnd) following.current = true;
     else if (up) following.current = false;
     setAway(!following.current);
-    if (following.current) setPart(null); // what was read is taken out of the document
+    if (following.current) setPart(null); // the turns in view were removed
     else if (log.scrollTop < nearEdge && from > 0) earlier();
     else if (left < nearEdge && !ends) {
       const last = Math.min(turns.length, to + atFirst);
       show(Math.max(from, last - mostTurns), last);
     }
-    else if (!part && from > 0) show(from, to); // lest what is read goes when more is said
+    else if (!part && from > 0) show(from, to); // keeps the turns in view while new text arrives
     noteAnchor();
   };
   /** Notes what is at the top of what is seen. */
@@ -241,7 +241,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     }
   };
   const earlier = () => {
-    following.current = false; // who wants these does not read the end
+    following.current = false; // the user is not reading the end
     noteAnchor();
     if (from > 0) {
       const first = Math.max(0, from - atFirst);
@@ -251,20 +251,20 @@ function Log({ agent, now }: { agent: string; now: number }) {
       app.earlier();
     }
   };
-  useLayoutEffect(() => { // those that the host was asked for have come
+  useLayoutEffect(() => { // the requested turns have arrived
     if (!wanted.current || from === 0) return;
     wanted.current = false;
     earlier();
   }, [turns]);
-  // What is said is laid out once with where it is seen: the observer below sees it after that.
+  // Scroll right after layout, before the observer below sees the new size.
   useLayoutEffect(() => { if (following.current) toEnd(); });
   useEffect(() => {
-    const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // by words, by the keyboard of a phone, or by an app
+    const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // resized by text, a phone's keyboard or an app
     resized.observe(at.current!);
     resized.observe(inner.current!);
     return () => resized.disconnect();
   }, []);
-  // What comes or goes above pushes what is read: keep it where it is.
+  // Content added or removed above must not move the turn in view.
   const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');
   useLayoutEffect(() => {
     if (!following.current && anchor.current.id) {
@@ -272,7 +272,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       if (turn) at.current!.scrollTop += turn.getBoundingClientRect().top - anchor.current.top;
     }
   }, [key]);
-  // A link may lead to one turn: it is looked for, and shown.
+  // A link may name a turn: load turns until it is found, then scroll to it.
   const [looked, setLooked] = useState(0);
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
@@ -326,7 +326,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
 /** A part of the turns: from one on, so many. Infinity goes on with those to come. */
 interface Part { first: string; n: number }
 
-const mostLooks = 200; // times that earlier turns are asked for, to find one
+const mostLooks = 200; // loads of older turns to find a turn
 
 /** The turns that are drawn. */
 function rangeOf(turns: Json[], part: Part | null): { from: number; to: number } {

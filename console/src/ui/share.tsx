@@ -1,4 +1,4 @@
-// Links to a session for others, and who is there by them.
+// Links that share a session, and their present users.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';

@@ -1,5 +1,4 @@
-// The page as a whole: the bar, the list, the session, what stands beside it, and
-// what lies above.
+// The whole page: bar, session list, session, side pane and dialogs.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';

@@ -1,5 +1,5 @@
-// Signs in where an agent, or a server of its tools, needs it: in another window,
-// by a code that is typed in elsewhere, or with a token that is pasted.
+// Signs in to a service for an agent or an MCP server: in a new window, by device
+// code, or with a pasted token.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
@@ -83,7 +83,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
     }
   };
   const inWindow = () => {
-    // It has to be there while the browser knows that somebody has pressed something.
+    // Open the window at once: browsers allow it only during a click.
     const popup = window.open('', '_blank', 'popup,width=520,height=720');
     act(async (signal) => {
       try {
@@ -96,7 +96,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
         }
         return v.finish(await back);
       } catch (err) {
-        popup?.close(); // it is ours for as long as it shows nothing
+        popup?.close(); // it is still blank, so ours
         throw err;
       }
     });

@@ -1,5 +1,5 @@
-// A terminal, in a frame with an origin of its own: what programs print there is
-// nobody's word, and what draws it wants styles that this page does not allow.
+// A terminal in a frame with its own origin: its output is untrusted, and its styles
+// are not allowed on this page.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
@@ -41,7 +41,8 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
     frame.current!.contentWindow!.postMessage({ theme: theme(), readOnly: !may }, '*', [port2]);
     print();
   };
-  // Whoever speaks there may type into this one terminal and say how large it is, as the user may.
+  // Messages from the frame may only type into this terminal and report its size, like
+  // the user.
   const heard = (data: any) => {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
     if (typeof data.input === 'string' && data.input.length < 65_536) app.perform(channel, { type: 'terminal/input', data: data.input });

@@ -1,5 +1,4 @@
-// What tells the user of agents while nobody looks: this device, other ways,
-// when nothing is told, and what was.
+// Notification settings: this device, other targets, quiet times and the history.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
@@ -10,7 +9,7 @@ import type { Json } from '../reduce';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon } from './bits';
 
-const lookEvery = 10_000; // ms between looks at what was told
+const lookEvery = 10_000; // ms between loads of the history
 
 const close = () => app.open(null);
 
@@ -85,7 +84,7 @@ function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json 
   return { id, kind, name, kinds, details, paused, ...(kind === 'mail' ? { to } : kind === 'ntfy' ? { url } : {}) };
 }
 
-// ---- ways
+// ---- targets
 
 interface WayKind { name: string; url?: string; hint?: string; example?: string }
 
@@ -112,7 +111,7 @@ function wayName(way: Json): string {
 }
 
 function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
-  const [editing, setEditing] = useState<Json>(null); // the way that is changed, {} for a new one
+  const [editing, setEditing] = useState<Json>(null); // the target in the form, {} for a new target
   const [secret, setSecret] = useState('');
   return (
     <section class="part" aria-labelledby="told-ways">
@@ -158,7 +157,7 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
   const form = useRef<HTMLFormElement>(null);
   const work = useWork();
   const about: WayKind = wayKinds[kind] ?? { name: kind };
-  const hidden = kind === 'slack' || kind === 'webhook'; // the relay does not show their addresses again
+  const hidden = kind === 'slack' || kind === 'webhook'; // the relay does not show these addresses again
   const submit = (e: Event) => {
     e.preventDefault();
     const field = (name: string) => String(new FormData(form.current!).get(name) ?? '').trim();
@@ -191,7 +190,7 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
   );
 }
 
-// ---- when nothing is told
+// ---- quiet times
 
 function titleOf(host: string, session: string): string {
   const title = text(app.links.get(host)?.store.sessions.get(session)?.title);
@@ -254,7 +253,7 @@ export function Mute({ host, session, now }: { host: string; session: string; no
   );
 }
 
-// ---- what was told
+// ---- history
 
 const eventNames: Record<string, string> = {
   approval: 'wants to be allowed', question: 'asks something', signIn: 'needs a sign-in', input: 'needs you', done: 'is done', failed: 'has failed',

@@ -1,4 +1,4 @@
-// A tool call: what it does, what it was given, what came of it, and what it waits for.
+// A tool call: its purpose, input, result and pending question.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';

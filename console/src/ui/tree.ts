@@ -1,4 +1,4 @@
-// Which chats of a session belong below which.
+// Arranges a session's chats as a tree.
 
 import { text } from '../store';
 import type { Json } from '../reduce';
@@ -14,7 +14,7 @@ export function treeOf(chats: Json[]): { chat: Json; depth: number }[] {
   const all: { chat: Json; depth: number }[] = [];
   const done = new Set<Json>();
   const add = (c: Json, depth: number) => {
-    if (done.has(c)) return; // nothing is below itself, whatever a host says
+    if (done.has(c)) return; // breaks cycles sent by a host
     done.add(c);
     all.push({ chat: c, depth });
     for (const child of chats) if (child !== c && over(child) === c.resource) add(child, depth + 1);

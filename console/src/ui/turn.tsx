@@ -1,4 +1,4 @@
-// A turn: what was asked, what the agent did, and how it ended.
+// A turn: the prompt, the agent's work and the end.
 
 import { app } from '../app';
 import { array, text, type Pending } from '../store';
@@ -13,7 +13,7 @@ import { waitsForUser } from './waits';
 
 interface Props {
   turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
-  day: number; // when times are written anew
+  day: number; // when relative times change
   answers: number; // a count of changes, of the turn that may have questions
 }
 

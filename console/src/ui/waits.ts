@@ -1,4 +1,4 @@
-// What of an answer waits for somebody's word.
+// Finds the parts of an answer that wait for the user.
 
 import { app } from '../app';
 import type { Json } from '../reduce';
