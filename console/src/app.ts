@@ -166,7 +166,7 @@ export class App {
 
   /** What to say to who was here by a link to a session, when that is over; '' to all others. */
   get #linkEnded(): string {
-    return this.narrow ? 'This session is shared with you no more: its link has ended, or was taken back. Who has shared it can give you another.' : '';
+    return this.narrow ? 'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.' : '';
   }
 
   forget(why = ''): void {
@@ -385,19 +385,19 @@ export class App {
       const { status: said, body } = answer;
       if (round !== this.#round) return;
       if (said === 401) {
-        this.forget(this.byDevice ? 'This device is not signed in (any more).' : this.#linkEnded || 'The relay does not accept this token (any more).');
+        this.forget(this.byDevice ? 'This device is not signed in.' : this.#linkEnded || 'The relay no longer accepts this token.');
         return;
       }
       if (said !== 200) throw new Error(`The relay answered ${said}.`);
       this.hosts = array(body.hosts);
       this.grant = body.token ?? null;
-      this.hostsNote = this.hosts.length ? '' : 'This token opens no host that the relay knows.';
+      this.hostsNote = this.hosts.length ? '' : 'This token opens no host on this relay.';
       this.hostsStale = false;
       this.#hostsKnown();
     } catch (err) {
       if (round !== this.#round) return;
       this.hostsStale = true;
-      this.hostsNote = answer ? (err as Error).message : 'The relay cannot be reached.';
+      this.hostsNote = answer ? (err as Error).message : 'The relay is unreachable.';
     }
     this.draw();
   }
@@ -722,7 +722,7 @@ export class App {
   /** Ends the chat that is shown, and goes back to the session's first. */
   async closeChat(): Promise<void> {
     const { session, chatUri: chat } = this;
-    if (!confirm('The chat is closed, and what was said in it is gone.')) return;
+    if (!confirm('Close the chat and delete its messages?')) return;
     try {
       await this.request('disposeChat', { channel: chat });
       if (this.session === session) this.chooseChat('');

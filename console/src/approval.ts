@@ -10,7 +10,7 @@ export type State = 'shown' | 'loading' | { why: string };
 /** A piece of what a request asks. One that is not here is known by its id once the page has read it. */
 export interface Piece { id: string; here: boolean; why?: string }
 
-const unknownForm = 'It has no form that this page knows.';
+const unknownForm = 'This page does not support its format.';
 
 function inputPiece(input: Json): Piece {
   if (typeof input === 'string') return { id: 'input', here: true };
@@ -30,7 +30,7 @@ export function editId(edit: Json): string {
 function editPiece(edit: Json): Piece {
   const id = editId(edit);
   if (!isObject(edit) || !isObject(edit.before) && !isObject(edit.after)) return { id, here: true, why: `A change cannot be shown. ${unknownForm}` };
-  if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: 'The host does not say what a file will contain.' };
+  if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: 'The host does not show the new content of a file.' };
   return { id, here: false };
 }
 
@@ -83,7 +83,7 @@ export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: bool
   const risk = riskOf(call).kind;
   for (const piece of piecesOf(call)) {
     const state: State = piece.why ? { why: piece.why } : piece.here ? 'shown' : stateOf(piece.id);
-    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? 'It is still being read.' : state.why };
+    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? 'It is still loading.' : state.why };
   }
   if (risk === 'loading' && !goesOn) return { allow: 'no', why: assessing };
   return { allow: risk === 'danger' || risk === 'loading' ? 'hold' : 'press', why: '' };
@@ -101,7 +101,7 @@ export function requestKey(call: Json): string {
 /** The text that a host answers to resourceRead; throws if there is none. */
 export function textOfRead(answer: Json): string {
   const { data, encoding } = isObject(answer) ? answer : {} as Json;
-  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error('The host\'s answer has no form that this page knows.');
+  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error('The host\'s answer has an unknown format.');
   let read = data;
   if (encoding === 'base64') {
     try {

@@ -25,7 +25,7 @@ export class Camera {
     this.stop();
     const turn = ++this.#turn;
     try {
-      if (!navigator.mediaDevices) throw new Error('This browser gives a page no camera, or not by http:.');
+      if (!navigator.mediaDevices) throw new Error('This browser gives pages no camera, or only over https:.');
       const stream = await navigator.mediaDevices.getUserMedia({ audio: false, video: { facingMode: this.facing, width: { ideal: longest } } });
       if (turn !== this.#turn) {
         end(stream);

@@ -30,31 +30,31 @@ function isLoopback(hostname) {
  */
 export function wayTo(url: string, instanceId: string, page: string): any {
   const no = (why: string): any => ({ name: 'none', why });
-  if (!url) return no('It has no address at the moment.');
+  if (!url) return no('It has no address now.');
   let parsed;
   try {
     parsed = new URL(url);
   } catch {
-    return no('Its address cannot be read.');
+    return no('Its address is malformed.');
   }
   const from = new URL(page);
-  if (parsed.username || parsed.password) return no('Its address has a user name or a password in it.');
+  if (parsed.username || parsed.password) return no('Its address contains a user name or a password.');
   switch (parsed.protocol) {
     case scheme:
-      if (instanceOf(url) !== instanceId) return no('Its address is that of another canvas.');
+      if (instanceOf(url) !== instanceId) return no('Its address belongs to a different canvas.');
       return { name: 'inband', entry: url };
     case 'data:':
       return { name: 'inband', entry: url };
     case 'http:':
       if (!isLoopback(parsed.hostname)) return no('Its address begins with http:, which is not safe.');
-      if (!isLoopback(from.hostname)) return no("Its address is on the host's own machine, which cannot be reached from here.");
+      if (!isLoopback(from.hostname)) return no("Its address is on the host's own machine, which is unreachable from here.");
       break;
     case 'https:':
       break;
     default:
       return no(`Addresses that begin with ${parsed.protocol} are not opened here.`);
   }
-  if (parsed.origin === from.origin) return no('Its address is on this relay itself.');
+  if (parsed.origin === from.origin) return no('Its address is on this relay.');
   return { name: 'direct', entry: parsed.href };
 }
 
@@ -316,7 +316,7 @@ export class Frame {
       return; // not JSON
     }
     if (json === undefined || json.length > maxMessage || !this.#bucket.take(performance.now())) {
-      this.#on.state({ name: 'shown', why: 'It sends too much: some of it was left out.' });
+      this.#on.state({ name: 'shown', why: 'It sends too much: some messages were dropped.' });
       return;
     }
     this.#on.message(JSON.parse(json));
@@ -342,7 +342,7 @@ export class Frame {
   }
 
   #ended(name) {
-    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'It is nothing that can be shown here.' : '' });
+    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'This page cannot show its content.' : '' });
     this.#loading = false;
   }
 

@@ -27,7 +27,7 @@ export const declarations: Record<Kind, Json> = {
   browser: {
     canvasId: 'browser',
     displayName: 'Browser',
-    description: 'Shows a page of the web to the person, on their device, beside the session. They are asked for each site. What is on the page cannot be read.',
+    description: 'Shows a web page to the user, on their device, beside the session. The user is asked for each site. You cannot read the page.',
     inputSchema: address,
     actions: [
       { name: 'go', description: 'Shows another page.', inputSchema: address },
@@ -39,7 +39,7 @@ export const declarations: Record<Kind, Json> = {
   camera: {
     canvasId: 'camera',
     displayName: 'Camera',
-    description: 'Shows the person what the camera of their device sees. They choose what is sent.',
+    description: 'Shows the user their device’s camera picture. The user chooses which pictures to send.',
     actions: [{ name: 'takePicture', description: 'Asks the person for a picture. Answers {mimeType, data, width, height}, the data in base64.' }],
   },
 };
@@ -92,8 +92,8 @@ export function pageAddress(given: Json, here: string): URL {
     throw no('No address is given.');
   }
   if (url.protocol !== 'https:') throw no('Only addresses that begin with https: are shown.');
-  if (url.username || url.password) throw no('The address has a user name or a password in it.');
-  if (!publicName(url.hostname, here)) throw no('That is not on the public web.');
+  if (url.username || url.password) throw no('The address contains a user name or a password.');
+  if (!publicName(url.hostname, here)) throw no('The address is not on the public web.');
   return url;
 }
 
@@ -217,7 +217,7 @@ export class Lender {
     const instance = this.#open.get(key) ?? { kind, link, session, id, url, trail: [], turn: 0 };
     this.#open.set(key, instance);
     this.#draw();
-    if (kind === 'camera') return { title: 'Camera', status: 'On the device of who lends it' };
+    if (kind === 'camera') return { title: 'Camera', status: 'On the lender’s device' };
     return { url: instance.url, title: new URL(instance.url).hostname };
   }
 
@@ -293,7 +293,7 @@ export class Lender {
   }
 
   #ask(link: Link, session: string, what: Ask['what'], site: string, instance: string): Promise<boolean> {
-    if (this.asks.length >= maxAsks) throw failure('canvas_too_many', 'The person has other questions to answer.');
+    if (this.asks.length >= maxAsks) throw failure('canvas_too_many', 'The user has too many open questions.');
     return new Promise((resolve) => {
       const key = ++this.#keys;
       const answer = (yes: boolean) => {
@@ -310,7 +310,7 @@ export class Lender {
 }
 
 function refused(): RpcError {
-  return failure('canvas_refused', 'The person has not agreed to this.');
+  return failure('canvas_refused', 'The user has not agreed to this.');
 }
 
 function nameOf(link: Link, session: string): string {

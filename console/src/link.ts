@@ -183,7 +183,7 @@ export class Link {
       }
       this.store.snapshot(snapshot ?? {});
       if (this.store.get(channel)) this.enter();
-      else this.errors.set(channel, 'The host has sent no state for this.');
+      else this.errors.set(channel, 'The host has sent no state for this channel.');
     } catch (err) {
       if (from !== this.conn) return;
       this.opening.delete(channel);

@@ -181,7 +181,7 @@ export class Bridge {
       if (json.length > (data.method === 'ui/download-file' ? maxDownload : maxMessage)) throw new Error();
       message = JSON.parse(json); // drops values that are not JSON
     } catch {
-      this.#refuse(data.id, 'The message is too large, or no JSON.');
+      this.#refuse(data.id, 'The message is too large or not JSON.');
       return;
     }
     const { id, method, params } = message;
@@ -289,7 +289,7 @@ export class Bridge {
     if (isObject(structuredContent) && Object.keys(structuredContent).length > 0) parts.push(JSON.stringify(structuredContent, null, 2));
     const text = parts.join('\n').trim();
     if (text.length > maxContext) throw failure(invalidParams, 'The context is too long.');
-    if (!this.#on.context(text)) throw failure(refused, 'The context cannot be kept at the moment.');
+    if (!this.#on.context(text)) throw failure(refused, 'The context cannot be stored now.');
     return {};
   }
 
@@ -302,7 +302,7 @@ export class Bridge {
       else if (c?.type === 'resource_link') {
         const read = await this.#passOn(entry, 'resources/read', { uri: c.uri });
         files.push(fileOf(read?.contents?.[0], c.name ?? c.uri));
-      } else throw failure(invalidParams, 'Only resources, and links to them, can be kept.');
+      } else throw failure(invalidParams, 'Only resources, and links to them, can be saved.');
     }
     return (await this.#on.download(files)) ? {} : { isError: true };
   }
@@ -384,7 +384,7 @@ function fileOf(resource, address) {
   try {
     return { name, data: Uint8Array.from(atob(resource.blob), (c) => c.charCodeAt(0)) };
   } catch {
-    throw failure(invalidParams, 'A resource whose content cannot be read.');
+    throw failure(invalidParams, 'The resource’s content is malformed.');
   }
 }
 

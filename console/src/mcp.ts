@@ -10,7 +10,7 @@ const loadedAtOnce = 4; // the latest tool calls' apps; older apps load on a cli
 const maxQuestions = 3; // questions of an app in the queue
 
 const mostAllowed = 200; // apps with permission to run dynamic code, kept by this browser
-const codeNames = { eval: 'run code that it puts together itself', wasm: 'run WebAssembly', worker: 'work in the background' };
+const codeNames = { eval: 'run code that it generates', wasm: 'run WebAssembly', worker: 'work in the background' };
 
 const signIn = {
   required: ['Sign in', (name) => `${name} wants you to sign in.`],
@@ -189,10 +189,10 @@ class McpCall {
 
   #note(can, ready, wanted) {
     if (this.#shown.name === 'failed') return `The app could not be loaded: ${this.#shown.why}`;
-    if (this.#app && !ready) return this.#model.live ? 'Its MCP server is not ready: the app can do nothing now.' : 'Not connected: the app can do nothing now.';
+    if (this.#app && !ready) return this.#model.live ? 'Its MCP server is not ready: the app is inactive.' : 'Not connected: the app is inactive.';
     if (this.#loading) return 'Loading the app…';
     if (this.#shown.why) return this.#shown.why;
-    if (can && wanted && !ready && this.#model.live) return 'It has an app, which is shown when its MCP server is ready.';
+    if (can && wanted && !ready && this.#model.live) return 'Its app opens when its MCP server is ready.';
     return '';
   }
 
@@ -231,7 +231,7 @@ class McpCall {
     } catch { /* it is asked again */ }
     if (known.includes(key)) return wanted;
     this.#loading = uri; // until the user answers
-    const yes = await this.#ask('The app wants more than apps have:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
+    const yes = await this.#ask('The app asks for extra permissions:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
     this.#loading = '';
     if (!yes) return [];
     try {
@@ -257,7 +257,7 @@ class McpCall {
   #keep(files) {
     const size = files.reduce((sum, f) => sum + f.data.length, 0);
     const names = files.map((f) => f.name).join(', ');
-    return this.#ask('The app wants you to keep:', `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, 'Save', () => {
+    return this.#ask('The app wants to save:', `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, 'Save', () => {
       for (const { name, data } of files) {
         const url = URL.createObjectURL(new Blob([data], { type: 'application/octet-stream' }));
         el('a', { href: url, download: name }).click();
@@ -277,7 +277,7 @@ class McpCall {
       },
       call: (method, params) => {
         const channel = text(this.#server?.channel);
-        if (!channel || !this.#model.live) throw new Error('The MCP server cannot be reached at the moment.');
+        if (!channel || !this.#model.live) throw new Error('The MCP server is unreachable.');
         return this.#do.mcp(channel, method, params);
       },
       notify: (method, params) => {
@@ -285,7 +285,7 @@ class McpCall {
         if (channel && this.#model.live) this.#do.mcpNotify(channel, method, params);
       },
       tools: () => this.#toolsOf(text(this.#server?.channel)),
-      say: (words) => this.#ask('The app wants to tell the agent:', words, 'Send', () => this.#do.send(words)),
+      say: (words) => this.#ask('The app wants to send the agent:', words, 'Send', () => this.#do.send(words)),
       open: (url) => this.#ask('The app wants to open a page:', url, 'Open', () => {
         window.open(url, '_blank', 'noopener,noreferrer');
         return true;

@@ -87,7 +87,7 @@ export async function discover(ask: Ask, wanted: Wanted, origin: string): Promis
       return { why: `The host names nobody who gives tokens, and ${unread(wanted.resource)}` };
     }
   }
-  if (servers.length === 0) return { why: 'The host names nobody who gives tokens.' };
+  if (servers.length === 0) return { why: 'The host names no authorization server.' };
   const whys = [];
   for (const issuer of servers) {
     const found = await look(ask, issuer, wanted, origin);
@@ -161,7 +161,7 @@ async function register(ask: Ask, metadata: Json, origin: string): Promise<Json>
   const said = await post(ask, text(metadata.registration_endpoint), {
     json: { client_name: 'AHP relay', client_uri: origin, redirect_uris: [pageOf(origin)], grant_types: grants, response_types: ['code'], token_endpoint_auth_method: 'none' },
   });
-  if (!text(said.client_id)) throw new Error('The server has registered nobody.');
+  if (!text(said.client_id)) throw new Error('The server refused the registration.');
   return said;
 }
 
@@ -250,7 +250,7 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
     let interval = Math.max(1, Number(said.interval) || 5);
     for (let left = Math.min(longestWait, Number(said.expires_in) || longestWait); left > 0; left -= interval) {
       await pause(interval * 1000);
-      if (gone.aborted) throw new Error('Nobody waits for it any more.');
+      if (gone.aborted) throw new Error('This sign-in is over.');
       try {
         const answer = await post(ask, text(server.metadata.token_endpoint), { form: { grant_type: deviceGrant, device_code: text(said.device_code), ...withSecret(client) } });
         return granted(ask, server, client, wanted, answer);

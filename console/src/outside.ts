@@ -27,7 +27,7 @@ function open(): Promise<MessagePort> {
     frame.addEventListener('error', () => {
       port = undefined; // allows a retry
       frame.remove();
-      reject(new Error('The relay cannot be reached.'));
+      reject(new Error('The relay is unreachable.'));
     }, { once: true });
     document.body.append(frame);
   });

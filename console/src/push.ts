@@ -36,7 +36,7 @@ function deviceName(): string {
 export async function turnOn(details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not let this page tell you anything: allow notifications in its settings.');
   const { pushKey } = await app.relay('GET', 'api/notify');
-  if (!pushKey) throw new Error('This relay pushes nothing.');
+  if (!pushKey) throw new Error('Notifications are not configured on this relay.');
   const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
   const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });

@@ -95,7 +95,7 @@ export class Store {
     for (const s of snapshots) this.snapshot(s);
     for (const a of actions) this.apply(a);
     for (const m of missing) this.drop(m);
-    for (const p of this.pending) this.#fail(p, 'The connection was lost before the host had taken this.');
+    for (const p of this.pending) this.#fail(p, 'The connection was lost before the host accepted this.');
     this.#answers.clear();
     this.revision++;
   }
@@ -186,7 +186,7 @@ export class Store {
   expire(age: number): void {
     const before = Date.now() - age;
     for (const p of this.pending) {
-      if (p.sent < before) this.#fail(p, 'The host has not taken this.');
+      if (p.sent < before) this.#fail(p, 'The host has not accepted this.');
     }
   }
 

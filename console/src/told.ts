@@ -73,5 +73,5 @@ export async function removeWay(id: string): Promise<void> {
 export async function tryWay(id: string): Promise<string> {
   const { outcome, why } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load().catch(() => {});
-  return outcome === 'ok' ? 'The test was taken.' : `The test was not taken: ${text(why) || outcome}.`;
+  return outcome === 'ok' ? 'The test was delivered.' : `The test was not taken: ${text(why) || outcome}.`;
 }

@@ -360,7 +360,7 @@ test('how canvases are loaded is decided by their address', () => {
     [' file:///etc/passwd', here, 'none', 'file:'],
     ['about:blank', here, 'none', 'about:'],
     ['blob:http://127.0.0.1:8484/1', here, 'none', 'blob:'],
-    ['/relative', here, 'none', 'cannot be read'],
+    ['/relative', here, 'none', 'malformed'],
     ['', here, 'none', 'no address'],
     [undefined, here, 'none', 'no address'],
   ]) {

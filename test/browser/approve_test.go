@@ -96,7 +96,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	// It takes long.
 	eval[any](p, "window.slow = true; null")
 	p.say(`approve {"toolInput":{"uri":"file:///demo/shop/session.go"}}`)
-	p.mayNot("still being read")
+	p.mayNot("still loading")
 	eval[any](p, "window.slow = false; slowReads.forEach((read) => read()); null")
 	p.wants(approval+" pre", "newSession")
 	p.click(allows)
@@ -114,9 +114,9 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// A change is too large to be compared: read first, it is shown without that.
+	// A change is too large to compare: read first, it is shown without that.
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[{"after":{"uri":"file:///demo/big","content":{"uri":"demo-blob:/1000001"}}}]}}`)
-	p.mayNot("too large to be compared")
+	p.mayNot("too large to compare")
 	p.seen("approve-large")
 	p.press(approval+" .question button", "Read it first")
 	p.wants(approval+" .edit", "more lines")
@@ -129,7 +129,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 		many += fmt.Sprintf(`,{"after":{"uri":"file:///demo/f%d","content":{"uri":"demo-blob:/70"}}}`, i)
 	}
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[` + many[1:] + `]}}`)
-	p.mayNot("Not all of it has been read.")
+	p.mayNot("Some of it has not loaded.")
 	p.press(approval+" .question button", "Read it first")
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")

@@ -255,7 +255,7 @@ func (p *page) begin() {
 	p.t.Helper()
 	p.click("#new-session")
 	p.click("#create")
-	p.wants("#chat-note", "Nothing has been said yet.")
+	p.wants("#chat-note", "No messages yet.")
 }
 
 // say sends a prompt to an agent that does nothing.

@@ -521,10 +521,10 @@ func TestCanvasAddresses(t *testing.T) {
 		{"vscode-webview://x/", "vscode-webview: are not opened"},
 		{"http://example.com/", "not safe"},
 		{"http://169.254.169.254/latest", "not safe"},
-		{s.console(""), "this relay itself"},
+		{s.console(""), "on this relay"},
 		{"https://user:secret@example.com/", "a password"},
-		{"ahp-canvas-content:/other/index.html", "another canvas"},
-		{"not an address", "cannot be read"},
+		{"ahp-canvas-content:/other/index.html", "different canvas"},
+		{"not an address", "malformed"},
 	} {
 		must(t, s.host.UpdateCanvas(channel, map[string]any{"url": tc.url}))
 		p.wants("#canvas-note", tc.why)

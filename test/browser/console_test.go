@@ -163,7 +163,7 @@ func TestConsoleHostAway(t *testing.T) {
 	p.wants("#status-text", "waiting for the host")
 	p.do(chromedp.Reload())
 	p.wants("#status-text", "offline")
-	p.wants("#chat-note", "opens when the host is there")
+	p.wants("#chat-note", "opens when the host is online")
 	s.host.start()
 	p.wants("#status-text", "Live")
 	p.wants("#turns", "Done. 500 runs")
@@ -226,7 +226,7 @@ func TestConsoleRefused(t *testing.T) {
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(talker)))
 	p.openSession("demo:/login")
 	p.say("permission")
-	p.wants(lastTurn+" .approval", "Waits for somebody who may answer.")
+	p.wants(lastTurn+" .approval", "Waits for a user with the right to answer.")
 	p.await("#stop")
 	if got := p.text(".chat-head .menu-items") + p.text(".side-head"); strings.Contains(got, "Rename") || strings.Contains(got, "Delete") || strings.Contains(got, "Archive") || strings.Contains(got, "New session") {
 		t.Errorf("who may only talk is offered %q", got)

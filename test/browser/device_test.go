@@ -62,7 +62,7 @@ func (s *site) shares(p *page) {
 	p.do(phone())
 	p.shot("share-link-390")
 	p.click("#share-links .danger")
-	guest.wants("#gate", "shared with you no more")
+	guest.wants("#gate", "no longer shared with you")
 	p.holds("no link to be shown", "!document.querySelector('#share-links')")
 	guest.do(chromedp.Navigate(link))
 	guest.wants("#said", "taken back")

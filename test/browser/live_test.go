@@ -143,7 +143,7 @@ func TestCanvasApp(t *testing.T) {
 func (p *page) previews(s *site, port string) {
 	p.t.Helper()
 	p.click(".chat-head .menu summary")
-	p.press(".chat-head .menu button", "Ports of the host")
+	p.press(".chat-head .menu button", "Host’s ports")
 	p.wants("#previews", "development server")
 	eval[any](p, "document.querySelector('#preview-port').value = "+port)
 	p.click("#previews button[type=submit]")

@@ -78,7 +78,7 @@ func TestSharedQuestion(t *testing.T) {
 	link, _ := s.shared("demo:/login", auth.AccessRead)
 	other := newPage(t)
 	other.do(desktop(), chromedp.Navigate(link))
-	other.wants(lastTurn+" .tool", "Waits for somebody who may answer.")
+	other.wants(lastTurn+" .tool", "Waits for a user with the right to answer.")
 	if other.shows(".question button") {
 		t.Error("who may only look is asked")
 	}
@@ -111,6 +111,6 @@ func TestSharedIsTakenBack(t *testing.T) {
 	p.do(desktop(), chromedp.Navigate(link))
 	p.wants("#looking", "You can look at this")
 	s.revoke(token)
-	p.wants("#token-why", "shared with you no more") // from the connection's end, or from the list of hosts, whichever is first
+	p.wants("#token-why", "no longer shared with you") // from the connection's end, or from the list of hosts, whichever is first
 	p.shot("revoked")
 }

@@ -95,7 +95,7 @@ func TestConsoleStates(t *testing.T) {
 	p.await("#create")
 	p.seen("new-session")
 	p.click("#create")
-	p.wants("#chat-note", "Nothing has been said yet.")
+	p.wants("#chat-note", "No messages yet.")
 
 	// All that can be said is shown; what is not known, folded.
 	p.say("show everything")

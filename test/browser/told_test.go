@@ -73,7 +73,7 @@ func TestConsoleTold(t *testing.T) {
 	}; null`)
 	p.click("#bell")
 	p.click("#told-on")
-	p.wants("#told-note", "This device is told from now on.")
+	p.wants("#told-note", "This device gets notifications now.")
 	if got := eval[int](p, "window.asked"); got != 65 {
 		t.Errorf("the relay's key has %d bytes; want 65", got)
 	}
@@ -147,8 +147,8 @@ func (p *page) withoutRelay(s *site) {
 	p.enter("#prompt", "a thought")
 	s.proxy.cut()
 	p.do(chromedp.Reload())
-	p.wants("#hosts-note", "The relay cannot be reached.")
-	p.wants("#chat-note", "opens when the host is there")
+	p.wants("#hosts-note", "The relay is unreachable.")
+	p.wants("#chat-note", "opens when the host is online")
 	if got := eval[string](p, "JSON.stringify(performance.getEntriesByType('resource').filter((e) => e.transferSize > 0 && !e.name.includes('/api/')).map((e) => e.name))"); got != "[]" {
 		p.t.Errorf("the network gave %s", got)
 	}
@@ -196,7 +196,7 @@ func (p *page) otherWays(s *site) {
 	case <-time.After(patience):
 		p.t.Fatal("the webhook is told nothing")
 	}
-	p.wants("[data-way=webhook] .said", "The test was taken.")
+	p.wants("[data-way=webhook] .said", "The test was delivered.")
 	p.wants("#deliveries", "test")
 	p.wants("#deliveries .badge", "told")
 

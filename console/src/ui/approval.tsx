@@ -12,7 +12,7 @@ import { FileEdits, type Reading } from './edits';
 import { Markdown } from './markdown';
 import { Inside, pretty, useInput, type Props } from './tool';
 
-const unread: State = { why: 'Not all of it has been read.' };
+const unread: State = { why: 'Some of it has not loaded.' };
 
 /** How far the pieces of a request have been read, and what reads the rest. */
 function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
@@ -44,7 +44,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, answer }: Pr
       {input.state === 'loading' && <p class="dim">Reading…</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
       {edited !== undefined && <textarea class="command" aria-label="Input to approve" value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
-      {readOnly ? <p class="dim">Waits for somebody who may answer.</p> : (
+      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p> : (
         <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} answer={answer}
           edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
           readFirst={() => {
@@ -64,7 +64,7 @@ export function ResultApproval({ turnId, call, kind, readOnly, connected, answer
   return (
     <div class="approval" ref={at}>
       <Inside call={call} kind={kind} reading={reading} />
-      {readOnly ? <p class="dim">Waits for somebody who may answer.</p> : (
+      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p> : (
         <Decision turnId={turnId} call={call} title="May the agent use this result?" offer={offerOf(call, stateOf, false)} connected={connected} answer={answer}
           readFirst={() => {
             readFirst();
@@ -82,7 +82,7 @@ function Asked({ input, kind }: { input: string; kind: string }) {
   return (
     <>
       <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label="Input">{shown}</pre><Copy text={() => command || pretty(input)} /></div>
-      {command && !whole && <details class="more"><summary>All of the input</summary><pre tabIndex={0} aria-label="All of the input">{visible(pretty(input))}</pre></details>}
+      {command && !whole && <details class="more"><summary>Complete input</summary><pre tabIndex={0} aria-label="Complete input">{visible(pretty(input))}</pre></details>}
     </>
   );
 }
@@ -145,7 +145,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
     <>
       <p class="name" tabIndex={-1}>{title}</p>
       {no && <p class="why" role="status">{offer.why}</p>}
-      {offer.allow === 'hold' && <p class="dim" id={hint}>Hold for one second to allow. The keyboard opens a dialog that asks again.</p>}
+      {offer.allow === 'hold' && <p class="dim" id={hint}>Hold for a second to allow. The keyboard opens a dialog to confirm.</p>}
       <div class="answers">
         {no ? <button type="button" disabled={!connected} onClick={readFirst}>Read it first</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
         {deny.map((o) => <button key={o.id + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}

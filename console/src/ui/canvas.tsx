@@ -108,7 +108,7 @@ export function CanvasPane() {
             <button type="button" disabled={!live} onClick={() => current.load()}>Open it again</button>
           </div>
         )}
-        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || ended}>Stale: what provides this canvas is gone. It shows what there was last.</p>
+        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || ended}>Stale: this canvas’s provider is gone. You see its last content.</p>
       </div>
     </section>
   );
@@ -116,7 +116,7 @@ export function CanvasPane() {
 
 function noteOf(error: string, state: Json, { name, why }: Shown, live: boolean): string {
   if (error) return `This canvas cannot be shown: ${error}`;
-  if (!state) return live ? 'Opening…' : 'This canvas opens when the host is there.';
+  if (!state) return live ? 'Opening…' : 'This canvas opens when the host is online.';
   if (name === 'refused' && state.provider?.kind === 'client' && !text(state.url)) return 'This is shown on the device that provides it, and nowhere else.';
   if (name === 'refused') return `Not shown. ${why}`;
   if (name === 'failed') return `This canvas could not be loaded: ${why}`;

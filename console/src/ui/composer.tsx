@@ -86,14 +86,14 @@ export function Composer({ chat }: { chat: Json }) {
         <Menu label="Attach" icon="clip">
           {isTouch() && <button type="button" onClick={() => pick.camera.current!.click()}>Take a photo</button>}
           <button type="button" onClick={() => pick.picture.current!.click()}>Picture</button>
-          <button type="button" onClick={() => pick.file.current!.click()}>File of this device</button>
-          {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>File of the session</button>}
+          <button type="button" onClick={() => pick.file.current!.click()}>File on this device</button>
+          {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>File in the session</button>}
         </Menu>
         <input ref={pick.camera} type="file" accept="image/*" capture="environment" aria-label="Photo" hidden onChange={chosen} />
         <input ref={pick.picture} type="file" accept="image/*" multiple aria-label="Pictures" hidden onChange={chosen} />
         <input ref={pick.file} type="file" multiple aria-label="Files" hidden onChange={chosen} />
         <label class="unseen" for="prompt">Message to the agent</label>
-        <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? 'Say what comes next' : 'Message to the agent'} enterkeyhint="send" aria-describedby="composer-note"
+        <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? 'Next message' : 'Message to the agent'} enterkeyhint="send" aria-describedby="composer-note"
           onInput={(e) => write(e.currentTarget.value)}
           onPaste={(e) => { const list = [...(e.clipboardData?.files ?? [])]; if (list.length) { e.preventDefault(); add(list); } }}
           onKeyDown={(e) => {
@@ -127,7 +127,7 @@ async function base64(file: File): Promise<string> {
 function note(chat: Json, live: boolean): string {
   const { link } = app;
   if (live && link?.store.refusal) return link.store.refusal;
-  if (!live) return 'Not connected. You can write, and send it once the page is live again.';
+  if (!live) return 'Not connected. You can write now and send when the page is live again.';
   if (app.composerNote) return app.composerNote;
   if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return 'The agent waits for your answer.';
   return '';

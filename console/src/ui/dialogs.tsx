@@ -82,11 +82,11 @@ function Settings() {
     <Dialog title="Model and settings" id="settings" onClose={close}>
       <div class="fields">
         {models.length > 0 && (
-          <><label for="settings-model">Model of the next message</label>
+          <><label for="settings-model">Model for the next message</label>
             <select id="settings-model" value={model} onChange={(e) => app.chooseModel(e.currentTarget.value)}><option value="">As it is</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
         )}
         {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
-        {models.length === 0 && mutable.length === 0 && <p class="empty">The host has nothing here that could be another.</p>}
+        {models.length === 0 && mutable.length === 0 && <p class="empty">The host offers no choice here.</p>}
         {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       </div>
     </Dialog>
@@ -153,13 +153,13 @@ function checks(now: number): Check[] {
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
-    { what: 'Network', ok: navigator.onLine, says: navigator.onLine ? 'This device says that it has one.' : 'This device says that it has none.' },
+    { what: 'Network', ok: navigator.onLine, says: navigator.onLine ? 'This device says that it has one.' : 'This device has no network.' },
     { what: 'Relay', ok: !app.hostsStale, says: app.hostsStale ? app.hostsNote : `${location.host} answers.` },
     { what: 'Token', ok: grant !== null, says: grant ? `${text(grant.subject) || 'nobody in particular'} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : 'Not known.' },
     { what: 'Host-agent', ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? `${hostInfo.host} is ${hostInfo.state} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : 'No host is chosen.' },
     { what: 'Host', ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? `It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : `The connection is ${state?.name ?? 'not there'}${state?.reason ? `: ${state.reason}` : ''}.`) : 'No host is chosen.' },
     { what: 'Versions', ok: link ? Boolean(info.protocolVersion) : null, says: `AHP ${info.protocolVersion ?? 'not agreed'}; host ${[info.serverInfo?.name, info.serverInfo?.version ?? hostInfo?.hostVersion].filter(Boolean).join(' ') || 'unknown'}; agent ${hostInfo?.agentVersion ?? 'unknown'}.` },
-    { what: 'Understood', ok: !link?.store.unknownCount, says: link?.store.unknownCount ? `${link.store.unknownCount} updates were not: ${[...link.store.unknown.keys()].join(', ')}.` : 'All that the host has said.' },
+    { what: 'Understood', ok: !link?.store.unknownCount, says: link?.store.unknownCount ? `${link.store.unknownCount} unknown updates: ${[...link.store.unknown.keys()].join(', ')}.` : 'This page understands all updates.' },
   ];
 }
 

@@ -71,7 +71,7 @@ export async function sideOf(side: Json): Promise<string> {
 async function compared(edit: Json, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
-  if (large && !whole) throw new Error('It is too large to be compared here.');
+  if (large && !whole) throw new Error('It is too large to compare here.');
   return linesOf((large ? undefined : diffLines(before, after, { timeout: 2000 })) ?? [{ removed: true, value: before }, { added: true, value: after }]);
 }
 

@@ -39,7 +39,7 @@ export function Files({ uri }: { uri: string }) {
           <li key={e.name}><button type="button" class="item" onClick={() => go(e.name, e.type === 'directory')}><span class="row"><Icon name={e.type === 'directory' ? 'folder' : 'file'} /><span class="name grow">{e.name}</span></span></button></li>
         ))}
       </ul>
-      {read.entries?.length === 0 && <p class="empty">Nothing is in here.</p>}
+      {read.entries?.length === 0 && <p class="empty">This folder is empty.</p>}
       {(read.entries?.length ?? 0) > mostEntries && <p class="dim">And {read.entries!.length - mostEntries} more.</p>}
     </>
   );

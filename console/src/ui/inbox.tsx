@@ -53,7 +53,7 @@ function note(all: Group[]): string {
   const own = [...app.links.values()].map((l) => l.note).find(Boolean);
   if (own) return own;
   if (all.length > 0) return app.host && !app.link?.live ? 'As last seen:' : '';
-  if (app.search) return 'No session has these words.';
+  if (app.search) return 'No session matches.';
   if ([...app.links.values()].some((l) => l.listing)) return 'Loading…';
   return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
 }

@@ -7,8 +7,8 @@ import { text } from '../store';
 import { Dialog } from './bits';
 
 const kinds: { kind: Kind; name: string; what: string }[] = [
-  { kind: 'browser', name: 'Show pages of the web', what: 'Beside the session, in a sandbox. You are asked for each site; the agent does not see what is on the page.' },
-  { kind: 'camera', name: 'Ask for pictures of the camera', what: 'You see what the camera sees, and choose what is sent.' },
+  { kind: 'browser', name: 'Show web pages', what: 'Beside the session, in a sandbox. You are asked for each site; the agent does not see the page.' },
+  { kind: 'camera', name: 'Ask for camera pictures', what: 'You see the camera’s picture and choose when to send it.' },
 ];
 
 /** Chooses what is lent to the open session. */
@@ -75,7 +75,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
   );
 }
 
-/** What the camera sees. It is on while this is shown, and the page is. */
+/** Camera picture. It is on while this is shown, and the page is. */
 export function CameraView({ instance }: { instance: Instance }) {
   const { camera } = app.lender;
   const at = useRef<HTMLVideoElement>(null);
@@ -91,7 +91,7 @@ export function CameraView({ instance }: { instance: Instance }) {
   useLayoutEffect(() => { if (at.current && at.current.srcObject !== camera.stream) at.current.srcObject = camera.stream; });
   return (
     <div class="camera" id="camera" data-on={camera.on}>
-      <video ref={at} autoplay playsInline muted aria-label="What the camera sees" />
+      <video ref={at} autoplay playsInline muted aria-label="Camera picture" />
       <p class="dim" role="status">{camera.on ? 'Only you see this.' : camera.why ? `The camera cannot be used: ${camera.why}` : 'The camera is off.'}</p>
       <div class="row start">
         {camera.on ? <button id="camera-off" type="button" onClick={() => camera.stop()}>Turn off</button> : <button id="camera-on" type="button" onClick={() => camera.start()}>Turn on</button>}

@@ -30,7 +30,7 @@ export function NewSession() {
         <div class="fields"><label for="new-host">Host</label>
           <select id="new-host" value={host} onChange={(e) => setHost(e.currentTarget.value)}>{links.map((l) => <option key={l.host}>{l.host}</option>)}</select></div>
       )}
-      {link ? <Form key={host} link={link} /> : <p>No host is there to begin one at.</p>}
+      {link ? <Form key={host} link={link} /> : <p>No host is online.</p>}
     </Dialog>
   );
 }
@@ -117,7 +117,7 @@ export function Property({ name, p, value, set, complete }: { name: string; p: J
   if (Array.isArray(p.enum) && !complete) {
     const labels = array(p.enumLabels);
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">As the host has it</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}</option>)}</select>{text(about) && <p class="dim">{text(about)}</p>}</>;
+    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">Host’s default</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}</option>)}</select>{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
   return (

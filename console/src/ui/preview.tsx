@@ -19,7 +19,7 @@ export function Previews() {
       setOpen(array((await app.request('relay/previews', { channel })).previews));
       setSaid('');
     } catch (err) {
-      setSaid((err as Json).code === -32601 ? 'This relay has no domain for pages of the host (--canvas-domain).' : (err as Error).message);
+      setSaid((err as Json).code === -32601 ? 'This relay has no domain for the host’s pages (--canvas-domain).' : (err as Error).message);
     }
   };
   useEffect(() => { act(async () => {}); }, [channel]);
@@ -29,8 +29,8 @@ export function Previews() {
     act(async () => {
       try {
         const url = elsewhere((await app.request('relay/preview', { channel, port: number })).url, location.origin);
-        if (!url) throw new Error('The relay has given no address.');
-        if (!tab) throw new Error('The browser opens no tab for this page: allow it to.');
+        if (!url) throw new Error('The relay sent no address.');
+        if (!tab) throw new Error('The browser blocked the new tab: allow pop-ups for this page.');
         tab.opener = null;
         tab.location.replace(url);
       } catch (err) {
@@ -44,9 +44,9 @@ export function Previews() {
     show(port.current!.valueAsNumber);
   };
   return (
-    <Dialog title="Ports of the host" id="previews" onClose={() => app.open(null)}>
+    <Dialog title="Host’s ports" id="previews" onClose={() => app.open(null)}>
       <form class="fields" onSubmit={submit}>
-        <p class="dim">What listens on the host’s own machine, such as a development server, as a page of this browser.</p>
+        <p class="dim">Opens a server on the host’s machine, such as a development server, in this browser.</p>
         <label for="preview-port">Port</label>
         <input id="preview-port" ref={port} type="number" inputMode="numeric" min={1} max={65535} required data-focus />
         <p class="error" role="status">{said}</p>

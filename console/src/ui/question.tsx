@@ -21,7 +21,7 @@ export function Question({ part, readOnly, connected, ended, answer }: Props) {
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
-      {readOnly ? <p class="dim">Waits for somebody who may answer.</p>
+      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p>
         : isPlan(request) ? <PlanAnswer request={request} connected={connected} answer={answer} />
           : <Form request={request} questions={questions} connected={connected} answer={answer} />}
     </section>
@@ -87,9 +87,9 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
           </button>
         ))}
       </div>
-      {plan.canProvideFeedback && <textarea aria-label="What should be another" placeholder="What should be another" rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
+      {plan.canProvideFeedback && <textarea aria-label="Your change" placeholder="Your change" rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
       <div class="answers">
-        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>Plan anew with this</button>}
+        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>Plan again with this</button>}
         <button type="button" disabled={busy} onClick={() => app.reply(request, 'decline')}>Do not go on</button>
       </div>
       {answer && <span class="dim" role="status">sent…</span>}

@@ -37,7 +37,7 @@ export function Servers() {
   const all = serversOf(link?.store.get(session));
   return (
     <div class="changes">
-      {all.length === 0 && <p class="empty">This session has none any more.</p>}
+      {all.length === 0 && <p class="empty">This session has none now.</p>}
       {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       <ul class="cards">{all.map(({ server, of }) => <Server key={`${session} ${server.id}`} server={server} of={of} />)}</ul>
     </div>

@@ -38,7 +38,7 @@ export function Session({ now }: { now: number }) {
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
       {chat && app.readOnly && <p id="looking" class="looking">You can look at this, and change nothing. Good until {when(app.grant?.expires, now)}.</p>}
-      {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">This is the work of another agent: you can look at it.</p>}
+      {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">A different agent works here: you can only watch.</p>}
       {chat && !app.readOnly && chat.interactivity !== 'read-only' && <Composer key={chatUri} chat={chat} />}
     </div>
   );
@@ -75,7 +75,7 @@ function SessionMenu() {
       {may && other && <button type="button" onClick={() => app.closeChat()}>Close this chat</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>Model and settings</button>}
       {may && <button type="button" onClick={() => app.newTerminal()}>New terminal</button>}
-      {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Ports of the host</button>}
+      {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Host’s ports</button>}
       {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
       <SessionActions link={link!} session={session} />
@@ -92,7 +92,7 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
   return (
     <>
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>Rename</button>}
-      {may && <button type="button" onClick={() => act(() => app.archive(link, session, !archived))}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
+      {may && <button type="button" onClick={() => act(() => app.archive(link, session, !archived))}>{archived ? 'Unarchive' : 'Archive'}</button>}
       {may && <button type="button" onClick={() => act(() => app.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
       {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? 'Muted…' : 'Mute…'}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>Copy the address</button>
@@ -297,7 +297,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       node.tabIndex = -1;
       node.focus({ preventScroll: true });
       noteAnchor();
-    } else if (live) app.composerNote = 'The turn that the link leads to is not there.';
+    } else if (live) app.composerNote = 'The linked turn no longer exists.';
     else return;
     app.arrived();
     app.draw();
@@ -362,8 +362,8 @@ function chatNote(chat: Json, shown: number, live: boolean): string {
   if (!session) return app.readOnly ? 'Choose a session.' : 'Choose a session, or begin a new one.';
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
   if (error) return `This session cannot be shown: ${error}`;
-  if (!chat) return live ? 'Opening…' : 'This session opens when the host is there.';
+  if (!chat) return live ? 'Opening…' : 'This session opens when the host is online.';
   const failed = text(link?.store.get(session)?.creationError?.message);
   if (failed) return failed;
-  return shown === 0 ? 'Nothing has been said yet.' : '';
+  return shown === 0 ? 'No messages yet.' : '';
 }

@@ -10,7 +10,7 @@ import { when } from '../words';
 
 const lookEvery = 5_000; // ms between looks at who is there
 
-const levels: [string, string][] = [['look', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve what the agent does'], ['operate', 'operate the host: terminals, files']];
+const levels: [string, string][] = [['look', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve the agent’s actions'], ['operate', 'operate the host: terminals, files']];
 const times: [number, string][] = [[3600, 'an hour'], [8 * 3600, '8 hours'], [24 * 3600, 'a day'], [7 * 24 * 3600, 'a week']];
 
 async function ask(method: string, path: string, json?: Json): Promise<Json> {
@@ -71,14 +71,14 @@ export function Share() {
         <p class="dim">Only who owns a host shares its sessions. This device may: {own}.</p>
       ) : (
         <form class="fields" ref={form} onSubmit={submit}>
-          <label for="share-level">Who has the link may</label>
+          <label for="share-level">The link allows to</label>
           <select id="share-level" name="level">{levels.map(([level, name]) => <option key={level} value={level}>{name}</option>)}</select>
           <label for="share-time">for</label>
           <select id="share-time" name="seconds">{times.map(([seconds, name]) => <option key={seconds} value={seconds}>{name}</option>)}</select>
-          <label for="share-people">How many may be there at a time</label>
+          <label for="share-people">People at a time</label>
           <input id="share-people" name="people" type="number" inputMode="numeric" min={1} max={10000} defaultValue="64" required />
           <label class="check"><input type="checkbox" name="files" /> The files in its folders, too</label>
-          <p class="dim">What the host’s owner has set stays: no link allows more.</p>
+          <p class="dim">The host owner’s limits apply: no link allows more.</p>
           <div class="row start"><button class="primary" type="submit" disabled={busy}>Make a link</button></div>
         </form>
       )}

@@ -69,7 +69,7 @@ function Bar({ now }: { now: number }) {
 /** Of all hosts, where none is chosen. */
 function overview() {
   const live = [...app.links.values()].filter((l) => l.live).length;
-  if (app.hostsStale) return { tone: 'bad', text: 'The relay cannot be reached', more: '' };
+  if (app.hostsStale) return { tone: 'bad', text: 'Relay unreachable', more: '' };
   if (app.hosts.length === 0) return { tone: 'wait', text: app.hostsNote ? 'No host' : 'Connecting', more: app.hostsNote ? '' : '…' };
   return { tone: live === app.hosts.length ? 'ok' : 'wait', text: `${live} of ${app.hosts.length} hosts live`, more: '' };
 }
@@ -90,9 +90,9 @@ function Gate() {
         <p id="token-why" role="alert">{app.tokenWhy}</p>
         <label for="token">Client token</label>
         <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
-        <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. It is kept in this tab only, unless you have it kept on this device.</p>
+        <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. Only this tab keeps it, unless you choose to keep it on this device.</p>
         <button class="primary" type="submit">Connect</button>
-        <p class="dim">Or <a href="/device">let this device in with another one</a>, and it stays signed in.</p>
+        <p class="dim">Or <a href="/device">let this device in with a signed-in device</a>, and it stays signed in.</p>
       </form>
     </main>
   );
@@ -109,13 +109,13 @@ function Swap({ now }: { now: number }) {
   const lines = swap?.then ? changes(swap, now) : [];
   return (
     <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swap && app.swap.key === swap?.key) app.keepAsIs(); /* else there is another question by now */ }}>
-      <h2 id="swap-title">A link wants to change what this page is connected to</h2>
+      <h2 id="swap-title">A link wants to change this page’s connection</h2>
       <dl id="swap-what">
         {lines.map(([term, is, wanted]) => [<dt>{term}</dt>, <dd class={is === wanted ? 'dim' : 'name'}>{is === wanted ? is : `${is} → ${wanted}`}</dd>])}
       </dl>
       <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : 'Asking the relay…'}</p>
       <div class="row start">
-        <button id="swap-keep" class="primary" type="button" onClick={() => app.keepAsIs()}>Keep it as it is</button>
+        <button id="swap-keep" class="primary" type="button" onClick={() => app.keepAsIs()}>Do not change</button>
         <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.takeSwap()}>Change it</button>
       </div>
     </dialog>

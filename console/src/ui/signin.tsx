@@ -111,7 +111,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
   const busy = doing.name === 'sending' || !link.live;
   return (
     <div class="fields" id="sign-in-ways" data-doing={doing.name}>
-      {doing.name === 'looking' && <p class="dim" role="status">Looking how one signs in there…</p>}
+      {doing.name === 'looking' && <p class="dim" role="status">Looking up the sign-in…</p>}
       {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={server!.site} stop={stop} />}
       {doing.name === 'code' && <Led by={site} to={siteOf(doing.code.where)} />}
       {doing.name === 'code' && <Code code={doing.code} stop={stop} />}
@@ -125,7 +125,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
       {found.why && <p class="dim" id="sign-in-why">{found.why} A token can be pasted.</p>}
       {said && <p class="error" role="status">{said}</p>}
       {doing.name !== 'looking' && <Paste wanted={wanted} open={!server} busy={busy} give={(token) => act(async () => ({ token }))} />}
-      <p class="dim">The token goes to the host, and to nobody else. This page keeps it until it is closed, to give it again when the host asks.</p>
+      <p class="dim">The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.</p>
     </div>
   );
 }
@@ -141,7 +141,7 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
     };
     signal.addEventListener('abort', () => {
       channel.close();
-      reject(new Error('Nobody waits for it any more.'));
+      reject(new Error('This sign-in is over.'));
     });
   });
 }
@@ -149,7 +149,7 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
 /** Who gives tokens may have people sign in elsewhere: it may also pretend to. */
 function Led({ by, to }: { by: string; to: string }) {
   if (by === to) return null;
-  return <p id="sign-in-led"><b>{by}</b> has you sign in at <b>{to}</b>, and gets what you allow there. Go on only if both are one’s.</p>;
+  return <p id="sign-in-led"><b>{by}</b> has you sign in at <b>{to}</b>, and gets the rights that you allow there. Go on only if you trust both.</p>;
 }
 
 function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; site: string; stop: () => void }) {
@@ -166,7 +166,7 @@ function Code({ code, stop }: { code: Typed; stop: () => void }) {
     <>
       <p>On any device, open <a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a> and enter</p>
       <p class="row start user-code"><code>{code.code}</code><Copy text={() => code.code} label="Copy the code" /></p>
-      <p class="dim" role="status">This page waits until that is done.</p>
+      <p class="dim" role="status">This page waits for you to finish.</p>
       <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">Open it here</a>}<button type="button" onClick={stop}>Cancel</button></div>
     </>
   );

@@ -43,10 +43,10 @@ export function Told({ now }: { now: number }) {
   const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere());
   return (
     <Dialog title="Notifications" id="told" onClose={close}>
-      <p class="dim">When an agent waits for you, is done or has failed, you can be told, whether this page is open or not.</p>
+      <p class="dim">Get a notification when an agent waits for you, is done or has failed, even while this page is closed.</p>
       {why && <p class="error" role="status">{why}</p>}
       {known === undefined && !why && <p class="dim" role="status">Asking the relay…</p>}
-      {known === null && <p role="status">This relay tells nobody: its operator has not set that up.</p>}
+      {known === null && <p role="status">Notifications are not configured on this relay.</p>}
       {known && <>
         <ThisDevice known={known} />
         <Ways ways={ways} mail={known.mail === true} />
@@ -65,14 +65,14 @@ function ThisDevice({ known }: { known: Json }) {
   return (
     <section class="part" aria-labelledby="told-here">
       <div class="row"><h3 id="told-here">This device</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? 'paused' : 'on' : 'off'}</Badge></div>
-      {!push.possible() && <p>This browser cannot be told. On an iPhone, add the page to the home screen first, and open it there.</p>}
-      {forgotten && <p class="wait">The relay tells this device nothing any more: its subscription, or the token that it was set with, has ended. Turn it on again.</p>}
-      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show what is asked on the locked screen</label>}
+      {!push.possible() && <p>This browser has no notifications. On an iPhone, add the page to the home screen first, and open it there.</p>}
+      {forgotten && <p class="wait">This device no longer gets notifications: its subscription or token has expired. Turn them on again.</p>}
+      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show questions on the locked screen</label>}
       <div class="row start wrap">
-        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return 'This device is told from now on.'; })}>Turn on</button>}
+        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return 'This device gets notifications now.'; })}>Turn on</button>}
         {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>Send a test</button>}
-        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? 'Hide what is asked' : 'Show what is asked'}</button>}
-        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return 'This device is told nothing any more.'; })}>Turn off</button>}
+        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? 'Hide questions' : 'Show questions'}</button>}
+        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return 'This device gets no notifications now.'; })}>Turn off</button>}
       </div>
       <Said of={work} id="told-note" />
     </section>
@@ -89,16 +89,16 @@ function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json 
 interface WayKind { name: string; url?: string; hint?: string; example?: string }
 
 const wayKinds: Record<string, WayKind> = {
-  ntfy: { name: 'ntfy', url: 'Topic', example: 'https://ntfy.sh/my-topic', hint: 'Who knows the topic can read it: choose one that nobody guesses.' },
+  ntfy: { name: 'ntfy', url: 'Topic', example: 'https://ntfy.sh/my-topic', hint: 'Anyone with the topic’s name can read it: choose a name that is hard to guess.' },
   slack: { name: 'Slack', url: 'Incoming webhook', example: 'https://hooks.slack.com/services/…' },
-  webhook: { name: 'Webhook', url: 'Address', example: 'https://example.com/agents', hint: 'Each message is signed as Standard Webhooks say.' },
+  webhook: { name: 'Webhook', url: 'Address', example: 'https://example.com/agents', hint: 'Messages are signed according to Standard Webhooks.' },
   mail: { name: 'E-mail' },
   webpush: { name: 'Browser' },
 };
 
 const kindGroups: [string, string[]][] = [
   ['An agent needs me', ['approval', 'question', 'signIn', 'input']], ['It is done', ['done']], ['It has failed', ['failed']],
-  ['A host is away', ['offline']], ['Somebody joins what I shared', ['joined']],
+  ['A host is away', ['offline']], ['A person joins my shared session', ['joined']],
 ];
 const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
 
@@ -130,7 +130,7 @@ function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
 function tells(way: Json): string {
   const kinds = array(way.kinds);
   const what = kinds.length === 0 ? 'everything' : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([name]) => name.toLowerCase().replace(/\bi\b/, 'I')).join(', ');
-  return `${kindName(way)} · ${what} · ${way.details ? 'with what is asked' : 'without what is asked'}`;
+  return `${kindName(way)} · ${what} · ${way.details ? 'with questions' : 'without questions'}`;
 }
 
 function Way({ way, change }: { way: Json; change: () => void }) {
@@ -183,7 +183,7 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
       <fieldset class="checks-of"><legend>Tell when</legend>
         {kindGroups.map(([name, of]) => <label key={name} class="check"><input type="checkbox" checked={of.every((k) => kinds.includes(k))} onChange={(e) => setKinds(e.currentTarget.checked ? [...new Set([...kinds, ...of])] : kinds.filter((k) => !of.includes(k)))} /> {name}</label>)}
       </fieldset>
-      <label class="check"><input type="checkbox" name="details" defaultChecked={way.details === true} /> Say title, question and command, too</label>
+      <label class="check"><input type="checkbox" name="details" defaultChecked={way.details === true} /> Include title, question and command</label>
       <Said of={work} id="way-note" />
       <div class="row start"><button class="primary" type="submit" disabled={work.busy || kinds.length === 0}>{way.id ? 'Save' : 'Add'}</button><button type="button" onClick={() => done()}>Cancel</button></div>
     </form>
@@ -207,8 +207,8 @@ function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number 
   );
   return (
     <section class="part" aria-labelledby="told-quiet">
-      <h3 id="told-quiet">When nothing is told</h3>
-      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> Quiet hours: what is still open at their end is told then</label>
+      <h3 id="told-quiet">Quiet times</h3>
+      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> Quiet hours: questions still open at their end are sent then</label>
       {quiet && <div class="row start wrap">{field('from', 'from')}{field('to', 'to')}<span class="dim">{text(quiet.zone)}</span></div>}
       {mutes.length > 0 && (
         <ul class="cards" id="mutes" aria-label="Muted">
@@ -256,7 +256,7 @@ export function Mute({ host, session, now }: { host: string; session: string; no
 // ---- history
 
 const eventNames: Record<string, string> = {
-  approval: 'wants to be allowed', question: 'asks something', signIn: 'needs a sign-in', input: 'needs you', done: 'is done', failed: 'has failed',
+  approval: 'asks for permission', question: 'asks something', signIn: 'needs a sign-in', input: 'needs you', done: 'is done', failed: 'has failed',
   offline: 'is away', joined: 'somebody joined', test: 'test',
 };
 const outcomes: Record<string, [string, string]> = {
@@ -276,7 +276,7 @@ function Deliveries({ all, ways, now }: { all: Json[]; ways: Json[]; now: number
           return (
             <li key={`${d.id} ${d.at}`}>
               <span class="dim time">{when(d.at, now)}</span>
-              <span class="grow"><span class="name">{title || text(d.host)}</span> {eventNames[d.kind] ?? String(d.kind)} <span class="dim">· {way ? wayName(way) : 'a way that is gone'}{text(d.why) ? `: ${text(d.why)}` : ''}</span></span>
+              <span class="grow"><span class="name">{title || text(d.host)}</span> {eventNames[d.kind] ?? String(d.kind)} <span class="dim">· {way ? wayName(way) : 'a deleted target'}{text(d.why) ? `: ${text(d.why)}` : ''}</span></span>
               <Badge tone={tone}>{word}</Badge>
             </li>
           );

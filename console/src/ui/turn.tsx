@@ -141,10 +141,10 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
       <span>{facts.join(' · ')}</span>
       {may && (
         <Menu label="More about this turn">
-          {last && <button type="button" onClick={() => app.again(turn)}>Say it once more</button>}
-          {app.mayFork && app.mayOperate && <button type="button" onClick={() => app.fork(turn)}>Go on from here in another chat</button>}
+          {last && <button type="button" onClick={() => app.again(turn)}>Send again</button>}
+          {app.mayFork && app.mayOperate && <button type="button" onClick={() => app.fork(turn)}>Continue from here in a new chat</button>}
           <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
-          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('All that came after this is forgotten.')) app.backTo(turn); }}>Forget what came after</button>}
+          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('This deletes all later turns.')) app.backTo(turn); }}>Delete later turns</button>}
         </Menu>
       )}
     </div>
