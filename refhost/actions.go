@@ -2,10 +2,10 @@ package refhost
 
 import "encoding/json"
 
-// actionUsage is the action that only the newest protocol version knows here.
+// actionUsage is the one action known only to newer protocol versions.
 const actionUsage = "chat/usage"
 
-// Actions of the host's own. Fields stand in the order of real hosts.
+// Actions published by the host. Fields stand in the order used by real hosts.
 
 type plainAction struct {
 	Type string `json:"type"`
@@ -38,7 +38,7 @@ type toolStartAction struct {
 	ToolName    string `json:"toolName"`
 	DisplayName string `json:"displayName"`
 
-	// For tools of MCP servers only.
+	// Only for MCP servers' tools.
 	Contributor *contributor    `json:"contributor,omitempty"`
 	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
@@ -48,7 +48,7 @@ type toolReadyAction struct {
 	TurnID            string          `json:"turnId"`
 	ToolCallID        string          `json:"toolCallId"`
 	InvocationMessage string          `json:"invocationMessage"`
-	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text, or where it is
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text or a reference
 	Confirmed         string          `json:"confirmed,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []confirmOption `json:"options,omitempty"`

@@ -8,28 +8,28 @@ import (
 	"ahprelay/ahp"
 )
 
-// canvasPrefix begins the channels of open canvases. What follows is not the
+// canvasPrefix begins the channels of open canvases. The rest differs from the
 // instance's id.
 const canvasPrefix = "ahp-canvas:/"
 
-// A canvas is an open instance: a surface that the agent has opened and that
-// clients render. Its state is guarded by the host's lock.
+// A canvas is an open instance: a surface opened by the agent and rendered by clients.
+// The host's lock guards its state.
 type canvas struct {
 	session  *session
 	channel  string
-	declared canvasDeclaration // as it was when the canvas was opened
+	declared canvasDeclaration // as declared when the canvas was opened
 	instance string
 	input    json.RawMessage
 	title    string
 	status   string
-	url      string // as the seed's clients get it
-	web      string // the same for clients whose version has canvases: http or https, or none
+	url      string // as seed clients see it
+	web      string // as clients since 0.10 see it: http, https or none
 	stale    bool
 
-	// For canvases of the host's own provider only.
+	// Only for the host's own canvases.
 	app   *Canvas
-	notes []string // what the user has written
-	round int      // how often the provider has opened or changed it
+	notes []string // notes written by the user
+	round int      // counts openings and changes by the provider
 }
 
 type canvasState struct {
@@ -46,7 +46,7 @@ type canvasState struct {
 	Provider      canvasSource    `json:"provider"`
 }
 
-// A registeredCanvas is the state of a canvas as it is registered since 0.10.
+// A registeredCanvas is a canvas's state since 0.10.
 type registeredCanvas struct {
 	InstanceID    string `json:"instanceId"`
 	ExtensionID   string `json:"extensionId"`
@@ -57,12 +57,12 @@ type registeredCanvas struct {
 	URL           string `json:"url,omitempty"`
 }
 
-// A canvasResource is an open canvas as a chat's state lists it since 0.10.
+// A canvasResource is an open canvas in a chat's state since 0.10.
 type canvasResource struct {
 	Resource string `json:"resource"`
 }
 
-// A canvasRef is an open canvas as the session's state lists it.
+// A canvasRef is an open canvas in the session's state.
 type canvasRef struct {
 	InstanceID    string `json:"instanceId"`
 	Channel       string `json:"channel"`
@@ -73,7 +73,7 @@ type canvasRef struct {
 	Availability  string `json:"availability"`
 }
 
-// A canvasSource tells whose a canvas is: kind is server or client.
+// A canvasSource names the provider of a canvas: kind is server or client.
 type canvasSource struct {
 	Kind     string `json:"kind"`
 	ClientID string `json:"clientId,omitempty"`
@@ -111,8 +111,8 @@ func (v *canvas) registered() registeredCanvas {
 	return state
 }
 
-// setURL sets the address. What is not on the web has none for clients whose
-// version has canvases, unless the host serves it there too.
+// setURL sets the address. For clients since 0.10, an address off the web is absent
+// unless the host serves the content there too.
 func (v *canvas) setURL(url string) {
 	v.url = url
 	switch {
@@ -131,7 +131,7 @@ func (v *canvas) ref() canvasRef {
 	}
 }
 
-// refs are the session's open canvases, in the order of opening.
+// refs returns the session's open canvases in opening order.
 func (s *session) refs() []canvasRef {
 	refs := []canvasRef{}
 	for _, v := range s.canvases() {
@@ -144,7 +144,7 @@ func (s *session) canvases() []*canvas {
 	return slices.DeleteFunc(s.host.canvases.all(), func(v *canvas) bool { return v.session != s })
 }
 
-// resources are the session's open canvases, as its default chat lists them.
+// resources returns the session's open canvases for its default chat.
 func (s *session) resources() []canvasResource {
 	resources := []canvasResource{}
 	for _, v := range s.canvases() {
@@ -153,8 +153,7 @@ func (s *session) resources() []canvasResource {
 	return resources
 }
 
-// openCanvasesChangedLocked publishes the list of open canvases, in all forms
-// that some client may know.
+// openCanvasesChangedLocked publishes the list of open canvases in every form in use.
 func (s *session) openCanvasesChangedLocked() {
 	s.refsChangedLocked()
 	if s.host.dialect.registers() {
@@ -165,7 +164,7 @@ func (s *session) openCanvasesChangedLocked() {
 	}
 }
 
-// refsChangedLocked publishes it in the seed's form, which has titles.
+// refsChangedLocked publishes the list in the seed's form, with titles.
 func (s *session) refsChangedLocked() {
 	if s.host.dialect.seeds() {
 		s.host.emitLocked(s.uri, struct {
@@ -175,8 +174,7 @@ func (s *session) refsChangedLocked() {
 	}
 }
 
-// canvasStateLocked is the state of an open canvas. Clients that cannot
-// render canvases see none.
+// canvasStateLocked returns an open canvas's state, for clients with canvases only.
 func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
 	v, ok := h.canvases.get(uri)
 	switch {
@@ -188,9 +186,9 @@ func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
 	return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
 }
 
-// updateLocked merges an update into the state, and publishes it: null clears
-// an optional value, and what is absent stays. The list of open canvases is
-// published too, where it shows the change.
+// updateLocked merges an update into the state and publishes it. null clears an
+// optional value; absent fields stay. If the list of open canvases changes, it is
+// published too.
 func (v *canvas) updateLocked(update map[string]any) error {
 	before := v.ref()
 	for name, value := range update {
@@ -227,18 +225,18 @@ func (v *canvas) updateLocked(update map[string]any) error {
 	return nil
 }
 
-// sendLocked sends a message of the provider to the views.
+// sendLocked sends a provider's message to the views.
 func (v *canvas) sendLocked(payload any) {
 	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
 }
 
-// removeLocked takes the canvas from the session.
+// removeLocked removes the canvas from the session.
 func (v *canvas) removeLocked() {
 	v.session.host.canvases.remove(v.channel)
 	v.session.openCanvasesChangedLocked()
 }
 
-// canvasActionLocked handles an action of a client on a canvas.
+// canvasActionLocked handles a client's action on a canvas.
 func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	var a struct {
 		InstanceID *string         `json:"instanceId"`
@@ -252,7 +250,7 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	renders := c.subs[env.channel] != nil && c.offer.seeds()
 	switch {
 	case env.kind == "canvas/closeRequested" && !open:
-		// Somebody else was faster.
+		// The canvas is already closed.
 	case env.kind != "canvas/closeRequested" && env.kind != "canvas/message":
 		h.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
 	case !open:
@@ -262,7 +260,7 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	case env.kind == "canvas/closeRequested":
 		h.publishLocked(env, nil)
 		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
-	case a.Payload != nil: // else it is malformed
+	case a.Payload != nil: // otherwise malformed
 		h.publishLocked(env, nil)
 		if v.app != nil && !v.stale {
 			v.answerLocked(a.Payload)
@@ -270,17 +268,17 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	}
 }
 
-// rejectLocked sends an action back to who dispatched it, and to nobody else.
+// rejectLocked returns a rejected action to the dispatching client only.
 func (h *Host) rejectLocked(c *conn, env envelope, reason string) {
 	h.seq++
 	env.rejected = reason
 	c.queueLocked(notificationFrame("action", env.encode(h.seq)))
 }
 
-// maxCanvasPath bounds the paths of content addresses.
+// maxCanvasPath bounds paths in content addresses.
 const maxCanvasPath = 4096
 
-// contentScheme begins addresses of canvas content:
+// contentScheme begins canvas content addresses:
 // ahp-canvas-content:/<instanceId>/<path>.
 const contentScheme = "ahp-canvas-content:"
 
@@ -296,8 +294,7 @@ type canvasContent struct {
 	Blob     []byte  `json:"blob,omitempty"` // base64
 }
 
-// canvasReadResource answers canvasReadResource, for canvases whose content
-// the host serves itself.
+// canvasReadResource answers canvasReadResource for content served by the host itself.
 func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
 	app, uri, name, err := h.admitRead(c, raw)
 	if err != nil {
@@ -312,7 +309,7 @@ func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
 	}{[]canvasContent{content}}, nil
 }
 
-// admitRead checks that the connection renders the canvas that it reads from.
+// admitRead checks that the connection renders the canvas.
 func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
 	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
 		return nil, "", "", methodNotFound("canvasReadResource")
@@ -346,8 +343,8 @@ func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name s
 	return v.app, params.URI, name, nil
 }
 
-// parseContentURI splits an address of canvas content. The path is decoded
-// once, and names a file below the canvas's own root.
+// parseContentURI splits a canvas content address. It decodes the path once; the path
+// names a file below the canvas's own root.
 func parseContentURI(uri string) (instance, name string, err error) {
 	rest, ok := strings.CutPrefix(uri, contentScheme+"/")
 	if !ok {

@@ -17,7 +17,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// joinCanvas returns an initialized client that can render canvases.
+// joinCanvas returns an initialized client with canvases.
 func joinCanvas(t *testing.T, url, clientID string, opts refclient.Options) *refclient.Client {
 	t.Helper()
 	c := dial(t, url, opts)
@@ -28,7 +28,7 @@ func joinCanvas(t *testing.T, url, clientID string, opts refclient.Options) *ref
 	return c
 }
 
-// canvasHost returns a host with a session, and a client that renders.
+// canvasHost returns a host with a session, and a rendering client.
 func canvasHost(t *testing.T, cfg refhost.Config) (*refhost.Host, string, *refclient.Client) {
 	t.Helper()
 	host, url := serve(t, cfg)
@@ -47,7 +47,7 @@ func openCanvas(t *testing.T, host *refhost.Host, id string) string {
 	return channel
 }
 
-// canvasState subscribes to a canvas, and returns its state.
+// canvasState subscribes to a canvas and returns its state.
 func canvasState(t *testing.T, c *refclient.Client, channel string) params {
 	t.Helper()
 	var answer struct{ Snapshot struct{ State params } }
@@ -57,7 +57,7 @@ func canvasState(t *testing.T, c *refclient.Client, channel string) params {
 	return answer.Snapshot.State
 }
 
-// wantAction waits for an action, and returns it.
+// wantAction waits for an action and returns it.
 func wantAction(t *testing.T, c *refclient.Client, channel, kind, containing string) string {
 	t.Helper()
 	frame, err := c.WaitFor(testContext(t), func(frame []byte) bool {
@@ -76,7 +76,7 @@ func wantCode(t *testing.T, err error, code int) {
 	}
 }
 
-// twoModes are canvases in both modes.
+// twoModes has a canvas in each mode.
 var twoModes = refhost.Config{Canvases: []refhost.Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: refhost.CanvasLoopback}}}
 
 func TestCanvasReads(t *testing.T) {
@@ -151,7 +151,7 @@ func TestCanvasReads(t *testing.T) {
 			}
 		})
 	}
-	// What is no text is base64.
+	// Binary content arrives as base64.
 	var got struct {
 		Contents []struct{ MIMEType, Blob string }
 	}
@@ -163,7 +163,7 @@ func TestCanvasReads(t *testing.T) {
 	if err != nil || got.Contents[0].MIMEType != "image/png" || !bytes.HasPrefix(data, []byte("\x89PNG")) {
 		t.Errorf("read %s, %v; want a PNG", result, err)
 	}
-	// Who has left the canvas reads no more.
+	// A client that has unsubscribed cannot read.
 	c.Notify("unsubscribe", params{"channel": notes})
 	_, err = c.Call(testContext(t), "canvasReadResource", params{"channel": notes, "uri": "ahp-canvas-content:/notes-1/index.html"})
 	wantCode(t, err, ahp.CodePermissionDenied)
@@ -195,7 +195,7 @@ func TestCanvasLoopback(t *testing.T) {
 	}
 	_, err := c.Call(testContext(t), "canvasReadResource", params{"channel": channel, "uri": "ahp-canvas-content:/notes-1/index.html"})
 	wantCode(t, err, ahp.CodeMethodNotFound)
-	// An address that dies with its provider is cleared.
+	// A stale provider clears its loopback address.
 	if err := host.StaleCanvas(channel); err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +203,7 @@ func TestCanvasLoopback(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestCanvasRejections holds what the protocol says of actions and requests
-// that clients may not dispatch.
+// TestCanvasRejections covers the actions and requests that clients may not send.
 func TestCanvasRejections(t *testing.T) {
 	host, url, c := canvasHost(t, twoModes)
 	channel := openCanvas(t, host, "notes")
@@ -238,8 +237,8 @@ func TestCanvasRejections(t *testing.T) {
 		_, err := c.Call(testContext(t), method, params{"channel": testSession, "canvasId": "notes", "extensionId": "refhost.canvases", "instanceId": "notes-1"})
 		wantCode(t, err, ahp.CodePermissionDenied)
 	}
-	// Where nothing is open, a request to close is ignored; nothing of the
-	// above has reached the other renderer, and nothing has changed.
+	// A request to close without an open canvas is ignored. None of the above has
+	// reached the second renderer or changed the state.
 	dispatch(c, "ahp-canvas:/none", params{"type": "canvas/closeRequested"})
 	mustCall(t, c, "ping", nil)
 	for _, frame := range c.Frames() {
@@ -254,8 +253,8 @@ func TestCanvasRejections(t *testing.T) {
 	wantAction(t, c, testSession, "session/openCanvasesChanged", `"openCanvases":[]`)
 }
 
-// TestCanvasClientProvider lives through the life of a client that provides a
-// canvas: it alone is asked, and its absence shows.
+// TestCanvasClientProvider runs a client provider from declaration to absence: only
+// that client is asked.
 func TestCanvasClientProvider(t *testing.T) {
 	asked := make(chan string, 10)
 	answering := func(name string) refclient.Options {
@@ -323,9 +322,9 @@ func TestCanvasClientProvider(t *testing.T) {
 	}
 }
 
-// TestCanvasesAsRegistered opens canvases at a host that speaks 1.1: a client of
-// 0.10 or later sees them in the chat's state, whole at each change, and on the
-// web only; one of 0.9 with the capability sees the seed's form.
+// TestCanvasesAsRegistered opens canvases at a 1.1 host. A client since 0.10 sees them
+// in the chat's state, whole at each change and only on the web; a 0.9 client with the
+// capability sees the seed's form.
 func TestCanvasesAsRegistered(t *testing.T) {
 	cfg := twoModes
 	cfg.Protocol = refhost.NewestProtocol

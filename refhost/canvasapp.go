@@ -17,47 +17,46 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Canvas is one that the host's own provider declares in every session.
+// A Canvas is declared by the host's own provider in every session.
 type Canvas struct {
-	// ID is the canvasId. It is no verb of the prompts; see the package
+	// ID is the canvasId. It must not be a prompt's verb; see the package
 	// documentation.
 	ID string
 
-	// Mode says how clients get at the content. Default: [CanvasChannel].
+	// Mode selects how clients read the content. Default: [CanvasChannel].
 	Mode CanvasMode
 
-	// URL is where the content is, if the host does not serve it itself: on a
-	// server of somebody else's. Mode and Files do not matter then.
+	// URL addresses content on an external server. If set, Mode and Files are ignored.
 	URL string
 
-	// Files is the content; index.html is what is shown. Default: an
-	// application that keeps notes, and uses whatever applications use.
+	// Files is the content, starting at index.html. Default: a notes application that
+	// uses typical browser features.
 	Files fs.FS `json:"-"`
 }
 
-// A CanvasMode is a way to address the content of a canvas.
+// A CanvasMode is an addressing mode for canvas content.
 type CanvasMode string
 
 const (
-	// CanvasChannel addresses content as ahp-canvas-content:/<instanceId>/…,
-	// which clients read with canvasReadResource.
+	// CanvasChannel uses ahp-canvas-content:/<instanceId>/…, read with
+	// canvasReadResource.
 	CanvasChannel CanvasMode = "channel"
 
-	// CanvasLoopback addresses it as http://127.0.0.1:<port>/…, at a server of
-	// the host's own. canvasReadResource is not served: -32601.
+	// CanvasLoopback uses http://127.0.0.1:<port>/…, on the host's own server.
+	// canvasReadResource then gets -32601.
 	CanvasLoopback CanvasMode = "loopback"
 )
 
 //go:embed all:canvasapp
 var canvasAppFiles embed.FS
 
-// canvasVerbs are what a prompt can do with the canvas that is open.
+// canvasVerbs are prompts for the open canvas.
 var canvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
 
-// demoCanvases are those of a demo host.
+// demoCanvases are a demo host's canvases.
 var demoCanvases = []Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: CanvasLoopback}}
 
-// checkCanvases returns a checked copy in which nothing is left open.
+// checkCanvases validates the canvases and returns a copy with defaults.
 func checkCanvases(given []Canvas) ([]Canvas, error) {
 	app, err := fs.Sub(canvasAppFiles, "canvasapp")
 	if err != nil {
@@ -84,8 +83,8 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 	return checked, nil
 }
 
-// canvasFileName decodes a path of content, once. It reports false for what
-// is no name of a file below the root.
+// canvasFileName decodes a content path once. It reports false unless the path names a
+// file below the root.
 func canvasFileName(escaped string) (string, bool) {
 	name, err := url.PathUnescape(escaped)
 	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
@@ -97,7 +96,7 @@ func canvasFileName(escaped string) (string, bool) {
 	return name, fs.ValidPath(name) && name != "."
 }
 
-// read returns a file of the content, uri being how the client calls it.
+// read returns a content file; uri is the client's address for it.
 func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	data, err := fs.ReadFile(app.Files, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,9 +115,8 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	return content, nil
 }
 
-// openURLLocked returns the address of an instance's content as the seed's
-// clients get it, and notes that on the web. Each round has another one, so that
-// clients load it anew.
+// openURLLocked returns the instance's content address for seed clients, and records
+// the web address. Each round has a new address, so clients reload.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++
 	entry := "index.html"
@@ -143,14 +141,14 @@ func (v *canvas) openURLLocked() (string, error) {
 	return contentScheme + "/" + v.instance + "/" + entry, nil
 }
 
-// A canvasServer serves the content of loopback canvases, to whoever can
-// connect, as servers of development tools do.
+// A canvasServer serves loopback canvases to any local connection, like a development
+// server.
 type canvasServer struct {
 	origin string
 	server *http.Server
 }
 
-// canvasOriginLocked starts the server, if it does not run yet.
+// canvasOriginLocked starts the server on first use.
 func (h *Host) canvasOriginLocked() (string, error) {
 	if h.canvasServer != nil {
 		return h.canvasServer.origin, nil
@@ -194,23 +192,23 @@ func (app *Canvas) handler() http.Handler {
 	})
 }
 
-// noteActions are what the agent can do with a canvas of the host's own.
+// noteActions are the agent's actions on the host's canvases.
 var noteActions = json.RawMessage(`[{"name":"add","description":"Adds a note.",` +
 	`"inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}},` +
 	`{"name":"clear","description":"Removes all notes."}]`)
 
-// maxNotes is how many notes an instance keeps.
+// maxNotes bounds the notes in an instance.
 const maxNotes = 100
 
-// answerLocked handles a message of a view: {type: "ping"} and {type: "list"}
-// are answered, {type: "add", text} and {type: "clear"} change the notes,
-// which all views are told; anything else comes back.
+// answerLocked handles a view's message. {type: "ping"} and {type: "list"} are
+// answered; {type: "add", text} and {type: "clear"} change the notes and notify all
+// views; any other message is echoed.
 func (v *canvas) answerLocked(payload json.RawMessage) {
 	var said struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}
-	_ = json.Unmarshal(payload, &said) // what is no object has no type
+	_ = json.Unmarshal(payload, &said) // a non-object has no type
 	switch said.Type {
 	case "ping":
 		v.sendLocked(map[string]any{"type": "pong", "instanceId": v.instance, "ping": payload})

@@ -10,20 +10,20 @@ import (
 	"ahprelay/ahp"
 )
 
-// The host's own provider of canvases.
+// Constants for the host's own canvas provider.
 const (
 	ownExtension     = "refhost.canvases"
 	ownExtensionName = "Reference canvases"
 )
 
-// maxCanvases is how many canvases may be open at once.
+// maxCanvases bounds the open canvases.
 const maxCanvases = 256
 
-// providerPatience is how long a client that provides a canvas gets to answer: it may
-// have to ask somebody.
+// providerPatience bounds a client provider's answer. The client may have to ask its
+// user.
 const providerPatience = 2 * time.Minute
 
-// A canvasDeclaration is a canvas that the agent can open.
+// A canvasDeclaration is a canvas offered to the agent.
 type canvasDeclaration struct {
 	ExtensionID   string          `json:"extensionId"`
 	ExtensionName string          `json:"extensionName,omitempty"`
@@ -38,12 +38,12 @@ type canvasDeclaration struct {
 // An activeClient is a client that contributes to a session.
 type activeClient struct {
 	id       string
-	entry    json.RawMessage // as the client wrote it
+	entry    json.RawMessage // as sent by the client
 	declared []canvasDeclaration
-	away     bool // it has no connection
+	away     bool // without a connection
 }
 
-// declarations are all canvases of the providers that are there.
+// declarations returns the canvases of all present providers.
 func (s *session) declarations() []canvasDeclaration {
 	all := []canvasDeclaration{}
 	for _, app := range s.host.cfg.Canvases {
@@ -71,9 +71,8 @@ func (s *session) canvasesChangedLocked() {
 	}{"session/canvasesChanged", s.declarations()})
 }
 
-// activeClientLocked handles session/activeClientChanged, and what later
-// versions have in its place: session/activeClientSet, …Removed. A client
-// speaks for itself only.
+// activeClientLocked handles session/activeClientChanged and its successors
+// session/activeClientSet and …Removed. A client may only describe itself.
 func (s *session) activeClientLocked(c *conn, env envelope) {
 	var a struct {
 		ActiveClient json.RawMessage `json:"activeClient"`
@@ -118,8 +117,8 @@ func (s *session) declares(clientID, canvasID string) bool {
 	return ok && !ac.away && slices.ContainsFunc(ac.declared, func(d canvasDeclaration) bool { return d.CanvasID == canvasID })
 }
 
-// followProviderLocked marks the canvases that a client no longer provides
-// stale, and has those opened again that it provides again.
+// followProviderLocked marks canvases stale when the client no longer provides them,
+// and reopens them when it does again.
 func (s *session) followProviderLocked(clientID string) {
 	for _, v := range s.canvases() {
 		if v.declared.Source.ClientID != clientID {
@@ -134,13 +133,13 @@ func (s *session) followProviderLocked(clientID string) {
 	}
 }
 
-// providerLeftLocked notes that a client has no connection any more.
+// providerLeftLocked records the loss of a client's last connection.
 func (h *Host) providerLeftLocked(clientID string) {
 	h.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
-// providerBack notes that a client has come back with reconnect, after which
-// it is what it was. It is called after the answer.
+// providerBack restores a client's contributions after reconnect. Call it after the
+// answer.
 func (h *Host) providerBack(clientID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,7 +162,7 @@ func (h *Host) providerIsLocked(clientID string, change func(*activeClient)) {
 	}
 }
 
-// forgetProviderLocked drops what a client contributed in an earlier life.
+// forgetProviderLocked drops contributions from before a client's new initialize.
 func (h *Host) forgetProviderLocked(clientID string) {
 	for _, s := range h.sessions.all() {
 		ac, ok := s.clients.get(clientID)
@@ -178,7 +177,7 @@ func (h *Host) forgetProviderLocked(clientID string) {
 	}
 }
 
-// Params and results of the requests to a client that provides a canvas.
+// Params and results of requests to a canvas's client provider.
 
 type canvasCall struct {
 	Channel     string          `json:"channel"` // the session
@@ -201,7 +200,7 @@ func (v *canvas) call() canvasCall {
 	}
 }
 
-// askProvider asks the client that provides a canvas.
+// askProvider sends a request to a canvas's client provider.
 func (h *Host) askProvider(clientID, method string, params canvasCall) (json.RawMessage, error) {
 	call, err := h.startCall(clientID, method, params)
 	if err != nil {
@@ -219,7 +218,7 @@ func (h *Host) askProvider(clientID, method string, params canvasCall) (json.Raw
 	}
 }
 
-// providerError is an error of a canvas's provider.
+// providerError returns a provider's error.
 func providerError(code, text string) error {
 	return &rpcError{Code: ahp.CodeCanvasProviderError, Message: text, Data: struct {
 		Code    string `json:"code"`
@@ -227,8 +226,8 @@ func providerError(code, text string) error {
 	}{code, text}}
 }
 
-// OpenCanvas opens a canvas as the agent does, and returns its channel. It
-// waits for the provider. The canvas is a canvasId, or <extensionId>/<canvasId>.
+// OpenCanvas opens a canvas like the agent and returns its channel. It waits for the
+// provider. The canvas is a canvasId, or <extensionId>/<canvasId>.
 func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	v, err := h.newCanvas(session, canvasID, input)
 	if err != nil {
@@ -249,8 +248,7 @@ func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	return v.channel, nil
 }
 
-// Canvases returns the channels of the canvases that are open in a session, in
-// the order of opening.
+// Canvases returns the channels of a session's open canvases in opening order.
 func (h *Host) Canvases(session string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -265,7 +263,7 @@ func (h *Host) Canvases(session string) []string {
 	return channels
 }
 
-// newCanvas returns a canvas that is not open yet.
+// newCanvas returns an unopened canvas.
 func (h *Host) newCanvas(session, canvasID string, input any) (*canvas, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,7 +293,7 @@ func (h *Host) newCanvasLocked(s *session, canvasID string, input any) (*canvas,
 	return v, nil
 }
 
-// openAtClient asks the client that provides the canvas, if one does.
+// openAtClient asks the client provider, if there is one, to open the canvas.
 func (h *Host) openAtClient(v *canvas) (opened canvasOpened, err error) {
 	if v.app != nil {
 		return opened, nil
@@ -312,8 +310,7 @@ func (h *Host) openAtClient(v *canvas) (opened canvasOpened, err error) {
 	return opened, nil
 }
 
-// addCanvasLocked opens a canvas whose provider is ready. Nobody has been told
-// of it yet.
+// addCanvasLocked opens a canvas whose provider is ready, without publishing it.
 func (h *Host) addCanvasLocked(v *canvas) (err error) {
 	if current, _ := h.sessions.get(v.session.uri); current != v.session {
 		return h.noSessionLocked(v.session.uri)
@@ -334,7 +331,7 @@ func (h *Host) addCanvasLocked(v *canvas) (err error) {
 	return nil
 }
 
-// reopen opens a stale canvas again, at its client.
+// reopen opens a stale canvas again at its client.
 func (h *Host) reopen(v *canvas) {
 	opened, err := h.openAtClient(v)
 	if err != nil {
@@ -355,7 +352,7 @@ func (h *Host) reopen(v *canvas) {
 	_ = v.updateLocked(update) // it is valid
 }
 
-// withCanvas calls f with the host's lock held, if the canvas is open.
+// withCanvas calls f with the host's lock held if the canvas is open.
 func (h *Host) withCanvas(channel string, f func(*canvas) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -366,9 +363,9 @@ func (h *Host) withCanvas(channel string, f func(*canvas) error) error {
 	return f(v)
 }
 
-// UpdateCanvas publishes canvas/updated with these of title, status, url and
-// availability; nil clears a value. With none of them, the provider opens its
-// content anew, at another address.
+// UpdateCanvas publishes canvas/updated with the given title, status, url and
+// availability; nil clears a value. Without any, the provider moves its content to a
+// new address.
 func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	return h.withCanvas(channel, func(v *canvas) error {
 		if len(update) > 0 || v.app == nil {
@@ -382,8 +379,8 @@ func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	})
 }
 
-// StaleCanvas does as if the canvas's provider, one of the host's own, had
-// gone. What was served on loopback has no address then.
+// StaleCanvas simulates the loss of one of the host's own providers. Loopback content
+// then has no address.
 func (h *Host) StaleCanvas(channel string) error {
 	return h.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "stale"}
@@ -394,8 +391,7 @@ func (h *Host) StaleCanvas(channel string) error {
 	})
 }
 
-// ReadyCanvas does as if the provider had come back and opened the canvas
-// again.
+// ReadyCanvas simulates the provider's return: the canvas is open again.
 func (h *Host) ReadyCanvas(channel string) error {
 	return h.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "ready"}
@@ -410,7 +406,7 @@ func (h *Host) ReadyCanvas(channel string) error {
 	})
 }
 
-// MessageCanvas sends a message of the provider to the views.
+// MessageCanvas sends a provider's message to the views.
 func (h *Host) MessageCanvas(channel string, payload any) error {
 	return h.withCanvas(channel, func(v *canvas) error {
 		v.sendLocked(payload)
@@ -418,8 +414,8 @@ func (h *Host) MessageCanvas(channel string, payload any) error {
 	})
 }
 
-// InvokeCanvas invokes an action of a canvas as the agent does, and returns
-// what the provider says.
+// InvokeCanvas invokes a canvas action like the agent and returns the provider's
+// result.
 func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
 	var params canvasCall
 	var clientID string
@@ -434,7 +430,7 @@ func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMe
 			var given struct {
 				Text string `json:"text"`
 			}
-			_ = json.Unmarshal(encode(input), &given) // what is no object has no text
+			_ = json.Unmarshal(encode(input), &given) // a non-object has no text
 			v.changeNotesLocked(action, given.Text)
 			value = encode(map[string]int{"notes": len(v.notes)})
 		}
@@ -460,8 +456,7 @@ func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMe
 	return answer.Value, nil
 }
 
-// CloseCanvas closes a canvas: its provider is told first, and cannot keep it
-// open.
+// CloseCanvas closes a canvas. Its provider is informed first and cannot prevent it.
 func (h *Host) CloseCanvas(channel string) error {
 	var params canvasCall
 	var clientID string
@@ -478,15 +473,15 @@ func (h *Host) CloseCanvas(channel string) error {
 	if clientID != "" {
 		_, err = h.askProvider(clientID, "canvasClose", params)
 	}
-	_ = h.withCanvas(channel, func(v *canvas) error { // or it is closed already
+	_ = h.withCanvas(channel, func(v *canvas) error { // or already closed
 		v.removeLocked()
 		return nil
 	})
 	return err
 }
 
-// refuseProviderCallLocked answers canvasOpen and the like: it is the host
-// that asks providers. Who knows no canvases knows no such methods.
+// refuseProviderCallLocked refuses canvasOpen and its siblings, which only the host
+// may send. Clients without canvases get method not found.
 func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
 	if !c.offer.seeds() {
 		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
@@ -494,7 +489,7 @@ func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error)
 	return nil, fail(ahp.CodePermissionDenied, "Canvases are opened, driven and closed by the host")
 }
 
-// driveCanvas plays the prompt "canvas …".
+// driveCanvas runs the prompt "canvas …".
 func (s *script) driveCanvas(words string) {
 	said, err := s.canvasDone(strings.TrimSpace(words))
 	if err != nil {
@@ -505,7 +500,7 @@ func (s *script) driveCanvas(words string) {
 	s.complete()
 }
 
-// canvasDone does what a prompt says, and returns what the agent says then.
+// canvasDone performs a canvas prompt and returns the agent's reply.
 func (s *script) canvasDone(words string) (string, error) {
 	h := s.chat.session.host
 	verb, rest, _ := strings.Cut(words, " ")
@@ -540,7 +535,7 @@ func (s *script) canvasDone(words string) (string, error) {
 	return "Done: canvas " + verb + ".", err
 }
 
-// latestCanvas is the channel of the canvas that was opened last.
+// latestCanvas returns the channel of the canvas opened last.
 func (s *script) latestCanvas() (string, error) {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -552,7 +547,7 @@ func (s *script) latestCanvas() (string, error) {
 	return open[len(open)-1].channel, nil
 }
 
-// jsonOrText is the words as JSON, or as a string where they are none.
+// jsonOrText returns the words as JSON, or else as a JSON string.
 func jsonOrText(words string) any {
 	if json.Valid([]byte(words)) {
 		return json.RawMessage(words)

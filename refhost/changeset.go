@@ -7,9 +7,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A changeset is what the agent has changed in a session's files: it is there
-// from the first edit on that was allowed. Its state is guarded by the host's
-// lock.
+// A changeset holds the agent's changes to a session's files. It exists from the first
+// permitted edit on. The host's lock guards its state.
 type changeset struct {
 	session *session
 	uri     string
@@ -22,7 +21,7 @@ type changedFile struct {
 	Reviewed bool            `json:"reviewed,omitempty"`
 }
 
-// changesetInfo is how the session lists it.
+// changesetInfo is its entry in the session's state.
 type changesetInfo struct {
 	Label        string          `json:"label"`
 	URITemplate  string          `json:"uriTemplate"`
@@ -30,7 +29,7 @@ type changesetInfo struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 }
 
-// changeOperations are what can be done with changes.
+// changeOperations are the operations on changes.
 const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle"},` +
 	`{"id":"revert","label":"Revert","scopes":["resource"],"status":"idle"}]`
 
@@ -46,7 +45,7 @@ func (c *changeset) state() any {
 	}{"ready", files, json.RawMessage(changeOperations)}
 }
 
-// changesets is how the session lists what it has.
+// changesets returns the session's entries.
 func (s *session) changesets() []changesetInfo {
 	if s.changed == nil {
 		return nil
@@ -54,7 +53,7 @@ func (s *session) changesets() []changesetInfo {
 	return []changesetInfo{{"Session Changes", s.changed.uri, "session", json.RawMessage(`{"review":{}}`)}}
 }
 
-// changeLocked adds changes to the session's.
+// changeLocked adds changes to the session's changeset.
 func (s *session) changeLocked(files ...changedFile) {
 	h := s.host
 	if s.changed == nil {
@@ -75,8 +74,8 @@ func (s *session) changeLocked(files ...changedFile) {
 	}
 }
 
-// changesetActionLocked handles changeset/filesReviewChanged; other actions are
-// not for clients.
+// changesetActionLocked handles changeset/filesReviewChanged; clients may dispatch no
+// other action here.
 func (h *Host) changesetActionLocked(env envelope) {
 	var a struct {
 		Files    []string `json:"files"`
@@ -94,8 +93,8 @@ func (h *Host) changesetActionLocked(env envelope) {
 	h.publishLocked(env, nil)
 }
 
-// invokeChangesetOperationLocked answers invokeChangesetOperation: commit takes
-// all changes away, revert those of one file.
+// invokeChangesetOperationLocked answers invokeChangesetOperation: commit removes all
+// changes, revert those in one file.
 func (h *Host) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		Channel     string `json:"channel"`

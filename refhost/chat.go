@@ -9,8 +9,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A chat is the sequence of turns in a session. Its state is guarded by the
-// host's lock.
+// A chat is a sequence of turns in a session. The host's lock guards its state.
 type chat struct {
 	session  *session
 	uri      string
@@ -24,13 +23,13 @@ type chat struct {
 	queued   []pendingMessage
 	steering *pendingMessage
 
-	// Of a chat that the agent made.
+	// For chats created by the agent.
 	title         string
 	origin        chatOrigin
 	interactivity string
 }
 
-// chatOrigin tells who made a chat.
+// chatOrigin names the creator of a chat.
 type chatOrigin struct {
 	Kind       string `json:"kind"`
 	Chat       string `json:"chat,omitempty"`
@@ -47,7 +46,7 @@ type chatSummary struct {
 	Movable       bool       `json:"movable,omitempty"` // since 1.0
 }
 
-// plainOrigin tells who wrote a message.
+// plainOrigin names the author of a message.
 type plainOrigin struct {
 	Kind string `json:"kind"`
 }
@@ -66,15 +65,15 @@ type chatState struct {
 	Canvases []canvasResource `json:"canvases,omitzero"`
 }
 
-// A turn is a message of the user and what the agent makes of it.
+// A turn is a user message and the agent's response.
 type turn struct {
 	ID            string          `json:"id"`
 	StartedAt     string          `json:"startedAt"`
-	Duration      *int64          `json:"duration,omitempty"` // ms, from the end on
+	Duration      *int64          `json:"duration,omitempty"` // ms, set at the end
 	Message       json.RawMessage `json:"message"`
 	ResponseParts []any           `json:"responseParts"` // *markdownPart, *toolPart, *questionPart, *errorPart, or JSON
 	Usage         *usage          `json:"usage,omitempty"`
-	State         string          `json:"state,omitempty"` // complete, cancelled or error, from the end on
+	State         string          `json:"state,omitempty"` // complete, cancelled or error, set at the end
 
 	started time.Time
 }
@@ -110,8 +109,8 @@ func (ch *chat) state(v view) chatState {
 	return state
 }
 
-// cursorPrefix begins the cursors of fetchTurns, which name the oldest turn
-// that the client has; end stands for none.
+// cursorPrefix begins fetchTurns cursors. A cursor names the client's oldest turn; end
+// means no more turns.
 const cursorPrefix = "before:"
 
 func cursorBefore(index int, turns []*turn) string {
@@ -121,11 +120,11 @@ func cursorBefore(index int, turns []*turn) string {
 	return cursorPrefix + turns[index].ID
 }
 
-// turnsPerPage is how many turns one fetchTurns loads.
+// turnsPerPage bounds the turns loaded by a fetchTurns.
 const turnsPerPage = 20
 
-// fetchTurnsLocked answers fetchTurns: the turns come as an action, to all
-// subscribers of the chat. Without a cursor there are none to come.
+// fetchTurnsLocked answers fetchTurns. The turns arrive as an action for all
+// subscribers. Without a cursor there are none.
 func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		Channel string `json:"channel"`
@@ -154,7 +153,7 @@ func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// turnAt returns the index that a cursor stands for.
+// turnAt returns the index for a cursor.
 func (ch *chat) turnAt(cursor string) (int, bool) {
 	id, ok := strings.CutPrefix(cursor, cursorPrefix)
 	if !ok {
@@ -167,13 +166,13 @@ func (ch *chat) turnAt(cursor string) (int, bool) {
 	return index, index >= 0
 }
 
-// emitLocked applies an action of the host's own, and publishes it.
+// emitLocked applies and publishes a host action.
 func (ch *chat) emitLocked(action any) {
 	ch.applyLocked(action, own(ch.uri, action))
 }
 
-// applyLocked changes the state by an action, and publishes it: after the
-// changes of status that follow from it, as real hosts do.
+// applyLocked applies an action and publishes it after the resulting status changes,
+// like real hosts.
 func (ch *chat) applyLocked(action any, env envelope) {
 	h := ch.session.host
 	wasActive := ch.active != nil
@@ -186,7 +185,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 	ch.session.updateWaitingLocked()
 }
 
-// updateStatusLocked derives the status of the chat and of its session.
+// updateStatusLocked derives the status of the chat and its session.
 func (ch *chat) updateStatusLocked() {
 	status := statusIdle
 	switch {
@@ -209,7 +208,7 @@ func (ch *chat) updateStatusLocked() {
 	s.touchLocked()
 }
 
-// chatsStatus is that of the chat which wants most of the user.
+// chatsStatus returns the status of the chat with the most urgent need for the user.
 func (s *session) chatsStatus() int {
 	status := statusIdle
 	for _, wanted := range []int{statusError, statusInProgress, statusInputNeeded} {
@@ -220,8 +219,7 @@ func (s *session) chatsStatus() int {
 	return status
 }
 
-// reduce changes the state by an action. What does not fit the state has no
-// effect.
+// reduce applies an action to the state. An action that does not fit has no effect.
 func (ch *chat) reduce(action any) {
 	switch a := action.(type) {
 	case turnStartedAction:
@@ -254,14 +252,14 @@ func (ch *chat) endTurn(a turnEndAction) {
 	ch.touch(ch.session.host.cfg.Now())
 }
 
-// touch dates the chat and its session.
+// touch updates the modification times of the chat and its session.
 func (ch *chat) touch(now time.Time) {
 	ch.modified = now
 	ch.session.modified = now
 	ch.session.touchLocked()
 }
 
-// stopLocked stops playing the active turn, if there is one.
+// stopLocked stops the active turn's script, if any.
 func (ch *chat) stopLocked() {
 	if ch.script != nil {
 		close(ch.script.stop)

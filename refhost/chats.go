@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// maxChats is how many chats a session may have at once.
+// maxChats bounds the chats in a session.
 const maxChats = 64
 
 type chatAddedAction struct {
@@ -29,7 +29,7 @@ func (s *session) chatSummaries() []chatSummary {
 	return summaries
 }
 
-// createChatLocked answers createChat: another chat in a session.
+// createChatLocked answers createChat: a new chat in a session.
 func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		Channel        string          `json:"channel"`
@@ -78,7 +78,7 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	return nil, nil
 }
 
-// otherChatLocked returns a chat that is not its session's default.
+// otherChatLocked returns a chat unless it is its session's default.
 func (h *Host) otherChatLocked(uri string) (*chat, error) {
 	ch := h.chats[uri]
 	switch {
@@ -107,7 +107,7 @@ func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	return nil, nil
 }
 
-// leaveLocked takes a chat out of its session.
+// leaveLocked removes a chat from its session.
 func (ch *chat) leaveLocked() {
 	s := ch.session
 	s.listed = slices.DeleteFunc(s.listed, func(other *chat) bool { return other == ch })
@@ -116,8 +116,7 @@ func (ch *chat) leaveLocked() {
 	s.announceChangesLocked()
 }
 
-// moveChatLocked answers moveChat: the chat's URI and the subscriptions to it
-// stay as they are.
+// moveChatLocked answers moveChat. The chat's URI and subscriptions stay.
 func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 	if c.offer.version.compare(firstStable) < 0 {
 		return nil, methodNotFound("moveChat")

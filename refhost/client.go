@@ -6,21 +6,21 @@ import (
 	"ahprelay/ahp"
 )
 
-// A client is what the host knows under one clientId. It outlives its
-// connections, so that the client can come back with reconnect.
+// A client is the host's record of a clientId. It outlives connections, so that the
+// client can reconnect.
 type client struct {
 	id     string
-	offer  offer   // of the latest initialize, for reconnect
-	conns  []*conn // open ones, the newest last
+	offer  offer   // from the latest initialize, for reconnect
+	conns  []*conn // open, newest last
 	leftAt int64   // serverSeq when the last connection ended
 
-	windows map[string]receiveLimits // of its windowed subscriptions
+	windows map[string]receiveLimits // windowed subscriptions
 }
 
-// maxWindows bounds the windowed subscriptions that a client can resume.
+// maxWindows bounds a client's resumable windowed subscriptions.
 const maxWindows = 1024
 
-// rememberWindow notes how a channel is delivered, nil meaning as usual.
+// rememberWindow records a channel's delivery; nil means plain.
 func (cl *client) rememberWindow(channel string, w *window) {
 	delete(cl.windows, channel)
 	if w == nil || len(cl.windows) >= maxWindows {
@@ -32,17 +32,17 @@ func (cl *client) rememberWindow(channel string, w *window) {
 	cl.windows[channel] = w.limits
 }
 
-// An offer is what a client said of itself in initialize. It shapes what the
-// client is sent.
+// An offer holds the client's version and capabilities from initialize. It decides
+// which messages and forms the client receives.
 type offer struct {
 	version version
 
-	// Capabilities: a flag that is absent means no.
+	// Capability flags; absent means false.
 	canvas  bool
 	mcpApps bool
 }
 
-// takes reports whether actions of this type are sent to such a client.
+// takes reports whether the client receives this type of action.
 func (o offer) takes(kind string) bool {
 	switch {
 	case kind == "canvas/stateChanged" || kind == "chat/canvasesChanged":
@@ -53,15 +53,14 @@ func (o offer) takes(kind string) bool {
 	return o.version.knows(kind)
 }
 
-// registers reports whether the client's version has canvases: no capability is
-// asked for then.
+// registers reports whether the client's version includes canvases, without a
+// capability.
 func (o offer) registers() bool { return o.version.compare(canvasesRegistered) >= 0 }
 
-// seeds reports whether the client takes canvases as the seed proposed them.
+// seeds reports whether the client uses the seed's canvases.
 func (o offer) seeds() bool { return o.canvas && !o.registers() }
 
-// newest returns the connection that gets the client's notifications and
-// requests, or nil.
+// newest returns the connection for the client's notifications and requests, or nil.
 func (cl *client) newest() *conn {
 	if len(cl.conns) == 0 {
 		return nil
@@ -69,7 +68,7 @@ func (cl *client) newest() *conn {
 	return cl.conns[len(cl.conns)-1]
 }
 
-// joinLocked makes c the newest connection of the client.
+// joinLocked makes c the client's newest connection.
 func (h *Host) joinLocked(c *conn, clientID string) *client {
 	cl := h.clients[clientID]
 	if cl == nil {
@@ -84,7 +83,7 @@ func (h *Host) joinLocked(c *conn, clientID string) *client {
 	return cl
 }
 
-// leaveLocked takes a closed connection from its client.
+// leaveLocked removes a closed connection from its client.
 func (h *Host) leaveLocked(c *conn) {
 	cl := c.client
 	for i, other := range cl.conns {
@@ -101,8 +100,8 @@ func (h *Host) leaveLocked(c *conn) {
 	}
 }
 
-// forgetClientsLocked drops the record of the client that left first, where
-// there are too many. It can only initialize again.
+// forgetClientsLocked drops the longest absent client when there are too many. That
+// client must initialize again.
 func (h *Host) forgetClientsLocked() {
 	var oldest *client
 	gone := 0
@@ -120,7 +119,7 @@ func (h *Host) forgetClientsLocked() {
 	}
 }
 
-// readCapabilities reads the presence flags that this host knows.
+// readCapabilities reads the capability flags known to this host.
 func readCapabilities(raw json.RawMessage) offer {
 	var flags map[string]json.RawMessage
 	if json.Unmarshal(raw, &flags) != nil {

@@ -14,18 +14,18 @@ type dispatchParams struct {
 	Action    json.RawMessage `json:"action"`
 }
 
-// unsupported are the actions that the host rejects.
+// unsupported lists the rejected action types.
 var unsupported = []string{
 	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
 	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
 }
 
-// activeClientActions are those with which a client says what it contributes.
+// activeClientActions declare a client's contributions.
 var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
 
-// dispatchLocked handles dispatchAction. A valid action comes back to all
-// subscribers with its origin, byte for byte, whether or not it means anything
-// to the host. A malformed one gets no answer.
+// dispatchLocked handles dispatchAction. A valid action is echoed to all subscribers
+// with its origin, byte for byte, even without an effect on the host. A malformed
+// action gets no answer.
 func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	params, err := decodeParams[dispatchParams](raw)
 	if err != nil || !ahp.IsObject(params.Action) {
@@ -61,7 +61,7 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	}
 }
 
-// chatActionLocked handles an action on a chat. On what is no chat it gets no
+// chatActionLocked handles an action on a chat. On any other channel there is no
 // answer.
 func (h *Host) chatActionLocked(env envelope) {
 	ch := h.chats[env.channel]
@@ -100,7 +100,7 @@ func (h *Host) chatActionLocked(env envelope) {
 	}
 }
 
-// clientTurnLocked starts a turn. One that is in progress is given up.
+// clientTurnLocked starts a turn and replaces an active turn.
 func (ch *chat) clientTurnLocked(env envelope) {
 	var a turnStartedAction
 	var message struct {
@@ -123,7 +123,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 	ch.playLocked(prompt)
 }
 
-// maxTitle is how many characters of a prompt make a session's title.
+// maxTitle is the length of a title taken from a prompt, in characters.
 const maxTitle = 100
 
 func titleOf(prompt string) string {
@@ -131,7 +131,7 @@ func titleOf(prompt string) string {
 	return string(runes[:min(len(runes), maxTitle)])
 }
 
-// clientCancelLocked ends the turn that the action names. For another turn the
+// clientCancelLocked ends the turn named by the action. For a different turn the
 // action has no effect.
 func (ch *chat) clientCancelLocked(env envelope) {
 	var a struct {
@@ -163,8 +163,8 @@ type toolConfirmedAction struct {
 	SelectedOptionID string `json:"selectedOptionId"`
 }
 
-// clientConfirmLocked answers a tool's confirmation. The first answer counts;
-// later ones come back all the same.
+// clientConfirmLocked handles a tool confirmation. The first answer counts; later
+// answers are echoed too.
 func (ch *chat) clientConfirmLocked(env envelope) {
 	var a toolConfirmedAction
 	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.ToolCallID == "" || a.Approved == nil {
@@ -172,13 +172,13 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 	}
 	if ch.active != nil && ch.script != nil {
 		if tc := ch.active.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
-			ch.script.confirmed <- *a.Approved // one call waits at a time
+			ch.script.confirmed <- *a.Approved // only one call waits at a time
 		}
 	}
 	ch.applyLocked(a, env)
 }
 
-// sessionActionLocked handles an action on a session.
+// sessionActionLocked handles a session action.
 func (h *Host) sessionActionLocked(c *conn, env envelope) {
 	var a struct {
 		Title      *string `json:"title"`

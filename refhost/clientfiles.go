@@ -10,18 +10,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// clientScheme begins URIs that stand for a file of a client:
+// clientScheme begins URIs for a client's file:
 // vscode-agent-client://<clientId>/<scheme>/<authority or ->/<path>.
 const clientScheme = "vscode-agent-client"
 
-// asksClient reports whether a resourceRead wants a client's file.
+// asksClient reports whether a resourceRead names a client's file.
 func asksClient(raw json.RawMessage) bool {
 	var params resourceParams
 	return json.Unmarshal(raw, &params) == nil && strings.HasPrefix(params.URI, clientScheme+"://")
 }
 
-// clientFile splits such a URI into the client and the URI that the client
-// knows the file by.
+// clientFile splits such a URI into the clientId and the client's own URI.
 func clientFile(uri string) (clientID, inner string, err error) {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -45,8 +44,8 @@ func clientFile(uri string) (clientID, inner string, err error) {
 	return u.Host, inner, nil
 }
 
-// resourceReadRemote answers resourceRead for a client's file: it asks that
-// client, twice, as real hosts do, and returns what it was told.
+// resourceReadRemote answers resourceRead for a client's file. It sends that client
+// two requests, like real hosts, and returns the result.
 func (h *Host) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
@@ -74,7 +73,7 @@ func (h *Host) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
 	return newContent(data, params.Encoding, contentType(inner)), nil
 }
 
-// clientReadError says what went wrong in the host's words.
+// clientReadError words an error like the host.
 func clientReadError(uri string, err error) error {
 	switch asRPCError(err).Code {
 	case ahp.CodeNotFound:

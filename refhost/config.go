@@ -10,100 +10,97 @@ import (
 	"time"
 )
 
-// Config is what a [Host] can be told. The zero value is a host without files,
-// with echo terminals and without ready-made sessions.
+// Config configures a [Host]. The zero value is a host without files or sessions, with
+// echo terminals.
 type Config struct {
-	// Protocol is what the host speaks. Default: [Protocol09].
+	// Protocol selects the protocol version. Default: [Protocol09].
 	Protocol Protocol
 
-	// Logger gets ids, methods and sizes, never message bodies or tokens.
-	// Default: none.
+	// Logger logs ids, methods and sizes, never message bodies or tokens. Default:
+	// none.
 	Logger *slog.Logger
 
-	// Now is the clock of every timestamp on the wire. With the default of
-	// NewID replaced too, the same input gives the same bytes. Default:
-	// time.Now.
+	// Now supplies every timestamp on the wire. With Now and NewID replaced, the same
+	// input gives the same bytes. Default: time.Now.
 	Now func() time.Time
 
-	// NewID makes the ids of what the host creates by itself. It is called
-	// with the host's lock held. Default: a random UUID.
+	// NewID creates ids. It is called with the host's lock held. Default: a random
+	// UUID.
 	NewID func() string
 
-	// ReplayBuffer is how many action envelopes, over all channels, a
-	// reconnecting client can be replayed. Default: 1000.
+	// ReplayBuffer bounds the action envelopes kept for reconnecting clients, over all
+	// channels. Default: 1000.
 	ReplayBuffer int
 
-	// MaxFrame is the size limit of a frame, in bytes, both ways. Default:
-	// 32 MiB.
+	// MaxFrame bounds a frame in bytes, both ways. Default: 32 MiB.
 	MaxFrame int
 
-	// SendQueue is how many bytes may wait behind the frame that is being
-	// written to a client, before that client is cut. Default: 64 MiB.
+	// SendQueue bounds the bytes queued for a client behind the frame being written. A
+	// client above it is disconnected. Default: 64 MiB.
 	SendQueue int
 
-	// ConnectionToken, if set, must stand in the query of the WebSocket's URL
-	// (?tkn=…), else the answer is HTTP 403. Default: everybody may connect.
+	// ConnectionToken, if set, is required in the WebSocket URL's query (?tkn=…);
+	// without it the answer is HTTP 403. Default: no check.
 	ConnectionToken string
 
-	// Root is the directory that file: URIs may reach, and nothing outside of
-	// it, symbolic links included. Default: see Files.
+	// Root is the directory for file: URIs. Symbolic links cannot lead outside.
+	// Default: see Files.
 	Root string
 
-	// Files are served, read-only, where Root is empty: content by absolute
-	// slash-separated path. Default: none, or a few with Demo.
+	// Files is served read-only if Root is empty: content by absolute slash-separated
+	// path. Default: none, or sample files with Demo.
 	Files map[string]string
 
-	// Writable lets clients write and delete below Root.
+	// Writable permits clients to write and delete below Root.
 	Writable bool
 
-	// Terminals says what stands behind a terminal. Default: [EchoTerminals].
+	// Terminals selects the kind of terminal. Default: [EchoTerminals].
 	Terminals TerminalMode
 
-	// Canvases are those that the agent can open in every session. Default:
-	// none, or two with Demo.
+	// Canvases are offered to the agent in every session. Default: none, or two with
+	// Demo.
 	Canvases []Canvas
 
-	// MCP are the MCP servers of every session. They are started with the
-	// first connection. Default: none, or one with Demo.
+	// MCP lists the MCP servers in every session. They start with the first
+	// connection. Default: none, or one with Demo.
 	MCP []MCPServer
 
-	// Resources are what the agent needs tokens for. Default: none.
+	// Resources are the agent's protected resources. Default: none.
 	Resources []Resource
 
-	// Meta is _meta in the answer to initialize. Default: none.
+	// Meta is _meta in the result of initialize. Default: none.
 	Meta json.RawMessage
 
-	// Demo makes three sessions with a past, in one of which a slow turn is
-	// always going on. It begins with the first connection.
+	// Demo creates three sessions with a history; a slow turn is always running in
+	// one. It begins with the first connection.
 	Demo bool
 
-	// Still has the demo's live session say nothing by itself.
+	// Still silences the demo's live session.
 	Still bool
 
-	// Recorder, if set, is called with every frame received, before it is
-	// handled, and every frame to send, before it is written. Calls for
-	// different connections overlap. It must neither block nor change the
-	// frame, and may keep it.
+	// Recorder, if set, is called with each frame received, before handling, and each
+	// frame to send, before writing. Calls for different connections overlap. Recorder
+	// must neither block nor change the frame, and may keep it.
 	Recorder func(Frame)
 }
 
-// A Frame is one message as it crossed the wire.
+// A Frame is one message on the wire.
 type Frame struct {
-	Conn     int64 // the connection's number on this host, from 1
+	Conn     int64 // the connection's number, from 1
 	Received bool  // false: sent by the host
 	Data     []byte
 }
 
-// A TerminalMode is what stands behind a host's terminals.
+// A TerminalMode is a kind of terminal.
 type TerminalMode string
 
 const (
-	// EchoTerminals answer each line with itself and know `exit`. They are
-	// deterministic, and safe where strangers may connect.
+	// EchoTerminals echo each line and know `exit`. They are deterministic, and safe
+	// with untrusted clients.
 	EchoTerminals TerminalMode = "echo"
 
-	// ShellTerminals run /bin/sh on a pseudo-terminal, as the user that runs
-	// the host: whoever can connect can do all that this user can.
+	// ShellTerminals run /bin/sh on a pseudo-terminal with the host process's rights.
+	// Every client gets those rights.
 	ShellTerminals TerminalMode = "shell"
 )
 
@@ -115,13 +112,13 @@ const (
 
 	maxSessions      = 1000    // at once
 	maxTerminals     = 64      // at once
-	maxClients       = 1000    // records of clients that have gone
+	maxClients       = 1000    // records of absent clients
 	maxDeleted       = 10_000  // sessions remembered as deleted
-	maxInFlight      = 64      // requests of one connection that wait for another client
+	maxInFlight      = 64      // requests of a connection that wait for a different client
 	maxTerminalBytes = 1 << 20 // of one terminal's content
 )
 
-// withDefaults returns a checked copy in which nothing is left open.
+// withDefaults validates the configuration and returns a copy with defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -18,8 +18,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// knownDifferences are the fields of which this host has fewer or more than VS
-// Code's, by what they stand in: - only VS Code's, + only this one's.
+// knownDifferences lists fields that differ from VS Code's host, by message: - only VS
+// Code's host has the field, + only this host does.
 var knownDifferences = map[string][]string{
 	"result initialize": {
 		"- ._meta object",
@@ -47,15 +47,15 @@ var knownDifferences = map[string][]string{
 	"action terminal/cwdChanged":       {"- it"},
 	"action terminal/titleChanged":     {"- it"},
 
-	// VS Code's scripted agent still has the form of an older version here.
+	// VS Code's scripted agent still uses an older form here.
 	"action chat/error": {"- .action.error object", "+ .action.part object"},
 
-	// VS Code's host does not log this much.
+	// VS Code's host logs less.
 	"notification otlp/exportLogs": {"+ it"},
 }
 
-// differencesOf08 are those that there are with VS Code's host of AHP 0.8 in place
-// of the same ones above; nil: none.
+// differencesOf08 replaces entries above for VS Code's host of AHP 0.8; nil: no
+// difference.
 var differencesOf08 = map[string][]string{
 	"result initialize": {
 		"- .snapshots[].state._meta object",
@@ -67,14 +67,14 @@ var differencesOf08 = map[string][]string{
 	},
 	"action chat/usage": nil,
 
-	// Tools are given to agents of another form.
+	// Tools go to agents in a different form.
 	"action session/serverToolsChanged": {"+ it"},
 	"result subscribe session": {
 		"- .snapshot.state.changesets array",
 		"+ .snapshot.state.serverTools array",
 	},
 
-	// What has changed in the folder is not in summaries yet.
+	// Summaries do not list changed files yet.
 	"notification root/sessionSummaryChanged": {"+ .changes.changes object"},
 	"result listSessions":                     {"+ .items[].changes object"},
 
@@ -86,17 +86,17 @@ var differencesOf08 = map[string][]string{
 	},
 }
 
-// opaque are values whose inside is the host's own affair.
+// opaque lists values with host-specific contents.
 var opaque = []string{
 	"._meta", ".automations", ".serverInfo", ".config", ".serverTools", ".usage", ".changesets", ".action.tools",
 }
 
-// hostVersion is the version of AHP of the host in AHP_UPSTREAM.
+// hostVersion is the AHP version of the host in AHP_UPSTREAM.
 func hostVersion() string { return cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0") }
 
-// TestConformance plays the same script with this host and with VS Code's, if
-// AHP_UPSTREAM is its URL (with the scripted provider "mock"), and compares
-// which fields the messages have.
+// TestConformance runs the same script against this host and VS Code's, and compares
+// the messages' fields. AHP_UPSTREAM is VS Code's URL, with the scripted provider
+// "mock".
 func TestConformance(t *testing.T) {
 	upstream := os.Getenv("AHP_UPSTREAM")
 	if upstream == "" {
@@ -126,7 +126,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// shapes holds the fields of each kind of message.
+// shapes holds the fields for each kind of message.
 type shapes map[string]map[string]bool
 
 func (s shapes) union(other shapes) shapes {
@@ -145,8 +145,7 @@ func difference(theirs, ours map[string]bool) []string {
 	return append(missing("- ", theirs, ours), missing("+ ", ours, theirs)...)
 }
 
-// missing returns the fields of a that b has not, without what is inside of
-// them.
+// missing returns the fields of a that b lacks, without nested fields.
 func missing(sign string, a, b map[string]bool) []string {
 	var fields, outer []string
 	for _, field := range slices.Sorted(maps.Keys(a)) {
@@ -162,7 +161,7 @@ func missing(sign string, a, b map[string]bool) []string {
 	return fields
 }
 
-// add enters the fields of a value, with their types.
+// add records a value's fields and their types.
 func (s shapes) add(what string, raw json.RawMessage) {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -196,7 +195,7 @@ func (s shapes) walk(what, path string, v any) {
 	}
 }
 
-// A probe plays the script with one host.
+// A probe runs the script with one host.
 type probe struct {
 	t      *testing.T
 	c      *refclient.Client
@@ -216,7 +215,7 @@ func (p *probe) call(what, method string, params any) {
 	p.shapes.add("result "+what, result)
 }
 
-// until waits for an action, and takes in all that came before it.
+// until waits for an action and records all messages before it.
 func (p *probe) until(actionType string) {
 	p.t.Helper()
 	if _, _, err := p.c.WaitAfter(testContext(p.t), p.seen, refclient.IsAction("", actionType)); err != nil {
@@ -244,7 +243,7 @@ func (p *probe) take() {
 	}
 }
 
-// shapesOf plays the script.
+// shapesOf runs the script.
 func shapesOf(t *testing.T, url, provider, root string) shapes {
 	t.Helper()
 	p := &probe{t: t, c: dial(t, url, refclient.Options{}), shapes: make(shapes)}

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// A link carries whole messages to and from one client. One goroutine may Send
-// while another Recvs.
+// A link carries whole messages to and from one client. One goroutine may Send while
+// another Recvs.
 type link interface {
 	// Send writes one message, and does not keep it.
 	Send(msg []byte) error
 
-	// Recv returns the next message, which the caller owns, or io.EOF when
-	// the client has closed in good order.
+	// Recv returns the next message, which the caller owns, or io.EOF after a clean
+	// close.
 	Recv() ([]byte, error)
 
-	// Close tells the client why, where it can, and ends Send and Recv.
+	// Close sends the client a reason where possible, and ends Send and Recv.
 	Close(cause error) error
 }
 
-// A conn is one connection of a client.
+// A conn is a client connection.
 type conn struct {
 	// Set by newConn, then read-only.
 	host *Host
@@ -34,20 +34,19 @@ type conn struct {
 	// Guarded by host.mu.
 	number   int64
 	client   *client // nil until initialize or reconnect
-	offer    offer   // what the client said on this connection
+	offer    offer   // the client's offer on this connection
 	subs     map[string]*subscription
-	held     *heldDelta          // a delta that waits for more; nil if none
-	opening  []*window           // agreed to in the answer that is being made
-	inFlight int                 // requests that are answered by a goroutine of their own
-	mcpCalls map[string]*mcpCall // those on mcp:// channels, by the client's id
+	held     *heldDelta          // a delta held for merging; nil if none
+	opening  []*window           // windows in the answer under construction
+	inFlight int                 // requests with their own goroutine
+	mcpCalls map[string]*mcpCall // those on mcp:// on mcp:// channels, by the client's id
 }
 
-// errSlow ends the connection of a client that does not keep up.
+// errSlow ends the connection of a client that reads too slowly.
 var errSlow = errors.New("send queue full")
 
-// serve handles the connection on link until either side closes it, and
-// returns when no goroutine of the connection is left. Its error says why the
-// connection ended, nil meaning that the client closed it.
+// serve handles a connection until either side closes it, and returns when all its
+// goroutines have ended. The error is the reason; nil means a close by the client.
 func (h *Host) serve(l link) error {
 	c := &conn{
 		host: h,
@@ -74,7 +73,7 @@ func (h *Host) serve(l link) error {
 	return c.cause
 }
 
-// attach registers the connection, for which the caller owes a wg.Done.
+// attach registers the connection. The caller owes a wg.Done.
 func (h *Host) attach(c *conn) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,8 +89,7 @@ func (h *Host) attach(c *conn) error {
 	return nil
 }
 
-// detach forgets the connection. An older one of the same client is the newest
-// from now on.
+// detach removes the connection. The client's previous connection becomes its newest.
 func (h *Host) detach(c *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,8 +115,8 @@ func (c *conn) end(cause error) {
 	})
 }
 
-// readLoop handles frames one after another. When the client sends no more,
-// what is queued is still written.
+// readLoop handles frames in order. When the client's stream ends, queued frames are
+// still written.
 func (c *conn) readLoop() {
 	for {
 		frame, err := c.link.Recv()
@@ -150,8 +148,8 @@ func (c *conn) record(received bool, frame []byte) {
 	}
 }
 
-// queueLocked sends frame, which nobody may change any more, after whatever
-// waits on this connection.
+// queueLocked queues frame behind all waiting frames. The frame must not change any
+// more.
 func (c *conn) queueLocked(frame []byte) {
 	c.flushHeldLocked()
 	if !c.out.push(frame) {
@@ -159,17 +157,16 @@ func (c *conn) queueLocked(frame []byte) {
 	}
 }
 
-// An outbox is a queue of frames with a bound in bytes on what waits behind
-// the frame that is being written.
+// An outbox is a queue of frames. It bounds the bytes behind the frame being written.
 type outbox struct {
 	limit int
-	ready chan struct{} // capacity 1: something has changed
+	ready chan struct{} // capacity 1: signals a change
 
 	mu      sync.Mutex // guards the fields below
 	frames  [][]byte
 	waiting int   // bytes in frames
-	ended   error // no more frames will come
-	closed  bool  // those that wait, or come, are not wanted
+	ended   error // no more frames are accepted
+	closed  bool  // frames are dropped
 }
 
 func newOutbox(limit int) *outbox {
@@ -181,7 +178,7 @@ func (o *outbox) push(frame []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended != nil {
-		return true // the connection is ending: nobody waits for it
+		return true // the connection is ending
 	}
 	if o.waiting > 0 && o.waiting+len(frame) > o.limit {
 		return false
@@ -192,8 +189,8 @@ func (o *outbox) push(frame []byte) bool {
 	return true
 }
 
-// next waits for a frame. After finish it returns what is left, then the
-// reason; after close, at once the reason.
+// next waits for a frame. After finish it returns the remaining frames, then the
+// reason; after close, the reason at once.
 func (o *outbox) next() ([]byte, error) {
 	for {
 		o.mu.Lock()
@@ -224,7 +221,7 @@ func (o *outbox) finish(reason error) {
 	o.wake()
 }
 
-// mute drops what waits, and what comes.
+// mute drops all waiting and future frames.
 func (o *outbox) mute() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -232,13 +229,13 @@ func (o *outbox) mute() {
 	o.frames = nil
 }
 
-// close drops what waits.
+// close drops all waiting frames.
 func (o *outbox) close() {
 	o.finish(io.EOF)
 	o.mute()
 }
 
-// wake signals next. It needs o.mu.
+// wake signals next. The caller holds o.mu.
 func (o *outbox) wake() {
 	select {
 	case o.ready <- struct{}{}:

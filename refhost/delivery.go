@@ -2,14 +2,14 @@ package refhost
 
 import "time"
 
-// A subscription is what one connection asked for on one channel.
+// A subscription holds a connection's options for a channel.
 type subscription struct {
 	channel    string
 	maxLatency time.Duration // 0: no coalescing
 	window     *window       // nil: plain action notifications
 }
 
-// deliverLocked sends an action the way the subscriber asked for.
+// deliverLocked sends an action according to the subscription's options.
 func (c *conn) deliverLocked(sub *subscription, rec *record) {
 	switch {
 	case sub.window != nil:
@@ -21,22 +21,22 @@ func (c *conn) deliverLocked(sub *subscription, rec *record) {
 	}
 }
 
-// A heldDelta is a chat/delta that waits for more of the same part. Whatever
-// else goes to the connection goes after it, so that serverSeq keeps its order
-// across channels.
+// A heldDelta is a chat/delta held for merging with the next in the same part. All
+// other messages for the connection go after it, so serverSeq keeps its order across
+// channels.
 type heldDelta struct {
 	rec    *record
-	action deltaAction // with the content of all that it stands for
+	action deltaAction // with the merged content
 	merged bool
 	timer  *timer
 }
 
-// holdLocked merges a delta into the one that waits, or lets it wait.
+// holdLocked merges a delta into the held delta, or holds it.
 func (c *conn) holdLocked(sub *subscription, rec *record) {
 	if held := c.held; held != nil && held.rec.channel == rec.channel &&
 		held.action.TurnID == rec.delta.TurnID && held.action.PartID == rec.delta.PartID {
 		held.action.Content += rec.delta.Content
-		held.rec = rec // the envelope is that of the latest delta
+		held.rec = rec // the envelope of the latest delta
 		held.merged = true
 		return
 	}
@@ -45,7 +45,7 @@ func (c *conn) holdLocked(sub *subscription, rec *record) {
 	c.held.timer = c.host.afterLocked(sub.maxLatency, c.flushHeldLocked)
 }
 
-// flushHeldLocked sends the delta that waits, if there is one.
+// flushHeldLocked sends the held delta, if any.
 func (c *conn) flushHeldLocked() {
 	held := c.held
 	if held == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A demo keeps a turn going in one session.
+// A demo keeps a turn running in one session.
 type demo struct {
 	host *Host
 	chat *chat
@@ -15,7 +15,7 @@ type demo struct {
 
 type demoTurn struct{ prompt, reply string }
 
-// demoSessions are the past of a demo host.
+// demoSessions is the history of a demo host.
 var demoSessions = []struct {
 	name, title, directory string
 	turns                  []demoTurn
@@ -36,7 +36,7 @@ var demoSessions = []struct {
 	}},
 }
 
-// demoFiles are what the sessions are about.
+// demoFiles are the sessions' files.
 var demoFiles = map[string]string{
 	"/demo/shop/README.md": "# Shop\n\nA shop that exists in a demonstration only.\n",
 	"/demo/shop/session.go": "package shop\n\nimport \"time\"\n\n" +
@@ -44,7 +44,7 @@ var demoFiles = map[string]string{
 		"func newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)}\n}\n",
 }
 
-// demoTalk is what the live session says, again and again.
+// demoTalk is the live session's text, in a loop.
 var demoTalk = []demoTurn{
 	{"What is the build doing?", "Compiling the 214 packages of the shop. The cache helps with most of them, so this takes a few seconds only."},
 	{"And now?", "Running the tests of the cart. 312 of 318 have passed so far, and none has failed."},
@@ -54,14 +54,14 @@ var demoTalk = []demoTurn{
 }
 
 const (
-	demoWord     = time.Second      // between the words of the live session
+	demoWord     = time.Second      // between words in the live session
 	demoBreak    = 5 * time.Second  // between its turns
-	demoTurnsMax = 200              // after which it begins with an empty chat
+	demoTurnsMax = 200              // then the chat starts again, empty
 	demoAge      = 26 * time.Hour   // of the oldest session
-	demoStep     = 20 * time.Minute // between turns of the past
+	demoStep     = 20 * time.Minute // between past turns
 )
 
-// startDemoLocked makes the sessions of a demo host, once.
+// startDemoLocked creates the demo's sessions, once.
 func (h *Host) startDemoLocked() {
 	if !h.cfg.Demo || h.demo != nil {
 		return
@@ -91,8 +91,7 @@ func (h *Host) startDemoLocked() {
 	}
 }
 
-// openDemoCanvasLocked opens the first of the host's own canvases in the last
-// session, with a note in it.
+// openDemoCanvasLocked opens the first host canvas in the last session, with a note.
 func (h *Host) openDemoCanvasLocked() {
 	s, _ := h.sessions.get(providerName + ":/" + demoSessions[len(demoSessions)-1].name)
 	if len(h.cfg.Canvases) == 0 {
@@ -128,8 +127,8 @@ func userMessage(text string) json.RawMessage {
 	}{text, plainOrigin{"user"}})
 }
 
-// speakLocked plays the next turn of the live session, unless a client is
-// talking there, and has itself called again. It ends with the session.
+// speakLocked plays the live session's next turn unless a client is talking there, and
+// schedules itself again. It ends with the session.
 func (d *demo) speakLocked() {
 	h, ch := d.host, d.chat
 	if h.chats[ch.uri] != ch {

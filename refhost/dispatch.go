@@ -8,21 +8,20 @@ import (
 	"ahprelay/ahp"
 )
 
-// A method is a request that the host serves.
+// A method is a request served by the host.
 type method struct {
 	// locked handles the request with the host's lock held.
 	locked func(h *Host, c *conn, params json.RawMessage) (any, error)
 
-	// unlocked handles one that reads files. It holds up its connection only.
+	// unlocked handles a request that reads files. It delays only its own connection.
 	unlocked func(h *Host, c *conn, params json.RawMessage) (any, error)
 
-	// remote handles one that asks a client, in a goroutine of its own, so
-	// that the connection is served meanwhile. Where both are set, the params
-	// decide.
+	// remote handles a request that asks a client. It runs in a goroutine, so the
+	// connection is served meanwhile. If both are set, the params decide.
 	remote func(h *Host, c *conn, params json.RawMessage) (any, error)
 }
 
-// methods are served once the connection has initialized.
+// methods are served after initialize.
 var methods = map[string]method{
 	"subscribe":                {locked: (*Host).subscribeLocked},
 	"listSessions":             {locked: (*Host).listSessionsLocked},
@@ -55,7 +54,7 @@ var methods = map[string]method{
 	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
 }
 
-// handle serves one frame. Calls for one connection do not overlap.
+// handle serves one frame. Calls for a connection do not overlap.
 func (h *Host) handle(c *conn, frame []byte) {
 	msg, err := parseMessage(frame)
 	switch {
@@ -100,21 +99,20 @@ func (h *Host) request(c *conn, msg message) {
 	h.answerLocked(c, name, frame, err)
 }
 
-// mcpRequest handles a request on an mcp:// channel, and reports whether it
-// was one.
+// mcpRequest handles a request on an mcp:// channel. It reports false for all others.
 func (h *Host) mcpRequest(c *conn, msg message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.conns[c] && c.client != nil && h.mcpMessageLocked(c, msg)
 }
 
-// requestQuick answers or starts what does not read files, and returns the
-// function that answers the rest.
+// requestQuick answers or starts requests that read no files. For the rest it returns
+// the function to call.
 func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, *conn, json.RawMessage) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.conns[c] {
-		return nil // it has ended meanwhile, and left its client
+		return nil // the connection has ended meanwhile
 	}
 	h.logLocked(levelTrace, "request: method=%s", name)
 	m := methods[name]
@@ -138,8 +136,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 	return nil
 }
 
-// openLocked handles the first request, with which a connection becomes a
-// client's.
+// openLocked handles a connection's first request, which names its client.
 func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.RawMessage) {
 	var result any
 	var err error
@@ -180,8 +177,7 @@ func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, par
 	})
 }
 
-// answerFrame encodes an answer. A result that does not fit into a frame
-// becomes an error.
+// answerFrame encodes an answer. An oversized result becomes an error.
 func (h *Host) answerFrame(id json.RawMessage, result any, err error) ([]byte, error) {
 	if err == nil {
 		frame := resultFrame(id, result)
@@ -204,7 +200,7 @@ func methodNotFound(name string) *rpcError {
 	return &rpcError{Code: ahp.CodeMethodNotFound, Message: "Method not found: " + name}
 }
 
-// notificationLocked handles what wants no answer. Unknown ones are ignored.
+// notificationLocked handles notifications. Unknown ones are ignored.
 func (h *Host) notificationLocked(c *conn, name string, params json.RawMessage) {
 	h.logLocked(levelTrace, "notification: method=%s", name)
 	switch name {

@@ -14,8 +14,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A fileStore is what file: URIs reach: a directory and nothing outside of it,
-// or files in memory.
+// A fileStore holds the files for file: URIs: a directory tree, or files in memory.
 type fileStore struct {
 	fsys     fs.FS
 	prefix   string   // absolute slash-separated path that fsys stands for
@@ -50,7 +49,7 @@ func (s *fileStore) defaultDirectory() string {
 	return (&url.URL{Scheme: "file", Path: s.prefix}).String()
 }
 
-// name returns the name in fsys that a file: URI stands for.
+// name returns the name in fsys for a file: URI.
 func (s *fileStore) name(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {
@@ -67,7 +66,7 @@ func (s *fileStore) name(uri string) (string, error) {
 	return name, nil
 }
 
-// changeable is like name, for what is about to be changed.
+// changeable returns the name of a file to change.
 func (s *fileStore) changeable(uri string) (string, error) {
 	name, err := s.name(uri)
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *fileStore) read(uri string, limit int) ([]byte, error) {
 	return data, fileError("Content not found", uri, err)
 }
 
-// fileError says in the host's words why a file could not be had.
+// fileError words a file error like the host.
 func fileError(missing, uri string, err error) error {
 	switch {
 	case err == nil:
@@ -130,7 +129,7 @@ func newMemFS(files map[string]string, now time.Time) *memFS {
 	return m
 }
 
-// link enters name in its directory, and that in its own.
+// link adds name to its directory, and recursively to the parents.
 func (m *memFS) link(name string) {
 	dir := path.Dir(name)
 	_, known := m.dirs[dir]
@@ -140,8 +139,8 @@ func (m *memFS) link(name string) {
 	}
 }
 
-// Open implements [fs.FS] for names that Stat knows. Their content comes with
-// ReadFile and ReadDir.
+// Open implements [fs.FS] for names known to Stat. ReadFile and ReadDir return their
+// content.
 func (m *memFS) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.ErrUnsupported}
 }

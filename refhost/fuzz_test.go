@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A fuzzLink gives the frames of one input, and checks what it is sent.
+// A fuzzLink delivers the frames of one input and checks the host's frames.
 type fuzzLink struct {
 	t      *testing.T
 	frames [][]byte
@@ -33,7 +33,7 @@ func (l *fuzzLink) Send(msg []byte) error {
 
 func (l *fuzzLink) Close(error) error { return nil }
 
-// FuzzServe lets a client send anything, after a proper initialize.
+// FuzzServe sends arbitrary frames after a valid initialize.
 func FuzzServe(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -33,8 +33,8 @@ type telemetry struct {
 	Logs string `json:"logs"`
 }
 
-// initializeLocked makes the connection its client's newest. The answer comes
-// before anything else that the client is sent as such.
+// initializeLocked makes the connection its client's newest. The answer precedes all
+// other messages to the client.
 func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[initializeParams](raw)
 	if err != nil {
@@ -54,7 +54,7 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 	snapshots := []snapshot{}
 	for _, uri := range params.InitialSubscriptions {
 		c.subscribeLocked(uri, subscribeParams{})
-		// A resource that does not exist yet is subscribed without a snapshot.
+		// A missing resource is subscribed without a snapshot.
 		if snap, err := h.snapshotLocked(c, uri, view{}); err == nil && snap != nil {
 			snapshots = append(snapshots, *snap)
 		}

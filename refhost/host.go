@@ -36,7 +36,7 @@ type Host struct {
 	changesets map[string]*changeset
 	deleted    []string       // sessions deleted, oldest first
 	active     int            // sessions with a turn in progress
-	signedIn   map[string]int // resource to how often a token of it was taken
+	signedIn   map[string]int // resource to its count of accepted tokens
 	parts      int            // number of the latest response part
 	logSubs    int            // subscriptions to log channels
 
@@ -51,8 +51,8 @@ type Host struct {
 // errHostClosed ends the connections of a host that is closed.
 var errHostClosed = errors.New("host shutting down")
 
-// New returns a host that serves nothing yet, and starts nothing. It fails on
-// a bad cfg, and where cfg.Root cannot be opened.
+// New returns a host that serves nothing yet and has started nothing. It fails on an
+// invalid cfg, and if cfg.Root cannot be opened.
 func New(cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -77,8 +77,8 @@ func New(cfg Config) (*Host, error) {
 	}, nil
 }
 
-// Close closes every connection, stops every turn and terminal, and returns
-// when all goroutines of the host have ended. Later calls wait for the first.
+// Close closes every connection, stops every turn and terminal, and returns when all
+// of the host's goroutines have ended. Later calls wait for the first.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	first := !h.closed
@@ -91,7 +91,7 @@ func (h *Host) Close() error {
 		for _, term := range h.terminals.all() {
 			term.backend.kill()
 		}
-		for c := range h.conns { // a process that dies says nothing to anybody once somebody hears of it
+		for c := range h.conns { // like a dying process, the host says nothing more to clients
 			c.out.mute()
 		}
 		for c := range h.conns {
@@ -109,8 +109,7 @@ func (h *Host) Close() error {
 	return h.files.close()
 }
 
-// goLocked runs f in a goroutine that Close awaits. It does nothing on a
-// closed host.
+// goLocked runs f in a goroutine that Close awaits. On a closed host it does nothing.
 func (h *Host) goLocked(f func()) {
 	if !h.closed {
 		h.wg.Go(f)
@@ -124,8 +123,8 @@ type timer struct {
 	stopped bool // guarded by host.mu
 }
 
-// afterLocked calls f, with h.mu held, after d, unless the timer is stopped or
-// the host closed before.
+// afterLocked calls f after d with h.mu held, unless the timer is stopped or the host
+// closes first.
 func (h *Host) afterLocked(d time.Duration, f func()) *timer {
 	t := &timer{host: h}
 	if h.closed {
@@ -148,7 +147,7 @@ func (h *Host) afterLocked(d time.Duration, f func()) *timer {
 	return t
 }
 
-// stopLocked keeps the function from being called. A nil timer has stopped.
+// stopLocked prevents the call. A nil timer is stopped.
 func (t *timer) stopLocked() {
 	if t == nil || t.stopped {
 		return
@@ -160,7 +159,7 @@ func (t *timer) stopLocked() {
 	}
 }
 
-// A catalog keeps values by key, in the order in which they were added.
+// A catalog keeps values by key in insertion order.
 type catalog[T any] struct {
 	keys   []string
 	values map[string]T

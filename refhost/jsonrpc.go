@@ -10,15 +10,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// A message is one JSON-RPC object. Keys match exactly, and of two equal keys
-// the last one counts, as in JavaScript.
+// A message is one JSON-RPC object. Keys match exactly; the last of two equal keys
+// counts, as in JavaScript.
 type message map[string]json.RawMessage
 
-// errNotMessage reports JSON that is not an object: a batch, a number. Real
-// hosts give no answer.
+// errNotMessage reports JSON other than an object, such as a batch or a number. Real
+// hosts do not answer.
 var errNotMessage = errors.New("not a JSON object")
 
-// parseMessage reads a frame. Its errors are errNotMessage and JSON's own.
+// parseMessage reads a frame. It returns errNotMessage or JSON's own errors.
 func parseMessage(frame []byte) (message, error) {
 	if !json.Valid(frame) {
 		return nil, errors.New("not JSON")
@@ -31,7 +31,7 @@ func parseMessage(frame []byte) (message, error) {
 	return msg, err
 }
 
-// isRequest reports whether msg wants an answer. An id of null wants one too.
+// isRequest reports whether msg needs an answer. A null id needs one too.
 func (m message) isRequest() bool { return m["method"] != nil && m["id"] != nil }
 
 func (m message) isNotification() bool { return m["method"] != nil && m["id"] == nil }
@@ -40,7 +40,7 @@ func (m message) isResponse() bool {
 	return m["method"] == nil && m["id"] != nil && (m["result"] != nil || m["error"] != nil)
 }
 
-// method returns the method's name, or the raw JSON where it is no string.
+// method returns the method's name, or raw JSON if it is not a string.
 func (m message) method() string {
 	var name string
 	if json.Unmarshal(m["method"], &name) != nil {
@@ -58,12 +58,12 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.Message }
 
-// fail returns the error that a client sees with this code and text.
+// fail returns an error with the client's code and text.
 func fail(code int, format string, args ...any) error {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// asRPCError is the one place where Go errors become error objects.
+// asRPCError converts all Go errors to error objects.
 func asRPCError(err error) *rpcError {
 	if e, ok := errors.AsType[*rpcError](err); ok {
 		return e
@@ -80,7 +80,7 @@ func asRPCError(err error) *rpcError {
 	return &rpcError{Code: code, Message: err.Error()}
 }
 
-// decodeParams reads the params of a request.
+// decodeParams decodes a request's params.
 func decodeParams[T any](raw json.RawMessage) (T, error) {
 	var params T
 	if raw == nil {
@@ -92,7 +92,7 @@ func decodeParams[T any](raw json.RawMessage) (T, error) {
 	return params, nil
 }
 
-// encode is JSON as JavaScript writes it, without HTML escapes. The host's own
+// encode returns JSON as JavaScript writes it, without HTML escapes. The host's own
 // values always encode.
 func encode(v any) json.RawMessage {
 	var buf bytes.Buffer
@@ -104,7 +104,7 @@ func encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// resultFrame answers a request. A nil result is null.
+// resultFrame encodes a result. nil becomes null.
 func resultFrame(id json.RawMessage, result any) []byte {
 	return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"result":`, encode(result))
 }
@@ -113,7 +113,7 @@ func errorFrame(id json.RawMessage, e *rpcError) []byte {
 	return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"error":`, encode(e))
 }
 
-// notificationFrame is a notification with encoded params.
+// notificationFrame encodes a notification with encoded params.
 func notificationFrame(method string, params json.RawMessage) []byte {
 	return joinFrame(`{"jsonrpc":"2.0","method":`, encode(method), `,"params":`, params)
 }

@@ -12,7 +12,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// An mcpUpstream is a server that the host runs, for all sessions.
+// An mcpUpstream is an MCP server run by the host for all sessions.
 type mcpUpstream struct {
 	host *Host
 	cfg  *MCPServer
@@ -23,7 +23,7 @@ type mcpUpstream struct {
 	stop     chan struct{}
 	link     *mcpLink // nil unless ready
 	tools    []mcpTool
-	progress map[int64]func(message) // by the number of a request
+	progress map[int64]func(message) // by request number
 }
 
 // startMCPLocked starts the servers, once.
@@ -41,7 +41,7 @@ func (h *Host) startMCPLocked() {
 	}
 }
 
-// startLocked starts the server. One that runs is stopped.
+// startLocked starts the server, after stopping a running instance.
 func (up *mcpUpstream) startLocked() {
 	if up.stop != nil {
 		close(up.stop)
@@ -81,7 +81,7 @@ func (up *mcpUpstream) run(stop <-chan struct{}) {
 	up.ended(stop, err)
 }
 
-// greet makes a server that has started ready.
+// greet initializes a started server.
 func (up *mcpUpstream) greet(ctx context.Context, stop <-chan struct{}, link *mcpLink) error {
 	if err := link.greet(ctx); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (up *mcpUpstream) greet(ctx context.Context, stop <-chan struct{}, link *mc
 	return nil
 }
 
-// ended notes the end of a server that nobody has stopped.
+// ended records the end of a server, unless the host stopped it.
 func (up *mcpUpstream) ended(stop <-chan struct{}, err error) {
 	up.host.mu.Lock()
 	defer up.host.mu.Unlock()
@@ -111,7 +111,7 @@ func (up *mcpUpstream) ended(stop <-chan struct{}, err error) {
 	up.changedLocked()
 }
 
-// changedLocked tells every session of the server's state.
+// changedLocked publishes the server's state to every session.
 func (up *mcpUpstream) changedLocked() {
 	for _, s := range up.host.sessions.all() {
 		for _, m := range s.mcp {
@@ -122,11 +122,11 @@ func (up *mcpUpstream) changedLocked() {
 	}
 }
 
-// heard handles what the server says by itself. It is called by the link.
+// heard handles the server's own requests and notifications. The link calls it.
 func (up *mcpUpstream) heard(link *mcpLink, req *jsonrpc.Request) {
 	if req.IsCall() {
 		result, err := answerServer(req)
-		_ = link.send(&jsonrpc.Response{ID: req.ID, Result: result, Error: err}) // or it is gone
+		_ = link.send(&jsonrpc.Response{ID: req.ID, Result: result, Error: err}) // or the link is gone
 		return
 	}
 	h := up.host
@@ -146,7 +146,7 @@ func (up *mcpUpstream) heard(link *mcpLink, req *jsonrpc.Request) {
 	}
 }
 
-// answerServer answers a request of the server's to the agent.
+// answerServer answers a server's request to the agent.
 func answerServer(req *jsonrpc.Request) (json.RawMessage, error) {
 	switch req.Method {
 	case "ping":
@@ -162,7 +162,7 @@ func answerServer(req *jsonrpc.Request) (json.RawMessage, error) {
 	return nil, &jsonrpc.Error{Code: ahp.CodeMethodNotFound, Message: "Method not found: " + req.Method}
 }
 
-// listAgain learns the tools of a server that has changed them.
+// listAgain lists the tools again after a change.
 func (up *mcpUpstream) listAgain(link *mcpLink) {
 	tools, err := link.listTools(context.Background()) // ends with the link
 	up.host.mu.Lock()
@@ -172,7 +172,7 @@ func (up *mcpUpstream) listAgain(link *mcpLink) {
 	}
 }
 
-// progressLocked gives a notification about progress to who made the request.
+// progressLocked routes a progress notification to the request's owner.
 func (up *mcpUpstream) progressLocked(raw json.RawMessage) {
 	var token struct {
 		Number int64 `json:"progressToken"`
@@ -186,8 +186,7 @@ func (up *mcpUpstream) progressLocked(raw json.RawMessage) {
 	}
 }
 
-// forwardLocked tells clients that a list has changed, where they were
-// promised that.
+// forwardLocked notifies clients about a changed list, if that was promised.
 func (up *mcpUpstream) forwardLocked(req *jsonrpc.Request, list func(*MCPCapabilities) *MCPListCapability) {
 	if promised := list(up.cfg.Capabilities); promised == nil || !promised.ListChanged {
 		return
@@ -211,7 +210,8 @@ func (up *mcpUpstream) forwardLocked(req *jsonrpc.Request, list func(*MCPCapabil
 	}
 }
 
-// tool returns a server that has the tool. The name may say which: SERVER/TOOL.
+// mcpTool returns a server with the tool. The name may include the server:
+// SERVER/TOOL.
 func (s *session) mcpTool(name string) (*mcpServer, mcpTool, error) {
 	for _, m := range s.mcp {
 		for _, t := range m.up.tools {
@@ -223,10 +223,10 @@ func (s *session) mcpTool(name string) (*mcpServer, mcpTool, error) {
 	return nil, mcpTool{}, fail(ahp.CodeNotFound, "No MCP server has this tool: %s", name)
 }
 
-// errMCPNotReady reports a server that cannot be asked.
+// errMCPNotReady reports a server that is not ready.
 var errMCPNotReady = errors.New("the MCP server is not ready")
 
-// linkLocked is the way to the server, if it can be asked.
+// linkLocked returns the link to a ready server.
 func (m *mcpServer) linkLocked() (*mcpLink, error) {
 	if !m.isReady() {
 		return nil, errMCPNotReady
@@ -234,7 +234,7 @@ func (m *mcpServer) linkLocked() (*mcpLink, error) {
 	return m.up.link, nil
 }
 
-// grants reports whether a scope, if any, has been granted.
+// grants reports whether a scope is empty or granted.
 func (m *mcpServer) grants(scope string) bool {
 	return scope == "" || slices.Contains(m.granted, scope)
 }

@@ -18,8 +18,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// runAsMCP makes this test's program serve MCP on stdio, as the reference
-// host's own program does.
+// runAsMCP makes the test binary serve MCP on stdio, like the reference host's
+// program.
 const runAsMCP = "REFHOST_TEST_MCP"
 
 func serveMCPIfAsked() {
@@ -33,7 +33,7 @@ func serveMCPIfAsked() {
 	os.Exit(0)
 }
 
-// bothTransports are configurations with one server, nested in the second.
+// bothTransports returns configurations with one server, nested in the second.
 func bothTransports(t *testing.T) map[string]refhost.Config {
 	t.Helper()
 	self, err := os.Executable()
@@ -47,8 +47,7 @@ func bothTransports(t *testing.T) map[string]refhost.Config {
 	}
 }
 
-// joinMCP returns a client with mcpApps that subscribes to the chat of the test
-// session.
+// joinMCP returns a client with mcpApps, subscribed to the test session's chat.
 func joinMCP(t *testing.T, url, clientID string) *refclient.Client {
 	t.Helper()
 	c := dial(t, url, refclient.Options{})
@@ -61,8 +60,7 @@ func joinMCP(t *testing.T, url, clientID string) *refclient.Client {
 	return c
 }
 
-// mcpServer waits until the server has a channel, and returns what the session
-// says of it.
+// mcpServer waits for the server's channel and returns its customization.
 func mcpServer(t *testing.T, c *refclient.Client) (server mcpCustomization) {
 	t.Helper()
 	for server.Channel == "" {
@@ -82,7 +80,7 @@ type mcpCustomization struct {
 	Children          []mcpCustomization
 }
 
-// findMCP returns the first server in a snapshot of the session.
+// findMCP returns the first server in a session snapshot.
 func findMCP(t *testing.T, c *refclient.Client) mcpCustomization {
 	t.Helper()
 	var answer struct {
@@ -105,8 +103,8 @@ func findMCP(t *testing.T, c *refclient.Client) mcpCustomization {
 	return mcpCustomization{}
 }
 
-// callTop sends a request on an mcp:// channel, which stands at the top level,
-// and returns the answer, whole.
+// callTop sends a request with its mcp:// channel at the top level and returns the
+// complete answer.
 func callTop(t *testing.T, c *refclient.Client, id, channel, method string, p any) string {
 	t.Helper()
 	frame, err := json.Marshal(params{"jsonrpc": "2.0", "id": id, "channel": channel, "method": method, "params": p})
@@ -119,7 +117,7 @@ func callTop(t *testing.T, c *refclient.Client, id, channel, method string, p an
 	return string(waitID(t, c, id))
 }
 
-// waitID waits for the answer to a request.
+// waitID waits for a request's answer.
 func waitID(t *testing.T, c *refclient.Client, id string) []byte {
 	t.Helper()
 	frame, err := c.WaitFor(testContext(t), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"id":"`+id+`"`)) })
@@ -168,7 +166,7 @@ func TestMCPChannel(t *testing.T) {
 					t.Errorf("%s %v: %s; want %s, and the channel", tc.method, tc.params, got, tc.want)
 				}
 			}
-			// The channel may stand in the params as well.
+			// The channel may also stand in the params.
 			if got, err := c.Call(testContext(t), "resources/read", params{"channel": server.Channel, "uri": "tasks://about"}); err != nil || !bytes.Contains(got, []byte("demonstration")) {
 				t.Errorf("with the channel in params: %s, %v", got, err)
 			}
@@ -197,7 +195,7 @@ func mustNotify(t *testing.T, c *refclient.Client, channel, method string, p par
 	}
 }
 
-// waitLog waits until the server has been told something with notifications/message.
+// waitLog waits until the server has received a notifications/message.
 func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -212,7 +210,7 @@ func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	}
 }
 
-// TestMCPCapabilities serves what is advertised, and nothing else.
+// TestMCPCapabilities checks that only advertised methods are served.
 func TestMCPCapabilities(t *testing.T) {
 	methods := []string{"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read", "logging/setLevel", "sampling/createMessage"}
 	_, url := serve(t, refhost.Config{MCP: []refhost.MCPServer{
@@ -235,8 +233,7 @@ func TestMCPCapabilities(t *testing.T) {
 			}
 		}
 	}
-	// Changes of lists are told where that was promised: of the server with
-	// resources, and of no other.
+	// List changes are published only where promised: for resources.
 	subscribe(t, c, testSession)
 	startTurn(t, c, "t1", `mcp tool tools/grow {"name":"late"}`)
 	wantAction(t, c, testChat, "chat/turnComplete", "t1")
@@ -249,7 +246,7 @@ func TestMCPCapabilities(t *testing.T) {
 	}
 }
 
-// waitReady waits until something is served on a channel.
+// waitReady waits until a channel is served.
 func waitReady(t *testing.T, c *refclient.Client, channel string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -272,8 +269,8 @@ func waitNotification(t *testing.T, c *refclient.Client, channel, method string)
 	return string(frame)
 }
 
-// TestMCPIsPrivate has two clients call with the same ids and tokens: each is
-// told its own progress, and can cancel its own calls only.
+// TestMCPIsPrivate checks that two clients with the same ids and tokens each receive
+// their own progress and can cancel only their own calls.
 func TestMCPIsPrivate(t *testing.T) {
 	_, url := serve(t, refhost.Config{MCP: []refhost.MCPServer{{Name: "tasks"}}})
 	a, b := joinMCP(t, url, "a"), joinMCP(t, url, "b")
@@ -298,7 +295,7 @@ func TestMCPIsPrivate(t *testing.T) {
 	if got := waitNotification(t, b, channel, "notifications/progress"); !strings.Contains(got, `"progressToken":"p"`) || !strings.Contains(got, `"total":3`) {
 		t.Errorf("b was told %s", got)
 	}
-	mustNotify(t, b, channel, "notifications/cancelled", params{"requestId": "same"}) // is no longer b's
+	mustNotify(t, b, channel, "notifications/cancelled", params{"requestId": "same"}) // b's request is over
 	if got := callTop(t, a, "meanwhile", channel, "tools/list", params{}); !strings.Contains(got, `"tools":[`) {
 		t.Errorf("a got %s", got)
 	}
@@ -313,8 +310,8 @@ func TestMCPIsPrivate(t *testing.T) {
 	}
 }
 
-// TestMCPWithoutCapability shows a server to a client with mcpApps and to one
-// without, live and in a replay.
+// TestMCPWithoutCapability shows a server to clients with and without mcpApps, live
+// and in a replay.
 func TestMCPWithoutCapability(t *testing.T) {
 	for name, cfg := range bothTransports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +362,8 @@ func TestMCPWithoutCapability(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestMCPToggle turns a server off and on, and lets nobody forge its state.
+// TestMCPToggle turns a server off and on, and checks that clients cannot forge its
+// state.
 func TestMCPToggle(t *testing.T) {
 	_, url := serve(t, refhost.Config{MCP: []refhost.MCPServer{{Name: "tasks"}}})
 	c := joinMCP(t, url, "a")
@@ -405,14 +403,14 @@ func TestMCPToggle(t *testing.T) {
 	}
 }
 
-// TestMCPToolCall has the agent use tools.
+// TestMCPToolCall makes the agent use tools.
 func TestMCPToolCall(t *testing.T) {
 	for name, cfg := range bothTransports(t) {
 		t.Run(name, func(t *testing.T) {
 			_, url := serve(t, cfg)
 			c := joinMCP(t, url, "a")
 			mcpServer(t, c)
-			ends := func(turn string) { // or it makes way for the next, and is in no snapshot
+			ends := func(turn string) { // or the next turn replaces it, and it is in no snapshot
 				t.Helper()
 				wantAction(t, c, testChat, "chat/turnComplete", turn)
 			}
@@ -444,7 +442,7 @@ func TestMCPToolCall(t *testing.T) {
 	}
 }
 
-// TestMCPAuthorization drives a server through its states of authorization.
+// TestMCPAuthorization steps a server through its authorization states.
 func TestMCPAuthorization(t *testing.T) {
 	const secret, weak = "s3cret-strong", "s3cret-weak"
 	var log lockedBuffer
@@ -459,9 +457,9 @@ func TestMCPAuthorization(t *testing.T) {
 		t.Helper()
 		return second(c.Call(testContext(t), "authenticate", params{"channel": "ahp-root://", "resource": "https://tasks.mcp.example/", "token": token}))
 	}
-	wantCode(t, authenticate(secret), ahp.CodeAuthRequired) // nobody has asked
+	wantCode(t, authenticate(secret), ahp.CodeAuthRequired) // no request is open
 
-	// In the middle of a tool call.
+	// During a tool call.
 	startTurn(t, c, "t1", "mcp tool publish")
 	state := wantAction(t, c, testSession, "session/mcpServerStateChanged", "authRequired")
 	for _, want := range []string{`"reason":"insufficientScope"`, `"resource":"https://tasks.mcp.example/"`, `"requiredScopes":["tasks.publish"]`, `"authorization_servers":[`, `"description":"This needs the scope tasks.publish."}}`} {
@@ -488,7 +486,7 @@ func TestMCPAuthorization(t *testing.T) {
 	wantAction(t, c, testChat, "chat/toolCallComplete", "Published 2 tasks.")
 	wantAction(t, c, testChat, "chat/turnComplete", "t1")
 
-	// Without a turn, and by an app.
+	// Outside a turn, and by an app.
 	for _, reason := range []string{"required", "expired"} {
 		if err := host.RequireMCPAuth(testSession, "tasks", reason); err != nil {
 			t.Fatal(err)
@@ -507,7 +505,7 @@ func TestMCPAuthorization(t *testing.T) {
 		t.Errorf("once granted: %s", got)
 	}
 
-	// A turn that is stopped waits for nobody.
+	// A stopped turn does not wait.
 	if err := host.RequireMCPAuth(testSession, "tasks", "expired"); err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +544,7 @@ func (w *lockedBuffer) String() string {
 	return w.b.String()
 }
 
-// TestMCPServerDies has a server that ends by itself.
+// TestMCPServerDies runs a server that exits by itself.
 func TestMCPServerDies(t *testing.T) {
 	_, url := serve(t, refhost.Config{MCP: []refhost.MCPServer{{Name: "tasks", Transport: refhost.MCPStdio, Command: []string{"true"}}}})
 	c := joinMCP(t, url, "a")

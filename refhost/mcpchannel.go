@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// mcpChannelOf returns the mcp:// channel that a message of a client names, ""
-// if none. It stands at the top level, or in the params.
+// mcpChannelOf returns the mcp:// channel named by a client's message at the top level
+// or in params, or "".
 func mcpChannelOf(msg message) (channel string, agree bool) {
 	var inParams struct {
 		Channel string `json:"channel"`
@@ -28,7 +28,7 @@ func mcpChannelOf(msg message) (channel string, agree bool) {
 	return "", true
 }
 
-// mcpFrame is an answer on an mcp:// channel: result or error.
+// mcpFrame encodes an answer on an mcp:// channel: result or error.
 func mcpFrame(channel string, id, result json.RawMessage, err error) []byte {
 	frame := append([]byte(`{"jsonrpc":"2.0","channel":`), encode(channel)...)
 	frame = append(append(frame, `,"id":`...), id...)
@@ -44,8 +44,8 @@ func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","channel":%s,"method":%s,"params":%s}`, encode(channel), encode(method), params)
 }
 
-// mcpMessageLocked handles a message of a client on an mcp:// channel, and
-// reports whether it was one.
+// mcpMessageLocked handles a client's message on an mcp:// channel. It reports false
+// for all others.
 func (h *Host) mcpMessageLocked(c *conn, msg message) bool {
 	channel, agree := mcpChannelOf(msg)
 	if channel == "" {
@@ -70,8 +70,8 @@ func (h *Host) mcpMessageLocked(c *conn, msg message) bool {
 	return true
 }
 
-// mcpServedLocked returns the server behind a channel, if it serves the method
-// to this client.
+// mcpServedLocked returns the server behind a channel if it serves the method to this
+// client.
 func (h *Host) mcpServedLocked(c *conn, channel, method string, notification bool) (*mcpServer, error) {
 	m := h.mcpAtLocked(channel)
 	switch {
@@ -80,14 +80,14 @@ func (h *Host) mcpServedLocked(c *conn, channel, method string, notification boo
 	case m == nil:
 		return nil, fail(ahp.CodeNotFound, "No MCP server is ready on this channel: %s", channel)
 	case notification && (method == "notifications/cancelled" || method == "notifications/progress"):
-		return m, nil // they belong to what is served
+		return m, nil // allowed with any served method
 	case !isServed(*m.up.cfg.Capabilities, method):
 		return nil, methodNotFound(method)
 	}
 	return m, nil
 }
 
-// mcpAtLocked returns the server whose channel this is now, nil if none.
+// mcpAtLocked returns the server at this channel now, or nil.
 func (h *Host) mcpAtLocked(channel string) *mcpServer {
 	for _, s := range h.sessions.all() {
 		for _, m := range s.mcp {
@@ -99,8 +99,8 @@ func (h *Host) mcpAtLocked(channel string) *mcpServer {
 	return nil
 }
 
-// mcpRequestLocked passes a request on to the server, and the answer back, in
-// a goroutine that ends with the connection.
+// mcpRequestLocked forwards a request to the server, and the answer back, in a
+// goroutine that ends with the connection.
 func (h *Host) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg message) {
 	id, method := msg["id"], msg.method()
 	answer := func(result json.RawMessage, err error) { c.queueLocked(mcpFrame(channel, id, result, err)) }
@@ -148,21 +148,20 @@ func (h *Host) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg messa
 	})
 }
 
-// maxEnvelope is more than what stands around a result in a frame, but for its
-// id and channel.
+// maxEnvelope bounds a frame's bytes around a result, without id and channel.
 const maxEnvelope = 16 << 10
 
-// mcpAdmitLocked checks what the host itself has to say about a request, and
-// returns the params as the server gets them.
+// mcpAdmitLocked applies the host's own checks to a request and returns the params for
+// the server.
 func (h *Host) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) (json.RawMessage, error) {
 	params := message{}
 	if raw != nil && json.Unmarshal(raw, &params) != nil {
 		return nil, fail(ahp.CodeInvalidParams, "Invalid params: not an object")
 	}
-	delete(params, "channel") // AHP's, where it stands here
+	delete(params, "channel") // AHP's field, if present
 	if method == "tools/call" {
 		var name string
-		_ = json.Unmarshal(params["name"], &name) // the server refuses what is no string
+		_ = json.Unmarshal(params["name"], &name) // the server refuses other types
 		for _, t := range m.up.tools {
 			if t.Name == name && !m.grants(t.scope()) {
 				m.requireScopeLocked(t.scope())
@@ -173,9 +172,9 @@ func (h *Host) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) 
 	return encode(params), nil
 }
 
-// startCallLocked sends a request to the server. A token for progress that it
-// has is replaced by one that no other client uses; progress, if any, gets
-// what is told, with the client's own token.
+// startCallLocked sends a request to the server. It replaces a progress token with a
+// unique token; progress, if not nil, receives notifications with the client's own
+// token.
 func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progress func(message)) (*mcpCall, error) {
 	if up.link == nil {
 		return nil, errMCPNotReady
@@ -196,8 +195,8 @@ func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progr
 	})
 }
 
-// mcpNotifiedLocked passes a notification on. A client can cancel its own
-// requests only.
+// mcpNotifiedLocked forwards a notification. A client can cancel only its own
+// requests.
 func (h *Host) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 	params := message{}
 	if msg["params"] != nil && json.Unmarshal(msg["params"], &params) != nil {
@@ -212,7 +211,7 @@ func (h *Host) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 			call.cancel(reason)
 		}
 	case "notifications/progress":
-		// The host has asked for nothing.
+		// The host has sent no requests.
 	default:
 		if link, err := m.linkLocked(); err == nil {
 			link.notify(method, encode(params))
@@ -220,8 +219,8 @@ func (h *Host) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 	}
 }
 
-// A sampled message is what a model would say: AHP handles
-// sampling/createMessage inside the host.
+// A sampled message is a model's output: AHP handles sampling/createMessage inside the
+// host.
 type sampled struct {
 	Role       string      `json:"role"`
 	Content    textContent `json:"content"`
@@ -229,8 +228,7 @@ type sampled struct {
 	StopReason string      `json:"stopReason"`
 }
 
-// sample answers sampling/createMessage as the agent would: it says the last
-// message again.
+// sample answers sampling/createMessage by repeating the last message.
 func sample(raw json.RawMessage) (sampled, error) {
 	params, err := decodeParams[struct {
 		Messages []struct {

@@ -7,49 +7,49 @@ import (
 	"strings"
 )
 
-// An MCPServer is one that the host runs, and shows in every session: the
-// reference MCP server, which keeps a list of tasks.
+// An MCPServer is run by the host and shown in every session: the reference MCP
+// server, which keeps a list of tasks.
 type MCPServer struct {
-	// Name is shown, and is part of the server's id. No two are the same.
+	// Name is displayed and part of the server's id. It must be unique.
 	Name string
 
-	// Transport is how the host talks to it. Default: [MCPMemory].
+	// Transport connects host and server. Default: [MCPMemory].
 	Transport MCPTransport
 
-	// Command is what is run for [MCPStdio]: a program that calls [ServeMCP].
+	// Command is the program for [MCPStdio]; it calls [ServeMCP].
 	Command []string
 
-	// Nested shows the server as a child of a plugin, not by itself.
+	// Nested shows the server as a plugin's child.
 	Nested bool
 
-	// Capabilities are what clients with mcpApps are promised. Default: all.
+	// Capabilities are promised to clients with mcpApps. Default: all.
 	Capabilities *MCPCapabilities
 
-	// Apps are user interfaces beside the board of tasks; with [MCPMemory].
+	// Apps are additional user interfaces, for [MCPMemory].
 	Apps []MCPApp `json:"-"`
 
-	// Servers are the authorization servers that tokens come from. Default: one that
-	// is nowhere.
+	// Servers are the authorization servers that issue tokens. Default: a server that
+	// does not exist.
 	Servers []string
 
-	// Tokens are those that authenticate takes, each with the scopes that it
-	// grants. Default: demo-grant, which grants all.
+	// Tokens maps each valid token to its scopes. Default: demo-grant, with all
+	// scopes.
 	Tokens map[string][]string `json:"-"`
 }
 
-// An MCPTransport is what stands between a host and an MCP server.
+// An MCPTransport connects a host and an MCP server.
 type MCPTransport string
 
 const (
-	// MCPMemory is a pipe within the process.
+	// MCPMemory is a pipe inside the process.
 	MCPMemory MCPTransport = "memory"
 
 	// MCPStdio is a process's standard input and output.
 	MCPStdio MCPTransport = "stdio"
 )
 
-// MCPCapabilities is AHP's AhpMcpUiHostCapabilities: what of a server is
-// served on its channel. What is nil is not.
+// MCPCapabilities is AHP's AhpMcpUiHostCapabilities: the methods served on a server's
+// channel. nil fields are not served.
 type MCPCapabilities struct {
 	ServerTools     *MCPListCapability `json:"serverTools,omitempty"`
 	ServerResources *MCPListCapability `json:"serverResources,omitempty"`
@@ -57,24 +57,24 @@ type MCPCapabilities struct {
 	Sampling        *struct{}          `json:"sampling,omitempty"`
 }
 
-// An MCPListCapability is one about a list.
+// An MCPListCapability concerns a list.
 type MCPListCapability struct {
-	ListChanged bool `json:"listChanged,omitempty"` // changes of the list are told
+	ListChanged bool `json:"listChanged,omitempty"` // changes are published
 }
 
-// The scopes of the reference server. Who has not authenticated has the first.
+// The reference server's scopes. The first needs no authentication.
 const (
 	scopeRead    = "tasks.read"
 	scopePublish = "tasks.publish"
 )
 
-// DemoMCPToken is the token that servers without Tokens take.
+// DemoMCPToken is valid at servers without Tokens.
 const DemoMCPToken = "demo-grant"
 
-// demoMCP are the servers of a demo host.
+// demoMCP lists a demo host's servers.
 var demoMCP = []MCPServer{{Name: "tasks"}}
 
-// checkMCP returns a checked copy in which nothing is left open.
+// checkMCP validates the servers and returns a copy with defaults.
 func checkMCP(given []MCPServer) ([]MCPServer, error) {
 	var checked []MCPServer
 	for _, m := range given {
@@ -108,7 +108,7 @@ func checkMCP(given []MCPServer) ([]MCPServer, error) {
 	return checked, nil
 }
 
-// protectedResource is OAuth's metadata of a server (RFC 9728).
+// protectedResource is a server's OAuth metadata (RFC 9728).
 type protectedResource struct {
 	Resource             string   `json:"resource"`
 	ResourceName         string   `json:"resource_name"`
@@ -116,7 +116,7 @@ type protectedResource struct {
 	ScopesSupported      []string `json:"scopes_supported"`
 }
 
-// resource is the server as authorization servers know it.
+// resource returns the server's metadata for authorization servers.
 func (m *MCPServer) resource() protectedResource {
 	return protectedResource{
 		Resource:             "https://" + m.Name + ".mcp.example/",
@@ -126,14 +126,14 @@ func (m *MCPServer) resource() protectedResource {
 	}
 }
 
-// mcpTool is what the host knows of a tool.
+// mcpTool is the host's record of a tool.
 type mcpTool struct {
 	Name  string                     `json:"name"`
 	Title string                     `json:"title"`
 	Meta  map[string]json.RawMessage `json:"_meta"`
 }
 
-// scope is what must have been granted to call the tool, "" for nothing.
+// scope returns the scope required to call the tool, or "".
 func (t mcpTool) scope() string {
 	var scope string
 	_ = json.Unmarshal(t.Meta[scopeMeta], &scope) // nil is nothing

@@ -15,12 +15,11 @@ import (
 	"ahprelay/ahp"
 )
 
-// An mcpLink is the host's end of a connection to an MCP server. It carries
-// messages as they are, which the SDK's own client would not: what clients say
-// on an mcp:// channel is more than this host understands.
+// An mcpLink is the host's end of a connection to an MCP server. It forwards messages
+// unchanged. The SDK's client would drop messages unknown to this host.
 type mcpLink struct {
 	conn mcp.Connection
-	on   func(*mcpLink, *jsonrpc.Request) // called by run for each message that is no answer
+	on   func(*mcpLink, *jsonrpc.Request) // called by run for each message except answers
 	out  chan jsonrpc.Message             // to the writer; bounded
 	done chan struct{}                    // closed when run ends
 
@@ -30,10 +29,10 @@ type mcpLink struct {
 	calls map[int64]chan<- *jsonrpc.Response
 }
 
-// mcpQueue is how many messages may wait for a server to take them.
+// mcpQueue bounds the messages queued for a server.
 const mcpQueue = 256
 
-// errMCPGone reports a server that is not, or no longer, there.
+// errMCPGone reports an absent server.
 var errMCPGone = errors.New("the MCP server is gone")
 
 func newMCPLink(conn mcp.Connection, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
@@ -43,7 +42,7 @@ func newMCPLink(conn mcp.Connection, on func(*mcpLink, *jsonrpc.Request)) *mcpLi
 	}
 }
 
-// run reads and writes until ctx is done or the server ends. It closes the
+// run reads and writes until ctx is done or the server ends, then closes the
 // connection.
 func (l *mcpLink) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -97,11 +96,11 @@ func (l *mcpLink) answered(msg *jsonrpc.Response) {
 	defer l.mu.Unlock()
 	if reply := l.calls[id]; reply != nil {
 		delete(l.calls, id)
-		reply <- msg // has room for one
+		reply <- msg // capacity 1
 	}
 }
 
-// send queues a message. It does not block.
+// send queues a message without blocking.
 func (l *mcpLink) send(msg jsonrpc.Message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,19 +115,19 @@ func (l *mcpLink) send(msg jsonrpc.Message) error {
 	}
 }
 
-// notify sends a notification, if it can.
+// notify sends a notification if possible.
 func (l *mcpLink) notify(method string, params json.RawMessage) {
 	_ = l.send(&jsonrpc.Request{Method: method, Params: params})
 }
 
-// An mcpCall is a request to a server that is not answered yet.
+// An mcpCall is an open request to a server.
 type mcpCall struct {
 	link  *mcpLink
 	id    int64
 	reply <-chan *jsonrpc.Response
 }
 
-// start sends a request. Prepare, if any, gets its number before.
+// start sends a request. prepare, if not nil, receives its number first.
 func (l *mcpLink) start(method string, params json.RawMessage, prepare func(id int64) json.RawMessage) (*mcpCall, error) {
 	l.mu.Lock()
 	l.last++
@@ -156,8 +155,8 @@ func (l *mcpLink) forget(id int64) {
 	delete(l.calls, id)
 }
 
-// wait returns the answer as it came. When stop is closed first, the server is
-// told that nobody wants it any more.
+// wait returns the answer unchanged. If stop closes first, wait cancels the request at
+// the server.
 func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	select {
 	case reply := <-c.reply:
@@ -171,7 +170,7 @@ func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	}
 }
 
-// cancel asks the server to give the call up. It answers all the same.
+// cancel asks the server to cancel the call. The server still answers.
 func (c *mcpCall) cancel(reason string) {
 	c.link.notify("notifications/cancelled", encode(struct {
 		RequestID int64  `json:"requestId"`
@@ -193,7 +192,7 @@ func mcpResult(reply *jsonrpc.Response) (json.RawMessage, error) {
 	return nil, fail(ahp.CodeInternalError, "%v", reply.Error)
 }
 
-// call sends a request of the host's own, and waits for the answer.
+// call sends a host request and waits for the answer.
 func (l *mcpLink) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	call, err := l.start(method, encode(params), nil)
 	if err != nil {
@@ -202,13 +201,13 @@ func (l *mcpLink) call(ctx context.Context, method string, params any) (json.Raw
 	return call.wait(ctx.Done())
 }
 
-// mcpVersion is the version of MCP that the host offers to servers.
+// mcpVersion is the MCP version offered to servers.
 const mcpVersion = "2025-11-25"
 
-// mcpClientVersion is what the host calls itself to servers.
+// mcpClientVersion is the host's version as sent to servers.
 const mcpClientVersion = "0.9.0"
 
-// greet does MCP's handshake, which clients of an mcp:// channel do not see.
+// greet performs MCP's handshake, which clients of an mcp:// channel do not see.
 func (l *mcpLink) greet(ctx context.Context) error {
 	_, err := l.call(ctx, "initialize", map[string]any{
 		"protocolVersion": mcpVersion,
@@ -225,7 +224,7 @@ func (l *mcpLink) greet(ctx context.Context) error {
 	return nil
 }
 
-// listTools returns all tools of the server.
+// listTools returns all of the server's tools.
 func (l *mcpLink) listTools(ctx context.Context) ([]mcpTool, error) {
 	var tools []mcpTool
 	var page struct {
@@ -250,11 +249,11 @@ func (l *mcpLink) listTools(ctx context.Context) ([]mcpTool, error) {
 	return tools, nil
 }
 
-// mcpEnd is how long a server's process gets to end after its input has.
+// mcpEnd bounds a server process's exit after its input has ended.
 const mcpEnd = 2 * time.Second
 
-// connect starts the server, and returns the connection to it. What it starts
-// has ended when stop returns, which is called after the connection is closed.
+// connect starts the server and returns the connection. Call stop after closing the
+// connection: it returns when the server has ended.
 func (m *MCPServer) connect(ctx context.Context) (conn mcp.Connection, stop func(), err error) {
 	if m.Transport == MCPStdio {
 		cmd := exec.Command(m.Command[0], m.Command[1:]...)
@@ -268,5 +267,5 @@ func (m *MCPServer) connect(ctx context.Context) (conn mcp.Connection, stop func
 		return nil, nil, err
 	}
 	conn, err = client.Connect(ctx)
-	return conn, func() { _ = session.Wait() }, err // that it has ended is what counts
+	return conn, func() { _ = session.Wait() }, err // only the end matters, not its result
 }

@@ -9,16 +9,16 @@ import (
 	"ahprelay/ahp"
 )
 
-// A contributor tells where a tool comes from.
+// A contributor names a tool's origin.
 type contributor struct {
 	Kind            string `json:"kind"`
 	CustomizationID string `json:"customizationId"`
 }
 
-// appPattern are prompts that ask for an app in other words.
+// appPattern matches other wordings of a request for an app.
 var appPattern = regexp.MustCompile(`(?i)^\s*(please )?((show|open|give) )?(me )?(an? |the )?app\b.{0,20}$`)
 
-// driveMCP plays the prompt "mcp …".
+// driveMCP runs the prompt "mcp …".
 func (s *script) driveMCP(words string) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(words), " ")
 	rest = strings.TrimSpace(rest)
@@ -33,7 +33,7 @@ func (s *script) driveMCP(words string) {
 	}
 }
 
-// steerMCP does something to a server: the first, unless one is named.
+// steerMCP changes the named server, or the first.
 func (s *script) steerMCP(verb string, args []string) {
 	h, session := s.chat.session.host, s.chat.session.uri
 	reason := ""
@@ -72,8 +72,8 @@ func (s *script) firstMCP() string {
 	return s.chat.session.host.cfg.MCP[0].Name
 }
 
-// callMCP has the agent use a tool of an MCP server. If the server wants
-// another token for it, the call waits until a client has authenticated.
+// callMCP makes the agent use an MCP tool. If the server needs a new token for it, the
+// call waits until a client has authenticated.
 func (s *script) callMCP(name, input string) {
 	const id = "tc-mcp"
 	if input == "" {
@@ -108,7 +108,7 @@ func (t mcpTool) display() string {
 	return t.Name
 }
 
-// ui is what of the tool's _meta an AHP client gets: MCP Apps' part.
+// ui returns the tool's _meta part for MCP Apps.
 func (t mcpTool) ui() json.RawMessage {
 	if t.Meta["ui"] == nil {
 		return nil
@@ -116,8 +116,8 @@ func (t mcpTool) ui() json.RawMessage {
 	return encode(message{"ui": t.Meta["ui"]})
 }
 
-// awaitScope returns true when the server is there and the scope is granted.
-// While it waits, the session needs input.
+// awaitScope returns true when the server is present and the scope is granted. The
+// session needs input while it waits.
 func (s *script) awaitScope(m *mcpServer, toolCallID, scope string) bool {
 	h := s.chat.session.host
 	for {
@@ -141,7 +141,7 @@ func (s *script) awaitScope(m *mcpServer, toolCallID, scope string) bool {
 	}
 }
 
-// waitForLocked notes whether a tool call waits for a token.
+// waitForLocked records whether a tool call waits for a token.
 func (s *script) waitForLocked(toolCallID string, waits bool) {
 	if s.chat.script != s || s.chat.active == nil {
 		return
@@ -180,8 +180,8 @@ func (s *script) finishMCP(toolCallID string, tool mcpTool, m *mcpServer, input 
 	s.complete()
 }
 
-// askMCP calls the tool, tells how far it is, and returns what the server
-// says. A turn that ends before cancels the call.
+// askMCP calls the tool, publishes its progress and returns the server's result. The
+// end of the turn cancels the call.
 func (s *script) askMCP(toolCallID string, tool mcpTool, m *mcpServer, input string) (json.RawMessage, error) {
 	h := s.chat.session.host
 	params := encode(map[string]any{"name": tool.Name, "arguments": json.RawMessage(input), "_meta": map[string]int{"progressToken": 0}})

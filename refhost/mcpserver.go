@@ -23,43 +23,43 @@ const (
 	appExtension = "io.modelcontextprotocol/ui"
 )
 
-// scopeMeta is where a tool's _meta names the scope that it wants. It is this
-// host's own: a server on the web would answer 403 instead.
+// scopeMeta is the key of a tool's required scope in _meta. It is private to this
+// host: a server on the web would answer 403 instead.
 const scopeMeta = "refhost/scope"
 
 //go:embed mcpapp/board.html
 var mcpAppFiles embed.FS
 
-// An MCPApp is a user interface that a server ships beside its own: a tool
-// show_<Name>, and the resource ui://tasks/<Name>.
+// An MCPApp is an additional user interface: a tool show_<Name> and the resource
+// ui://tasks/<Name>.
 type MCPApp struct {
 	Name string
 	HTML string
-	Meta map[string]any // of the resource: _meta
+	Meta map[string]any // _meta of the resource
 }
 
-// A taskServer is a real MCP server, made with the official SDK: it keeps a
-// list of tasks. It is the same whatever transport stands before it.
+// A taskServer is a real MCP server built with the official SDK. It keeps a list of
+// tasks and works with any transport.
 type taskServer struct {
 	*mcp.Server
 
 	mu     sync.Mutex // guards the fields below
 	tasks  []string
-	logged []string // what clients have said with notifications/message
+	logged []string // notifications/message from clients
 }
 
-// Bounds of what a server keeps.
+// Bounds on a server's data.
 const (
 	maxTasks  = 100
 	maxLogged = 100
 )
 
-// taskList is what the tools about tasks return.
+// taskList is the result of the task tools.
 type taskList struct {
 	Tasks []string `json:"tasks"`
 }
 
-// newTaskServer returns a server with these apps beside its board.
+// newTaskServer returns a server with these apps and its board.
 func newTaskServer(apps []MCPApp) *taskServer {
 	s := &taskServer{
 		Server: mcp.NewServer(&mcp.Implementation{Name: "tasks", Title: "Tasks", Version: "1.0.0"}, nil),
@@ -78,9 +78,8 @@ func newTaskServer(apps []MCPApp) *taskServer {
 	return s
 }
 
-// ServeMCP serves the reference MCP server to the client that writes to r and
-// reads from w, one message a line, until r ends or ctx is done. The program
-// of a host with [MCPStdio] runs it.
+// ServeMCP serves the reference MCP server to one client, one message a line, until r
+// ends or ctx is done. Programs for [MCPStdio] call it.
 func ServeMCP(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
 	server := newTaskServer(nil)
 	err := server.Run(ctx, logTransport{&mcp.IOTransport{Reader: r, Writer: w}, server})
@@ -150,13 +149,13 @@ func (s *taskServer) list() taskList {
 	return taskList{slices.Clone(s.tasks)}
 }
 
-// countInput is what count is asked for.
+// countInput is the input of count.
 type countInput struct {
 	To    int `json:"to" jsonschema:"how far to count, 1 to 1000"`
 	Pause int `json:"pause,omitempty" jsonschema:"milliseconds between the numbers"`
 }
 
-// count tells its progress, and ends early when it is cancelled.
+// count reports progress and stops when cancelled.
 func (s *taskServer) count(ctx context.Context, req *mcp.CallToolRequest, in countInput) (*mcp.CallToolResult, any, error) {
 	to := min(max(in.To, 1), 1000)
 	for i := range to {
@@ -177,8 +176,7 @@ func (s *taskServer) count(ctx context.Context, req *mcp.CallToolRequest, in cou
 	return said("Counted to %d.", to), nil, nil
 }
 
-// grow changes what tools/list and resources/list say, which their
-// subscribers are told.
+// grow changes the results of tools/list and resources/list and notifies subscribers.
 func (s *taskServer) grow(_ context.Context, _ *mcp.CallToolRequest, in struct {
 	Name string `json:"name" jsonschema:"of the new tool"`
 }) (*mcp.CallToolResult, any, error) {
@@ -193,15 +191,14 @@ func (s *taskServer) grow(_ context.Context, _ *mcp.CallToolRequest, in struct {
 	return said("There is a tool %s now.", in.Name), nil, nil
 }
 
-// A logMessage is what a client tells with notifications/message.
+// A logMessage is the payload of a client's notifications/message.
 type logMessage struct {
 	Level string          `json:"level"`
 	Data  json.RawMessage `json:"data"`
 }
 
-// A logTransport hands a server's notifications/message to it: the SDK knows
-// that method from servers to clients only, as MCP does. MCP Apps have it both
-// ways.
+// A logTransport passes clients' notifications/message to the server. MCP and its SDK
+// define this notification from server to client only; MCP Apps use it both ways.
 type logTransport struct {
 	mcp.Transport
 	server *taskServer
@@ -260,7 +257,7 @@ func (s *taskServer) addResources() {
 		})
 }
 
-// dot is a picture of one pixel.
+// dot is a picture with one pixel.
 const dot = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x0f\x76\x6e\x00\x00\x00!\xf9\x04\x00\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 
 func textResource(mimeType, text string) mcp.ResourceHandler {
@@ -273,7 +270,7 @@ func textContents(uri, mimeType, text string, meta mcp.Meta) *mcp.ReadResourceRe
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: mimeType, Text: text, Meta: meta}}}
 }
 
-// addApp adds a user interface, and the tool that shows it.
+// addApp adds a user interface and its tool.
 func (s *taskServer) addApp(app MCPApp, title string) {
 	uri := "ui://tasks/" + app.Name
 	s.AddResource(&mcp.Resource{Name: app.Name, Title: title, URI: uri, MIMEType: appMIMEType, Meta: app.Meta},
@@ -292,8 +289,8 @@ func (s *taskServer) addApp(app MCPApp, title string) {
 	})
 }
 
-// isServed reports whether a method of MCP is among those that a capability
-// set enables, as the table of AHP's mcp:// channel says.
+// isServed reports whether a capability set enables an MCP method, according to AHP's
+// table for the mcp:// channel.
 func isServed(caps MCPCapabilities, method string) bool {
 	switch method {
 	case "tools/list", "tools/call":

@@ -10,28 +10,25 @@ import (
 	"ahprelay/ahp"
 )
 
-// mcpScheme begins the channels of MCP servers. What follows is this host's
-// own business.
+// mcpScheme begins MCP server channels. The rest is private to this host.
 const mcpScheme = "mcp://"
 
-// An mcpServer is a server as one session shows it. It is guarded by the
-// host's lock.
+// An mcpServer is a server in one session. The host's lock guards it.
 type mcpServer struct {
 	session  *session
 	up       *mcpUpstream
 	id       string
 	enabled  bool
-	hidden   bool // no capability set is advertised, so there is no channel
+	hidden   bool // no capabilities are advertised, so there is no channel
 	removed  bool
-	stopped  bool // a client wants it so
-	address  int  // how often the channel has got another one
+	stopped  bool // stopped by a client
+	address  int  // counts channel changes
 	granted  []string
-	auth     *mcpAuth      // what is missing; nil if nothing is
-	resolved chan struct{} // closed when nothing is missing any more; nil if nothing is
+	auth     *mcpAuth      // the missing authorization, or nil
+	resolved chan struct{} // closed when authorized; nil if nothing is missing
 }
 
-// An mcpCustomization is a server in the state of a session: AHP's
-// McpServerCustomization.
+// An mcpCustomization is a server in a session's state: AHP's McpServerCustomization.
 type mcpCustomization struct {
 	Type    string   `json:"type"`
 	ID      string   `json:"id"`
@@ -47,7 +44,7 @@ type mcpApps struct {
 	Capabilities *MCPCapabilities `json:"capabilities"`
 }
 
-// A pluginCustomization is a container of servers.
+// A pluginCustomization contains servers.
 type pluginCustomization struct {
 	Type     string             `json:"type"`
 	ID       string             `json:"id"`
@@ -63,13 +60,13 @@ type mcpKind struct {
 	Kind string `json:"kind"`
 }
 
-// An mcpFailure is the state of a server that failed.
+// An mcpFailure is a failed server's state.
 type mcpFailure struct {
 	Kind  string    `json:"kind"`
 	Error turnError `json:"error"`
 }
 
-// An mcpAuth is the state of a server that wants a token first: AHP's
+// An mcpAuth is the state of a server that needs a token: AHP's
 // McpServerAuthRequiredState.
 type mcpAuth struct {
 	Kind           string            `json:"kind"`
@@ -79,7 +76,7 @@ type mcpAuth struct {
 	Description    string            `json:"description,omitempty"`
 }
 
-// addMCPLocked shows the servers in the session. Nobody is told.
+// addMCPLocked adds the servers to the session without publishing.
 func (s *session) addMCPLocked() {
 	for _, up := range s.host.mcp {
 		s.mcp = append(s.mcp, &mcpServer{session: s, up: up, id: "mcp-" + up.cfg.Name, enabled: true, granted: []string{scopeRead}})
@@ -102,7 +99,7 @@ func (m *mcpServer) state() any {
 	return mcpKind{m.up.kind}
 }
 
-// channel is the server's mcp:// channel, "" while there is none.
+// channel returns the server's mcp:// channel, or "" if there is none.
 func (m *mcpServer) channel() string {
 	if m.hidden || !m.isReady() {
 		return ""
@@ -114,8 +111,7 @@ func (m *mcpServer) channel() string {
 	return uri
 }
 
-// customization is the server as clients see it: those with mcpApps, or the
-// others.
+// customization returns the server's state for clients with or without mcpApps.
 func (m *mcpServer) customization(apps bool) mcpCustomization {
 	c := mcpCustomization{Type: "mcpServer", ID: m.id, URI: m.uri(), Name: m.up.cfg.Name, Enabled: m.enabled, State: m.state()}
 	if apps && !m.hidden {
@@ -124,7 +120,7 @@ func (m *mcpServer) customization(apps bool) mcpCustomization {
 	return c
 }
 
-// uri is where the server is declared.
+// uri returns the server's declaration address.
 func (m *mcpServer) uri() string {
 	if m.up.cfg.Nested {
 		return "file:///plugins/" + m.up.cfg.Name + "/plugin.json"
@@ -132,7 +128,7 @@ func (m *mcpServer) uri() string {
 	return "file:///mcp.json"
 }
 
-// topLevel is the server, or the plugin that it is a child of.
+// topLevel returns the server, or the plugin that contains it.
 func (m *mcpServer) topLevel(apps bool) any {
 	c := m.customization(apps)
 	if !m.up.cfg.Nested {
@@ -144,8 +140,8 @@ func (m *mcpServer) topLevel(apps bool) any {
 	}
 }
 
-// customizations are all that the session has, nil on a host without MCP
-// servers.
+// customizations returns all of the session's customizations, nil on a host without
+// MCP servers.
 func (s *session) customizations(apps bool) []any {
 	if s.mcp == nil {
 		return nil
@@ -159,8 +155,7 @@ func (s *session) customizations(apps bool) []any {
 	return all
 }
 
-// Actions about customizations. Clients without mcpApps get others, without
-// channels.
+// Customization actions. Clients without mcpApps receive variants without channels.
 
 type mcpStateAction struct {
 	Type    string `json:"type"`
@@ -198,8 +193,8 @@ func (s *session) customizationsChangedLocked() {
 	s.host.emitVariantsLocked(s.uri, action(true), action(false))
 }
 
-// toggleMCPLocked follows session/customizationToggled, after it has come
-// back to all: enablement decides, of AHP 0.8 and later, or enabled.
+// toggleMCPLocked applies session/customizationToggled after its echo: enablement,
+// since AHP 0.8, or enabled decides.
 func (s *session) toggleMCPLocked(action json.RawMessage) {
 	var a struct {
 		ID         string `json:"id"`
@@ -213,7 +208,7 @@ func (s *session) toggleMCPLocked(action json.RawMessage) {
 		return
 	}
 	for _, decided := range a.Enablement {
-		if decided.Kind == "session" { // the only place where this host decides
+		if decided.Kind == "session" { // the only scope decided by this host
 			a.Enabled = &decided.Enabled
 		}
 	}
@@ -223,8 +218,8 @@ func (s *session) toggleMCPLocked(action json.RawMessage) {
 	}
 }
 
-// runMCPLocked follows session/mcpServerStartRequested and …StopRequested, after
-// they have come back to all, who take the server to be starting, or stopped.
+// runMCPLocked applies session/mcpServerStartRequested and …StopRequested after their
+// echo, when clients already assume the new state.
 func (s *session) runMCPLocked(action json.RawMessage, runs bool) {
 	var a struct {
 		ID string `json:"id"`
@@ -238,7 +233,7 @@ func (s *session) runMCPLocked(action json.RawMessage, runs bool) {
 	}
 }
 
-// mcpNamed returns a server by its id or name, nil if there is none.
+// mcpNamed returns a server by id or name, or nil.
 func (s *session) mcpNamed(name string) *mcpServer {
 	for _, m := range s.mcp {
 		if m.id == name || m.up.cfg.Name == name {
@@ -257,7 +252,7 @@ func (m *mcpServer) requireLocked(reason string, scopes []string, description st
 	m.stateChangedLocked()
 }
 
-// grantLocked lets the server go on with these scopes, if they are enough.
+// grantLocked resumes the server if these scopes are enough.
 func (m *mcpServer) grantLocked(scopes []string) bool {
 	for _, scope := range m.auth.RequiredScopes {
 		if !slices.Contains(scopes, scope) {
@@ -272,13 +267,13 @@ func (m *mcpServer) grantLocked(scopes []string) bool {
 	return true
 }
 
-// requireScopeLocked stops the server for want of a scope.
+// requireScopeLocked stops the server until it has the scope.
 func (m *mcpServer) requireScopeLocked(scope string) {
 	m.requireLocked("insufficientScope", []string{scope}, "This needs the scope "+scope+".")
 }
 
-// RequireMCPAuth does as if a server of a session wanted a token: the reason
-// is required, expired or insufficientScope. What was granted is void.
+// RequireMCPAuth simulates a session's server that needs a token: reason is required,
+// expired or insufficientScope. Earlier grants become void.
 func (h *Host) RequireMCPAuth(session, server, reason string) error {
 	return h.withMCP(session, server, func(m *mcpServer) error {
 		switch reason {
@@ -296,7 +291,7 @@ func (h *Host) RequireMCPAuth(session, server, reason string) error {
 	})
 }
 
-// RestartMCP gives the server's channel another address.
+// RestartMCP gives the server's channel a new address.
 func (h *Host) RestartMCP(session, server string) error {
 	return h.withMCP(session, server, func(m *mcpServer) error {
 		h.emitVariantsLocked(session, mcpStateAction{"session/mcpServerStateChanged", m.id, mcpKind{"starting"}, ""}, nil)
@@ -306,8 +301,7 @@ func (h *Host) RestartMCP(session, server string) error {
 	})
 }
 
-// HideMCP stops advertising what clients may do with a server, or does so
-// again.
+// HideMCP withdraws or restores a server's advertised capabilities.
 func (h *Host) HideMCP(session, server string, hidden bool) error {
 	return h.withMCP(session, server, func(m *mcpServer) error {
 		m.hidden = hidden
@@ -316,7 +310,7 @@ func (h *Host) HideMCP(session, server string, hidden bool) error {
 	})
 }
 
-// RemoveMCP takes a server from a session, or brings it back.
+// RemoveMCP removes a server from a session or restores it.
 func (h *Host) RemoveMCP(session, server string, removed bool) error {
 	return h.withMCP(session, server, func(m *mcpServer) error {
 		m.removed = removed
@@ -343,8 +337,8 @@ func (h *Host) withMCP(session, server string, f func(*mcpServer) error) error {
 	return f(m)
 }
 
-// authenticateLocked answers authenticate. A token for the resource of servers
-// that wait for one is looked at, and not kept.
+// authenticateLocked answers authenticate. It checks a token for the waiting servers'
+// resource and does not store it.
 func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		Resource string `json:"resource"`
@@ -371,7 +365,7 @@ func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// mcpWaitingLocked are the servers that want a token for a resource.
+// mcpWaitingLocked returns the servers that need a token for a resource.
 func (h *Host) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
 	for _, s := range h.sessions.all() {
 		for _, m := range s.mcp {
@@ -383,7 +377,7 @@ func (h *Host) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
 	return waiting
 }
 
-// mcpAuthError tells which token is missing.
+// mcpAuthError names the missing token.
 func mcpAuthError(cfg *MCPServer) error {
 	return &rpcError{Code: ahp.CodeAuthRequired, Message: "Authentication failed for resource: " + cfg.resource().Resource,
 		Data: map[string][]protectedResource{"resources": {cfg.resource()}}}

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// Log channels have no state: what happens while nobody is subscribed is not
-// kept.
+// Log channels have no state: records without a subscriber are lost.
 const (
 	otlpScheme = "ahp-otlp:"
-	otlpPrefix = otlpScheme + "//logs/" // and a level
+	otlpPrefix = otlpScheme + "//logs/" // followed by a level
 )
 
-// A logLevel is a severity of OpenTelemetry.
+// A logLevel is an OpenTelemetry severity.
 type logLevel struct {
 	number int
 	name   string
@@ -27,7 +26,7 @@ var (
 	levelInfo  = logLevel{9, "info", slog.LevelInfo}
 	levelError = logLevel{17, "error", slog.LevelError}
 
-	// logThresholds are the levels that a channel can name.
+	// logThresholds maps a channel's level names to severities.
 	logThresholds = map[string]int{"trace": 1, "debug": 5, "info": 9, "warn": 13, "error": 17}
 )
 
@@ -36,7 +35,7 @@ func isLogChannel(uri string) bool {
 	return ok && strings.HasPrefix(uri, otlpPrefix)
 }
 
-// OpenTelemetry's form of a log record.
+// A log record in OpenTelemetry's form.
 type (
 	otlpLogs struct {
 		ResourceLogs [1]resourceLogs `json:"resourceLogs"`
@@ -64,7 +63,7 @@ type (
 	}
 )
 
-// logLocked logs, and notifies the subscribers of log channels.
+// logLocked logs a record and notifies log channels' subscribers.
 func (h *Host) logLocked(level logLevel, format string, args ...any) {
 	ctx := context.Background()
 	if h.logSubs == 0 && !h.log.Enabled(ctx, level.slog) {

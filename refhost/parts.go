@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A markdownPart is text of the agent. It grows by chat/delta.
+// A markdownPart is agent text. chat/delta extends it.
 type markdownPart struct {
 	id      string
 	content strings.Builder
@@ -30,7 +30,7 @@ func (p *markdownPart) MarshalJSON() ([]byte, error) {
 	}{"markdown", p.id, p.content.String()}), nil
 }
 
-// An errorPart tells why a turn failed.
+// An errorPart reports a turn's failure.
 type errorPart struct {
 	Kind      string    `json:"kind"`
 	Error     turnError `json:"error"`
@@ -42,7 +42,7 @@ type turnError struct {
 	Message   string `json:"message"`
 }
 
-// A toolPart is a use of a tool by the agent.
+// A toolPart is the agent's use of a tool.
 type toolPart struct {
 	Kind     string   `json:"kind"`
 	ToolCall toolCall `json:"toolCall"`
@@ -71,10 +71,10 @@ type toolCall struct {
 	Contributor       *contributor    `json:"contributor,omitempty"`
 	Meta              json.RawMessage `json:"_meta,omitempty"`
 
-	waits bool // for a token, while it runs
+	waits bool // waits for a token while running
 }
 
-// A toolResult is what a tool call ends with.
+// A toolResult is a tool call's result.
 type toolResult struct {
 	PastTenseMessage  string          `json:"pastTenseMessage"`
 	Content           []any           `json:"content"`
@@ -83,7 +83,7 @@ type toolResult struct {
 	Error             *toolError      `json:"error,omitempty"`
 }
 
-// A toolError tells why a tool has no result.
+// A toolError explains a missing result.
 type toolError struct {
 	Message string `json:"message"`
 }
@@ -95,7 +95,7 @@ type confirmOption struct {
 	Group int    `json:"group,omitempty"`
 }
 
-// confirmOptions are the answers that a tool's confirmation offers.
+// confirmOptions are the answers offered in a tool confirmation.
 var confirmOptions = []confirmOption{
 	{"allow-session", "Allow in this Session", "approve", 1},
 	{"allow-once", "Allow Once", "approve", 0},
@@ -121,7 +121,7 @@ type terminalContent struct {
 	Title    string `json:"title"`
 }
 
-// reduce changes an active turn by an action about its parts.
+// reduce applies an action about its parts to an active turn.
 func (t *turn) reduce(action any) {
 	switch a := action.(type) {
 	case partAction:
@@ -152,7 +152,7 @@ func (t *turn) reduce(action any) {
 	}
 }
 
-// reduceTool changes the state of a tool call.
+// reduceTool applies an action to a tool call.
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
 	case toolReadyAction:
@@ -176,7 +176,7 @@ func (t *turn) reduceTool(action any) {
 	}
 }
 
-// ready applies what a tool is to do. A later word changes the members that it has.
+// ready merges the members of a ready action; later actions override earlier ones.
 func (tc *toolCall) ready(a toolReadyAction) {
 	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
 	tc.ConfirmationTitle = cmp.Or(a.ConfirmationTitle, tc.ConfirmationTitle)
@@ -230,17 +230,17 @@ func (t *turn) tools() []*toolCall {
 	return tools
 }
 
-// pending returns the tool calls that wait for a confirmation.
+// pending returns the tool calls waiting for a confirmation.
 func (t *turn) pending() []*toolCall {
 	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolPending })
 }
 
-// blocked returns the tool calls that wait for a token.
+// blocked returns the tool calls waiting for a token.
 func (t *turn) blocked() []*toolCall {
 	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolRunning || !tc.waits })
 }
 
-// cancelTools ends the tool calls that a turn leaves unfinished.
+// cancelTools ends a turn's unfinished tool calls.
 func (t *turn) cancelTools() {
 	for _, tc := range t.tools() {
 		if tc.Status != toolCompleted && tc.Status != toolCancelled {
@@ -251,7 +251,7 @@ func (t *turn) cancelTools() {
 	}
 }
 
-// An inputRequest is a question to the user that a session waits with.
+// An inputRequest is a session's pending question to the user.
 type inputRequest struct {
 	ID       string          `json:"id"`
 	Kind     string          `json:"kind"`
@@ -261,7 +261,7 @@ type inputRequest struct {
 	Request  map[string]any  `json:"request,omitempty"` // of a question
 }
 
-// updateWaitingLocked publishes what the session began or ceased to wait for.
+// updateWaitingLocked publishes changes in the session's pending questions.
 func (s *session) updateWaitingLocked() {
 	var now []inputRequest
 	for _, ch := range s.listed {

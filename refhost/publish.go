@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// rootChannel is the channel of the connection itself and of the session list.
+// rootChannel carries connection messages and the session list.
 const rootChannel = "ahp-root://"
 
-// An origin tells which client dispatched an action.
+// An origin names the client that dispatched an action.
 type origin struct {
 	ClientID  string          `json:"clientId"`
-	ClientSeq json.RawMessage `json:"clientSeq,omitempty"` // as it came
+	ClientSeq json.RawMessage `json:"clientSeq,omitempty"` // unchanged
 }
 
-// An envelope is an action on its way to the clients.
+// An envelope is an action on its way to clients.
 type envelope struct {
 	channel  string
 	action   json.RawMessage // compact
 	kind     string          // the action's type
-	origin   *origin         // nil: the host's own
-	rejected string          // why the host rejects it; "" if it does not
+	origin   *origin         // nil: from the host
+	rejected string          // rejection reason, or ""
 }
 
-// encode returns the params of the action notification.
+// encode returns the action notification's params.
 func (env envelope) encode(seq int64) json.RawMessage {
 	b := make([]byte, 0, len(env.action)+len(env.channel)+128)
 	b = append(append(b, `{"channel":`...), encode(env.channel)...)
@@ -42,21 +42,21 @@ func (env envelope) encode(seq int64) json.RawMessage {
 	return append(b, '}')
 }
 
-// A record is an envelope as it was published. Its bytes are encoded once and
-// shared by all who get them.
+// A record is a published envelope. Its bytes are encoded once and shared by all
+// receivers.
 type record struct {
 	envelope
 	seq    int64
 	params json.RawMessage // the encoded envelope
 	frame  []byte          // the encoded notification
-	delta  *deltaAction    // the action, where it can be coalesced
+	delta  *deltaAction    // the action, if it can be merged
 
-	// For clients without mcpApps, where they get something else: the same
-	// number with another action.
+	// For clients without mcpApps, if their form differs: a different action with the
+	// same number.
 	plain *record
 }
 
-// as returns the record as a client that made this offer gets it.
+// as returns the record for a client with this offer.
 func (rec *record) as(o offer) *record {
 	if rec.plain != nil && !o.mcpApps {
 		return rec.plain
@@ -64,21 +64,21 @@ func (rec *record) as(o offer) *record {
 	return rec
 }
 
-// own is the envelope of an action that the host makes: one of the structs of
-// this package, whose first field is its type.
+// own returns the envelope of a host action: a struct of this package whose first
+// field is its type.
 func own(channel string, action any) envelope {
 	raw := encode(action)
 	kind, _, _ := bytes.Cut(bytes.TrimPrefix(raw, []byte(`{"type":"`)), []byte(`"`))
 	return envelope{channel: channel, action: raw, kind: string(kind)}
 }
 
-// emitLocked publishes an action of the host's own.
+// emitLocked publishes a host action.
 func (h *Host) emitLocked(channel string, action any) {
 	h.publishLocked(own(channel, action), action)
 }
 
-// emitVariantsLocked publishes an action of the host's own, and another in its
-// place for clients without mcpApps; nil for the same.
+// emitVariantsLocked publishes a host action, with a variant for clients without
+// mcpApps; nil means the same.
 func (h *Host) emitVariantsLocked(channel string, action, plain any) {
 	rec := &record{envelope: own(channel, action)}
 	if plain != nil {
@@ -87,8 +87,8 @@ func (h *Host) emitVariantsLocked(channel string, action, plain any) {
 	h.publishRecordLocked(rec)
 }
 
-// publishLocked numbers the envelope, keeps it for replays, and sends it to
-// every subscriber. The action is given again unencoded where the host made it.
+// publishLocked numbers the envelope, keeps it for replays and sends it to all
+// subscribers. action is the unencoded form of a host action.
 func (h *Host) publishLocked(env envelope, action any) {
 	rec := &record{envelope: env}
 	if delta, ok := action.(deltaAction); ok {
@@ -125,8 +125,8 @@ func (rec *record) number(seq int64) {
 	rec.frame = notificationFrame("action", rec.params)
 }
 
-// notifyAllLocked sends a notification to every initialized client, subscribed
-// or not. It has no serverSeq, and is never replayed.
+// notifyAllLocked notifies every initialized client, subscribed or not. The
+// notification has no serverSeq and is never replayed.
 func (h *Host) notifyAllLocked(method string, params any) {
 	frame := notificationFrame(method, encode(params))
 	for _, cl := range h.clients {
@@ -136,8 +136,7 @@ func (h *Host) notifyAllLocked(method string, params any) {
 	}
 }
 
-// notifyEachLocked is notifyAllLocked for what differs by a client's offer; nil
-// is not sent.
+// notifyEachLocked is notifyAllLocked with params for each offer; nil is not sent.
 func (h *Host) notifyEachLocked(method string, params func(offer) any) {
 	for _, cl := range h.clients {
 		c := cl.newest()
@@ -150,8 +149,7 @@ func (h *Host) notifyEachLocked(method string, params func(offer) any) {
 	}
 }
 
-// canReplayLocked reports whether a client that has seen everything up to seq
-// can be brought up to date from the buffer.
+// canReplayLocked reports whether the buffer holds every envelope after seq.
 func (h *Host) canReplayLocked(seq int64) bool {
 	if len(h.replay) == 0 {
 		return seq >= h.seq
@@ -159,8 +157,7 @@ func (h *Host) canReplayLocked(seq int64) bool {
 	return seq >= h.replay[0].seq
 }
 
-// replayLocked returns the envelopes after seq that c would have been sent, of
-// the channels that are wanted.
+// replayLocked returns c's envelopes after seq on the wanted channels.
 func (h *Host) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
 	start, _ := slices.BinarySearchFunc(h.replay, seq+1, func(rec *record, seq int64) int {
 		return cmp.Compare(rec.seq, seq)
@@ -174,7 +171,7 @@ func (h *Host) replayLocked(c *conn, seq int64, wanted func(channel string) bool
 	return missed
 }
 
-// actionType reads the type of an encoded action.
+// actionType returns an encoded action's type.
 func actionType(action json.RawMessage) string {
 	var fields message
 	var kind string
@@ -184,7 +181,7 @@ func actionType(action json.RawMessage) string {
 	return kind
 }
 
-// family returns what stands before the slash of an action's type.
+// family returns the part of an action's type before the slash.
 func family(kind string) string {
 	name, _, _ := strings.Cut(kind, "/")
 	return name

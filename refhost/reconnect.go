@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// reconnectParams are those of all forms: with one cursor for all channels,
-// with windows besides, or with one for each channel.
+// reconnectParams covers all forms: a cursor for all channels, additional windows, or
+// a cursor for each channel.
 type reconnectParams struct {
 	ClientID          string          `json:"clientId"`
 	LastSeenServerSeq int64           `json:"lastSeenServerSeq"`
@@ -17,14 +17,14 @@ type reconnectParams struct {
 	} `json:"windows"`
 }
 
-// A windowCursor says from where on a windowed channel is resumed.
+// A windowCursor is the resume position on a windowed channel.
 type windowCursor struct {
 	Channel              string `json:"channel"`
 	LastAppliedServerSeq *int64 `json:"lastAppliedServerSeq"`
 }
 
-// A channelCursor says from where on a channel is resumed, in the form with one
-// for each; 0 asks for its state.
+// A channelCursor is a channel's resume position, in the form with a cursor for each;
+// 0 asks for its state.
 type channelCursor struct {
 	Channel           string `json:"channel"`
 	LastSeenServerSeq int64  `json:"lastSeenServerSeq"`
@@ -56,9 +56,9 @@ type resumedChannel struct {
 	Snapshot *snapshot         `json:"snapshot,omitempty"`
 }
 
-// reconnectLocked makes the connection the newest of a client that the host
-// remembers, with the version and capabilities of its initialize. The answer
-// holds everything up to now; live actions come after it.
+// reconnectLocked makes the connection the newest of a known client, with the version
+// and capabilities of its initialize. The answer covers everything up to now; live
+// actions follow it.
 func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[reconnectParams](raw)
 	if err != nil {
@@ -81,8 +81,8 @@ func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
 	return h.resumeAllLocked(c, uris, params), nil
 }
 
-// resumeAllLocked resumes with one cursor for all channels; windowed ones have
-// cursors of their own, and are in neither list.
+// resumeAllLocked resumes with one cursor for all channels. Windowed channels have
+// their own cursors and are in neither list.
 func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) reconnectResult {
 	windows := map[string]windowCursor{}
 	if params.Windows != nil && h.dialect.windows {
@@ -122,8 +122,7 @@ func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) r
 	return result
 }
 
-// resumeLocked subscribes again, if the channel still exists, and returns its
-// state.
+// resumeLocked subscribes again if the channel still exists, and returns its state.
 func (h *Host) resumeLocked(c *conn, uri string) (*snapshot, error) {
 	snap, err := h.snapshotLocked(c, uri, view{})
 	if err != nil {
@@ -159,8 +158,8 @@ func (h *Host) resumeEachLocked(c *conn, cursors []channelCursor) reconnectResul
 	return result
 }
 
-// resumeWindowLocked resumes a windowed channel with the limits that it had.
-// It reports false if it had none, or is gone.
+// resumeWindowLocked resumes a windowed channel with its earlier limits. It reports
+// false if it had none or is gone.
 func (h *Host) resumeWindowLocked(c *conn, item windowCursor) (resumedWindow, bool) {
 	limits, ok := c.client.windows[item.Channel]
 	snap, err := h.snapshotLocked(c, item.Channel, view{})

@@ -8,10 +8,9 @@ import (
 	"sync"
 )
 
-// RecordTo returns a [Config.Recorder] that writes every frame to w, each in
-// one Write: a line with the connection's number, < for received or > for
-// sent, and the number of bytes; the frame; a line feed. What w does not take
-// is lost.
+// RecordTo returns a [Config.Recorder] that writes every frame to w with one Write: a
+// line with the connection's number, < for received or > for sent, and the length in
+// bytes; the frame; a line feed. Write errors are ignored.
 func RecordTo(w io.Writer) func(Frame) {
 	var mu sync.Mutex
 	var buf []byte
@@ -28,8 +27,8 @@ func RecordTo(w io.Writer) func(Frame) {
 	}
 }
 
-// ReadRecord reads what [RecordTo] wrote. A last frame that is not whole, as
-// of a host that was killed, is left out.
+// ReadRecord reads a record written by [RecordTo]. It omits an incomplete last frame,
+// which a killed host leaves behind.
 func ReadRecord(r io.Reader) ([]Frame, error) {
 	in := bufio.NewReader(r)
 	var frames []Frame

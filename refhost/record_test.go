@@ -9,7 +9,7 @@ import (
 	"ahprelay/refhost"
 )
 
-// TestRecord reads a record again, and one that ends in the middle.
+// TestRecord reads a complete record and a truncated record.
 func TestRecord(t *testing.T) {
 	want := []refhost.Frame{
 		{Conn: 1, Received: true, Data: []byte("{\n}")},

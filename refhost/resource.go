@@ -28,7 +28,7 @@ type resourceContent struct {
 	ContentType string `json:"contentType"`
 }
 
-// newContent encodes data as asked for, or as text where it is text.
+// newContent encodes data as requested, or as text if it is UTF-8.
 func newContent(data []byte, encoding, contentType string) resourceContent {
 	if encoding != "base64" && utf8.Valid(data) {
 		return resourceContent{string(data), "utf-8", contentType}
@@ -62,8 +62,7 @@ func (h *Host) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
 	return newContent(data, params.Encoding, contentType(params.URI)), nil
 }
 
-// blobPrefix begins URIs of content that is made up: demo-blob:/<n> has n
-// bytes.
+// blobPrefix begins URIs of generated content: demo-blob:/<n> has n bytes.
 const blobPrefix = "demo-blob:/"
 
 const blobLine = "0123456789 abcdefghijklmnopqrstuvwxyz 0123456789 ABCDEFGHIJKLMN\n"
@@ -85,7 +84,7 @@ type directoryEntry struct {
 	Type string `json:"type"`
 }
 
-// resourceList answers resourceList, in the order of names.
+// resourceList answers resourceList, sorted by name.
 func (h *Host) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
@@ -150,8 +149,8 @@ func (h *Host) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
 	}, nil
 }
 
-// resourceRequestLocked answers resourceRequest: what the host serves needs no
-// further permission.
+// resourceRequestLocked answers resourceRequest: served resources need no further
+// permission.
 func (h *Host) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
@@ -163,7 +162,7 @@ func (h *Host) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) 
 	return struct{}{}, nil
 }
 
-// resourceWrite answers resourceWrite, for whole files.
+// resourceWrite answers resourceWrite for whole files.
 func (h *Host) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		resourceParams
@@ -231,7 +230,7 @@ func (h *Host) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// resourceMkdir answers resourceMkdir. A directory that exists is fine.
+// resourceMkdir answers resourceMkdir. An existing directory is no error.
 func (h *Host) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {

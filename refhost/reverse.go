@@ -7,16 +7,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// reverseCalls are the host's own requests that clients have not answered.
-// They count 1, 2, 3… over all clients. The zero value is ready; it is guarded
-// by the host's lock.
+// reverseCalls are the host's open requests to clients. They are numbered 1, 2, 3…
+// over all clients. The zero value is ready; the host's lock guards it.
 type reverseCalls struct {
 	last    int64
 	pending map[int64]*reverseCall
 }
 
 type reverseCall struct {
-	conn  *conn // that was asked, and alone may answer
+	conn  *conn // the only connection that may answer
 	reply chan reverseReply
 }
 
@@ -25,8 +24,8 @@ type reverseReply struct {
 	err    error
 }
 
-// ask sends a request to the newest connection of a client, and waits for the
-// answer on behalf of a connection, without which nobody wants it.
+// ask sends a request to a client's newest connection and waits for the answer, until
+// the requesting connection ends.
 func (h *Host) ask(on *conn, clientID, method string, params any) (json.RawMessage, error) {
 	call, err := h.startCall(clientID, method, params)
 	if err != nil {
@@ -63,8 +62,7 @@ func errNoClient(clientID string) error {
 	return fail(ahp.CodeInternalError, "No connection for authority: %s", clientID)
 }
 
-// answerLocked handles a response of a client. One that answers nothing is
-// ignored.
+// answerLocked handles a client's response. A response without a request is ignored.
 func (r *reverseCalls) answerLocked(c *conn, msg message) {
 	id, err := strconv.ParseInt(string(msg["id"]), 10, 64)
 	call := r.pending[id]
@@ -83,7 +81,7 @@ func (r *reverseCalls) answerLocked(c *conn, msg message) {
 	call.reply <- reply
 }
 
-// dropLocked fails what a connection has not answered.
+// dropLocked fails the open requests at a connection.
 func (r *reverseCalls) dropLocked(c *conn) {
 	for id, call := range r.pending {
 		if call.conn == c {
@@ -93,8 +91,8 @@ func (r *reverseCalls) dropLocked(c *conn) {
 	}
 }
 
-// connectDevContainer answers vscode/devContainers/connect: it asks the client
-// whether the folder is trusted, and then has no container to offer.
+// connectDevContainer answers vscode/devContainers/connect: it asks the client to
+// trust the folder, then offers no container.
 func (h *Host) connectDevContainer(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		WorkspaceFolder string `json:"workspaceFolder"`

@@ -2,14 +2,14 @@ package refhost
 
 import "encoding/json"
 
-// providerName is the host's only agent, and the scheme of its sessions.
+// providerName is the host's only agent and its sessions' scheme.
 const providerName = "demo"
 
 type rootState struct {
 	Agents         []agent        `json:"agents"`
 	ActiveSessions int            `json:"activeSessions"`
 	Config         configState    `json:"config"`
-	Terminals      []terminalInfo `json:"terminals,omitzero"` // from the first one on
+	Terminals      []terminalInfo `json:"terminals,omitzero"` // absent before the first terminal
 }
 
 type agent struct {
@@ -58,7 +58,7 @@ func (h *Host) rootStateLocked() rootState {
 	return state
 }
 
-// changeActiveLocked counts the sessions with a turn in progress.
+// changeActiveLocked counts the sessions with an active turn.
 func (h *Host) changeActiveLocked(by int) {
 	h.active += by
 	h.emitLocked(rootChannel, struct {
@@ -67,7 +67,7 @@ func (h *Host) changeActiveLocked(by int) {
 	}{"root/activeSessionsChanged", h.active})
 }
 
-// completionsLocked answers completions: there are none.
+// completionsLocked answers completions with an empty list.
 func (h *Host) completionsLocked(*conn, json.RawMessage) (any, error) {
 	return json.RawMessage(`{"items":[]}`), nil
 }

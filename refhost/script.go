@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// A script plays the agent in one turn, in a goroutine of its own.
+// A script plays the agent in one turn, in its own goroutine.
 type script struct {
 	// Set by runLocked, then read-only.
 	chat      *chat
 	turnID    string
 	started   time.Time
-	input     int           // tokens that the prompt is said to have
+	input     int           // tokens counted for the prompt
 	stop      chan struct{} // closed when the turn is cancelled or given up
 	confirmed chan bool     // the user's answer to a tool's confirmation; capacity 1
 
 	answered chan inputCompletedAction // the user's answer to a question; capacity 1
 
-	output int // tokens that were said; owned by the script
+	output int // tokens in the answer; owned by the script
 }
 
-// playLocked has the agent answer the prompt of the active turn.
+// playLocked makes the agent answer the active turn's prompt.
 func (ch *chat) playLocked(prompt string) {
 	ch.runLocked(len(strings.Fields(prompt)), func(s *script) { s.play(prompt) })
 }
 
-// runLocked plays the active turn, whose prompt has so many words.
+// runLocked plays the active turn; input is the prompt's length in words.
 func (ch *chat) runLocked(input int, play func(*script)) {
 	s := &script{
 		chat:      ch,
@@ -44,10 +44,10 @@ func (ch *chat) runLocked(input int, play func(*script)) {
 	ch.session.host.goLocked(func() { play(s) })
 }
 
-// thinking is how long the agent takes before it answers.
+// thinking is the agent's delay before an answer.
 const thinking = 5 * time.Millisecond
 
-// play says what belongs to a prompt: see the package documentation.
+// play runs the script for a prompt: see the package documentation.
 func (s *script) play(prompt string) {
 	if !s.sleep(thinking) {
 		return
@@ -111,8 +111,7 @@ func (s *script) sleep(d time.Duration) bool {
 	return false
 }
 
-// emit publishes an action about the turn, and reports false when the turn has
-// ended.
+// emit publishes an action for the turn, and reports false when the turn has ended.
 func (s *script) emit(action any) bool {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -128,7 +127,7 @@ func (s *script) emitLocked(action any) bool {
 	return true
 }
 
-// say adds a text, and returns the id of its part.
+// say adds a text and returns its part's id.
 func (s *script) say(text string) string {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -142,13 +141,13 @@ func (s *script) say(text string) string {
 
 func partID(n int) string { return fmt.Sprintf("md-%d", n) }
 
-// delta makes a text longer.
+// delta extends a text.
 func (s *script) delta(partID, text string) bool {
 	s.output++
 	return s.emit(deltaAction{"chat/delta", s.turnID, partID, text})
 }
 
-// end ends the turn, if nobody did so before.
+// end ends the turn, unless it has ended.
 func (s *script) end(action turnEndAction) {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -168,7 +167,7 @@ func (s *script) failTurn(e turnError) {
 	s.end(turnEndAction{Type: "chat/error", Part: &errorPart{Kind: "error", Error: e}})
 }
 
-// Limits of the prompt "stream N MS SIZE".
+// Limits for the prompt "stream N MS SIZE".
 const (
 	maxStreamPause = time.Minute
 	maxStreamBytes = 64 << 20 // N times SIZE
@@ -176,7 +175,7 @@ const (
 
 var streamPattern = regexp.MustCompile(`^stream (\d{1,7}) (\d{1,5})(?: (\d{1,8}))?\s*$`)
 
-// parseStream reads the prompt "stream N MS [SIZE]": N deltas of SIZE bytes,
+// parseStream parses the prompt "stream N MS [SIZE]": N deltas with SIZE bytes each,
 // MS milliseconds apart.
 func parseStream(prompt string) (n int, pause time.Duration, size int, ok bool) {
 	m := streamPattern.FindStringSubmatch(prompt)
@@ -193,7 +192,7 @@ func parseStream(prompt string) (n int, pause time.Duration, size int, ok bool) 
 	return n, pause, size, pause <= maxStreamPause && n*size <= maxStreamBytes
 }
 
-// burst is how many deltas come without a break when no pause is asked for.
+// burst is the length of a run of deltas without a break when no pause is requested.
 const burst = 50
 
 func (s *script) stream(n int, pause time.Duration, size int) {
@@ -214,7 +213,7 @@ func (s *script) stream(n int, pause time.Duration, size int) {
 	s.complete()
 }
 
-// echo says a text word by word.
+// echo repeats a text word by word.
 func (s *script) echo(text string, pause time.Duration) {
 	part := s.say("")
 	for word := range strings.SplitAfterSeq(text, " ") {
@@ -243,7 +242,7 @@ func (s *script) completeTool(id, past string, content ...any) {
 	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, id, toolResult{PastTenseMessage: past, Content: content, Success: true}})
 }
 
-// askPermission waits for the first answer of any client.
+// askPermission waits for the first answer from any client.
 func (s *script) askPermission() {
 	const id = "tc-perm"
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "shell", DisplayName: "Shell"})
@@ -271,8 +270,7 @@ func (s *script) askPermission() {
 	s.complete()
 }
 
-// useTerminal shows a terminal in a tool call. It stays until somebody
-// disposes of it.
+// useTerminal shows a terminal in a tool call. It stays until a client disposes of it.
 func (s *script) useTerminal() {
 	const id = "tc-term"
 	const command = "echo hello from the terminal"

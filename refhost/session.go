@@ -9,8 +9,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A session is a conversation with the agent. Its state is guarded by the
-// host's lock.
+// A session is a conversation with the agent. The host's lock guards its state.
 type session struct {
 	host        *Host
 	uri         string
@@ -18,15 +17,15 @@ type session struct {
 	status      int
 	created     time.Time
 	modified    time.Time
-	directories []string // nil: none were given
+	directories []string // nil if none were given
 	chat        *chat    // the default chat
-	listed      []*chat  // all chats, in the order in which clients list them
+	listed      []*chat  // all chats, in list order
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
 	mcp         []*mcpServer
-	changed     *changeset // nil: nothing was
-	announced   summary    // as clients know it
-	announcer   *timer     // of the next root/sessionSummaryChanged; nil if none is due
+	changed     *changeset // nil before the first change
+	announced   summary    // as last published
+	announcer   *timer     // for the next root/sessionSummaryChanged; nil if none is due
 }
 
 type summary struct {
@@ -45,7 +44,7 @@ type summary struct {
 	DefaultChat string        `json:"defaultChat,omitempty"`
 }
 
-// as is the summary as a client that made this offer gets it.
+// as returns the summary for a client with this offer.
 func (sum summary) as(o offer) summary {
 	if o.version.compare(firstStable) < 0 {
 		sum.Chats, sum.DefaultChat = nil, ""
@@ -74,10 +73,10 @@ type sessionState struct {
 	ServerTools        json.RawMessage   `json:"serverTools"`
 	Changesets         []changesetInfo   `json:"changesets,omitempty"`
 
-	// On hosts with MCP servers only.
+	// Only on hosts with MCP servers.
 	Customizations []any `json:"customizations,omitzero"`
 
-	// For clients that can render canvases only.
+	// Only for clients with canvases.
 	Canvases     []canvasDeclaration `json:"canvases,omitzero"`
 	OpenCanvases []canvasRef         `json:"openCanvases,omitzero"`
 }
@@ -97,7 +96,7 @@ var (
 	}
 )
 
-// state is the session as a client that made this offer may see it.
+// state returns the session for a client with this offer.
 func (s *session) state(o offer) sessionState {
 	state := sessionState{
 		Provider:           providerName,
@@ -124,7 +123,7 @@ func (s *session) state(o offer) sessionState {
 	return state
 }
 
-// summary is the session as a list shows it.
+// summary returns the session's list entry.
 func (s *session) summary() summary {
 	sum := summary{
 		Resource:           s.uri,
@@ -150,8 +149,8 @@ type createSessionParams struct {
 	WorkingDirectories []string `json:"workingDirectories"`
 }
 
-// createSessionLocked answers createSession. It is idempotent: a session that
-// exists is said to be ready again.
+// createSessionLocked answers createSession. It is idempotent: an existing session is
+// reported as ready again.
 func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
@@ -188,13 +187,13 @@ func (h *Host) checkSessionURI(uri string) error {
 	return nil
 }
 
-// addSessionLocked adds a session that nobody has been told of.
+// addSessionLocked adds a session without publishing it.
 func (h *Host) addSessionLocked(uri string, directories []string, now time.Time) *session {
 	return h.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
-// addSessionWithLocked adds one with a chat, which keeps the session that it
-// had, if any.
+// addSessionWithLocked adds a session with a chat. A moved chat keeps its former
+// session's URI.
 func (h *Host) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
 	s := &session{
 		host:        h,
@@ -215,7 +214,7 @@ func (h *Host) addSessionWithLocked(uri string, directories []string, now time.T
 	return s
 }
 
-// announceLocked tells every client of a new session.
+// announceLocked publishes a new session to every client.
 func (h *Host) announceLocked(s *session) {
 	sum := s.summary()
 	if len(sum.WorkingDirectories) == 0 {
@@ -236,8 +235,8 @@ type channelParams struct {
 	Channel string `json:"channel"`
 }
 
-// disposeSessionLocked answers disposeSession, for a session that does not
-// exist too. Subscriptions stay, and stay silent.
+// disposeSessionLocked answers disposeSession, even for a missing session.
+// Subscriptions stay and receive nothing.
 func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
@@ -276,7 +275,7 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 
 func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
 
-// listSessionsLocked answers listSessions, oldest first, on one page.
+// listSessionsLocked answers listSessions, oldest first, on a single page.
 func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
 	items := []summary{}
 	for _, s := range h.sessions.all() {
@@ -299,23 +298,23 @@ func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, er
 	return sessionConfig, nil
 }
 
-// setTitleLocked renames the session, without an action.
+// setTitleLocked renames the session without an action.
 func (s *session) setTitleLocked(title string) {
 	s.title = title
 	s.touchLocked()
 }
 
-// announceDelay is how long changes of a summary are collected.
+// announceDelay collects changes to a summary.
 const announceDelay = 100 * time.Millisecond
 
-// touchLocked has the changes of the session's summary announced soon.
+// touchLocked schedules the publication of summary changes.
 func (s *session) touchLocked() {
 	if s.announcer == nil {
 		s.announcer = s.host.afterLocked(announceDelay, s.announceChangesLocked)
 	}
 }
 
-// summaryChanges holds what changed in a summary.
+// summaryChanges holds the changed fields of a summary.
 type summaryChanges struct {
 	Title      *string  `json:"title,omitempty"`
 	Status     *int     `json:"status,omitempty"`
@@ -326,7 +325,7 @@ type summaryChanges struct {
 	Chats []chatSummary `json:"chats,omitzero"`
 }
 
-// as is what of the changes a client that made this offer gets, nil if nothing.
+// as returns the changes for a client with this offer, or nil.
 func (diff summaryChanges) as(o offer) *summaryChanges {
 	if o.version.compare(firstStable) < 0 {
 		diff.Chats = nil

@@ -45,7 +45,7 @@ func TestShellTerminal(t *testing.T) {
 		}
 	}
 
-	// Shells that run are ended with their terminal, and with the host.
+	// Running shells end with their terminal and with the host.
 	mustCall(t, c, "createTerminal", params{"channel": uri + "2"})
 	mustCall(t, c, "createTerminal", params{"channel": uri + "3"})
 	mustCall(t, c, "disposeTerminal", params{"channel": uri + "2"})

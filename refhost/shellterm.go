@@ -23,7 +23,7 @@ type shellBackend struct {
 	killed bool // guarded by the host's lock; stop is closed
 }
 
-// maxTyped is how many inputs may wait for a shell that does not read them.
+// maxTyped bounds the inputs queued for a shell.
 const maxTyped = 256
 
 func (h *Host) startShellLocked(t *terminal) (*shellBackend, error) {
@@ -53,12 +53,11 @@ func winsize(cols, rows int) *pty.Winsize {
 	return &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)} // at most maxScreen
 }
 
-// showLoop publishes what the shell writes, until it exits, and frees what the
-// shell held.
+// showLoop publishes the shell's output until it exits, then frees its resources.
 func (b *shellBackend) showLoop() {
 	h := b.terminal.host
 	buf := make([]byte, 16<<10)
-	kept := 0 // bytes of a character that is not complete
+	kept := 0 // bytes of an incomplete character
 	for {
 		n, err := b.pty.Read(buf[kept:])
 		n += kept
@@ -92,8 +91,7 @@ func (b *shellBackend) wait() int {
 	return 0
 }
 
-// wholeCharacters returns how much of data to publish, so that no character
-// is cut.
+// wholeCharacters returns the length of data up to its last complete character.
 func wholeCharacters(data []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		tail := data[len(data)-i:]
@@ -107,7 +105,7 @@ func wholeCharacters(data []byte) int {
 	return len(data)
 }
 
-// typeLoop gives the shell what clients type.
+// typeLoop writes clients' input to the shell.
 func (b *shellBackend) typeLoop() {
 	for {
 		select {
@@ -121,7 +119,7 @@ func (b *shellBackend) typeLoop() {
 	}
 }
 
-// input drops what a stuck shell has no room for, as a terminal does.
+// input drops what exceeds the queue, like a terminal.
 func (b *shellBackend) input(data string) {
 	select {
 	case b.typed <- data:
@@ -143,7 +141,7 @@ func (b *shellBackend) kill() {
 	}
 }
 
-// hangUp ends the loops, and tells the shell's children.
+// hangUp ends the loops and signals the shell's children.
 func (b *shellBackend) hangUp() {
 	b.killed = true
 	close(b.stop)

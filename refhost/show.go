@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// showPrompt returns what the agent does to show what a host can say, nil for
+// showPrompt returns the script for a prompt that shows a host's features, nil for
 // other prompts.
 func showPrompt(prompt string) func(*script) {
 	switch prompt {
@@ -48,10 +48,10 @@ func showPrompt(prompt string) func(*script) {
 	return nil
 }
 
-// maxShown bounds what a prompt can have made.
+// maxShown bounds the items created by a prompt.
 const maxShown = 10_000
 
-// part adds a part that never changes, as JSON.
+// part adds a constant part, given as JSON.
 func (s *script) part(raw string) {
 	s.emit(partAction{"chat/responsePart", s.turnID, json.RawMessage(raw)})
 }
@@ -64,7 +64,7 @@ const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. Se
 // onePixel is a picture.
 const onePixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-// showEverything says all kinds of parts, one that nobody knows too.
+// showEverything adds all kinds of parts, including an unknown kind.
 func (s *script) showEverything() {
 	s.part(`{"kind":"reasoning","id":"think","content":"The test fails once in twenty runs. That smells of **time**."}`)
 	s.say(showMarkdown)
@@ -84,7 +84,7 @@ func (s *script) showEverything() {
 	s.complete()
 }
 
-// quickTool uses a tool that needs nobody's word.
+// quickTool uses a tool without confirmation.
 func (s *script) quickTool(id, name, display, input, past string, content ...any) {
 	id = "tc-" + id
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: name, DisplayName: display})
@@ -98,14 +98,14 @@ func dataURI(text string) string {
 
 const sessionGo = "package shop\n\nimport \"time\"\n\ntype session struct{ expires time.Time }\n\nfunc newSession() session {\n\treturn session{expires: time.Now().Add(time.Hour)}\n}\n"
 
-// editOf is the members of a FileEdit.
+// editOf holds the members of a FileEdit.
 var editOf = fmt.Sprintf(`"before":{"uri":"file:///demo/shop/session.go","content":{"uri":%q}},"after":{"uri":"file:///demo/shop/session.go","content":{"uri":%q}},"diff":{"added":2,"removed":2}`,
 	dataURI(sessionGo), dataURI(strings.NewReplacer("newSession()", "newSession(now time.Time)", "time.Now()", "now").Replace(sessionGo)))
 
 var newFileOf = fmt.Sprintf(`"after":{"uri":"file:///demo/shop/session_test.go","content":{"uri":%q}},"diff":{"added":3,"removed":0}`,
 	dataURI("package shop\n\n// Tests come here.\n"))
 
-// askEdit asks before it changes two files.
+// askEdit asks for permission to change two files.
 func (s *script) askEdit() {
 	s.ask(toolReadyAction{
 		ToolCallID: "tc-edit", InvocationMessage: "Edit session.go and add a test", ConfirmationTitle: "Change 2 files?", Options: confirmOptions,
@@ -114,8 +114,8 @@ func (s *script) askEdit() {
 	}, "edit_file", "Edit")
 }
 
-// askDanger asks before it does what a judge warns of, and says so a moment
-// after it has asked.
+// askDanger asks for permission for a dangerous command; the judge's warning follows a
+// moment later.
 func (s *script) askDanger() {
 	s.ask(toolReadyAction{
 		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: inputText(`rm -rf "$BUILD"/*`),
@@ -124,8 +124,8 @@ func (s *script) askDanger() {
 	}, "bash", "Shell")
 }
 
-// approvePrompt begins the prompt that has the agent ask for what its JSON says, and the message
-// that changes what it asks while it waits.
+// approvePrompt begins the prompt that makes the agent ask for the permission in its
+// JSON, and the message that changes a pending request.
 const approvePrompt = "approve "
 
 // askFor asks with the members of a chat/toolCallReady.
@@ -138,10 +138,11 @@ func (s *script) askFor(members string) {
 	s.ask(ready, "bash", "Shell")
 }
 
-// askedFor is the tool call of askFor.
+// askedFor is askFor's tool call.
 const askedFor = "tc-asked"
 
-// changeAskedLocked changes what the agent asks for, and reports whether the text of a message says so.
+// changeAskedLocked changes the pending request if a message asks for it, and reports
+// whether it did.
 func (ch *chat) changeAskedLocked(message string) bool {
 	members, ok := strings.CutPrefix(message, approvePrompt)
 	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: ch.active.ID, ToolCallID: askedFor}
@@ -152,7 +153,7 @@ func (ch *chat) changeAskedLocked(message string) bool {
 	return true
 }
 
-// inputText returns a tool's input that is a text; nil for none.
+// inputText returns a tool's text input as JSON; nil for none.
 func inputText(text string) json.RawMessage {
 	if text == "" {
 		return nil
@@ -160,7 +161,7 @@ func inputText(text string) json.RawMessage {
 	return encode(text)
 }
 
-// ask starts a tool, and waits for the first answer of any client.
+// ask starts a tool and waits for the first answer from any client.
 func (s *script) ask(ready toolReadyAction, name, display string) {
 	ready.Type, ready.TurnID = "chat/toolCallReady", s.turnID
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: ready.ToolCallID, ToolName: name, DisplayName: display})
@@ -202,7 +203,7 @@ const (
 		`{"id":"what","kind":"multi-select","title":"What","message":"Which packages?","options":[{"id":"cart","label":"cart"},{"id":"session","label":"session"},{"id":"web","label":"web"}],"min":1}]`
 	askChoice = `"message":"The plan is ready.","questions":[{"id":"plan","kind":"single-select","message":"How shall I go on?","required":true,` +
 		`"options":[{"id":"go","label":"Do it","recommended":true},{"id":"step","label":"Step by step","description":"Ask before each change"},{"id":"no","label":"Plan anew"}]}]`
-	// As VS Code's host asks about a plan of Copilot's.
+	// As VS Code's host asks about a plan by Copilot.
 	askPlan = `"_meta":{"purpose":"planReview"},"planReview":{"title":"Review the plan","content":"1. Pass the clock **in**.\n2. Run the test 500 times.","planUri":"file:///demo/shop/README.md",` +
 		`"actions":[{"id":"autopilot","label":"Go on by itself","description":"Ask for nothing more"},{"id":"interactive","label":"Go on, and ask","default":true},{"id":"exit_only","label":"Only leave the plan"}],` +
 		`"canProvideFeedback":true,"answerQuestionId":"how"},"questions":[{"kind":"single-select","id":"how","title":"Review the plan","message":"How shall I go on?","required":true,` +
@@ -210,7 +211,7 @@ const (
 	askURL = `"message":"Please look at the preview.","url":"https://example.com/preview"`
 )
 
-// A questionPart is a question of the agent's to the user.
+// A questionPart is the agent's question to the user.
 type questionPart struct {
 	Kind     string         `json:"kind"`
 	Request  map[string]any `json:"request"`
@@ -229,7 +230,7 @@ type inputCompletedAction struct {
 	Answers   map[string]any `json:"answers"`
 }
 
-// askUser asks a question, and says what was answered.
+// askUser asks a question and repeats the answer.
 func (s *script) askUser(members string) {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -251,7 +252,7 @@ func (s *script) askUser(members string) {
 	s.complete()
 }
 
-// reduceQuestion changes the questions of a turn.
+// reduceQuestion applies an action to a turn's questions.
 func (t *turn) reduceQuestion(action any) {
 	switch a := action.(type) {
 	case inputRequestedAction:
@@ -264,7 +265,7 @@ func (t *turn) reduceQuestion(action any) {
 	}
 }
 
-// question returns a question that nobody has answered; any, if the id is empty.
+// question returns the open question with this id; any, if the id is empty.
 func (t *turn) question(id string) *questionPart {
 	for _, part := range t.ResponseParts {
 		if q, ok := part.(*questionPart); ok && q.Response == "" && (id == "" || q.Request["id"] == id) {
@@ -275,19 +276,19 @@ func (t *turn) question(id string) *questionPart {
 }
 
 // clientAnswerLocked handles chat/inputCompleted. The first answer counts; later
-// ones come back all the same.
+// answers are echoed too.
 func (ch *chat) clientAnswerLocked(env envelope) {
 	var a inputCompletedAction
 	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
 		return
 	}
 	if ch.active != nil && ch.script != nil && ch.active.question(a.RequestID) != nil {
-		ch.script.answered <- a // one question waits at a time
+		ch.script.answered <- a // only one question waits at a time
 	}
 	ch.applyLocked(a, env)
 }
 
-// useSubagent has another chat do something, which the session lists.
+// useSubagent makes a new chat in the session do the work.
 func (s *script) useSubagent() {
 	h := s.chat.session.host
 	h.mu.Lock()
@@ -309,7 +310,7 @@ func (s *script) useSubagent() {
 	s.complete()
 }
 
-// showHostile says what a host that means harm would.
+// showHostile sends texts that a malicious host might send.
 func (s *script) showHostile() {
 	const script = `<img src=x onerror="window.owned=1"><script>window.owned=1</script><svg onload="window.owned=1">`
 	s.say(script + "\n\n[click](javascript:window.owned=1) [data](data:text/html,<script>window.owned=1</script>) ![leak](https://leak.invalid/picture.png)\n\n" +
@@ -325,10 +326,10 @@ func (s *script) showHostile() {
 	s.complete()
 }
 
-// talkPause is between two words of a long answer.
+// talkPause separates two words in a long answer.
 const talkPause = 5 * time.Millisecond
 
-// talk says so many words, as agents do: in paragraphs, lists and code.
+// talk writes n words like an agent: paragraphs, lists and code.
 func (s *script) talk(n int) {
 	words := strings.SplitAfter(strings.Repeat(showMarkdown+"\nIt has been run on both machines, with the detector and without, and has not failed again in all the time that it ran; what remains is to say so.\n\n", 1+n/60), " ")
 	part := s.say("")
@@ -340,7 +341,7 @@ func (s *script) talk(n int) {
 	s.complete()
 }
 
-// addHistory puts so many turns before those that there are.
+// addHistory puts n turns before the existing turns.
 func (s *script) addHistory(n int) {
 	defer s.complete()
 	h := s.chat.session.host
@@ -355,7 +356,7 @@ func (s *script) addHistory(n int) {
 	h.emitLocked(s.chat.uri, turnsLoadedAction{Type: "chat/turnsLoaded", Turns: past})
 }
 
-// addSessions adds so many sessions.
+// addSessions adds n sessions.
 func (s *script) addSessions(n int) {
 	defer s.complete()
 	h := s.chat.session.host
@@ -368,9 +369,9 @@ func (s *script) addSessions(n int) {
 	}
 }
 
-// ---- what waits to be said
+// ---- queued messages
 
-// A pendingMessage waits to be said to the agent.
+// A pendingMessage is queued for the agent.
 type pendingMessage struct {
 	ID      string          `json:"id"`
 	Message json.RawMessage `json:"message"`
@@ -410,7 +411,7 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	ch.nextLocked()
 }
 
-// steerLocked has the agent take what steers it, while it works.
+// steerLocked gives the working agent its steering message.
 func (ch *chat) steerLocked() {
 	if ch.steering == nil || ch.script == nil {
 		return
@@ -430,7 +431,7 @@ func (ch *chat) steerLocked() {
 	ch.emitLocked(partAction{"chat/responsePart", ch.active.ID, newMarkdown(partID(h.parts), "I have read: "+textOf(m.Message))})
 }
 
-// nextLocked begins a turn with what waits, if there is none.
+// nextLocked begins a turn with a queued message, if none is active.
 func (ch *chat) nextLocked() {
 	if len(ch.queued) == 0 || ch.active != nil {
 		return
@@ -450,6 +451,6 @@ func textOf(message json.RawMessage) string {
 	var m struct {
 		Text string `json:"text"`
 	}
-	_ = json.Unmarshal(message, &m) // what is no message says nothing
+	_ = json.Unmarshal(message, &m) // a malformed message has no text
 	return m.Text
 }

@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Resource is something that the agent needs a token for: OAuth's metadata of it
-// (RFC 9728), as clients see it.
+// A Resource is a protected resource of the agent: its OAuth metadata (RFC 9728) as
+// clients see it.
 type Resource struct {
 	Resource string   `json:"resource"`
 	Name     string   `json:"resource_name,omitempty"`
@@ -17,12 +17,12 @@ type Resource struct {
 	Scopes   []string `json:"scopes_supported,omitempty"`
 	Required bool     `json:"required"`
 
-	// Tokens are those that authenticate takes.
+	// Tokens are valid in authenticate.
 	Tokens []string `json:"-"`
 }
 
-// signInLocked takes a token for a resource of the agent's, and does not keep it. It
-// reports whether there is such a resource.
+// signInLocked checks a token for one of the agent's resources and does not store it.
+// It reports whether the resource exists.
 func (h *Host) signInLocked(resource, token string) (known bool, err error) {
 	i := slices.IndexFunc(h.cfg.Resources, func(r Resource) bool { return r.Resource == resource })
 	if i < 0 {
@@ -35,8 +35,8 @@ func (h *Host) signInLocked(resource, token string) (known bool, err error) {
 	return true, nil
 }
 
-// driveSignIn plays the prompt "sign-in": what has been signed in to, and, with a
-// reason, that this has ended.
+// driveSignIn runs the prompt "sign-in": it lists the sign-ins, and with a reason
+// revokes them.
 func (s *script) driveSignIn(reason string) {
 	h := s.chat.session.host
 	h.mu.Lock()

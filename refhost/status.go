@@ -2,7 +2,7 @@ package refhost
 
 import "time"
 
-// The status of a session or chat: one activity, and flags.
+// The status of a session or chat: one activity and flags.
 const (
 	statusIdle        = 1
 	statusError       = 2
@@ -14,7 +14,7 @@ const (
 	statusFlags = statusRead | statusArchived
 )
 
-// timestamp is a time as AHP writes it: ISO 8601 in UTC, with milliseconds.
+// timestamp formats a time for AHP: ISO 8601 in UTC, with milliseconds.
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func setFlag(status, flag int, on bool) int {

@@ -10,17 +10,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// A snapshot is the state of a channel, with everything up to FromSeq in it.
+// A snapshot is a channel's state, including everything up to FromSeq.
 type snapshot struct {
 	Resource string          `json:"resource"`
 	State    json.RawMessage `json:"state"`
 	FromSeq  int64           `json:"fromSeq"`
 }
 
-// A view shapes a snapshot, and nothing that follows it.
+// A view limits a snapshot; it does not affect later messages.
 type view struct {
-	// Turns is how many completed turns a chat's snapshot holds at most, nil
-	// meaning all. The older ones come with fetchTurns.
+	// Turns bounds the completed turns in a chat's snapshot; nil means all. fetchTurns
+	// loads older turns.
 	Turns *int `json:"turns"`
 }
 
@@ -38,7 +38,7 @@ type subscribeWindow struct {
 	Receive receiveLimits `json:"receive"`
 }
 
-// maxLatency is the longest that a subscriber can have deltas held back.
+// maxLatency bounds a subscriber's delay for merged deltas.
 const maxLatency = 10 * time.Second
 
 type subscribeResult struct {
@@ -46,8 +46,8 @@ type subscribeResult struct {
 	FlowControl *flowControl `json:"flowControl,omitempty"`
 }
 
-// subscribeLocked answers subscribe. A second one for the same channel changes
-// the options.
+// subscribeLocked answers subscribe. A second subscribe for the same channel changes
+// its options.
 func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[subscribeParams](raw)
 	if err != nil {
@@ -69,8 +69,7 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	return subscribeResult{FlowControl: w.agreed()}, nil
 }
 
-// subscribeLocked returns the subscription's window, if it asks for one that
-// the host agrees to.
+// subscribeLocked returns the subscription's window, if requested and acceptable.
 func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
 	c.unsubscribeLocked(channel)
 	sub := &subscription{
@@ -105,8 +104,7 @@ func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
 	c.unsubscribeLocked(params.Channel)
 }
 
-// snapshotLocked returns the state of a channel as c may see it, nil for a
-// channel without state.
+// snapshotLocked returns a channel's state for c, nil for a channel without state.
 func (h *Host) snapshotLocked(c *conn, uri string, v view) (*snapshot, error) {
 	state, err := h.stateLocked(c, uri, v)
 	if state == nil || err != nil {
@@ -151,7 +149,7 @@ func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
 	return nil, h.noSessionLocked(sessionOfChat(uri))
 }
 
-// noSessionLocked is the error for a URI that is not a session.
+// noSessionLocked is the error for an unknown session URI.
 func (h *Host) noSessionLocked(uri string) error {
 	switch {
 	case h.deletedLocked(uri):
@@ -165,16 +163,15 @@ func (h *Host) noSessionLocked(uri string) error {
 // chatScheme begins the URIs of all chats.
 const chatScheme = "ahp-chat:"
 
-// chatPrefix begins the URIs of default chats; the session's URI follows in
-// base64url.
+// chatPrefix begins default chat URIs; the session's URI follows in base64url.
 const chatPrefix = "ahp-chat://default/"
 
 func defaultChat(session string) string {
 	return chatPrefix + base64.RawURLEncoding.EncodeToString([]byte(session))
 }
 
-// sessionOfChat returns the session whose default chat has this URI, or the
-// URI where there is no such session.
+// sessionOfChat returns the session for a default chat's URI, or the URI itself if
+// there is no such session.
 func sessionOfChat(uri string) string {
 	name, _ := strings.CutPrefix(uri, chatPrefix)
 	session, err := base64.RawURLEncoding.DecodeString(name)

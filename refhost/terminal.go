@@ -7,11 +7,11 @@ import (
 	"ahprelay/ahp"
 )
 
-// terminalScheme begins the URIs of terminals.
+// terminalScheme begins terminal URIs.
 const terminalScheme = "agenthost-terminal:"
 
-// A terminal is a screen that all its subscribers share. Its state is guarded
-// by the host's lock.
+// A terminal is a screen shared by all its subscribers. The host's lock guards its
+// state.
 type terminal struct {
 	host     *Host
 	uri      string
@@ -25,13 +25,13 @@ type terminal struct {
 	backend  backend
 }
 
-// A backend is what a terminal is a window to. Its methods are called with the
-// host's lock held, and do not block.
+// A backend is the program behind a terminal. Its methods are called with the host's
+// lock held and do not block.
 type backend interface {
 	input(data string)
 	resize(cols, rows int)
 
-	// kill ends it. No action of the terminal's comes afterwards.
+	// kill ends it. It publishes no more actions.
 	kill()
 }
 
@@ -42,8 +42,8 @@ type terminalInfo struct {
 	ending
 }
 
-// An ending is how a terminal says whether its process lives: to AHP 0.8 by an exit
-// code, if it does not, since then by its lifecycle.
+// An ending reports whether a terminal's process lives: an exit code in AHP 0.8, a
+// lifecycle since then.
 type ending struct {
 	Lifecycle *lifecycle `json:"lifecycle,omitempty"`
 	ExitCode  *int       `json:"exitCode,omitempty"`
@@ -66,8 +66,8 @@ type terminalState struct {
 	IsPty                    bool            `json:"isPty"`
 }
 
-// A terminalPart is a piece of a terminal's content: a command with its
-// output, or what stands between commands.
+// A terminalPart is a piece of terminal content: a command with its output, or
+// unclassified output.
 type terminalPart struct {
 	Type       string  `json:"type"` // unclassified or command
 	Value      *string `json:"value,omitempty"`
@@ -179,7 +179,7 @@ func (h *Host) openBackendLocked(t *terminal) (err error) {
 	return err
 }
 
-// maxScreen bounds the size that a client can give a terminal.
+// maxScreen bounds a terminal's size.
 const maxScreen = 10_000
 
 func orDefault(n, fallback int) int {
@@ -189,8 +189,7 @@ func orDefault(n, fallback int) int {
 	return n
 }
 
-// disposeTerminalLocked answers disposeTerminal, for a terminal that does not
-// exist too.
+// disposeTerminalLocked answers disposeTerminal, even for a missing terminal.
 func (h *Host) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
@@ -204,8 +203,7 @@ func (h *Host) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) 
 	return nil, nil
 }
 
-// terminalActionLocked handles an action on a terminal: it comes back, then
-// has its effect.
+// terminalActionLocked echoes an action on a terminal, then applies it.
 func (h *Host) terminalActionLocked(env envelope) {
 	var a struct {
 		Data  string          `json:"data"`
@@ -268,8 +266,7 @@ func (t *terminal) appendOutput(data string) {
 	t.content = append(t.content, &terminalPart{Type: "unclassified", Value: &data})
 }
 
-// trim forgets the oldest content where n bytes more would be too much.
-// Clients keep what they have.
+// trim drops the oldest content to make room for n bytes. Clients keep their copies.
 func (t *terminal) trim(n int) {
 	for len(t.content) > 0 && t.contentLen()+n > maxTerminalBytes {
 		if len(t.content) > 1 {
@@ -297,7 +294,7 @@ func (t *terminal) contentLen() int {
 	return n
 }
 
-// executedLocked publishes that a command begins.
+// executedLocked publishes the start of a command.
 func (t *terminal) executedLocked(id, line string, timestamp int64) {
 	t.content = append(t.content, &terminalPart{
 		Type: "command", CommandID: id, Line: line, Output: new(string), Timestamp: timestamp, IsComplete: new(bool),
@@ -310,7 +307,7 @@ func (t *terminal) executedLocked(id, line string, timestamp int64) {
 	}{"terminal/commandExecuted", id, line, timestamp})
 }
 
-// finishedLocked publishes that the latest command has ended.
+// finishedLocked publishes the end of the latest command.
 func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
 	done := true
 	for _, part := range t.content {
@@ -326,7 +323,7 @@ func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
 	}{"terminal/commandFinished", id, exitCode, durationMs})
 }
 
-// exitedLocked publishes that the terminal runs no more.
+// exitedLocked publishes the terminal's end.
 func (t *terminal) exitedLocked(code int) {
 	t.exitCode = &code
 	t.host.emitLocked(t.uri, struct {

@@ -11,12 +11,10 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Protocol is what a host speaks: the version that it was built for, and
-// those that it accepts besides.
+// A Protocol is a host's native version and the versions it accepts.
 type Protocol string
 
-// The protocols that the host can be told to speak; see the package
-// documentation.
+// The supported protocols; see the package documentation.
 const (
 	Protocol08  Protocol = "0.8"
 	Protocol09  Protocol = "0.9"
@@ -24,22 +22,22 @@ const (
 	Protocol10  Protocol = "1.0"
 	Protocol11  Protocol = "1.1"
 
-	// NewestProtocol is the newest of them.
+	// NewestProtocol is the newest protocol.
 	NewestProtocol = Protocol11
 )
 
-// A dialect is what a [Protocol] means on the wire.
+// A dialect holds a [Protocol]'s rules.
 type dialect struct {
-	// own are the versions that the host names, newest first.
+	// own lists the versions named by the host, newest first.
 	own []version
 
-	// wide hosts accept every version from 1.0.0 on with their major, or with
-	// the 0.minor of one of their own; others accept no newer one than theirs.
-	// They refuse an offer with an entry that is no version, and close a
-	// connection that they refuse.
+	// wide hosts accept every version since 1.0.0 with their major, or with the
+	// 0.minor of one of their own; other hosts accept no newer version than theirs.
+	// Wide hosts refuse an offer with a malformed version, and close a refused
+	// connection.
 	wide bool
 
-	windows    bool // channel/frame under credit, and reconnect with windows
+	windows    bool // channel/frame with credit, and reconnect with windows
 	perChannel bool // reconnect with a cursor for each channel
 }
 
@@ -51,12 +49,11 @@ var dialects = map[Protocol]dialect{
 	Protocol11:  {own: []version{{1, 1, 0}, {1, 0, 0}, {0, 9, 0}}, wide: true, windows: true, perChannel: true},
 }
 
-// registers reports whether some version of the host's has canvases as they are
-// registered since 0.10.
+// registers reports whether any of the host's versions has registered canvases (since
+// 0.10).
 func (d dialect) registers() bool { return d.own[0].compare(canvasesRegistered) >= 0 }
 
-// seeds reports whether some version of the host's has canvases as the seed
-// proposed them.
+// seeds reports whether any of the host's versions has the seed's canvases.
 func (d dialect) seeds() bool { return d.own[len(d.own)-1].compare(canvasesRegistered) < 0 }
 
 // A version is a protocol version.
@@ -69,25 +66,24 @@ func (v version) compare(w version) int {
 }
 
 var (
-	// lifecycleSince is the version since which terminals have a lifecycle.
+	// lifecycleSince is the first version with terminal lifecycles.
 	lifecycleSince = version{0, 9, 0}
 
-	// canvasesRegistered is the version since which canvases are part of AHP.
+	// canvasesRegistered is the first version with canvases in AHP.
 	canvasesRegistered = version{0, 10, 0}
 
-	// firstStable is the version since which chats can be moved, and summaries
-	// list chats.
+	// firstStable is the first version with moveChat, and with chats in summaries.
 	firstStable = version{1, 0, 0}
 )
 
-// actionSince holds the actions that not every version knows: a client of an
-// older version is not sent them.
+// actionSince maps newer actions to their first version: older clients do not receive
+// them.
 var actionSince = map[string]version{
 	actionUsage:              {0, 9, 0},
 	"session/chatsReordered": firstStable,
 }
 
-// knows reports whether an action can be sent to a client of version v.
+// knows reports whether clients of version v know an action.
 func (v version) knows(action string) bool {
 	since, ok := actionSince[action]
 	return !ok || v.compare(since) >= 0
@@ -107,9 +103,8 @@ func parseVersion(s string) (version, bool) {
 	return version{n[0], n[1], n[2]}, true
 }
 
-// accepts reports whether the host serves a client that offers a version: the
-// same major, or 0.minor, as one of its own, and where it is not wide nothing
-// newer than that.
+// accepts reports whether the host serves an offered version: the same major, or
+// 0.minor, as one of its own, and for hosts that are not wide nothing newer.
 func (d dialect) accepts(offered version) bool {
 	return slices.ContainsFunc(d.own, func(own version) bool {
 		sameLine := own.major == offered.major && (own.major > 0 || own.minor == offered.minor)
@@ -117,7 +112,7 @@ func (d dialect) accepts(offered version) bool {
 	})
 }
 
-// negotiate returns the highest of the offered versions that the host accepts.
+// negotiate returns the highest acceptable version in an offer.
 func (d dialect) negotiate(offered []string) (version, error) {
 	var best version
 	found := false
@@ -136,8 +131,8 @@ func (d dialect) negotiate(offered []string) (version, error) {
 	return best, nil
 }
 
-// unsupported is the error for an offer that the host cannot take. Wide hosts
-// name versions, the others ranges.
+// unsupported is the error for an unacceptable offer. Wide hosts name versions, other
+// hosts ranges.
 func (d dialect) unsupported(offered []string) error {
 	supported := make([]string, len(d.own))
 	for i, v := range d.own {

@@ -10,8 +10,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// watchPrefix begins the channels of resource watches. What is watched follows
-// in base64url: a watch has no other state.
+// watchPrefix begins resource watch channels. The watched URI follows in base64url: a
+// watch has no other state.
 const watchPrefix = "ahp-resource-watch://r/"
 
 type watch struct {
@@ -73,8 +73,8 @@ type watchChangedAction struct {
 	} `json:"changes"`
 }
 
-// fileChanged publishes a change that a client made through this host. Nobody
-// looks for other changes.
+// fileChanged publishes a client's change through this host. Other changes go
+// unnoticed.
 func (h *Host) fileChanged(uri, change string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

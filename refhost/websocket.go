@@ -13,12 +13,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// closeTimeout is how long a client gets to answer a close frame.
+// closeTimeout bounds the wait for a client's close frame.
 const closeTimeout = time.Second
 
-// ServeHTTP serves AHP over WebSocket, on any path and for any Origin, as VS
-// Code's host does: that nobody else may connect is up to the listener and to
-// [Config.ConnectionToken]. It returns when the connection has ended.
+// ServeHTTP serves AHP over WebSocket, on any path and for any Origin, like VS Code's
+// host. The listener and [Config.ConnectionToken] must restrict access. It returns
+// when the connection has ended.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.admits(r) {
 		h.log.Warn("connection refused: wrong connection token", "remote", r.RemoteAddr)
@@ -35,7 +35,7 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("websocket ended", "remote", r.RemoteAddr, "error", err)
 }
 
-// admits checks the connection token. Given twice it counts as wrong.
+// admits checks the connection token. A repeated token is refused.
 func (h *Host) admits(r *http.Request) bool {
 	if h.cfg.ConnectionToken == "" {
 		return true
@@ -70,8 +70,8 @@ func (l *wsLink) Close(cause error) error {
 	return l.ws.Close(code, reason)
 }
 
-// closeStatus is the one place where the end of a connection becomes a close
-// code. Code 0 stands for a connection that needs no close frame any more.
+// closeStatus converts the end of a connection to a close code. Code 0 means that no
+// close frame is needed.
 func closeStatus(cause error) (code websocket.StatusCode, reason string) {
 	switch {
 	case errors.Is(cause, errHostClosed):

@@ -19,14 +19,14 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// testContext ends well before the test's own deadline would.
+// testContext ends well before the test's own deadline.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// serve returns a new host's ws: URL.
+// serve returns a new host and its ws: URL.
 func serve(t *testing.T, cfg refhost.Config) (*refhost.Host, string) {
 	t.Helper()
 	host := newHost(t, cfg)
@@ -207,7 +207,7 @@ func TestSlowClientIsCut(t *testing.T) {
 	mustCall(t, other, "ping", nil)
 }
 
-// TestSameBytesForAll lets clients act at random, and compares what they get.
+// TestSameBytesForAll runs random client actions and compares the received bytes.
 func TestSameBytesForAll(t *testing.T) {
 	_, url := serve(t, refhost.Config{})
 	const clients = 8
@@ -243,7 +243,7 @@ func TestSameBytesForAll(t *testing.T) {
 		last := int64(0)
 		for _, frame := range c.Frames() {
 			a, ok := refclient.ReadAction(frame)
-			if !ok || a.Type() == "root/terminalsChanged" { // not all have subscribed yet
+			if !ok || a.Type() == "root/terminalsChanged" { // some have not subscribed yet
 				continue
 			}
 			if a.ServerSeq <= last {
@@ -296,7 +296,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// chatOf returns the URI of a session's default chat.
+// chatOf returns a session's default chat URI.
 func chatOf(session string) string {
 	return "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
 }

@@ -7,54 +7,52 @@ import (
 	"unicode/utf16"
 )
 
-// receiveLimits are what one side of a windowed subscription takes. Bytes are
-// those of UTF-16: two for each code unit.
+// receiveLimits bound one side of a windowed subscription. Bytes are UTF-16 bytes: two
+// for each code unit.
 type receiveLimits struct {
 	WindowBytes         int64 `json:"windowBytes"`
 	MaximumFrameBytes   int64 `json:"maximumFrameBytes"`
 	MaximumMessageBytes int64 `json:"maximumMessageBytes"`
 }
 
-// flowControl says what the host has agreed to.
+// flowControl holds the host's accepted limits.
 type flowControl struct {
 	ClientReceive receiveLimits `json:"clientReceive"`
 	HostReceive   receiveLimits `json:"hostReceive"`
 }
 
-// hostReceive is what the host takes on each windowed subscription.
+// hostReceive bounds the host's side of each windowed subscription.
 var hostReceive = receiveLimits{WindowBytes: 1 << 20, MaximumFrameBytes: 256 << 10, MaximumMessageBytes: 1 << 20}
 
-// minPiece is the smallest piece of a message that a frame must have room for,
-// in code units of its escaped form: any rune fits.
+// minPiece is the smallest room for text in a frame, in escaped code units: any rune
+// fits.
 const minPiece = 12
 
-// A window is the state of a channel that is delivered privately: the text of
-// each notification in pieces, as channel/frame, and no more text than the
-// client has room for.
+// A window is a channel with private delivery: each notification's text goes out in
+// pieces as channel/frame, within the client's credit.
 type window struct {
 	channel string
 	limits  receiveLimits // the client's
 	piece   int           // room for text in a frame, in escaped code units
 
-	open   bool // the answer that has agreed to it is queued
+	open   bool // the accepting answer is queued
 	queue  []windowed
 	queued int     // bytes of text in queue; bounded like the send queue
-	sent   int64   // UTF-16 bytes of the messages that were sent
-	done   int64   // of those that the client has consumed
-	ends   []int64 // where the messages end that it has not
+	sent   int64   // UTF-16 bytes of sent messages
+	done   int64   // of these, consumed by the client
+	ends   []int64 // ends of the unconsumed messages
 
-	partial  strings.Builder // the message that the client is sending
-	received int64           // UTF-16 bytes of the client's whole messages
+	partial  strings.Builder // the client's incomplete message
+	received int64           // UTF-16 bytes of the client's complete messages
 }
 
-// A windowed entry is a message that goes in frames, or a control that does
-// not.
+// A windowed entry is a message for frames, or a control without frames.
 type windowed struct {
 	text    string
 	control []byte
 }
 
-// newWindow returns nil for limits with which nothing can be delivered.
+// newWindow returns nil for limits that permit no delivery.
 func newWindow(channel string, limits receiveLimits) *window {
 	w := &window{channel: channel, limits: limits}
 	w.piece = int(min(limits.MaximumFrameBytes, 1<<30)/2) - utf16Units(string(w.frame("", true)))
@@ -76,7 +74,7 @@ func (w *window) frame(data string, final bool) []byte {
 	return notificationFrame("channel/frame", encode(channelFrame{w.channel, data, final}))
 }
 
-// pushLocked has a notification's text delivered.
+// pushLocked queues a notification's text.
 func (c *conn) pushLocked(w *window, text string) {
 	if int64(utf16Bytes(text)) > w.limits.MaximumMessageBytes {
 		c.unsubscribeLocked(w.channel)
@@ -92,8 +90,8 @@ func (c *conn) pushLocked(w *window, text string) {
 	c.pumpLocked(w)
 }
 
-// pumpLocked sends what the client has room for. A message may begin while
-// there is any room, and is sent whole then.
+// pumpLocked sends within the client's credit. A message may begin while any credit
+// remains, and is then sent whole.
 func (c *conn) pumpLocked(w *window) {
 	for w.open && len(w.queue) > 0 {
 		next := w.queue[0]
@@ -117,8 +115,8 @@ func (c *conn) pumpLocked(w *window) {
 	}
 }
 
-// cutPiece cuts off as much of a text as fits into so many code units of its
-// JSON form. Surrogate pairs stay whole.
+// cutPiece cuts the longest prefix that fits into room code units of JSON. Surrogate
+// pairs stay whole.
 func cutPiece(text string, room int) (piece, rest string) {
 	for i, r := range text {
 		if room -= escapedUnits(r); room < 0 {
@@ -128,8 +126,8 @@ func cutPiece(text string, room int) (piece, rest string) {
 	return text, ""
 }
 
-// escapedUnits is how many UTF-16 code units a rune takes in a JSON string as
-// encode writes it.
+// escapedUnits returns the UTF-16 code units that encode uses for a rune in a JSON
+// string.
 func escapedUnits(r rune) int {
 	switch {
 	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t', r == '\b', r == '\f':
@@ -150,8 +148,8 @@ func utf16Units(text string) int {
 
 func utf16Bytes(text string) int { return 2 * utf16Units(text) }
 
-// creditLocked takes note of what a client has consumed: whole messages, in
-// order. Older values say nothing new; anything else ends the subscription.
+// creditLocked records a client's consumption: whole messages, in order. Older values
+// are ignored; any other value ends the subscription.
 func (c *conn) creditLocked(raw json.RawMessage) {
 	credit, err := decodeParams[struct {
 		Channel       string `json:"channel"`
@@ -177,7 +175,7 @@ func (c *conn) windowOf(channel string) *window {
 	return nil
 }
 
-// resetLocked ends a windowed subscription in which something went wrong.
+// resetLocked ends a broken windowed subscription.
 func (c *conn) resetLocked(channel string) {
 	c.unsubscribeLocked(channel)
 	c.queueLocked(resetFrame(channel))
@@ -187,8 +185,8 @@ func resetFrame(channel string) []byte {
 	return notificationFrame("channel/reset", encode(channelParams{channel}))
 }
 
-// frameLocked takes a piece of a client's message, and serves the message when
-// it is whole: a dispatchAction on the frame's own channel.
+// frameLocked adds a piece to a client's message and serves the complete message: a
+// dispatchAction on the frame's own channel.
 func (c *conn) frameLocked(raw json.RawMessage) {
 	frame, err := decodeParams[channelFrame](raw)
 	w := c.windowOf(frame.Channel)
@@ -219,8 +217,8 @@ func (c *conn) frameLocked(raw json.RawMessage) {
 	}{w.channel, w.received})))
 }
 
-// openWindowLocked has a subscription begin when the answer that has agreed to
-// it is queued: with the channel's state, or what was missed of it.
+// openWindowLocked begins a subscription after its answer is queued: with the
+// channel's state, or the missed messages.
 func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	for _, text := range bootstrap {
 		c.pushLocked(w, text)
@@ -231,7 +229,7 @@ func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	c.opening = append(c.opening, w)
 }
 
-// openedLocked sends what the windows that were agreed to have for the client.
+// openedLocked sends the first messages of newly accepted windows.
 func (c *conn) openedLocked() {
 	for _, w := range c.opening {
 		w.open = true
@@ -240,7 +238,7 @@ func (c *conn) openedLocked() {
 	c.opening = nil
 }
 
-// snapshotText is the notification with which a windowed channel begins.
+// snapshotText is a windowed channel's first notification.
 func snapshotText(snap *snapshot) string {
 	return string(notificationFrame("channel/snapshot", encode(struct {
 		Channel  string    `json:"channel"`

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWindowsCarryEveryMessage gives random texts to a windowed channel with
-// random limits, and credits what comes now and then: every text comes, whole
-// and in order, in frames that are not too long, and none begins without room.
+// TestWindowsCarryEveryMessage sends random texts through a windowed channel with
+// random limits and occasional credit. Every text arrives whole and in order, in
+// frames within the limit, and none begins without credit.
 func TestWindowsCarryEveryMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := receiveLimits{

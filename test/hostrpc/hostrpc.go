@@ -1,6 +1,5 @@
-// Package hostrpc lets tests do what the agent and the user of a reference host
-// do, where that is another process: JSON-RPC calls of net/rpc, on a TCP
-// address of their own.
+// Package hostrpc lets tests drive a reference host in a different process, as its
+// agent and its user would: net/rpc calls in JSON-RPC on a separate TCP address.
 package hostrpc
 
 import (
@@ -14,15 +13,15 @@ import (
 	"ahprelay/refhost"
 )
 
-// A Config is what such a host has beyond what flags say, as JSON.
+// A Config holds settings without a flag, as JSON.
 type Config struct {
-	Canvases []Canvas // none: those of the demo
-	MCP      []MCP    // none: those of the demo
-	SignIn   []SignIn // what the agent needs tokens for
-	Still    bool     // the demo says nothing by itself
-	Replay   int      // actions that can be replayed; 0: the usual
+	Canvases []Canvas // none: the demo's
+	MCP      []MCP    // none: the demo's
+	SignIn   []SignIn // the agent's protected resources
+	Still    bool     // silences the demo's live session
+	Replay   int      // actions kept for replay; 0: the default
 
-	Meta json.RawMessage `json:",omitempty"` // of the answer to initialize
+	Meta json.RawMessage `json:",omitempty"` // in the result of initialize
 }
 
 // A Canvas is a [refhost.Canvas].
@@ -46,7 +45,7 @@ type SignIn struct {
 	Scopes, Tokens []string
 }
 
-// Apply puts it into a host's configuration.
+// Apply copies the settings into a host's configuration.
 func (c *Config) Apply(to *refhost.Config) {
 	for _, canvas := range c.Canvases {
 		made := refhost.Canvas{ID: canvas.ID, Mode: canvas.Mode, URL: canvas.URL}
@@ -64,22 +63,22 @@ func (c *Config) Apply(to *refhost.Config) {
 	to.ReplayBuffer, to.Still, to.Meta = c.Replay, c.Still, c.Meta
 }
 
-// Args are those of all calls; each has some of them.
+// Args holds the arguments for all calls; each call uses some.
 type Args struct {
 	Session, Channel string
-	ID               string         // of a canvas or of what it can do, or the name of an MCP server
-	Update           map[string]any // nil: anew
+	ID               string         // a canvas, its action, or an MCP server's name
+	Update           map[string]any // nil: move the content
 	Payload          any            // or input
 	Hidden           bool
 }
 
-// None is a result that says nothing.
+// None is an empty result.
 type None struct{}
 
-// service are the methods that can be called.
+// service holds the callable methods.
 type service struct{ host *refhost.Host }
 
-// serviceName stands before their names.
+// serviceName prefixes method names.
 const serviceName = "Host"
 
 func (s service) OpenCanvas(a Args, channel *string) (err error) {
@@ -107,8 +106,8 @@ func (s service) MessageCanvas(a Args, _ *None) error {
 func (s service) RestartMCP(a Args, _ *None) error { return s.host.RestartMCP(a.Session, a.ID) }
 func (s service) HideMCP(a Args, _ *None) error    { return s.host.HideMCP(a.Session, a.ID, a.Hidden) }
 
-// Serve serves a host until the listener is closed. Connections end when their
-// clients do, or with the process.
+// Serve serves a host until the listener closes. Connections end with their clients or
+// the process.
 func Serve(l net.Listener, host *refhost.Host) error {
 	server := rpc.NewServer()
 	if err := server.RegisterName(serviceName, service{host}); err != nil {
@@ -129,7 +128,7 @@ func Serve(l net.Listener, host *refhost.Host) error {
 // A Client calls a host.
 type Client struct{ rpc *rpc.Client }
 
-// Dial connects to where a host is served.
+// Dial connects to a served host.
 func Dial(address string) (*Client, error) {
 	c, err := jsonrpc.Dial("tcp", address)
 	return &Client{c}, err

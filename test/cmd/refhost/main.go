@@ -1,5 +1,5 @@
-// Command refhost runs the reference AHP host by itself: over WebSocket on a
-// TCP address or a unix socket, or over standard input and output.
+// Command refhost runs the reference AHP host: over WebSocket on a TCP address or a
+// unix socket, or over standard input and output.
 package main
 
 import (
@@ -29,17 +29,17 @@ type flags struct {
 	Listen    string `default:"127.0.0.1:18990" placeholder:"ADDR" env:"REFHOST_LISTEN" help:"TCP address for WebSocket clients (${default})."`
 	Unix      string `placeholder:"PATH" env:"REFHOST_UNIX" help:"Unix socket for WebSocket clients, in place of --listen."`
 	Stdio     bool   `help:"One client on standard input and output, one message a line, in place of --listen."`
-	Token     string `placeholder:"TOKEN" env:"REFHOST_TOKEN" help:"Connection token that clients give as ?tkn=. Default: everybody may connect."`
-	Protocol  string `default:"0.9" enum:"0.8,0.9,0.10,1.0,1.1" env:"REFHOST_PROTOCOL" help:"Version of AHP that the host speaks: ${enum} (${default})."`
-	Demo      bool   `env:"REFHOST_DEMO" help:"Make sessions with a past, in one of which something is always going on."`
-	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
+	Token     string `placeholder:"TOKEN" env:"REFHOST_TOKEN" help:"Connection token, required as ?tkn=. Default: no check."`
+	Protocol  string `default:"0.9" enum:"0.8,0.9,0.10,1.0,1.1" env:"REFHOST_PROTOCOL" help:"AHP version: ${enum} (${default})."`
+	Demo      bool   `env:"REFHOST_DEMO" help:"Create sessions with a history; one is always active."`
+	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory for file: URIs. Default: sample files in memory."`
 	MaxFrame  int    `env:"REFHOST_MAX_FRAME" placeholder:"BYTES" help:"Longest message, both ways. Default: 32 MiB."`
 	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
-	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
-	MCP       string `default:"" enum:",memory,stdio" env:"REFHOST_MCP" help:"Have an MCP server in every session, and talk to it by memory or stdio. Default: none, or memory with --demo."`
-	MCPServer bool   `hidden:"" help:"Be that MCP server, on standard input and output."`
-	Config    string `hidden:"" type:"path" help:"A JSON file, hostrpc.Config."`
-	Control   string `hidden:"" help:"TCP address where tests do what agent and user do, see hostrpc."`
+	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"Kind of terminal: echo, or shell, which gives every client a /bin/sh with this user's rights (${default})."`
+	MCP       string `default:"" enum:",memory,stdio" env:"REFHOST_MCP" help:"Add an MCP server to every session, in memory or over stdio. Default: none, or memory with --demo."`
+	MCPServer bool   `hidden:"" help:"Run as the MCP server, on standard input and output."`
+	Config    string `hidden:"" type:"path" help:"JSON file with a hostrpc.Config."`
+	Control   string `hidden:"" help:"TCP address for the tests' calls, see hostrpc."`
 	Record    string `placeholder:"FILE" type:"path" env:"REFHOST_RECORD" help:"Write every frame received and sent to a new file, for tests."`
 	Verbose   bool   `short:"v" help:"Log more."`
 }
@@ -130,7 +130,7 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 	return refhost.New(cfg)
 }
 
-// moreConfig reads the file of --config, if there is one.
+// moreConfig applies the file named by --config, if any.
 func moreConfig(file string, cfg *refhost.Config) error {
 	if file == "" {
 		return nil
@@ -147,7 +147,7 @@ func moreConfig(file string, cfg *refhost.Config) error {
 	return nil
 }
 
-// control serves the calls of tests, if they are to be served.
+// control serves the tests' calls, if enabled.
 func control(address string, host *refhost.Host) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -167,7 +167,7 @@ func control(address string, host *refhost.Host) (stop func(), err error) {
 	}, nil
 }
 
-// mcpServers is the MCP server that is asked for: by stdio, it is this program.
+// mcpServers returns the requested MCP server; with stdio, it is this program.
 func mcpServers(transport string) ([]refhost.MCPServer, error) {
 	server := refhost.MCPServer{Name: "tasks", Transport: refhost.MCPTransport(transport)}
 	switch server.Transport {
@@ -187,8 +187,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// recorder returns what keeps frames in a file, nil without one. The file stays
-// open as long as the process lives.
+// recorder returns a function that writes frames to a file, or nil without a name. The
+// file stays open until the process ends.
 func recorder(name string) (func(refhost.Frame), error) {
 	if name == "" {
 		return nil, nil
@@ -200,7 +200,7 @@ func recorder(name string) (func(refhost.Frame), error) {
 	return refhost.RecordTo(f), nil
 }
 
-// listen opens the socket. A unix socket that a dead process left is replaced.
+// listen opens the socket. It replaces a dead process's unix socket.
 func listen(f flags) (net.Listener, error) {
 	if f.Unix == "" {
 		return net.Listen("tcp", f.Listen)
@@ -211,7 +211,7 @@ func listen(f flags) (net.Listener, error) {
 	}
 	if conn, dialErr := net.Dial("unix", f.Unix); dialErr == nil {
 		conn.Close()
-		return nil, err // somebody serves it
+		return nil, err // the socket is in use
 	}
 	if err := os.Remove(f.Unix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -229,13 +229,13 @@ func serve(ctx context.Context, host *refhost.Host, listener net.Listener) error
 		return err
 	case <-ctx.Done():
 	}
-	err := server.Close() // no more connections; those that are WebSockets are the host's
+	err := server.Close() // closes the listener; the host owns open WebSockets
 	<-failed
 	return errors.Join(err, host.Close())
 }
 
-// interruptible returns a reader whose Close ends a Read, which that of
-// standard input does not. The goroutine that reads on ends with the process.
+// interruptible returns a reader whose Close ends a Read, unlike standard input. Its
+// goroutine ends with the process.
 func interruptible(r io.Reader) io.ReadCloser {
 	out, in := io.Pipe()
 	go func() {

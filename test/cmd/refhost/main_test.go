@@ -75,7 +75,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestRecordFlag keeps what crossed the wire, and overwrites nothing.
+// TestRecordFlag records the frames and overwrites no file.
 func TestRecordFlag(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
 	in := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
@@ -96,7 +96,7 @@ func TestRecordFlag(t *testing.T) {
 	}
 }
 
-// TestMain makes this test's program serve MCP where a host of it asks for it.
+// TestMain serves MCP if the environment asks for it.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "--mcp-server" {
 		main()
@@ -105,7 +105,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMCPOverStdio has the host run this program as its MCP server.
+// TestMCPOverStdio makes the host run this program as its MCP server.
 func TestMCPOverStdio(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
