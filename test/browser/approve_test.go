@@ -10,8 +10,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// What people are asked to allow, and when they may. Each test has pages of its own record the
-// answers that leave them: what no page has sent, no host can take.
+// Tests for approvals: the request as shown, and when it may be allowed. The page
+// records its outgoing answers, because the host cannot accept an answer that the page
+// never sent.
 
 const (
 	approval = lastTurn + " .approval"
@@ -19,8 +20,8 @@ const (
 	holds    = approval + " .question button.hold"
 )
 
-// records has a page record the answers to approvals that it sends, and hold back requests for resources
-// while window.slow is true.
+// records makes the page record its answers to approvals, and hold back resource
+// requests while window.slow is true.
 func (p *page) records() {
 	p.t.Helper()
 	eval[any](p, `window.answers = []; window.slow = false; window.slowReads = []; (() => {
@@ -33,8 +34,8 @@ func (p *page) records() {
 	})(); null`)
 }
 
-// stopsTimers has the timers of so many milliseconds, that begin while a request waits, end when the test
-// calls window.timersEnd().
+// stopsTimers stops ms timers that begin while a request waits, until the test calls
+// window.timersEnd().
 func (p *page) stopsTimers(ms int) {
 	p.t.Helper()
 	eval[any](p, fmt.Sprintf(`window.timers = new Map(); (() => {
@@ -50,10 +51,10 @@ func (p *page) stopsTimers(ms int) {
 	})(); null`, ms))
 }
 
-// sentAnswers returns how many answers the page has sent.
+// sentAnswers counts the answers sent by the page.
 func (p *page) sentAnswers() int { return eval[int](p, "window.answers.length") }
 
-// mayNot fails if anything on the page allows what is asked, and wants the reason.
+// mayNot fails if the page offers to allow the request, or does not show the reason.
 func (p *page) mayNot(why string) {
 	p.t.Helper()
 	p.wants(approval+" .why", why)
@@ -64,7 +65,7 @@ func (p *page) mayNot(why string) {
 	}
 }
 
-// meets opens a session on the page, and asks there.
+// meets opens a session and sends a prompt there.
 func (p *page) meets(s *site) {
 	p.t.Helper()
 	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
@@ -73,15 +74,15 @@ func (p *page) meets(s *site) {
 	p.wants("#turns", "Search understands")
 }
 
-// TestUnreadRequestIsNotAllowed has requests whose input or changes the page cannot show, or not
-// yet: they can be read, or skipped, and be allowed only when all of it is there.
+// TestUnreadRequestIsNotAllowed checks requests with unreadable or slow input and
+// edits: they can be read or skipped, but allowed only when everything has loaded.
 func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStackWith(t, stackConfig{still: true})
 	p.meets(s)
 
-	// The host refuses to give the command.
+	// The host refuses to return the command.
 	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
 	p.mayNot("The input could not be read")
 	if got := p.text(approval + " pre"); got != "" {
@@ -93,7 +94,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// It takes long.
+	// The answer is slow.
 	eval[any](p, "window.slow = true; null")
 	p.say(`approve {"toolInput":{"uri":"file:///demo/shop/session.go"}}`)
 	p.mayNot("still loading")
@@ -102,19 +103,19 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// What it gives is no command.
+	// The answer is not a command.
 	p.say(`approve {"toolInput":{"uri":"demo-blob:/0"}}`)
 	p.mayNot("It is empty.")
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// It does not say what it asks.
+	// The request has no description.
 	p.say(`approve {"confirmationTitle":"Run it?"}`)
 	p.mayNot("does not say what this does")
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// A change is too large to compare: read first, it is shown without that.
+	// The change is too large to compare: it appears without a comparison.
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[{"after":{"uri":"file:///demo/big","content":{"uri":"demo-blob:/1000001"}}}]}}`)
 	p.mayNot("too large to compare")
 	p.seen("approve-large")
@@ -123,7 +124,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// All of many changes are read, not only those that are open; beyond a bound, when a person asks.
+	// Every edit is read, including closed ones; above a bound, only after a click.
 	many := ""
 	for i := range 21 {
 		many += fmt.Sprintf(`,{"after":{"uri":"file:///demo/f%d","content":{"uri":"demo-blob:/70"}}}`, i)
@@ -134,7 +135,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// A command beside which the input says more, and what would not be seen.
+	// A command with more input beside it, and with invisible characters.
 	p.say(`approve {"toolInput":"{\"command\":\"ls \u202e\",\"cwd\":\"/etc\"}"}`)
 	p.wants(approval+" pre.command", "ls ⟨U+202E⟩")
 	p.wants(approval+" .more pre", `"cwd": "/etc"`)
@@ -142,8 +143,8 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Then not.")
 }
 
-// TestLateRiskStopsAPress has the host assess a risk after it has asked, also while a finger is
-// on the button: nothing is allowed meanwhile, and what is dangerous takes a hold.
+// TestLateRiskStopsAPress makes the host assess a risk after its request, even during
+// a press: nothing is allowed, and a dangerous request needs a hold.
 func TestLateRiskStopsAPress(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)
@@ -177,7 +178,7 @@ func TestLateRiskStopsAPress(t *testing.T) {
 		t.Errorf("%d answers were sent; a press that began before the risk was known is none", n)
 	}
 
-	// Another command under the same name, while a finger is down.
+	// A different command under the same name, during a press.
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 	p.say(`approve {"toolInput":"make test"}`)
@@ -194,8 +195,8 @@ func TestLateRiskStopsAPress(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
 
-// TestAnswerOfAnotherEndsAPress has two people look at one request: what one has answered, or
-// stopped, the other's finger does not answer, wherever it comes down.
+// TestAnswerOfAnotherEndsAPress shows a request to two users: after the first answers
+// or stops the turn, the second user's press has no effect.
 func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)
@@ -217,7 +218,7 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	}
 	p.wants(lastTurn+" .tool", "Answered: Allow Once")
 
-	// A request disappears while a finger holds its button.
+	// A request disappears during a press.
 	p.say("danger")
 	q.await("#stop")
 	p.whilePressed(holds, func() {
@@ -231,7 +232,7 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 		t.Errorf("%d answers to what is not asked any more", n)
 	}
 
-	// Both at once: the host takes one, and both see it.
+	// Both press at once: the host accepts one answer, and both pages show it.
 	p.say(`approve {"toolInput":"make test"}`)
 	p.await(allows)
 	q.await(allows)
@@ -244,8 +245,8 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	}
 }
 
-// TestNewButtonsAllowNothingAtOnce: the second tap of two, which was meant for something else,
-// allows nothing that has just come where it lands.
+// TestNewButtonsAllowNothingAtOnce checks that a double tap's second tap does not hit
+// a button that has just appeared.
 func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -264,8 +265,8 @@ func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
 
-// TestDangerTakesAHold: no tap, and no second tap, allows what the host marks as dangerous; a hold
-// does, or, for the keyboard and screen readers, a dialog that asks again.
+// TestDangerTakesAHold checks that taps do not allow a dangerous request. A hold does,
+// or a confirmation dialog for the keyboard and screen readers.
 func TestDangerTakesAHold(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

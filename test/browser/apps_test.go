@@ -18,11 +18,11 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// Applications that others wrote, from npm and of this machine. They are shown only if
-// asked for, by a directory to install them in, which is kept: make apps.
+// Third-party applications from npm, running on this machine. The tests run only with
+// a directory to install them in, which is kept: make apps.
 const appsVariable = "AHP_TEST_APPS"
 
-// appsManifest says which.
+// appsManifest lists the applications.
 const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"3.2.4","@vitest/ui":"3.2.4","playwright-core":"1.56.1","storybook":"10.6.0","@storybook/html-vite":"10.6.0"}}
 `
 
@@ -46,7 +46,7 @@ func installApps(t *testing.T) string {
 	return dir
 }
 
-// appsDir returns the directory for applications, if they are to be shown.
+// appsDir returns the applications' directory, or skips the test.
 func appsDir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv(appsVariable)
@@ -56,7 +56,7 @@ func appsDir(t *testing.T) string {
 	return dir
 }
 
-// A project is a directory with an application.
+// A project is an application's directory.
 type project struct {
 	t    *testing.T
 	dir  string
@@ -71,7 +71,7 @@ func newProject(t *testing.T, files map[string]string) *project {
 	return p
 }
 
-// newFolder is newProject without what is from npm.
+// newFolder is newProject without npm packages.
 func newFolder(t *testing.T, files map[string]string) *project {
 	t.Helper()
 	p := &project{t: t, dir: t.TempDir()}
@@ -93,13 +93,13 @@ func (p *project) write(name, text string) {
 	must(p.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// run starts a program of node's.
+// run starts a Node.js program.
 func (p *project) run(path string, args ...string) (url string) {
 	p.t.Helper()
 	return p.start(path, "node", args...)
 }
 
-// start starts a program, which ends with the test, and waits until it answers at a path.
+// start starts a program, which ends with the test, and waits for an answer at path.
 func (p *project) start(path, name string, args ...string) (url string) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -107,7 +107,7 @@ func (p *project) start(path, name string, args ...string) (url string) {
 	program := exec.CommandContext(ctx, name, args...)
 	program.Dir, program.Stdout, program.Stderr = p.dir, &out, &out
 	program.Env = append(os.Environ(), "HOME="+p.dir)
-	program.Cancel = func() error { return program.Process.Signal(os.Interrupt) } // it has processes of its own
+	program.Cancel = func() error { return program.Process.Signal(os.Interrupt) } // it has child processes
 	program.WaitDelay = patience
 	must(p.t, program.Start())
 	p.t.Cleanup(func() {
@@ -130,7 +130,7 @@ func (p *project) start(path, name string, args ...string) (url string) {
 	}
 }
 
-// shown shows what is at a URL of the host's machine in the console.
+// shown opens a host URL in the console.
 func shown(t *testing.T, url, suffix, condition string) *page {
 	t.Helper()
 	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: url}}})
@@ -138,8 +138,8 @@ func shown(t *testing.T, url, suffix, condition string) *page {
 	return p.newFrame(suffix, "location.hostname.endsWith('.localhost') && "+condition)
 }
 
-// wantsOwn wants nothing that a page has loaded to be from this machine past the
-// relay: a browser elsewhere would not have it.
+// wantsOwn fails if a page has loaded anything directly from this machine: a remote
+// browser could not.
 func (p *page) wantsOwn() {
 	p.t.Helper()
 	if eval[bool](p, "[...performance.getEntriesByType('resource')].some((e) => ['localhost', '127.0.0.1'].includes(new URL(e.name).hostname))") {
@@ -147,8 +147,8 @@ func (p *page) wantsOwn() {
 	}
 }
 
-// TestAppVite edits a module of a page that Vite's development server shows: the
-// page changes, and is not loaded anew.
+// TestAppVite edits a module in Vite's development server: the page changes without a
+// reload.
 func TestAppVite(t *testing.T) {
 	t.Parallel()
 	module := func(text string) string {
@@ -164,7 +164,7 @@ func TestAppVite(t *testing.T) {
 		text := fmt.Sprint("edited ", i)
 		var written time.Time
 		f.until(text, patience, func() bool {
-			if time.Since(written) > time.Second { // what watches files may take two edits in a row for one
+			if time.Since(written) > time.Second { // a file watcher may merge two quick edits
 				p.write("main.js", module(text))
 				written = time.Now()
 			}
@@ -178,7 +178,7 @@ func TestAppVite(t *testing.T) {
 	f.wantsOwn()
 }
 
-// TestAppVitest shows Vitest's user interface, which runs a test.
+// TestAppVitest runs a test in Vitest's user interface.
 func TestAppVitest(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, map[string]string{"sum.test.js": `import { test, expect } from "vitest";
@@ -189,8 +189,8 @@ test("adds up well", () => expect(1 + 2).toBe(3));`})
 	f.wantsOwn()
 }
 
-// TestAppStorybook shows a story in Storybook, which is frames and a WebSocket, and
-// edits it.
+// TestAppStorybook shows and edits a story in Storybook, which uses frames and a
+// WebSocket.
 func TestAppStorybook(t *testing.T) {
 	t.Parallel()
 	story := func(label string) string {
@@ -215,12 +215,12 @@ func TestAppStorybook(t *testing.T) {
 	f.wantsOwn()
 }
 
-// notebook has a cell that is run in a kernel.
+// notebook has one cell for a kernel to run.
 const notebook = `{"nbformat":4,"nbformat_minor":4,"metadata":{"kernelspec":{"name":"python3","display_name":"Python 3","language":"python"}},"cells":[
 	{"cell_type":"code","metadata":{},"execution_count":null,"outputs":[],"source":"print('six times seven is', 6 * 7)"}]}`
 
-// TestAppJupyter shows a notebook in Jupyter, whose kernel answers over a WebSocket, and
-// saves it, which takes a cookie and a header of the same.
+// TestAppJupyter runs a notebook in Jupyter, whose kernel answers over a WebSocket,
+// and saves it, which needs a cookie and a matching header.
 func TestAppJupyter(t *testing.T) {
 	t.Parallel()
 	appsDir(t)
@@ -242,8 +242,8 @@ func TestAppJupyter(t *testing.T) {
 	f.wantsOwn()
 }
 
-// TestAppTraceViewer shows a trace in Playwright's viewer, which is a service
-// worker and frames.
+// TestAppTraceViewer shows a trace in Playwright's viewer, which uses a service worker
+// and frames.
 func TestAppTraceViewer(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, map[string]string{"record.js": `const { chromium } = require("playwright-core");
@@ -271,5 +271,5 @@ func TestAppTraceViewer(t *testing.T) {
 	f.wantsOwn()
 }
 
-// snapshotText is what the frames within a page show.
+// snapshotText is the text in a page's frames.
 const snapshotText = `[...document.querySelectorAll('iframe')].map((f) => { try { return f.contentDocument.body.innerText; } catch { return ''; } }).join(' ')`

@@ -26,28 +26,28 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browsers are the names that Chromium is installed under.
+// browsers lists Chromium's program names.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
-// screenshots are for people: nothing reads them.
+// screenshots is a directory for readers; no test uses it.
 const screenshots = "../../artifacts"
 
 // A page is a tab of a browser.
 type page struct {
 	t   *testing.T
 	ctx context.Context
-	own cdp.BrowserContextID // "" where the browser has no other
+	own cdp.BrowserContextID // "" in the default context
 
-	top     *page  // nil, or the page that this is a frame of
-	hostile bool   // what it shows tries to break its policy
-	expects string // a complaint of the browser's that is none of ours
+	top     *page  // nil, or the page that contains this frame
+	hostile bool   // its content tries to break its policy
+	expects string // an expected complaint by the browser
 }
 
-// errNoBrowser reports that there is no Chromium.
+// errNoBrowser reports a missing Chromium.
 var errNoBrowser = fmt.Errorf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
 
-// startBrowser starts a browser with a profile of its own, and with more flags. end waits
-// for its end.
+// startBrowser starts a browser with a new profile and additional flags. end waits for
+// its exit.
 func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx context.Context, end func(), err error) {
 	var path string
 	for _, name := range browsers {
@@ -63,19 +63,20 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		// Each page is as if nobody had another.
+		// Pages run as if each were in the foreground.
 		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
-		// Nothing is done that no test looks at: frames of animations are drawn by the processor here, and each page has another renderer kept ready.
+		// Skip work without effect on tests: software-rendered animations, and spare
+		// renderers for new pages.
 		chromedp.Flag("force-prefers-reduced-motion", true), chromedp.Flag("disable-extensions", true), chromedp.Flag("disable-default-apps", true),
 		chromedp.Flag("disable-component-extensions-with-background-pages", true), chromedp.Flag("disable-breakpad", true), chromedp.Flag("mute-audio", true),
 		chromedp.Flag("disable-features", "SpareRendererForSitePerProcess,Translate,MediaRouter,OptimizationHints,SegmentationPlatform"),
-		chromedp.Flag("disable-dev-shm-usage", true), // containers have little of it
+		chromedp.Flag("disable-dev-shm-usage", true), // containers have little shared memory
 	}
 	for name, value := range flags {
 		options = append(options, chromedp.Flag(name, value))
 	}
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // its profile is a new directory, removed at the end
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // the profile is a new directory, removed at the end
 	ctx, _ = chromedp.NewContext(allocator, opts...)
 	end = func() {
 		_ = chromedp.Cancel(ctx)
@@ -88,7 +89,7 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 	return ctx, end, nil
 }
 
-// sharedBrowser is the browser of all tests that need none of their own.
+// sharedBrowser serves all tests without special flags.
 var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
 	ctx, end, err := startBrowser(nil)
 	if err == nil {
@@ -97,10 +98,9 @@ var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
 	return ctx, err
 })
 
-// newPage opens a page in a browser context of its own: it shares no cookies,
-// storage and workers with others, as if they were in other browsers. It skips the
-// test where there is no browser. Exceptions on the page, and breaches of its
-// policy, fail it.
+// newPage opens a page in a new browser context, without shared cookies, storage or
+// workers. It skips the test if there is no browser. Exceptions on the page and policy
+// violations fail the test.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	browser, err := sharedBrowser()
@@ -116,8 +116,8 @@ func newPage(t *testing.T) *page {
 	return p
 }
 
-// newBrowser is newPage in a browser of its own, which may notify and remember, as
-// one of several contexts does not, and may have more flags.
+// newBrowser is newPage in a separate browser with additional flags. Only there can a
+// page notify and keep storage.
 func newBrowser(t *testing.T, flags map[string]any) *page {
 	t.Helper()
 	ctx, end, err := startBrowser(flags, chromedp.WithErrorf(t.Logf))
@@ -146,7 +146,7 @@ func pageOf(t *testing.T, ctx context.Context) *page {
 	return p
 }
 
-// targets returns the pages, frames and workers of the page's browser context.
+// targets returns the pages, frames and workers in the page's browser context.
 func (p *page) targets() (own []*target.Info, err error) {
 	all, err := chromedp.Targets(p.ctx)
 	for _, info := range all {
@@ -162,14 +162,14 @@ func (p *page) event(event any) {
 	case *runtime.EventExceptionThrown:
 		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
 	case *cdplog.EventEntryAdded:
-		// Refused connections are logged too, and expected.
+		// Refused connections are expected, and logged too.
 		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile && (p.expects == "" || !strings.Contains(event.Entry.Text, p.expects)) {
 			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
 		}
 	}
 }
 
-// A step is something to do on a page.
+// A step is an operation on a page.
 type step = chromedp.Action[chromedp.Void]
 
 func (p *page) do(steps ...step) {
@@ -179,8 +179,8 @@ func (p *page) do(steps ...step) {
 	}
 }
 
-// eval returns the value of a JavaScript expression: of the next document's, if
-// the page goes there before it answers.
+// eval returns a JavaScript expression's value. If the page navigates before it
+// answers, the next document evaluates it.
 func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 	p.t.Helper()
 	ask := chromedp.Evaluate[T](script, opts...)
@@ -194,16 +194,15 @@ func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 	return v
 }
 
-// navigated reports whether Chromium did not answer because the document that was
-// asked went away. It has words for that, and no code of their own.
+// navigated reports whether the document went away before it answered. Chromium has
+// messages for this case, but no error code.
 func navigated(err error) bool {
 	var refused *cdproto.Error
 	return errors.As(err, &refused) && slices.ContainsFunc([]string{"navigated", "context was destroyed", "Cannot find context", "Cannot find default execution context", "Promise was collected"},
 		func(words string) bool { return strings.Contains(refused.Message, words) })
 }
 
-// leave evaluates what has a frame go elsewhere, which it may have done before it
-// answers.
+// leave evaluates a script that navigates the frame, perhaps before it answers.
 func (p *page) leave(js string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) && !navigated(err) {
@@ -211,16 +210,16 @@ func (p *page) leave(js string) {
 	}
 }
 
-// text returns the text of the first element that matches, "" if none does.
+// text returns the first matching element's text, or "".
 func (p *page) text(selector string) string {
 	p.t.Helper()
 	return eval[string](p, "document.querySelector("+strconv.Quote(selector)+")?.textContent ?? ''")
 }
 
-// patience is the longest wait for what has no deadline of its own.
+// patience bounds waits without their own deadline.
 const patience = time.Minute
 
-// until waits for a condition, and fails the test if it takes too long.
+// until waits for a condition, and fails the test after a deadline.
 func (p *page) until(what string, within time.Duration, holds func() bool) {
 	p.t.Helper()
 	deadline := time.After(within)
@@ -237,20 +236,19 @@ func (p *page) until(what string, within time.Duration, holds func() bool) {
 	}
 }
 
-// wants waits for an element whose text contains want.
+// wants waits for an element with this text.
 func (p *page) wants(selector, want string) {
 	p.t.Helper()
 	p.holds(strconv.Quote(want)+" in "+selector, fmt.Sprintf("document.querySelector(%s).textContent.includes(%s)", js(selector), js(want)))
 }
 
-// openSession chooses a session. No mouse does it: the list moves with what
-// goes on in the other sessions.
+// openSession selects a session by script, because the list moves under a mouse.
 func (p *page) openSession(uri string) {
 	p.t.Helper()
 	p.holds("the session "+uri, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-session="`+uri+`"] button`)+"))")
 }
 
-// begin begins a session, as the page proposes it.
+// begin creates a session with the page's defaults.
 func (p *page) begin() {
 	p.t.Helper()
 	p.click("#new-session")
@@ -258,7 +256,7 @@ func (p *page) begin() {
 	p.wants("#chat-note", "No messages yet.")
 }
 
-// say sends a prompt to an agent that does nothing.
+// say sends a prompt to an idle agent.
 func (p *page) say(prompt string) {
 	p.t.Helper()
 	p.holds("the agent to rest", "document.querySelector('#stop') === null && document.querySelector('.turn.pending:not(:has(.error))') === null")
@@ -267,7 +265,7 @@ func (p *page) say(prompt string) {
 	p.holds("the prompt to be sent", "(e => !e || e.value === '')(document.querySelector('#prompt'))")
 }
 
-// shot saves what is seen, where pictures are wanted.
+// shot saves a screenshot if pictures are enabled.
 func (p *page) shot(name string) {
 	p.t.Helper()
 	if pictures {
@@ -295,7 +293,7 @@ func phone() step {
 	return chromedp.EmulateViewport(390, 780, chromedp.EmulateScale(2), chromedp.EmulateMobile)
 }
 
-// colours sets what the system is said to prefer: light or dark.
+// colours sets the preferred colour scheme: light or dark.
 func colours(scheme string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{

@@ -29,10 +29,10 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// canvasSession has a canvas open from the beginning.
+// canvasSession has an open canvas from the start.
 const canvasSession = "demo:/notes"
 
-// demoCanvases are the demo's, and one with several pages.
+// demoCanvases are the demo's canvases, and one with several pages.
 var demoCanvases = []hostrpc.Canvas{
 	{ID: "notes"},
 	{ID: "notes-loopback", Mode: refhost.CanvasLoopback},
@@ -46,8 +46,8 @@ var demoCanvases = []hostrpc.Canvas{
 	}},
 }
 
-// hostileCanvas tries what a canvas must not be able to do, and says what it
-// got in its title, one thing a line.
+// hostileCanvas tries forbidden operations and reports the results in its title, one a
+// line.
 const hostileCanvas = `<!doctype html><title>working</title><p>I am hostile.</p>
 <script>
 const got = [];
@@ -93,9 +93,8 @@ const event = (target) => new Promise((done, fail) => { target.onload = target.o
 })();
 </script>`
 
-// hostileGot is what it gets. An address below its own document's is taken for
-// its content, which has no such file; browsers say that a beacon was sent, but
-// that is not true.
+// hostileGot is the expected report. A path below its document belongs to its content,
+// which has no such file. Browsers report a beacon as sent although it is blocked.
 const hostileGot = `its own content: its own
 origin: null
 referrer: <>
@@ -123,24 +122,24 @@ peer: refused
 peer of a frame: refused
 frame: refused`
 
-// attachTime is how long a frame that goes away may keep us waiting.
+// attachTime bounds the wait for a frame that may be going away.
 const attachTime = 10 * time.Second
 
-// frame waits for a sandboxed frame whose address ends so, and returns it as a
-// page of its own.
+// frame waits for a sandboxed frame whose address has this suffix, and returns it as a
+// page.
 func (p *page) frame(suffix string) *page {
 	p.t.Helper()
 	return p.newFrame(suffix, "true")
 }
 
-// newFrame waits for a frame in which a condition holds: an earlier one may be
-// on its way out.
+// newFrame waits for a frame in which a condition holds; an old frame may still be
+// closing.
 func (p *page) newFrame(suffix, condition string) (f *page) {
 	p.t.Helper()
 	return p.newTarget("iframe", suffix, condition)
 }
 
-// newTarget is newFrame, for a tab too: a "page".
+// newTarget is newFrame for any kind, such as a tab ("page").
 func (p *page) newTarget(kind, suffix, condition string) (f *page) {
 	p.t.Helper()
 	p.until("a "+kind+" "+suffix+" in which "+condition, patience, func() bool {
@@ -158,8 +157,7 @@ func (p *page) newTarget(kind, suffix, condition string) (f *page) {
 	return f
 }
 
-// attach returns a frame, or nil where the condition does not hold, or the
-// frame goes meanwhile.
+// attach returns a frame, or nil if the condition does not hold or the frame closes.
 func (p *page) attach(id target.ID, condition string) *page {
 	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id), chromedp.WithDetachOnCancel())
 	leave := time.AfterFunc(attachTime, cancel)
@@ -172,7 +170,7 @@ func (p *page) attach(id target.ID, condition string) *page {
 	return &page{t: p.t, ctx: ctx, own: p.own, top: p}
 }
 
-// openCanvas opens a canvas at the host, and has the page show it.
+// openCanvas opens a canvas at the host and on the page.
 func (p *page) openCanvas(s *site, id string) (channel string) {
 	p.t.Helper()
 	channel, err := s.host.OpenCanvas(canvasSession, id)
@@ -183,7 +181,7 @@ func (p *page) openCanvas(s *site, id string) (channel string) {
 	return channel
 }
 
-// canvasPage shows the session that has canvases.
+// canvasPage opens the session with canvases.
 func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
@@ -192,14 +190,14 @@ func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	p.openSession(canvasSession)
 	name := "Notes"
 	if cfg.protocol != "" {
-		name = "Canvas" // the list has no names
+		name = "Canvas" // the list shows no names
 	}
 	p.wants("#canvases", name)
 	return p, s
 }
 
-// colourAt returns the colour of what the page shows, at a place given from
-// the left upper corner of an element.
+// colourAt returns the colour on screen at an offset from an element's upper left
+// corner.
 func (p *page) colourAt(selector string, x, y int) color.RGBA {
 	p.t.Helper()
 	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
@@ -216,8 +214,8 @@ func (p *page) colourAt(selector string, x, y int) color.RGBA {
 	return color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), uint8(a >> 8)}
 }
 
-// TestCanvas renders an application of many files, whose host nobody can
-// reach, through the relay.
+// TestCanvas renders an application with many files through the relay; its host is not
+// reachable.
 func TestCanvas(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -237,7 +235,7 @@ func TestCanvas(t *testing.T) {
 			t.Errorf("%s = %q; want %q", script, got, want)
 		}
 	}
-	// What people see: the logo, and the tiles behind the text.
+	// As painted: the logo, and the tiles behind the text.
 	p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 	if got := p.colourAt("#canvas-frame", 28, 28); got != (color.RGBA{20, 60, 200, 255}) {
 		t.Errorf("the logo's middle is %v; want blue", got)
@@ -246,8 +244,8 @@ func TestCanvas(t *testing.T) {
 		t.Errorf("the ground is %v; want the tile's colour", got)
 	}
 
-	// The bridge, from the view and from the agent. What others post to the
-	// page is not the view's.
+	// The bridge, from the view and from the agent. The console ignores messages from
+	// other senders.
 	eval[any](p, "postMessage({type: 'add', text: 'forged'}, '*')")
 	eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
 	f.wants("#notes", "Thank the testers.")
@@ -260,7 +258,7 @@ func TestCanvas(t *testing.T) {
 	f.wants("#check-message", `{"from":"the agent"}`)
 	p.shot("canvas")
 
-	// A new title changes nothing else; a new address is loaded.
+	// A new title changes nothing else; a new address loads.
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"title": "Notes for 2.4", "status": nil}))
 	p.wants("#canvas-title", "Notes for 2.4")
 	p.wants("#canvases", "Notes for 2.4")
@@ -271,12 +269,12 @@ func TestCanvas(t *testing.T) {
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !document.querySelector('#check-message')")
 	f.wants("#state", "2 notes")
 
-	// The provider goes, and comes back.
+	// The provider goes and comes back.
 	must(t, s.host.StaleCanvas(channel))
 	p.wants("#canvas-badge", "stale")
 	p.wants("#canvases", "stale")
 	p.holds("a word about it", "document.querySelector('#canvas-stale').checkVisibility()")
-	f.wants("#notes", "Thank the testers.") // what was there still shows
+	f.wants("#notes", "Thank the testers.") // the old content still shows
 	p.shot("canvas-stale")
 	eval[any](f, "window.mark = 1")
 	must(t, s.host.ReadyCanvas(channel))
@@ -285,7 +283,7 @@ func TestCanvas(t *testing.T) {
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark")
 	f.wants("#state", "2 notes")
 
-	// A phone, then the end.
+	// On a phone, then the canvas ends.
 	p.do(phone())
 	p.until("the canvas alone", patience, func() bool {
 		return eval[bool](p, "document.querySelector('#canvas').checkVisibility() && !document.querySelector('#log').checkVisibility()")
@@ -305,7 +303,7 @@ func TestCanvas(t *testing.T) {
 	}
 }
 
-// wantsNotes waits for all that the application of notes uses to have worked.
+// wantsNotes waits until every feature of the notes application works.
 func (p *page) wantsNotes(instance string) {
 	p.t.Helper()
 	p.wantsContent()
@@ -313,7 +311,7 @@ func (p *page) wantsNotes(instance string) {
 	p.wants("#state", "note")        // modules that import each other, and the bridge
 }
 
-// wantsContent wants all of the application's own content to be there.
+// wantsContent waits for all of the application's own content.
 func (p *page) wantsContent() {
 	p.t.Helper()
 	for check, want := range map[string]string{
@@ -328,8 +326,8 @@ func (p *page) wantsContent() {
 	}
 }
 
-// TestCanvasOfLoopback renders the application where the host serves it on its
-// own machine's loopback interface, and no reads.
+// TestCanvasOfLoopback renders the application from the host's loopback interface,
+// without reads.
 func TestCanvasOfLoopback(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -345,9 +343,9 @@ func TestCanvasOfLoopback(t *testing.T) {
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wantsNotes("notes-loopback-2")
 }
 
-// TestCanvasAsRegistered renders canvases as AHP has them since 0.10: the chat
-// lists them, and their content lies on the loopback interface of the host's
-// own machine. Nobody but the agent closes one.
+// TestCanvasAsRegistered renders canvases as in AHP since 0.10: the chat lists them,
+// and the host's loopback interface serves their content. Only the agent can close
+// them.
 func TestCanvasAsRegistered(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []refhost.Protocol{refhost.Protocol010, refhost.Protocol11} {
@@ -378,8 +376,8 @@ func TestCanvasAsRegistered(t *testing.T) {
 	}
 }
 
-// TestCanvasByURL renders the application at an origin of its own, which outlives
-// the connection.
+// TestCanvasByURL renders the application at its own origin, which outlives the
+// connection.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"notes", "notes-loopback"} {
@@ -410,7 +408,7 @@ func TestCanvasByURL(t *testing.T) {
 	}
 }
 
-// keeps tries what a page of an origin of its own may do, and what it may not.
+// keeps tries permitted and forbidden operations of a page with its own origin.
 const keeps = `(async () => {
 	localStorage.setItem('a', 'kept');
 	const db = await new Promise((done) => { indexedDB.open('x').onsuccess = () => done(true); });
@@ -426,8 +424,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCanvasIsolation lets a canvas try to reach the console, other canvases
-// and the network.
+// TestCanvasIsolation lets a canvas attack the console, other canvases and the
+// network.
 func TestCanvasIsolation(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -461,7 +459,7 @@ func TestCanvasIsolation(t *testing.T) {
 	}
 	p.shot("canvas-hostile")
 
-	// It can leave, but for nowhere else than this relay.
+	// It can navigate, but only within this relay.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
 		infos, err := p.targets()
@@ -478,8 +476,8 @@ func TestCanvasIsolation(t *testing.T) {
 	}
 }
 
-// TestCanvasPages follows links inside a canvas, and loads what refers to its
-// root, to its directory and through an import map.
+// TestCanvasPages follows links inside a canvas, and loads root-relative, relative and
+// import-map references.
 func TestCanvasPages(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -494,12 +492,12 @@ func TestCanvasPages(t *testing.T) {
 	f.until("the module", patience, func() bool {
 		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
 	})
-	// It can only be read, and says so.
+	// The content is read-only, and the answer says so.
 	eval[any](f, "{ const x = new XMLHttpRequest(); x.open('POST', '/pic.svg'); x.onload = () => { document.body.dataset.post = [x.status, x.readyState, x.responseText].join(); }; x.send('a'); } 0")
 	f.until("what becomes of a POST", patience, func() bool { return eval[string](f, "document.body.dataset.post ?? ''") == "405,4," })
 }
 
-// TestCanvasAddresses shows what is loaded from where, and what is refused.
+// TestCanvasAddresses checks permitted and refused content addresses.
 func TestCanvasAddresses(t *testing.T) {
 	t.Parallel()
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -545,8 +543,8 @@ func TestCanvasAddresses(t *testing.T) {
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/img/logo.png"}))
 	p.until("the picture alone", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 
-	// On loopback, as in the demo, so may a canvas be. It gets no cookies of
-	// its site, and no word of this page.
+	// A console on loopback may show a loopback canvas. The canvas gets neither its
+	// site's cookies nor this page's messages.
 	p.do(setCookie(app.URL))
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": app.URL + "/app"}))
 	f := p.frame("/app")
@@ -555,7 +553,7 @@ func TestCanvasAddresses(t *testing.T) {
 	p.shot("canvas-direct")
 }
 
-// setCookie gives the browser a cookie of a site.
+// setCookie sets a site's cookie in the browser.
 func setCookie(url string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, target, network.SetCookie, network.SetCookieParams{Name: "secret", Value: "1", URL: url})
@@ -563,7 +561,7 @@ func setCookie(url string) step {
 	}
 }
 
-// TestCanvasSurvivesADrop cuts the connection under a canvas.
+// TestCanvasSurvivesADrop drops the connection under a canvas.
 func TestCanvasSurvivesADrop(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -579,7 +577,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	if !eval[bool](f, "window.mark === 1") {
 		t.Error("the canvas was loaded anew")
 	}
-	// A host that was started anew has other canvases.
+	// A restarted host has different canvases.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	s.host.start()
@@ -589,7 +587,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wants("#state", "1 note")
 }
 
-// canvas returns the channel of the canvas that is open from the beginning.
+// canvas returns the channel of the initially open canvas.
 func (h *demoHost) canvas(t *testing.T) string {
 	t.Helper()
 	channels, err := h.Canvases(canvasSession)

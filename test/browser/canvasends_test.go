@@ -14,7 +14,7 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// countingPage counts the event streams that its EventSource has got, and the times that it gave up for good.
+// countingPage counts its EventSource's streams and its final failures.
 const countingPage = `<!doctype html><title>-</title><script>
 let streams = 0;
 const events = new EventSource("/events");
@@ -22,7 +22,7 @@ events.onmessage = ({ data }) => { streams++; document.title = "streams " + stre
 events.onerror = () => { if (events.readyState === EventSource.CLOSED) document.title = "gave up"; };
 </script>`
 
-// serveCounting serves it on the host's machine, and counts the streams that are open.
+// serveCounting serves countingPage on the host's machine and counts open streams.
 func serveCounting(t *testing.T) (server *httptest.Server, open *atomic.Int32) {
 	open = new(atomic.Int32)
 	mux := http.NewServeMux()
@@ -43,8 +43,8 @@ func serveCounting(t *testing.T) (server *httptest.Server, open *atomic.Int32) {
 	return server, open
 }
 
-// TestEventSourceSurvivesCutAndNewHostAgent cuts the host-agent off until it ends the stream, when the resume window is over,
-// and then starts another host-agent. The page's EventSource connects again both times.
+// TestEventSourceSurvivesCutAndNewHostAgent cuts the host-agent off beyond the resume
+// window, and then replaces it. The page's EventSource reconnects both times.
 func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	t.Parallel()
 	app, open := serveCounting(t)
@@ -61,8 +61,8 @@ func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	f.until("the stream of a new host-agent", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 3" })
 }
 
-// TestEndedCanvasCanBeReopened has the console take the session of a canvas for one that ends soon. The console says when it has
-// ended, and opens the canvas again.
+// TestEndedCanvasCanBeReopened shortens a canvas session's lifetime in the console.
+// The console reports its end and opens the canvas again.
 func TestEndedCanvasCanBeReopened(t *testing.T) {
 	t.Parallel()
 	app, _ := serveCounting(t)
@@ -90,7 +90,7 @@ func TestEndedCanvasCanBeReopened(t *testing.T) {
 	p.newFrame("/start", "document.title === 'streams 1' && !window.mark")
 	p.holds("no word of an end", "document.querySelector('#canvas-ended') === null")
 
-	// A drop is no end.
+	// A drop does not end it.
 	p.drop(s, func() {})
 	p.holds("no word of an end after a drop", "document.querySelector('#canvas-ended') === null && document.querySelector('#canvas-frame').checkVisibility()")
 }

@@ -15,7 +15,7 @@ import (
 
 const lastTurn = "#turns > :last-child"
 
-// TestConsole does what a user does with the demo.
+// TestConsole walks through the demo as a user.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -30,13 +30,13 @@ func TestConsole(t *testing.T) {
 	}
 	p.hasNoToken(token)
 
-	// The live session of the demo goes on by itself.
+	// The demo's live session continues by itself.
 	p.openSession("demo:/live")
 	p.wants("#turns", "I report here as it goes on.")
 	p.grows()
 	p.shot("live")
 
-	// A session of our own.
+	// A new session.
 	p.begin()
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
@@ -57,7 +57,7 @@ func TestConsole(t *testing.T) {
 	p.click("#stop")
 	p.wants(lastTurn, "Stopped.")
 	p.readsAsOnce()
-	// What hosts send is text, whatever it looks like.
+	// Markup from a host is plain text.
 	p.say("<b id=markup>bold</b>")
 	p.wants(lastTurn+" .parts", "You said: <b id=markup>bold</b>")
 	if eval[bool](p, "document.querySelector('#markup') !== null") {
@@ -68,12 +68,12 @@ func TestConsole(t *testing.T) {
 	p.hasNoToken(token)
 }
 
-// grows wants an answer to grow that the agent gives by itself.
+// grows waits for the live agent's answer to grow.
 func (p *page) grows() {
 	p.t.Helper()
 	p.holds("a prompt", "document.querySelector('.turn.live .prompt .text').textContent !== ''")
 	said := func() string { return p.text(".turn.live .parts") }
-	first := "" // of the answer that is given now, which may end at any time
+	first := "" // the current answer, which may end at any time
 	p.until("more words", patience, func() bool {
 		now := said()
 		grown := first != "" && len(now) > len(first) && strings.HasPrefix(now, first)
@@ -84,12 +84,12 @@ func (p *page) grows() {
 	})
 }
 
-// readsAsOnce has the agent say much, and compares what is shown of it when it has come
-// word by word with what is when it has come at once.
+// readsAsOnce compares a long answer drawn word by word with the same answer drawn at
+// once.
 func (p *page) readsAsOnce() {
 	p.t.Helper()
 	const written = `[...document.querySelectorAll('.turn:last-child .run > div')].flatMap((b) => [...b.childNodes]).map((n) => n.outerHTML ?? n.data.trim()).filter(Boolean).join('\n').replace(/<span class="hl-[^>]*>|<\/span>/g, '')`
-	// It grows for a second, in which a busy machine may not look at it.
+	// It grows for a second; a busy machine may miss that.
 	eval[any](p, fmt.Sprintf(`window.grew = false
 new MutationObserver(() => { window.grew ||= document.querySelector('%s.live .run') !== null }).observe(document.body, { subtree: true, childList: true })
 true`, lastTurn))
@@ -104,7 +104,7 @@ true`, lastTurn))
 	}
 }
 
-// shootAll takes pictures for people to look at.
+// shootAll takes screenshots.
 func (p *page) shootAll() {
 	p.do(colours("dark"))
 	p.shot("chat-dark")
@@ -119,7 +119,7 @@ func (p *page) shootAll() {
 	p.do(colours("light"), desktop())
 }
 
-// hasNoToken checks that the token is neither in the page nor in its address.
+// hasNoToken checks that neither the page nor its address contains the token.
 func (p *page) hasNoToken(token string) {
 	p.t.Helper()
 	if strings.Contains(eval[string](p, "location.href + document.documentElement.outerHTML"), token) {
@@ -127,7 +127,7 @@ func (p *page) hasNoToken(token string) {
 	}
 }
 
-// TestConsoleHostAway kills the host under the page, and starts it again.
+// TestConsoleHostAway kills and restarts the host under the page.
 func TestConsoleHostAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -158,7 +158,7 @@ func TestConsoleHostAway(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.wants("#hosts [data-host=demo] .badge", "online")
 
-	// The same for a page that has never seen the host.
+	// The same for a page opened without a host.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	p.do(chromedp.Reload())
@@ -169,8 +169,8 @@ func TestConsoleHostAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 }
 
-// TestConsoleResumes cuts the connection in the middle of an answer: nothing
-// is lost, and nothing comes twice.
+// TestConsoleResumes cuts the connection during an answer: nothing is lost or
+// repeated.
 func TestConsoleResumes(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -187,7 +187,7 @@ func TestConsoleResumes(t *testing.T) {
 	}
 }
 
-// streamText is what the demo host answers to "stream N MS SIZE".
+// streamText is the demo host's answer to "stream N MS SIZE".
 func streamText(n, size int) string {
 	var b strings.Builder
 	for i := range n {
@@ -197,8 +197,8 @@ func streamText(n, size int) string {
 	return b.String()
 }
 
-// TestConsoleRefused has a token that allows less than the page knows of: what
-// is refused is said, and taken back.
+// TestConsoleRefused uses a token with fewer rights than the page expects: refusals
+// are shown and undone.
 func TestConsoleRefused(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -220,7 +220,7 @@ func TestConsoleRefused(t *testing.T) {
 	p.click("#stop")
 	p.wants("#composer-note", "Refused: ")
 
-	// Who may talk is offered nothing else.
+	// A talk token offers nothing else.
 	eval[any](p, "sessionStorage.clear()")
 	talker := s.tokenWith(func(c *auth.Client) { c.Access = auth.AccessTalk })
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(talker)))
@@ -233,7 +233,7 @@ func TestConsoleRefused(t *testing.T) {
 	}
 }
 
-// TestConsoleToken shows how tokens are asked for.
+// TestConsoleToken covers the token form.
 func TestConsoleToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -246,14 +246,14 @@ func TestConsoleToken(t *testing.T) {
 	p.giveToken("not.a.token")
 	p.wants("#token-why", "does not accept")
 
-	// The only host of the token is chosen without asking. When the token
-	// ends, the page says so.
+	// A token's only host is selected without asking. The page reports the token's
+	// expiry.
 	p.giveToken(s.token(30 * time.Second))
 	p.wants("#status-text", "Live")
 	p.wants("#token-why", "oken")
 	p.shot("token-expired")
 
-	// The whole address will do.
+	// The full address works, too.
 	p.giveToken(s.console(s.token(time.Hour)))
 	p.wants("#status-text", "Live")
 	p.click(".about summary")
@@ -261,9 +261,9 @@ func TestConsoleToken(t *testing.T) {
 	p.wants("#gate", "Client token")
 }
 
-// TestConsoleRefresh has an address with another token come while a host is
-// live, and the user take it: the connection goes on, unless the token allows
-// something else.
+// TestConsoleRefresh follows an address with a new token while a host is live, with
+// the user's consent. The connection continues, unless the new token has different
+// rights.
 func TestConsoleRefresh(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

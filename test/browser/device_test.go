@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// invite makes a link that the owner's first device opens.
+// invite creates the invitation link for the owner's first device.
 func (s *site) invite() string {
 	s.t.Helper()
 	operator, err := s.keys.IssueOperator("test")
@@ -30,7 +30,8 @@ func (s *site) invite() string {
 	return made.Link
 }
 
-// shares has the device share its session: who opens the link sees it, and is gone when it is taken back.
+// shares shares the device's session: the link's guest sees it, and loses it when the
+// link is revoked.
 func (s *site) shares(p *page) {
 	s.t.Helper()
 	p.press(".chat-head details button", "Share")
@@ -70,8 +71,8 @@ func (s *site) shares(p *page) {
 	eval[any](p, "document.querySelector('#share [aria-label=Close]').click(), 0")
 }
 
-// TestConsoleByDevice signs a device in: the console needs no token there, in any
-// tab, nor when it is opened anew.
+// TestConsoleByDevice signs a device in: after that, no tab needs a token, even after
+// a restart.
 func TestConsoleByDevice(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -85,7 +86,7 @@ func TestConsoleByDevice(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
-	tokens := "[sessionStorage, localStorage].flatMap(Object.entries).filter(([k, v]) => k.includes('token') || v.includes('eyJ')).length" // JSON Web Tokens begin so
+	tokens := "[sessionStorage, localStorage].flatMap(Object.entries).filter(([k, v]) => k.includes('token') || v.includes('eyJ')).length" // prefix of a JSON Web Token
 	if got := eval[int](p, tokens); got != 0 {
 		t.Errorf("%d tokens are stored", got)
 	}
@@ -95,7 +96,7 @@ func TestConsoleByDevice(t *testing.T) {
 
 	s.shares(p)
 
-	// Signed out, it is asked for a token.
+	// Signed out, the page asks for a token.
 	eval[any](p, `import("/pages/keys.js").then((k) => k.forget()).then(() => { window.forgotten = true; }); null`)
 	p.holds("the key to go", "window.forgotten === true")
 	p.do(chromedp.Reload())

@@ -12,8 +12,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestConsoleHosts has two hosts in one list: what needs somebody comes first,
-// wherever it is; one dies, and says so, while the other goes on; and it comes back.
+// TestConsoleHosts lists two hosts together. Sessions in need of the user come first;
+// a host dies and is marked while the other continues; it comes back.
 func TestConsoleHosts(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -35,7 +35,7 @@ func TestConsoleHosts(t *testing.T) {
 		p.wants(row(host, "demo:/login"), "Fix the flaky login test")
 	}
 
-	// What needs somebody at one host is first, for who looks at the other.
+	// A session in need comes first, even while the other host is in view.
 	in(second, "demo:/notes")
 	p.wants("#turns", "Search understands")
 	p.wants("#chat-sub", second)
@@ -47,7 +47,7 @@ func TestConsoleHosts(t *testing.T) {
 	p.wants("#chat-title", "Release notes")
 	p.wants(lastTurn+" .question", "Allow")
 
-	// One dies: its sessions stay in the list, as last seen, and the other's go on.
+	// A dead host's sessions stay as last seen, and the other host's continue.
 	s.host.kill()
 	p.wants("#hosts [data-host="+hostName+"] .badge", "offline")
 	p.holds("its sessions to be as last seen",
@@ -57,7 +57,7 @@ func TestConsoleHosts(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Allowed.")
 	p.shot("two-hosts-one-away")
 
-	// It comes back without anybody doing anything.
+	// It comes back by itself.
 	s.host.start()
 	p.wants("#hosts [data-host="+hostName+"] .badge", "online")
 	p.holds("its sessions to be live", fmt.Sprintf("!document.querySelector(%s).hasAttribute('data-stale')", js(row(hostName, "demo:/login"))))
@@ -65,7 +65,7 @@ func TestConsoleHosts(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 
-	// While a row is pressed all stay where they are, whatever agents do: what opens is what was pressed.
+	// Rows keep their place during a press: the pressed row opens.
 	p.say("permission")
 	p.wants("#sessions section:first-of-type[data-group=needs] li", "Fix the flaky")
 	p.await(lastTurn + " .question button.primary")
@@ -78,7 +78,7 @@ func TestConsoleHosts(t *testing.T) {
 	p.wants("#chat-title", "Release notes")
 	p.holds("the row where it belongs", "!document.querySelector('#sessions [data-group=needs]')")
 
-	// The list of one host alone.
+	// The list for a single host.
 	p.click("#hosts [data-host=" + second + "] button")
 	p.until("the other's sessions to go", patience, func() bool {
 		return p.count(`[data-host-of="`+hostName+`"]`) == 0 && p.count(`[data-host-of="`+second+`"]`) > 0

@@ -13,21 +13,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// What users do with the mouse and the keyboard. Elements are looked for by the page
-// itself, at the moment at which they matter: what draws the page puts other elements in
-// the place of those that were found a moment ago.
+// Mouse and keyboard input. The page itself finds each element at the moment of the
+// input, because every draw may replace elements.
 
-// js is a value as it stands in a script.
+// js returns a value as a JavaScript literal.
 func js(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a text
+		panic(err) // strings always encode
 	}
 	return string(text)
 }
 
-// looks is a script that looks again and again, for a second, whether something is
-// there: what a condition is, as long as that is not false, or fails.
+// looks polls a condition for a second and returns its first value that is not false.
 const looks = `new Promise((done) => {
 	const end = performance.now() + 1000;
 	let before; // for conditions
@@ -39,16 +37,16 @@ const looks = `new Promise((done) => {
 	look();
 })`
 
-// holds waits for a JavaScript condition. While it fails, it does not hold.
+// holds waits for a JavaScript condition. An exception counts as false.
 func (p *page) holds(what, condition string) {
 	p.t.Helper()
 	script := fmt.Sprintf(looks, condition, "true")
 	p.until(what, patience, func() bool { return eval[*bool](p, script, chromedp.EvalAwaitPromise) != nil })
 }
 
-// aims is a function that says where an element is to be pressed that is shown, enabled,
-// at rest and below nothing else; null while it is not. Until it has been pressed, the page hears of no
-// press on anything else: that would be where the element was a moment ago.
+// aims returns the point to press for an element that is visible, enabled, at rest and
+// not covered, or null. Until the press, the page ignores presses on anything else,
+// because the element may have moved.
 const aims = `((selector) => {
 	const own = (at) => (e) => [e, ...(e.labels ?? [])].some((x) => x.contains(at));
 	if (!window.aim) {
@@ -82,15 +80,15 @@ const aims = `((selector) => {
 	return at;
 })`
 
-// pressed is what came of a press: "hit", "missed" and what was met in its place, "gone"
-// if there is another document now, or "" if the page has heard nothing of it yet.
+// pressed returns the result of a press: "hit"; "missed" and the element hit instead;
+// "gone" after a navigation; or "" if the page has received no event yet.
 const pressed = `((aim) => {
 	const said = !aim ? 'gone' : aim.hit ? 'hit' : aim.missed ? 'missed: ' + aim.missed : '';
 	if (aim && said) aim.selector = '';
 	return said;
 })(window.aim)`
 
-// click clicks an element with the mouse, once it can be.
+// click clicks an element with the mouse when it is ready.
 func (p *page) click(selector string) {
 	p.t.Helper()
 	aim := fmt.Sprintf(looks, aims+"("+js(selector)+")", "found")
@@ -110,14 +108,14 @@ func (p *page) click(selector string) {
 	})
 }
 
-// await waits for an element that is shown, enabled and at rest.
+// await waits for an element to be visible, enabled and at rest.
 func (p *page) await(selector string) {
 	p.t.Helper()
 	place := fmt.Sprintf("(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')(document.querySelector(%s))", js(selector))
 	p.holds(selector+" at rest", fmt.Sprintf("((now) => { const rests = now !== '' && now === before; before = now; return rests; })(%s)", place))
 }
 
-// whilePressed has something happen between the press of the mouse on an element and its release.
+// whilePressed runs meanwhile between mouse down and mouse up on an element.
 func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.t.Helper()
 	p.await(selector)
@@ -127,29 +125,28 @@ func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 }
 
-// press clicks what an element of the page has no selector for: the first that matches,
-// and has that text. No mouse does it.
+// press clicks, by script, the first matching element with this text.
 func (p *page) press(selector, text string) {
 	p.t.Helper()
 	p.holds(text+" in "+selector, fmt.Sprintf("(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find((b) => b.textContent === %s))", js(selector), js(text)))
 }
 
-// focus gives an element the focus, once it is there to have it.
+// focus waits for an element and focuses it.
 func (p *page) focus(selector string) {
 	p.t.Helper()
 	p.await(selector)
 	p.holds("the focus on "+selector, fmt.Sprintf("(e => { e.focus(); return document.activeElement === e; })(document.querySelector(%s))", js(selector)))
 }
 
-// keys presses keys while an element has the focus.
+// keys presses keys in a focused element.
 func (p *page) keys(selector, keys string) {
 	p.t.Helper()
 	p.focus(selector)
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// enter fills a field in, in place of what it had. The last character is pressed as a key;
-// what comes before is there at once, as from a keyboard that proposes words.
+// enter replaces a field's content. The last character is typed; the rest appears at
+// once, as from a suggestion.
 func (p *page) enter(selector, text string) {
 	p.t.Helper()
 	_, size := utf8.DecodeLastRuneInString(text)
@@ -162,7 +159,7 @@ func (p *page) enter(selector, text string) {
 	})
 }
 
-// inserted has text come in place of what is selected.
+// inserted replaces the selection with text.
 func inserted(text string) step {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, input.InsertText, input.InsertTextParams{Text: text})

@@ -12,18 +12,16 @@ import (
 	"time"
 )
 
-// How each state of the console is laid out is kept, for a desktop and a phone, in
-// testdata/layout: what stands where, how large, and in which colours. Fonts and
-// browsers differ from machine to machine, and boxes with them: so places and sizes
-// are compared where both are those of the machine that has kept them, and what is
-// there, in which order and colours, everywhere. make pictures keeps them anew.
+// testdata/layout keeps the layout for each state of the console on desktop and phone:
+// elements, order, boxes and colours. Fonts and browsers differ between machines, so
+// boxes are compared only on the machine that recorded them; elements, order and
+// colours are compared everywhere. make pictures records them again.
 const layouts = "testdata/layout"
 
-// layoutScript describes what can be seen: what is above all else where there is a
-// dialog, else the page. Of a conversation it is the last turn, unless that still
-// grows. Of places, the order in which things stand says how high they are: how much stands above them
-// is another with each word. What has a digit in it may be as
-// wide as it likes, and so may what stands beside it in its line.
+// layoutScript describes the visible page, or only the top dialog. In a conversation
+// it covers the last turn, unless the turn is growing. Vertical position is given only
+// by order, because it changes with each word. Elements with digits, and their
+// neighbours on the line, may have any width.
 const layoutScript = `(() => {
 	const top = document.querySelector('dialog[open]') ?? document.body;
 	const parts = 'h1, h2, h3, p, button, a, input:not([type=hidden]), textarea, select, summary, dialog, legend, label, article, section, iframe, pre, table, img, .badge, .chip, .risk, .sign-in, .item-card, .composer-row, .notice, .prompt';
@@ -32,7 +30,7 @@ const layoutScript = `(() => {
 	const grows = last?.classList.contains('live') && !last.querySelector('[data-ask]');
 	const lines = [];
 	for (const e of [top, ...top.querySelectorAll(parts)]) {
-		if (grows && e.closest('#log') || e.closest('#turns') && !last.contains(e) || e.closest('.xterm, .app-frame, .copy-code, .foot')) continue; // how long a turn took is in its foot
+		if (grows && e.closest('#log') || e.closest('#turns') && !last.contains(e) || e.closest('.xterm, .app-frame, .copy-code, .foot')) continue; // a turn's footer shows its duration
 		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
 		const box = e.getBoundingClientRect();
 		if (box.width < 2 || box.height < 2) continue;
@@ -49,7 +47,7 @@ const layoutScript = `(() => {
 	return lines.join('\n');
 })()`
 
-// machineScript tells machines apart on which boxes differ.
+// machineScript identifies machines with different boxes.
 const machineScript = `(() => {
 	const g = document.createElement('canvas').getContext('2d');
 	const wide = (font) => { g.font = font; return g.measureText('Hamburgefonstiv 0123 mmmiii').width.toFixed(2); };
@@ -58,8 +56,8 @@ const machineScript = `(() => {
 	return [version, wide('16px ' + getComputedStyle(document.querySelector('.page')).fontFamily), wide('16px ' + mono), devicePixelRatio > 0].join(' ');
 })()`
 
-// overflows are what is cut off at the side of a phone, or is too small for a thumb
-// (WCAG 2.2, 2.5.8: 24 px).
+// overflows finds elements cut off on a phone, or too small for a thumb (WCAG 2.2,
+// 2.5.8: 24 px).
 const overflows = `(() => {
 	const top = document.querySelector('dialog[open]') ?? document.body;
 	const bad = [];
@@ -75,10 +73,10 @@ const overflows = `(() => {
 	return bad.join('\n');
 })()`
 
-// keeping says that layouts are to be kept anew.
+// keeping enables recording.
 var keeping = pictures
 
-// A layoutLine is a line of a kept layout: place and size, and what is there.
+// A layoutLine is a line in a recorded layout: box and element.
 type layoutLine struct{ box, what string }
 
 func layoutOf(text string) (lines []layoutLine) {
@@ -89,7 +87,7 @@ func layoutOf(text string) (lines []layoutLine) {
 	return lines
 }
 
-// laidOut compares how a state is laid out with how it was, or keeps it.
+// laidOut compares a state's layout with the record, or records it.
 func (p *page) laidOut(state, form string) {
 	p.t.Helper()
 	for bad := range strings.Lines(eval[string](p, overflows)) {
@@ -108,20 +106,20 @@ func (p *page) laidOut(state, form string) {
 		return
 	}
 	had, text, _ := strings.Cut(string(kept), "\n")
-	// What was asked for may be there a moment later, such as the row of a session that has come to rest.
+	// An element may still be moving, such as a session's row.
 	why := ""
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if why = differs(layoutOf(text), layoutOf(eval[string](p, layoutScript)), had == machine); why == "" {
 			return
 		}
-		if time.Now().After(end) || p.t.Failed() { // one is enough to wait for
+		if time.Now().After(end) || p.t.Failed() { // a single failure is enough
 			break
 		}
 	}
 	p.t.Errorf("%s %s is not laid out as it was: %s\nmake pictures keeps it as it is now; look at the difference first", state, form, why)
 }
 
-// restingLayout is the layout once it has been the same for a second, for people who wait.
+// restingLayout returns the layout after a second without change.
 func (p *page) restingLayout() string {
 	got := ""
 	for n := 0; n < 10; time.Sleep(100 * time.Millisecond) {
@@ -138,11 +136,11 @@ var keepLayouts = func() func(*testing.T) {
 	return func(t *testing.T) { once.Do(func() { must(t, os.MkdirAll(layouts, 0o755)) }) }
 }()
 
-// nearly is how many pixels are no difference.
+// nearly is the tolerance in pixels.
 const nearly = 2
 
-// differs tells how two layouts differ, "" if they do not: by all boxes that do, or the
-// first thing that is another.
+// differs describes the difference between two layouts, "" if none: all differing
+// boxes, or the first differing element.
 func differs(had, got []layoutLine, sameMachine bool) string {
 	var boxes strings.Builder
 	for i := range max(len(had), len(got)) {
@@ -160,7 +158,7 @@ func differs(had, got []layoutLine, sameMachine bool) string {
 	return boxes.String()
 }
 
-// nearBox reports whether two boxes, as x width height, are nearly the same.
+// nearBox reports whether two boxes, as x width height, are nearly equal.
 func nearBox(a, b string) bool {
 	as, bs := strings.Fields(a), strings.Fields(b)
 	if len(as) != len(bs) {

@@ -17,14 +17,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// asked is what the agent's host hears of what it has asked.
+// asked is the answer to a request by the agent's host.
 type asked struct {
 	said []byte
 	err  error
 }
 
-// agentAsks has the agent's host ask something of who provides a canvas, which waits
-// for the person.
+// agentAsks makes the agent's host send a request to the canvas's provider, which
+// waits for the user.
 func agentAsks(ask func() ([]byte, error)) <-chan asked {
 	answer := make(chan asked, 1)
 	go func() {
@@ -34,14 +34,14 @@ func agentAsks(ask func() ([]byte, error)) <-chan asked {
 	return answer
 }
 
-// answers presses yes or no to what the agent asks for.
+// answers presses yes or no on the agent's request.
 func (p *page) answers(what, word, button string) {
 	p.t.Helper()
 	p.wants(`[data-lend="`+what+`"]`, word)
 	p.click(`[data-lend="` + what + `"] .` + button + `:not(:disabled)`)
 }
 
-// of returns what was heard in the end.
+// of waits for the answer.
 func (p *page) of(answer <-chan asked) asked {
 	p.t.Helper()
 	select {
@@ -53,8 +53,8 @@ func (p *page) of(answer <-chan asked) asked {
 	}
 }
 
-// TestLend has an agent show a page and take a picture on the device of a person, who
-// is asked for each, and nothing of which happens without a word of theirs.
+// TestLend makes an agent show a page and take a picture on the user's device. The
+// user is asked for each, and nothing happens without consent.
 func TestLend(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,11 +85,11 @@ func TestLend(t *testing.T) {
 	p.click("#lend-camera")
 	p.click(`#lend button[type=submit]`)
 
-	// The camera: what it sees stays here until a picture is sent.
+	// The camera: its picture stays here until the user sends it.
 	answer := open("camera", nil)
 	p.until("the host to know of the camera", patience, func() bool {
 		select {
-		case <-answer: // it did not yet
+		case <-answer: // not answered yet
 			answer = open("camera", nil)
 		default:
 		}
@@ -109,7 +109,7 @@ func TestLend(t *testing.T) {
 		return agentAsks(func() ([]byte, error) { return s.host.InvokeCanvas(camera, "takePicture", nil) })
 	}
 	answer = take()
-	second := take() // which comes when the first is answered, and not beside it
+	second := take() // shown after the first is answered
 	p.wants(`[data-lend="picture"] .more`, "Another question after this.")
 	if n := p.count(".ask-lend"); n != 1 {
 		t.Errorf("%d questions are asked at a time", n)
@@ -134,7 +134,7 @@ func TestLend(t *testing.T) {
 	must(t, s.host.CloseCanvas(camera))
 	p.holds("the camera to go", "document.querySelector('#camera') === null")
 
-	// The browser: each site is asked for, and is in a sandbox.
+	// The browser: each site needs consent and runs in a sandbox.
 	if a := p.of(open("browser", map[string]string{"url": "https://192.168.1.1/"})); a.err == nil {
 		t.Error("a page of the network next door may be shown")
 	}
@@ -156,7 +156,7 @@ func TestLend(t *testing.T) {
 	}
 	p.newFrame("/one", "document.body.innerText.includes('The page /one')")
 
-	// A drop of the network is no new question; what is taken back is gone.
+	// A dropped connection asks no new question; a revoked permission is gone.
 	p.drop(s, func() {})
 	p.wants("#canvas-badge", "ready")
 	if said, err := s.host.InvokeCanvas(browser, "where", nil); err != nil || !strings.Contains(string(said), "/one") {
@@ -173,7 +173,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// hasPicture wants an answer to be a picture of a camera's, not of nothing.
+// hasPicture fails unless the answer is a real camera picture.
 func (p *page) hasPicture(a asked) {
 	p.t.Helper()
 	var picture struct {

@@ -19,18 +19,17 @@ import (
 	"ahprelay/auth"
 )
 
-// stored is the token that a page goes on with when it is loaded anew.
+// stored is the token that survives a reload.
 func (p *page) stored() string { return eval[string](p, "sessionStorage.getItem('ahp-relay-token')") }
 
-// follows has the page come to a fragment as by a link in it.
+// follows navigates the page to a fragment, like a link.
 func (p *page) follows(fragment url.Values) {
 	p.t.Helper()
 	eval[any](p, fmt.Sprintf("Object.assign(document.createElement('a'), {href: %q}).click()", "#"+fragment.Encode()))
 }
 
-// TestLinksAreAsked has links with another token, or to another host, come to a
-// console that has both: nothing changes without the user's word, who is told
-// what would.
+// TestLinksAreAsked follows links with a different token or host in a console with
+// both: nothing changes until the user has seen the change and agreed.
 func TestLinksAreAsked(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -71,7 +70,7 @@ func TestLinksAreAsked(t *testing.T) {
 
 	p.follows(url.Values{"token": {theirs}})
 	asked("ada → mallory")
-	eval[any](p, "document.querySelector('#swap').requestClose()") // as the Escape key does
+	eval[any](p, "document.querySelector('#swap').requestClose()") // like the Escape key
 	unchanged("escaped")
 
 	p.follows(url.Values{"token": {"not.a.token"}})
@@ -87,7 +86,7 @@ func TestLinksAreAsked(t *testing.T) {
 	p.click("#swap-keep")
 	unchanged("another host")
 
-	// A page that is loaded anew in this tab still has its token.
+	// A reload in this tab keeps the token.
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(theirs)))
 	asked("ada → mallory")
 	p.click("#swap-take")
@@ -95,7 +94,7 @@ func TestLinksAreAsked(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.wants("#read-only", "read-only")
 
-	// What the user does oneself needs no question.
+	// The user's own navigation needs no question.
 	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
 	eval[any](p, "history.back()")
@@ -105,14 +104,14 @@ func TestLinksAreAsked(t *testing.T) {
 	}
 }
 
-// front shows a tab: others are not drawn.
+// front brings a tab to the front: background tabs are not drawn.
 func front(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 	_, err := cdp.Call(ctx, target, cdppage.BringToFront, cdp.Empty{})
 	return chromedp.Void{}, err
 }
 
-// TestOpenersHaveNoHold has another site open the console: it keeps nothing that
-// leads there, so it cannot have it come to a link, nor put itself in its place.
+// TestOpenersHaveNoHold opens the console from a different site, which keeps no
+// reference to it and can neither navigate nor replace it.
 func TestOpenersHaveNoHold(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -18,15 +18,16 @@ import (
 
 func TestMain(m *testing.M) {
 	if !idp.Main() {
-		// Tests wait for most of their time: as many again as there are processors run at once, unless -parallel says otherwise.
+		// Tests mostly wait, so twice as many as processors run at once, unless
+		// -parallel is set.
 		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
-			panic(err) // there is no such flag
+			panic(err) // the flag exists
 		}
 		goleak.VerifyTestMain(tests{m})
 	}
 }
 
-// tests are all tests, and then the end of what they share.
+// tests runs all tests, then closes shared resources.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -42,13 +43,13 @@ func (t tests) Run() int {
 	return code
 }
 
-// ends end what tests share.
+// ends holds the functions that close shared resources.
 var ends struct {
 	sync.Mutex
 	all []func() error
 }
 
-// atEnd has something happen when all tests are over, the last first.
+// atEnd registers a function to run after all tests, in reverse order.
 func atEnd(end func() error) {
 	ends.Lock()
 	defer ends.Unlock()

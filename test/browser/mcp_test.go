@@ -19,10 +19,10 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// appSession is where apps are shown. Its title is not that of another.
+// appSession shows the apps. Its title is unique.
 const appSession = "demo:/login"
 
-// appPage shows the session, and asks the agent for something.
+// appPage opens the session and sends a prompt.
 func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
@@ -34,14 +34,14 @@ func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *site) {
 	return p, s
 }
 
-// app waits for the board of tasks, and returns its frame.
+// app waits for the task board and returns its frame.
 func (p *page) app() *page {
 	p.t.Helper()
 	return p.newFrame("/mcp-app.html", "document.querySelector('#fact-model') !== null")
 }
 
-// TestMCPApp shows an app of an MCP server beside the tool call that it is
-// for, and lets it use its server.
+// TestMCPApp shows an MCP server's app beside its tool call and lets it use the
+// server.
 func TestMCPApp(t *testing.T) {
 	t.Parallel()
 	p, s := appPage(t, stackConfig{replay: 1}, "show me an app")
@@ -67,13 +67,13 @@ func TestMCPApp(t *testing.T) {
 	})
 	p.shot("app")
 
-	// Tools that come later are told, once to each who was promised it.
+	// New tools are announced, once per subscriber.
 	before := f.text("#fact-tools")
 	eval[any](f, "document.title = 'still here'")
 	p.say(`mcp tool grow {"name":"later"}`)
 	f.until("another number of tools", patience, func() bool { return f.text("#fact-tools") != before })
 
-	// What the app wants beyond its server is for the user to say.
+	// Operations outside its server need the user's consent.
 	eval[any](f, "document.querySelector('#open').click()")
 	p.wants(".app-questions", "https://example.com/tasks")
 	eval[any](f, "document.querySelector('#say').click()")
@@ -87,7 +87,7 @@ func TestMCPApp(t *testing.T) {
 
 	p.appSurroundings(f)
 
-	// It sees how the page looks, on a phone and in the dark.
+	// The app learns the page's size and colour scheme.
 	p.do(colours("dark"))
 	f.wants("#fact-theme", "dark")
 	p.shot("app-dark")
@@ -98,8 +98,8 @@ func TestMCPApp(t *testing.T) {
 	f.wants("#fact-theme", "light")
 	p.shot("phone-app")
 
-	// The connection drops, the channel gets another address, and the page gets
-	// new snapshots of all: the app goes on.
+	// After a dropped connection, a new channel address and new snapshots, the app
+	// continues.
 	p.do(desktop())
 	p.drop(s, func() { must(t, s.host.RestartMCP(appSession, "tasks")) })
 	eval[any](f, "document.querySelector('#text').value = 'After the drop'; document.querySelector('#add').click()")
@@ -108,7 +108,7 @@ func TestMCPApp(t *testing.T) {
 		t.Errorf("the app was loaded anew: its title is %q", got)
 	}
 
-	// Its server is not there for a while.
+	// Its server is absent for a while.
 	must(t, s.host.HideMCP(appSession, "tasks", true))
 	p.wants(".app-row", "not ready")
 	eval[any](f, "document.querySelector('#add').click()")
@@ -125,8 +125,8 @@ func TestMCPApp(t *testing.T) {
 	p.app().wants("#fact-result", "2 tasks")
 }
 
-// appSurroundings has an app fill the page, have a file kept, and have the agent know
-// something with the user's next message.
+// appSurroundings lets an app fill the page, save a file and add context to the user's
+// next message.
 func (p *page) appSurroundings(f *page) {
 	p.t.Helper()
 	frame := "document.querySelector('.app-frame')"
@@ -143,7 +143,7 @@ func (p *page) appSurroundings(f *page) {
 		p.t.Error("the app fills the page still, or has begun anew")
 	}
 
-	eval[any](f, "document.querySelector('#full').click()") // the user has gone back: it is asked
+	eval[any](f, "document.querySelector('#full').click()") // the user had left full screen, so the page asks
 	p.wants(".app-questions", "fill the page again")
 	p.click(".app-questions button:not(.primary)")
 	f.wants("#fact-full", "inline")
@@ -160,15 +160,15 @@ func (p *page) appSurroundings(f *page) {
 	eval[any](f, "document.querySelector('#know').click()")
 	f.wants("#fact-know", "{}")
 	p.wants(".composer .context", "Tasks on the board: Read the report")
-	eval[any](f, "document.querySelector('#know').click()") // in place of the one before
+	eval[any](f, "document.querySelector('#know').click()") // replaces the previous context
 	p.shot("app-context")
 	p.say("what is on the board?")
 	p.holds("that it went along", "document.querySelector('.composer .context') === null")
 	p.wants("#turns", "Context of")
 }
 
-// TestMCPAppsApart shows the same app twice: what one of them asks for is asked
-// for once, and answered to it alone. Old ones are a click away.
+// TestMCPAppsApart shows the same app twice: each receives only its own answers. Older
+// apps need a click.
 func TestMCPAppsApart(t *testing.T) {
 	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp app")
@@ -201,7 +201,7 @@ func TestMCPAppsApart(t *testing.T) {
 	shows(5)
 }
 
-// pastes gives a token in the dialog that a button opens; "" if it is open.
+// pastes enters a token in a button's dialog; "" if it is already open.
 func (p *page) pastes(button, token string) {
 	p.t.Helper()
 	if button != "" {
@@ -211,8 +211,8 @@ func (p *page) pastes(button, token string) {
 	p.click("#sign-in [type=submit]")
 }
 
-// TestMCPStepUp lets a tool call wait for more access, on a page and in the
-// list of sessions.
+// TestMCPStepUp lets a tool call wait for more access, on its page and in the session
+// list.
 func TestMCPStepUp(t *testing.T) {
 	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp tool publish")
@@ -239,7 +239,7 @@ func TestMCPStepUp(t *testing.T) {
 		t.Errorf("the token is stored: %s", got)
 	}
 
-	// An app that calls such a tool has the user asked beside it.
+	// For such a tool, an app's call shows the sign-in beside it.
 	p.say("mcp auth expired")
 	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")
@@ -256,8 +256,8 @@ func TestMCPStepUp(t *testing.T) {
 	f.wants("#fact-publish", "Published 2 tasks.")
 }
 
-// TestMCPAppWithoutCapability shows an ordinary tool call where nothing is
-// promised, while the same session on another page shows the app.
+// TestMCPAppWithoutCapability shows a plain tool call without the capability, while a
+// second page shows the app.
 func TestMCPAppWithoutCapability(t *testing.T) {
 	t.Parallel()
 	p, s := appPage(t, stackConfig{}, "mcp app")
@@ -265,14 +265,14 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 	other := newPage(t)
 	other.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	other.wants("#status-text", "Live")
-	// A page whose host has heard nothing of mcpApps.
+	// This page does not offer mcpApps.
 	eval[any](other, `(() => {
 		const send = WebSocket.prototype.send;
 		WebSocket.prototype.send = function (data) { send.call(this, data.replace(',"mcpApps":{}', '')); };
 	})()`)
-	s.host.kill() // so that it initializes again
+	s.host.kill() // forces a new initialize
 	for _, each := range []*page{p, other} {
-		each.wants("#status-text", "waiting for the host") // it is not the connection of before that is live below
+		each.wants("#status-text", "waiting for the host") // the old connection must not count as live below
 	}
 	s.host.start()
 	other.openSession(appSession)
@@ -289,8 +289,8 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 	}
 }
 
-// hostileApp tries what an app must not be able to do, and says what it got in
-// its title, one thing a line. It begins as apps do, so that the page listens.
+// hostileApp tries forbidden operations and reports the results in its title, one a
+// line. It initializes like an app, so the page answers it.
 const hostileApp = `<!doctype html><title>working</title><p>I am hostile.</p>
 <script>
 const got = [];
@@ -358,8 +358,8 @@ addEventListener("message", ({ data }) => {
 })();
 </script>`
 
-// hostileAppGot is what it gets. Browsers say that a beacon was sent and a form
-// submitted, but that is not true.
+// hostileAppGot is the expected report. Browsers report a beacon and a form as sent
+// although they are blocked.
 const hostileAppGot = `initialize: ahp-relay-console
 origin: null
 referrer: <>
@@ -400,7 +400,7 @@ context: [object Object]
 large: refused -32000
 flood: stemmed`
 
-// codeApp makes code itself, in the page and in a worker.
+// codeApp generates code in its page and in a worker.
 const codeApp = `<!doctype html><title>code</title><p>code</p>
 <script>
 addEventListener("message", () => {});
@@ -414,7 +414,7 @@ try {
 } catch { say("worker refused"); }
 </script>`
 
-// allowsCode has an app want to make code itself: the user is asked, and once only.
+// allowsCode lets an app generate code after a single question to the user.
 func (p *page) allowsCode() {
 	p.t.Helper()
 	shows := func(want string) {
@@ -436,8 +436,7 @@ func (p *page) allowsCode() {
 	}
 }
 
-// TestMCPAppIsolation lets an app try to reach the console, other channels and
-// the network.
+// TestMCPAppIsolation lets an app attack the console, other channels and the network.
 func TestMCPAppIsolation(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -483,7 +482,7 @@ func TestMCPAppIsolation(t *testing.T) {
 	}
 	p.shot("app-hostile")
 
-	// It can leave, but for nowhere else than this relay.
+	// It can navigate, but only within this relay.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
 		infos, err := p.targets()

@@ -20,8 +20,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestFirstPhone begins with nothing, and ends with a phone that is live at a host: the commands
-// and taps on the way are counted. Then a second device comes in by a code, and goes.
+// TestFirstPhone starts without any setup and ends with a phone connected to a host,
+// counting commands and taps. Then a second device is added by a code and removed.
 func TestFirstPhone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -108,7 +108,7 @@ func TestFirstPhone(t *testing.T) {
 	sees(t, p)
 }
 
-// sees has the owner look at people and the audit, and let somebody in and out.
+// sees lets the owner view people and the audit, and add and remove a person.
 func sees(t *testing.T, p *page) {
 	t.Helper()
 	p.wants("#people", "Dr ann")
@@ -132,7 +132,7 @@ func sees(t *testing.T, p *page) {
 	p.wants("#invites", "None.")
 }
 
-// providerFile configures an identity provider that runs beside the relay.
+// providerFile configures an identity provider beside the relay.
 func providerFile(t *testing.T, s *site) string {
 	t.Helper()
 	issuer, _ := idp.Start(t, "")
@@ -143,7 +143,7 @@ func providerFile(t *testing.T, s *site) string {
 	return file
 }
 
-// signsIn has somebody else sign in at the identity provider, and be sent away by it.
+// signsIn signs in an unknown person at the identity provider, who is refused.
 func signsIn(t *testing.T, s *site) {
 	t.Helper()
 	p := newPage(t)
@@ -152,7 +152,7 @@ func signsIn(t *testing.T, s *site) {
 	p.shot("people-signin")
 	p.click("#providers button")
 	p.await("#sub")
-	p.click("button") // without saying who
+	p.click("button") // without credentials
 	p.wants("#said", "The identity provider refuses")
 	p.click("#providers button")
 	p.await("#sub")
@@ -168,7 +168,7 @@ func signsIn(t *testing.T, s *site) {
 	p.wants("#who", "ann@")
 }
 
-// later is the text that a promise comes to.
+// later returns a promise's value.
 func (p *page) later(promise string) (text string) {
 	p.t.Helper()
 	eval[any](p, "globalThis.came = null, void "+promise+".then((text) => { globalThis.came = String(text); }, (e) => { globalThis.came = 'failed: ' + e; })")
@@ -179,7 +179,7 @@ func (p *page) later(promise string) (text string) {
 	return text
 }
 
-// freeAddress returns an address of this machine's own.
+// freeAddress returns a free local address.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	address, err := procs.FreeAddress()
@@ -187,7 +187,8 @@ func freeAddress(t *testing.T) string {
 	return address + ":18990"
 }
 
-// secondDevice has another browser ask, the first approve it, and remove it.
+// secondDevice requests access in a second browser; the first approves and later
+// removes it.
 func secondDevice(t *testing.T, p *page, s *site) {
 	t.Helper()
 	second := newPage(t)
@@ -196,7 +197,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	second.shot("people-second")
 	fingerprint := second.text("#ask-key")
 
-	p.do(chromedp.Navigate(s.url + "/device")) // it is still signed in
+	p.do(chromedp.Navigate(s.url + "/device")) // still signed in
 	p.wants("#who", "owner")
 	p.enter("#code", "BBBB-BBBB")
 	p.click("#lookup button[type=submit]")

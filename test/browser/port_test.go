@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// thief is a canvas that takes the port by which its content is read, and asks
-// for all that it should not get. It says in its title what it got.
+// thief is a canvas that steals the port for its content and requests forbidden
+// resources; its title reports the results.
 const thief = `<!doctype html><title>working</title><p id=p>I have your port.</p>
 <script>
 const real = MessagePort.prototype.postMessage;
@@ -32,8 +32,8 @@ fetch("data.txt");
   const ask = (question) => new Promise((done) => {
     answers.set(question?.id, (data) => done(data.error ? "refused" : "imports" in data ? "parsed" : data.data));
     real.call(port, question);
-    if (typeof question?.uri === "string" && typeof question.id === "number") return; // which is answered at some time
-    answers.set(++last, () => done("no answer")); // to what is refused at once
+    if (typeof question?.uri === "string" && typeof question.id === "number") return; // answered eventually
+    answers.set(++last, () => done("no answer")); // refused at once
     real.call(port, { id: last, uri: "" });
   });
   let last = 2e6;
@@ -89,8 +89,8 @@ a word: no answer
 another word: no answer
 an end: no answer`
 
-// TestCanvasWithThePort gives whoever holds the port of a canvas nothing that the
-// canvas does not have: no network, no other canvas, no word in the console.
+// TestCanvasWithThePort gives the owner of a canvas's port nothing beyond the canvas:
+// no network, no other canvas, no text in the console.
 func TestCanvasWithThePort(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -121,7 +121,7 @@ func TestCanvasWithThePort(t *testing.T) {
 	if got := p.text("#canvas"); strings.Contains(got, "expired") || strings.Contains(got, "mallory") {
 		t.Errorf("the console says for it: %s", got)
 	}
-	// Where it may go, it may.
+	// Permitted navigation works.
 	f.leave(`(() => {
 		const real = MessagePort.prototype.postMessage;
 		MessagePort.prototype.postMessage = function (...args) {
@@ -138,8 +138,8 @@ func TestCanvasWithThePort(t *testing.T) {
 	}
 }
 
-// TestCanvasInAnAppsPlace leads a canvas's frame to the page around MCP Apps,
-// which may reach more: what its provider posts there begins no app.
+// TestCanvasInAnAppsPlace navigates a canvas's frame to the MCP Apps page, which has
+// more rights: messages from its provider start no app.
 func TestCanvasInAnAppsPlace(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -12,13 +12,11 @@ import (
 	"testing"
 )
 
-// TestMain has the tests run without the race detector, where the go command
-// was told to use it. What is to be looked at for races are relay, host-agent
-// and host, and those are processes that are built with it, in any case: see
-// startStackWith. The driver of the browser is not ours, and has had races of
-// its own.
+// TestMain runs the tests without the race detector even under go test -race. The
+// processes under test (relay, host-agent and host) always have it: see
+// startStackWith. The browser driver is not ours and has had races.
 func TestMain(*testing.M) {
-	// One place, so that nothing is left over. The process becomes the tests.
+	// A fixed path, so no files are left over. exec replaces this process.
 	program, err := filepath.Abs("../../bin/test/browser.test")
 	if err != nil {
 		log.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"ahprelay/auth"
 )
 
-// shared is a link as relay share prints it.
+// shared creates a link like relay share.
 func (s *site) shared(session string, access auth.Access) (link, token string) {
 	s.t.Helper()
 	who := auth.Client{
@@ -29,13 +29,13 @@ func (s *site) shared(session string, access auth.Access) (link, token string) {
 	return "http://" + s.proxy.Addr().String() + "/#" + url.Values{"host": {hostName}, "session": {session}, "token": {token}}.Encode(), token
 }
 
-// shows reports whether an element is there to be seen.
+// shows reports whether an element is visible.
 func (p *page) shows(selector string) bool {
 	return eval[bool](p, "document.querySelector('"+selector+"')?.checkVisibility() ?? false")
 }
 
-// TestSharedToRead opens a link to one session: it is followed live, nothing
-// else of the host is there, and nothing is offered that would be refused.
+// TestSharedToRead opens a link to a session: it updates live, no other session is
+// visible, and no forbidden action is offered.
 func TestSharedToRead(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -65,7 +65,7 @@ func TestSharedToRead(t *testing.T) {
 	p.shot("phone-shared-list-dark")
 }
 
-// TestSharedQuestion shows what an agent asks, and not the buttons that answer.
+// TestSharedQuestion shows an agent's question without answer buttons.
 func TestSharedQuestion(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -87,7 +87,7 @@ func TestSharedQuestion(t *testing.T) {
 	other.wants(lastTurn+" .parts", "Allowed.")
 }
 
-// TestSharedToWrite talks in one session, and begins no other.
+// TestSharedToWrite talks in a session, and can begin no other.
 func TestSharedToWrite(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -102,7 +102,7 @@ func TestSharedToWrite(t *testing.T) {
 	}
 }
 
-// TestSharedIsTakenBack ends the page of a link when that is revoked.
+// TestSharedIsTakenBack revokes a link while its page is open.
 func TestSharedIsTakenBack(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -111,6 +111,6 @@ func TestSharedIsTakenBack(t *testing.T) {
 	p.do(desktop(), chromedp.Navigate(link))
 	p.wants("#looking", "You can look at this")
 	s.revoke(token)
-	p.wants("#token-why", "no longer shared with you") // from the connection's end, or from the list of hosts, whichever is first
+	p.wants("#token-why", "no longer shared with you") // whichever reports it first: the connection or the host list
 	p.shot("revoked")
 }

@@ -20,19 +20,18 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// An authServer is an authorization server that wants of a client what OAuth does:
-// of a page with PKCE at /pages, of a device at /devices. At /closed it lets no
-// other page read what it says.
+// An authServer is an OAuth authorization server. /pages requires PKCE from a page,
+// /devices uses device codes, and /closed sends no CORS headers.
 type authServer struct {
 	*httptest.Server
 
 	mu       sync.Mutex // guards the fields below
-	waiting  url.Values // who stands at the page that asks for consent
+	waiting  url.Values // the open consent request
 	codes    map[string]url.Values
 	clients  int             // registered
-	typed    map[string]bool // user codes to whether they have been typed in
+	typed    map[string]bool // user codes, true once entered
 	renewals int
-	origins  []string // of who asked for tokens
+	origins  []string // origins of token requests
 }
 
 func startAuthServer(t *testing.T) *authServer {
@@ -55,7 +54,7 @@ func startAuthServer(t *testing.T) *authServer {
 	mux.HandleFunc("POST /register", a.register)
 	mux.HandleFunc("GET /authorize", a.authorize)
 	mux.HandleFunc("GET /allow", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin") // as careful ones do
+		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin") // as careful servers do
 		_, _ = w.Write([]byte(`<!doctype html><title>Allow?</title><form method="post"><button>Allow</button></form>`))
 	})
 	mux.HandleFunc("POST /allow", a.allow)
@@ -70,7 +69,7 @@ func startAuthServer(t *testing.T) *authServer {
 	return a
 }
 
-// answer answers any page.
+// answer answers a request with a document.
 func (a *authServer) answer(w http.ResponseWriter, status int, document any) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
@@ -162,8 +161,8 @@ func (a *authServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestConsoleExplainsSealedTokens has a host want sealed tokens, as GitHub Copilot CLI's does: the dialog says so, and
-// takes no token that the host would refuse.
+// TestConsoleExplainsSealedTokens uses a host with sealed tokens, like GitHub Copilot
+// CLI: the dialog explains this and accepts no token.
 func TestConsoleExplainsSealedTokens(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -183,10 +182,9 @@ func TestConsoleExplainsSealedTokens(t *testing.T) {
 	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 })
 }
 
-// TestConsoleSignsIn signs an agent in to three things: in another window, by a code
-// that is typed in elsewhere, and with a token that is pasted, because that server
-// lets no other page ask it. The host is given the tokens, and given them again
-// when it has forgotten them.
+// TestConsoleSignsIn signs an agent in to three services: in a new window, by device
+// code, and with a pasted token for a server without CORS. The host receives the
+// tokens, and receives them again after it has lost them.
 func TestConsoleSignsIn(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -232,13 +230,13 @@ func TestConsoleSignsIn(t *testing.T) {
 	p.say("sign-in")
 	p.wants(lastTurn+" .parts", "https://window.example/: 1 times, https://code.example/: 1 times, https://paste.example/: 1 times")
 
-	// What has expired is renewed where that can be; for the others the user is asked.
+	// Expired tokens are renewed where possible; for the rest, the user is asked.
 	p.say("sign-in expired")
 	p.wants(".notice", "sign in to The code")
 	p.say("sign-in")
 	p.wants(lastTurn+" .parts", "https://window.example/: 2 times, https://code.example/: 1 times, https://paste.example/: 1 times")
 
-	// A host that was started anew gets them again.
+	// A restarted host receives the tokens again.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	s.host.start()
@@ -252,7 +250,7 @@ func TestConsoleSignsIn(t *testing.T) {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.renewals != 1 || a.clients != 2 { // one at each issuer
+	if a.renewals != 1 || a.clients != 2 { // one per issuer
 		t.Errorf("%d renewals, %d clients; want 1 and 2", a.renewals, a.clients)
 	}
 	if origin := "http://" + s.proxy.Addr().String(); strings.Join(a.origins, "") != strings.Repeat(origin, len(a.origins)) {
@@ -264,7 +262,7 @@ func TestConsoleSignsIn(t *testing.T) {
 			t.Errorf("the token is stored: %s", got)
 		}
 	}
-	// Who comes back with the state of nobody's is told so, and what it says goes nowhere.
+	// An answer with an unknown state is refused and goes nowhere.
 	p.do(chromedp.Navigate(fmt.Sprintf("http://%s/signed-in.html?code=x&state=of-nobody", s.proxy.Addr())))
 	p.wants("#said", "is not there any more")
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {

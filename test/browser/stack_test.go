@@ -33,9 +33,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A site is a whole path of processes, built with the race detector: relay –
-// NATS – host-agent – demo host. In front of the relay stands a proxy that can
-// cut connections. The relay is that of other sites too: each is a tenant.
+// A site is a chain of processes built with the race detector: relay – NATS –
+// host-agent – demo host. A proxy in front of the relay can cut connections. Sites
+// share a relay; each is a tenant.
 type site struct {
 	t      *testing.T
 	bench  *procs.Bench
@@ -43,27 +43,27 @@ type site struct {
 	url    string     // of the relay
 	tenant string
 	proxy  *cutter
-	agent  *procs.Process // the host-agent that was started last
-	agents int            // were started
+	agent  *procs.Process // the latest host-agent
+	agents int            // number of host-agents started
 	host   *demoHost
 	cfg    stackConfig
 }
 
 const hostName = "demo"
 
-// A stackConfig is what a stack is beyond the usual.
+// A stackConfig is a stack's deviations from the default.
 type stackConfig struct {
-	canvases   []hostrpc.Canvas // of the host, beside those that all tests have
-	mcp        []hostrpc.MCP    // of the host; nil for the demo's
-	signIn     []hostrpc.SignIn // what the agent needs tokens for
-	meta       string           // JSON, _meta of the host's answer to initialize; "" for none
+	canvases   []hostrpc.Canvas // added to the default canvases
+	mcp        []hostrpc.MCP    // nil for the demo's
+	signIn     []hostrpc.SignIn // the agent's protected resources
+	meta       string           // JSON, _meta in the result of initialize; "" for none
 	still      bool             // nothing happens by itself
-	replay     int              // actions that the host can replay; 0 for the usual
+	replay     int              // actions kept for replay; 0 for the default
 	byURL      bool             // canvases have origins of their own
-	preview    string           // ports of the host's machine that may be opened
+	preview    string           // host ports for previews
 	uplink     bool             // the host-agent is behind the proxy, too
-	noLoopback bool             // canvases show nothing of the host's machine
-	protocol   refhost.Protocol // that the host speaks; "" for the usual
+	noLoopback bool             // canvases cannot show the host's loopback
+	protocol   refhost.Protocol // the host's; "" for the default
 }
 
 // build builds the programs, once for all tests.
@@ -72,13 +72,13 @@ var build = sync.OnceValues(func() (programs string, err error) {
 	if programs, err = procs.BuildRace(ctx); err != nil {
 		return "", err
 	}
-	return programs, procs.Sources(ctx, "ahprelay/test/browser") // see race_test.go: not all are part of what the go command knows
+	return programs, procs.Sources(ctx, "ahprelay/test/browser") // see race_test.go: the go command does not know all inputs
 })
 
 func startStack(t *testing.T) *site { return startStackWith(t, stackConfig{}) }
 
-// startStackWith starts a stack, and returns when its host is online. Its
-// processes end with the test, which fails if one ends sooner or has a race.
+// startStackWith starts a stack and returns when its host is online. Its processes end
+// with the test, which fails if one exits early or has a race.
 func startStackWith(t *testing.T, cfg stackConfig) *site {
 	t.Helper()
 	start := sharedRelay
@@ -100,7 +100,7 @@ func startStackWith(t *testing.T, cfg stackConfig) *site {
 	return s
 }
 
-// addHost starts a host, whose host-agent is to be started.
+// addHost starts a host; its host-agent starts separately.
 func (s *site) addHost(name string) *demoHost {
 	s.t.Helper()
 	address, err := procs.FreeAddress()
@@ -111,8 +111,8 @@ func (s *site) addHost(name string) *demoHost {
 	return h
 }
 
-// newSite returns a site without processes. Those that it gets end with the test,
-// which fails if one ends sooner or has a race.
+// newSite returns a site without processes. Its processes end with the test, which
+// fails if one exits early or has a race.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	programs, err := build()
@@ -129,25 +129,25 @@ func newSite(t *testing.T) *site {
 
 func (s *site) file(name string) string { return filepath.Join(s.bench.Dir, name) }
 
-// A relayOfMany is a relay that sites share.
+// A relayOfMany is a relay shared by sites.
 type relayOfMany struct {
 	bench *procs.Bench
 	keys  *auth.Keys
 	url   string
 }
 
-// Relays that sites share: of one, canvases have no origins of their own.
+// Relays shared by sites; one has no canvas origins.
 var (
 	sharedRelay      = sync.OnceValues(func() (*relayOfMany, error) { return startRelay() })
 	sharedRelayByURL = sync.OnceValues(func() (*relayOfMany, error) { return startRelay("--canvas-domain", "http://localhost:0") })
-	tenants          atomic.Int64 // at any of them, so far
+	tenants          atomic.Int64 // tenants created so far
 )
 
-// relayReady is the line of the relay's log that says where it is.
+// relayReady matches the relay's log line with its address.
 var relayReady = regexp.MustCompile(`msg="relay ready" url=(\S+)`)
 
-// startRelay starts a relay that ends when all tests are over. It may tell services
-// on this machine what happens.
+// startRelay starts a relay that ends after all tests. It may notify services on this
+// machine.
 func startRelay(flags ...string) (r *relayOfMany, err error) {
 	programs, err := build()
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *site) startAgent(h *demoHost) {
 	t.Cleanup(func() { s.end(agent) })
 	s.agent = agent
 	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
-	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
+	must(t, agent.Launch(t.Context(), func() error { // an early page would see an unknown host and stop
 		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
 		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
@@ -214,7 +214,7 @@ func (s *site) startAgent(h *demoHost) {
 	}))
 }
 
-// end asks a process to end in good order, if it has not ended yet.
+// end stops a process cleanly unless it has exited.
 func (s *site) end(p *procs.Process) {
 	if err := end(p); err != nil {
 		s.t.Error(err)
@@ -223,7 +223,7 @@ func (s *site) end(p *procs.Process) {
 
 func end(p *procs.Process) error {
 	if p.Pid() == 0 {
-		return nil // Verify says why
+		return nil // Verify reports the reason
 	}
 	if err := p.End(syscall.SIGTERM); err != nil {
 		return err
@@ -234,13 +234,13 @@ func end(p *procs.Process) error {
 	return nil
 }
 
-// token issues a client token that allows everything.
+// token issues an unrestricted client token.
 func (s *site) token(ttl time.Duration) string {
 	s.t.Helper()
 	return s.tokenWith(func(c *auth.Client) { c.Expires = time.Now().Add(ttl) })
 }
 
-// tokenWith issues one that is changed.
+// tokenWith issues a changed token.
 func (s *site) tokenWith(change func(*auth.Client)) string {
 	s.t.Helper()
 	c := auth.Client{
@@ -255,14 +255,14 @@ func (s *site) tokenWith(change func(*auth.Client)) string {
 	return token
 }
 
-// console is the address that a user opens.
+// console returns the console's address with a token.
 func (s *site) console(token string) string {
 	return "http://" + s.proxy.Addr().String() + "/#" + url.Values{"host": {hostName}, "token": {token}}.Encode()
 }
 
-// A demoHost is a demo host on a TCP address, which tests tell what to do.
+// A demoHost is a demo host on a TCP address, driven by tests.
 type demoHost struct {
-	*hostrpc.Client // of the process that runs
+	*hostrpc.Client // to the running process
 
 	site             *site
 	name             string
@@ -270,7 +270,7 @@ type demoHost struct {
 	process          *procs.Process
 }
 
-// prepare says which process it is.
+// prepare configures its process.
 func (h *demoHost) prepare() {
 	t, cfg := h.site.t, h.site.cfg
 	t.Helper()
@@ -285,13 +285,13 @@ func (h *demoHost) prepare() {
 	h.process = h.site.bench.Process("", "host-"+h.name, procs.HostProgram, args...)
 }
 
-// start starts the host, and returns when it takes connections. One that was
-// killed knows the demo's sessions, and nothing else of the past.
+// start starts the host and returns when it accepts connections. A restarted host has
+// only the demo's sessions.
 func (h *demoHost) start() {
 	t := h.site.t
 	t.Helper()
 	must(t, h.process.Launch(t.Context(), func() error {
-		conn, err := net.DialTimeout("tcp", h.address, time.Second) // the last that it listens on
+		conn, err := net.DialTimeout("tcp", h.address, time.Second) // the last address it listens on
 		if err == nil {
 			err = conn.Close()
 		}
@@ -303,13 +303,13 @@ func (h *demoHost) start() {
 	t.Cleanup(func() { _ = h.Client.Close() })
 }
 
-// kill ends it.
+// kill kills the process.
 func (h *demoHost) kill() {
 	h.process.Kill()
 	_ = h.Client.Close()
 }
 
-// A cutter is a TCP proxy that can be cut for a while.
+// A cutter is a TCP proxy that can cut all connections.
 type cutter struct {
 	net.Listener
 
@@ -348,7 +348,7 @@ func startCutter(t *testing.T, target string) *cutter {
 	return c
 }
 
-// keep remembers a connection, or ends it while the proxy is cut.
+// keep records a connection, or closes it while the proxy is cut.
 func (c *cutter) keep(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +360,7 @@ func (c *cutter) keep(conn net.Conn) bool {
 	return true
 }
 
-// cut ends all connections without a word, and new ones, until restore.
+// cut closes all connections abruptly and refuses new ones, until restore.
 func (c *cutter) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,9 +377,9 @@ func (c *cutter) restore() {
 	c.down = false
 }
 
-// drop cuts the page's connection, waits until the page says so, and runs what
-// happens meanwhile. A page that finds its way back at once says it too briefly
-// to be seen.
+// drop cuts the page's connection, waits until the page reports it, and runs
+// meanwhile. If the page could reconnect at once, the report would be too short to
+// observe.
 func (p *page) drop(s *site, meanwhile func()) {
 	p.t.Helper()
 	s.proxy.cut()
@@ -405,7 +405,7 @@ func forward(conn net.Conn, target string) {
 	wg.Wait()
 }
 
-// revoke takes a token back, as relay revoke does.
+// revoke revokes a token, like relay revoke.
 func (s *site) revoke(token string) {
 	s.t.Helper()
 	id, expires, err := s.keys.TokenID(token)

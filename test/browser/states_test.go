@@ -15,11 +15,10 @@ import (
 	"ahprelay/refhost"
 )
 
-// pictures says that states are to be kept as pictures, in all forms: see make
-// pictures.
+// pictures enables screenshots for all states and forms: see make pictures.
 var pictures = os.Getenv("PICTURES") != ""
 
-// forms are how people look at the console.
+// forms are the screen sizes and colour schemes.
 var forms = []struct {
 	name    string
 	size    step
@@ -31,8 +30,7 @@ var forms = []struct {
 	{"phone-dark", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), "dark"},
 }
 
-// seen has a state looked at: by axe-core, which knows what makes a page hard to
-// use for some, in two forms, and by people, where pictures are wanted.
+// seen checks a state with axe-core in two forms, and takes screenshots if enabled.
 func (p *page) seen(name string) {
 	p.t.Helper()
 	for i, f := range forms {
@@ -42,7 +40,7 @@ func (p *page) seen(name string) {
 		p.do(f.size, colours(f.colours))
 		p.settles()
 		p.accessible(name + " " + f.name)
-		if i == 0 || i == 3 { // the others differ in their colours, which axe-core knows
+		if i == 0 || i == 3 { // other forms differ only in colours, which axe-core checks
 			p.laidOut(name, f.name)
 		}
 		p.shot(name + "-" + f.name)
@@ -51,14 +49,14 @@ func (p *page) seen(name string) {
 	p.settles()
 }
 
-// settles waits until what was asked for is drawn.
+// settles waits until the page is drawn.
 func (p *page) settles() {
 	p.t.Helper()
 	eval[any](p, "window.drawn = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.drawn = true; })); null")
 	p.holds("the page to be drawn", "window.drawn")
 }
 
-// accessible fails for what axe-core finds.
+// accessible fails on axe-core's findings.
 func (p *page) accessible(state string) {
 	p.t.Helper()
 	if !eval[bool](p, "'axe' in window") {
@@ -77,13 +75,13 @@ func (p *page) accessible(state string) {
 	}
 }
 
-// count returns how many elements match.
+// count returns the number of matching elements.
 func (p *page) count(selector string) int {
 	return eval[int](p, fmt.Sprintf("document.querySelectorAll(%q).length", selector))
 }
 
-// TestConsoleStates goes through what an agent can ask and say, and answers it.
-// In each state the page can be used by all.
+// TestConsoleStates goes through all agent output and questions, and answers them.
+// Each state is accessible.
 func TestConsoleStates(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -97,7 +95,7 @@ func TestConsoleStates(t *testing.T) {
 	p.click("#create")
 	p.wants("#chat-note", "No messages yet.")
 
-	// All that can be said is shown; what is not known, folded.
+	// All kinds of parts are shown; unknown kinds are folded.
 	p.say("show everything")
 	p.wants(lastTurn+" .parts", "That is everything.")
 	for _, want := range []string{".md table td", ".md pre.code .hl-keyword", ".md a[target=_blank][rel~=noopener]", ".thinking", ".system", ".picture", ".edits", ".tool[data-kind=command] .error"} {
@@ -118,7 +116,7 @@ func TestConsoleStates(t *testing.T) {
 	p.forks()
 	p.servers()
 
-	// Another chat, of another agent.
+	// A chat with a different agent.
 	p.say("subagent")
 	p.wants(lastTurn+" .parts", "Another agent has looked.")
 	p.seen("subagent")
@@ -136,7 +134,7 @@ func TestConsoleStates(t *testing.T) {
 	p.seen("palette")
 	p.keys("#palette input", "\r")
 	p.wants("#chat-title", "Fix the flaky login test")
-	eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`) // a command may open what lies above, too
+	eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`) // the palette may cover a command's dialog, too
 	p.enter("#palette input", "Check the")
 	p.click("#palette-list [role=option]")
 	p.wants("#help", "Host-agent")
@@ -144,7 +142,7 @@ func TestConsoleStates(t *testing.T) {
 	p.click("#help [aria-label=Close]")
 }
 
-// approves answers what the agent wants to do.
+// approves answers the agent's permission requests.
 func (p *page) approves() {
 	p.t.Helper()
 	p.say("edit")
@@ -160,14 +158,14 @@ func (p *page) approves() {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 	p.wants(lastTurn+" .tool", "Answered: Allow in this Session")
 
-	// What the host marks as dangerous is held.
+	// A dangerous request needs a hold.
 	p.say("danger")
 	p.wants(lastTurn+" .risk.danger", "deletes everything")
 	p.seen("approve-danger")
 	p.whilePressed(lastTurn+" .question button.hold", func() { p.wants(lastTurn+" .parts", "Done, as you allowed.") })
 }
 
-// looks looks at what the agent has changed, and at a terminal of its.
+// looks views the agent's changes and its terminal.
 func (p *page) looks() {
 	p.t.Helper()
 	p.click("[aria-label=Work] .chip")
@@ -192,12 +190,12 @@ func (p *page) looks() {
 	if got := eval[string](f, "self.origin"); got != "null" {
 		p.t.Errorf("the terminal has the origin %s", got)
 	}
-	p.focus("#beside .keys button:nth-child(3)") // is there to be pressed
+	p.focus("#beside .keys button:nth-child(3)") // wait until it can be pressed
 	p.seen("terminal")
-	eval[any](p, "history.back()") // as a phone does
+	eval[any](p, "history.back()") // like a phone's back button
 	p.until("the terminal to be hidden", patience, func() bool { return p.count("#beside") == 0 && p.count("#composer") == 1 })
 
-	// The session's files, of which one goes with a message.
+	// Attach one of the session's files to a message.
 	p.click("[data-kind=files]")
 	p.wants("#beside .files", "session.go")
 	p.seen("files")
@@ -208,7 +206,7 @@ func (p *page) looks() {
 	p.click("#composer .pictures button")
 }
 
-// forks goes on from a turn in another chat, and forgets what came after one.
+// forks continues from a turn in a new chat, and deletes later turns.
 func (p *page) forks() {
 	p.t.Helper()
 	turns := p.count("#turns > article")
@@ -219,8 +217,8 @@ func (p *page) forks() {
 	p.until("the first chat", patience, func() bool { return p.count("#turns > article") == turns })
 }
 
-// servers turns a server of the session's tools off and on, stops and starts it, and
-// signs in where it wants that.
+// servers switches a session's MCP server off and on, stops and starts it, and signs
+// in.
 func (p *page) servers() {
 	p.t.Helper()
 	state := func(want string) {
@@ -281,7 +279,7 @@ func (p *page) asks() {
 	p.wants(lastTurn+" .parts", "You answered: decline")
 }
 
-// queues says something while the agent works: for later, and at once.
+// queues sends messages while the agent works: queued and steering.
 func (p *page) queues() {
 	p.t.Helper()
 	p.say("stream 100000 20")
@@ -301,8 +299,8 @@ func (p *page) queues() {
 	}
 }
 
-// TestConsoleExtremes lets a host say what it likes: nothing of it runs, leaves or
-// is more than text. And it lets it say much.
+// TestConsoleExtremes lets a host send hostile and large text: nothing runs, leaves
+// the page or becomes markup.
 func TestConsoleExtremes(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -334,7 +332,7 @@ func TestConsoleExtremes(t *testing.T) {
 	p.many()
 }
 
-// many has a long chat and many sessions: what is drawn is what is near.
+// many opens a long chat and many sessions: only rows near the visible part are drawn.
 func (p *page) many() {
 	p.t.Helper()
 	p.begin()
@@ -354,7 +352,7 @@ func (p *page) many() {
 		return p.count("#sessions li") == 1 && strings.Contains(p.text("#sessions"), "Session 777")
 	})
 
-	// Opened anew it begins at its end, and goes back as far as one likes.
+	// After a reload the chat starts at its end, and scrolls back as far as wanted.
 	p.do(chromedp.Reload())
 	p.wants(lastTurn+" .prompt", "sessions 900")
 	first := func() string { return p.text("#turns > article .prompt .text") }
@@ -367,11 +365,11 @@ func (p *page) many() {
 		p.t.Errorf("%d turns are drawn far from the end", n)
 	}
 	linked := eval[string](p, "document.querySelector('#turns > article').dataset.turn")
-	// Back at the end, and at the top of the list, what is far away is taken out of the document.
+	// At the end, and at the top of the list, far rows leave the document.
 	p.click("#to-end")
 	p.until("the turns near the end alone", patience, func() bool { return p.count("#turns > article") <= 20+1 })
 
-	// A link leads to a turn that is far from the end, and is used up then.
+	// A link leads to an early turn and is then used up.
 	eval[any](p, fmt.Sprintf(`location.hash += "&turn=" + encodeURIComponent(%q); null`, linked))
 	p.until("the turn of a link", patience, func() bool { return eval[string](p, "document.activeElement.dataset.turn ?? ''") == linked })
 	if got := eval[string](p, "location.hash"); strings.Contains(got, "turn=") {
@@ -379,7 +377,8 @@ func (p *page) many() {
 	}
 	p.click("#to-end")
 
-	// All sessions can be gone to, and those that are near alone are in the document; what has the focus stays.
+	// Every session is reachable by keyboard, only near rows are in the document, and
+	// the focused row stays.
 	eval[any](p, `document.querySelector("#sessions li button").focus(); document.querySelector("#sessions").scrollTo(0, 1e6); null`)
 	p.until("the last sessions", patience, func() bool {
 		return eval[bool](p, `(() => { const li = [...document.querySelectorAll("#sessions li[data-session]")].at(-1); return li.getAttribute("aria-posinset") === li.getAttribute("aria-setsize"); })()`)

@@ -21,7 +21,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// pushed has the browser's push service deliver a message.
+// pushed makes the browser's push service deliver a message.
 func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 	return func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
 		_, err = cdp.Call(ctx, target, serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{Origin: origin, RegistrationID: id, Data: data})
@@ -29,7 +29,7 @@ func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 	}
 }
 
-// notifications are those that the device shows: title and text of each.
+// notifications returns the device's notifications: title and text.
 func (p *page) notifications() string {
 	eval[any](p, `window.shown = undefined; navigator.serviceWorker.ready.then((r) => r.getNotifications())
 		.then((all) => { window.shown = all.map((n) => n.title + ": " + n.body + " " + JSON.stringify(n.data)).join("|"); }); null`)
@@ -37,8 +37,8 @@ func (p *page) notifications() string {
 	return eval[string](p, "window.shown")
 }
 
-// TestConsoleTold has this device told what agents want, while nobody looks, and
-// no more once somebody has answered. What tells it keeps the page, too.
+// TestConsoleTold delivers notifications to this device while the page is closed, and
+// removes them after an answer. The service worker also caches the page.
 func TestConsoleTold(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)
@@ -65,7 +65,7 @@ func TestConsoleTold(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 
-	// No push service can be reached from here: its answer is made up.
+	// No push service is reachable here, so its answer is fake.
 	eval[any](p, `PushManager.prototype.subscribe = async function (o) {
 		window.asked = new Uint8Array(o.applicationServerKey).length;
 		return { toJSON: () => ({ endpoint: "https://127.0.0.1:1/abc", keys: {
@@ -80,8 +80,8 @@ func TestConsoleTold(t *testing.T) {
 	p.await("#told-off")
 	p.otherWays(s)
 
-	// A message to a worker that is just being started anew may be dropped, without a
-	// word: it is delivered until it is there. Its id makes it one.
+	// A starting worker may silently drop a message, so it is sent until it appears.
+	// Its id keeps it single.
 	id := <-registered
 	deliver := func(data string) func() {
 		var last time.Time
@@ -106,15 +106,15 @@ func TestConsoleTold(t *testing.T) {
 	again = deliver(`no JSON`)
 	p.until("a notification", patience, func() bool { again(); return strings.Contains(p.notifications(), "An agent needs you") })
 
-	// What is pressed is opened.
+	// A click opens the session.
 	eval[any](p, fmt.Sprintf(`navigator.serviceWorker.dispatchEvent(new MessageEvent("message", {data: {open: {host: %q, session: "demo:/login"}}})); null`, hostName))
 	p.wants("#turns", "Done. 500 runs")
 	p.withoutRelay(s)
 	p.takesShared(origin)
 }
 
-// takesShared has another app of the device share words and a picture: they go with the
-// next message of the session that is opened then.
+// takesShared shares text and a picture from a different app: they go with the next
+// message in the next session opened.
 func (p *page) takesShared(origin string) {
 	p.t.Helper()
 	eval[any](p, `window.went = ''; (() => {
@@ -140,8 +140,8 @@ func (p *page) takesShared(origin string) {
 	}
 }
 
-// withoutRelay opens the console where there is no relay to be reached: it opens,
-// and says so.
+// withoutRelay opens the console while the relay is unreachable: it opens and reports
+// that.
 func (p *page) withoutRelay(s *site) {
 	p.t.Helper()
 	p.enter("#prompt", "a thought")
@@ -160,8 +160,8 @@ func (p *page) withoutRelay(s *site) {
 	}
 }
 
-// otherWays sets a webhook, tries it, changes and removes it; sets quiet hours, and
-// mutes a session from its menu. The relay has what the page says.
+// otherWays adds, tests, changes and removes a webhook, sets quiet hours, and mutes a
+// session from its menu. The relay has the same settings as the page.
 func (p *page) otherWays(s *site) {
 	p.t.Helper()
 	got := make(chan string, 16)
@@ -183,7 +183,7 @@ func (p *page) otherWays(s *site) {
 	p.wants("#way-note", "want https://")
 	eval[any](p, `document.querySelector("#way-url").value = ""`)
 	p.enter("#way-url", service.URL+"/agents")
-	p.click("#way-form .checks-of label:last-child") // of who joins it is not told
+	p.click("#way-form .checks-of label:last-child") // joins are not notified
 	p.click("#way-form [type=submit]")
 	p.wants("#way-secret", "whsec_")
 	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")

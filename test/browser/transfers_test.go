@@ -15,14 +15,14 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// Sizes of what is large.
+// Sizes of the transfers.
 const (
 	largeDownload = 1 << 30
 	largeUpload   = 100 << 20
-	sampleEvery   = 4093 // bytes between those that are added up
+	sampleEvery   = 4093 // distance between sampled bytes
 )
 
-// largeFile is a file of any size, of which each byte follows from where it is.
+// largeFile is a virtual file; each byte follows from its offset.
 type largeFile struct{ at, size int64 }
 
 func byteAt(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>24) }
@@ -50,7 +50,7 @@ func (f *largeFile) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// sampled adds up one byte of each sampleEvery, from an offset on.
+// sampled sums one byte in each sampleEvery, from an offset on.
 func sampled(from, to int64) (sum uint32) {
 	for at := from + (sampleEvery-from%sampleEvery)%sampleEvery; at < to; at += sampleEvery {
 		sum = sum*31 + uint32(byteAt(at))
@@ -58,7 +58,7 @@ func sampled(from, to int64) (sum uint32) {
 	return sum
 }
 
-// transfersPage downloads and uploads what is large, while somebody fills a form.
+// transfersPage downloads and uploads large files while the user fills in a form.
 const transfersPage = `<!doctype html><meta charset="utf-8"><title>working</title><input id="field">
 <script type="module">
 const every = %d;
@@ -82,9 +82,9 @@ await attempt("upload", async () => (await fetch("/upload", { method: "POST", bo
 document.title = JSON.stringify(said);
 </script>`
 
-// TestAppTransfers downloads 1 GB, resumes in the middle of it, and uploads 100 MB,
-// while the host's network and the browser's drop for 2 s: nothing is lost, and nothing
-// is loaded anew. It takes long, and is for make apps.
+// TestAppTransfers downloads 1 GB, resumes in the middle, and uploads 100 MB while the
+// host's and the browser's networks drop for 2 s: nothing is lost or reloaded. It is
+// slow and runs only in make apps.
 func TestAppTransfers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(appsVariable) == "" {
@@ -119,7 +119,7 @@ func TestAppTransfers(t *testing.T) {
 	f := p.newFrame("/start", "window.got > 1e7")
 	eval[any](f, "document.querySelector('#field').value = 'half a sentence'; window.mark = 1")
 	s.proxy.cut()
-	time.Sleep(2 * time.Second) // what is tested is that time
+	time.Sleep(2 * time.Second) // the outage under test
 	s.proxy.restore()
 	f.until("all of it", 10*time.Minute, func() bool { return strings.HasPrefix(eval[string](f, "document.title"), "{") })
 	want := fmt.Sprintf(`{"download":"200 %d %d in","range":"206 %d %d in","upload":"%d %d in"}`,

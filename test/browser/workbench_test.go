@@ -30,33 +30,35 @@ import (
 	"ahprelay/test/stack"
 )
 
-// VS Code's own workbench, as a client: the page of a VS Code server, whose bridge connects to the
-// relay. It runs only if asked for: make interop. The host must have an agent with the id "mock" that answers
-// the prompts "hello", "tool", "permission" and "stream N MS SIZE", as VS Code's own tests have it.
+// Tests VS Code's own workbench as a client: the page of a VS Code server, whose
+// bridge connects to the relay. They run only in make interop. The host needs an agent
+// with the id "mock" that answers the prompts "hello", "tool", "permission" and
+// "stream N MS SIZE", as in VS Code's own tests.
 const (
 	workbenchVariable     = "AHP_WORKBENCH"      // path of the server's server-main.js
-	workbenchNodeVariable = "AHP_WORKBENCH_NODE" // the Node.js that runs it; default: node
+	workbenchNodeVariable = "AHP_WORKBENCH_NODE" // Node.js for it; default: node
 	upstreamVariable      = "AHP_UPSTREAM"       // URL of the host
 )
 
-// What the agent answers.
+// The agent's answers.
 const (
 	saidHello = "Hello, world!"
 	saidTool  = "Tool done."
 	allowed   = "Allowed."
 )
 
-// A workbenchSite is a relay and a host-agent in front of a host, for windows of a workbench.
+// A workbenchSite is a relay and a host-agent in front of a host, for workbench
+// windows.
 type workbenchSite struct {
 	*site
 	relay, agent *procs.Process
 	tap          *stack.Tap // between the windows and the relay
-	address      string     // of the relay and of the windows' servers, without a port
-	folder       string     // that the windows open: they list the sessions of this one
+	address      string     // of the relay and the windows' servers, without a port
+	folder       string     // the windows' folder: they list its sessions
 	servers      int
 }
 
-// startWorkbenchSite starts one, or skips the test.
+// startWorkbenchSite starts a site, or skips the test.
 func startWorkbenchSite(t *testing.T) *workbenchSite {
 	t.Helper()
 	upstream := os.Getenv(upstreamVariable)
@@ -87,20 +89,20 @@ func startWorkbenchSite(t *testing.T) *workbenchSite {
 	return s
 }
 
-// startRelay starts the relay, and returns when it takes clients.
+// startRelay starts the relay and returns when it accepts clients.
 func (s *workbenchSite) startRelay() {
 	s.t.Helper()
 	must(s.t, s.relay.Launch(s.t.Context(), func() error { return procs.Ready(http.DefaultClient, s.url) }))
 }
 
-// startHostAgent starts the host-agent, and returns when its host is online.
+// startHostAgent starts the host-agent and returns when its host is online.
 func (s *workbenchSite) startHostAgent() {
 	s.t.Helper()
 	token := s.token(time.Hour)
 	must(s.t, s.agent.Launch(s.t.Context(), func() error { return s.online(token) }))
 }
 
-// startedAgain returns when the host is online at a relay that has started again.
+// startedAgain returns when the host is online at a restarted relay.
 func (s *workbenchSite) startedAgain() {
 	s.t.Helper()
 	token := s.token(time.Hour)
@@ -115,7 +117,7 @@ func (s *workbenchSite) startedAgain() {
 	}
 }
 
-// online reports why the host is not online.
+// online returns an error until the host is online.
 func (s *workbenchSite) online(token string) error {
 	info, err := stack.GetJSON[hostsapi.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
 	if err == nil && info.State != registry.Online {
@@ -124,18 +126,18 @@ func (s *workbenchSite) online(token string) error {
 	return err
 }
 
-// A window is one of the workbench's, whose bridge has a token.
+// A window is a workbench window whose bridge has a token.
 type window struct {
 	*page
 	site *workbenchSite
 	name string
 }
 
-// settings keep the workbench from asking for accounts, and from the network.
+// settings disable account prompts and network access.
 const settings = `{"chat.agentHost.allowSignedOutWhenUsable": true, "security.workspace.trust.enabled": false, "telemetry.telemetryLevel": "off",
 	"workbench.startupEditor": "none", "extensions.autoCheckUpdates": false, "remote.autoForwardPorts": false, "update.mode": "none"}`
 
-// open opens a window whose token is changed.
+// open opens a window with a changed token.
 func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
 	t := s.t
 	t.Helper()
@@ -166,7 +168,7 @@ func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
 		}
 		return errors.Join(err, response.Body.Close())
 	}))
-	// Of the page's own complaints none is ours. Nothing but this machine is reached.
+	// The workbench's own errors do not count. Only this machine is reachable.
 	ctx, end, err := startBrowser(map[string]any{"host-resolver-rules": "MAP * ~NOTFOUND, EXCLUDE " + s.address}, chromedp.WithErrorf(t.Logf))
 	if err != nil {
 		noBrowser(t, err)
@@ -184,14 +186,14 @@ const (
 	sessions = ".agent-sessions-viewer .monaco-list-row"
 )
 
-// ask enters a prompt in the session that is open, and waits for what the last answer is to contain.
+// ask enters a prompt in the open session and waits for its answer to contain want.
 func (w *window) ask(text, want string) {
 	w.t.Helper()
 	w.enterPrompt(text)
 	w.answered(text, want)
 }
 
-// enterPrompt enters a prompt, and waits until it stands in the chat.
+// enterPrompt enters a prompt and waits until the chat shows it.
 func (w *window) enterPrompt(text string) {
 	w.t.Helper()
 	before := w.last()
@@ -202,16 +204,16 @@ func (w *window) enterPrompt(text string) {
 	w.until(text+" in the chat", patience, func() bool { return w.last() != before && strings.HasPrefix(w.last(), text) })
 }
 
-// newest is the newest row of the chat that is a prompt, or an answer: the list keeps its rows in any order.
+// newest finds the chat's newest prompt or answer: the list keeps rows in any order.
 const newest = "[...document.querySelectorAll('.interactive-session .monaco-list-row')].filter((r) => r.querySelector(%s)).sort((a, b) => a.dataset.index - b.dataset.index).at(-1)"
 
-// last is the text of the newest prompt.
+// last returns the newest prompt's text.
 func (w *window) last() string {
 	w.t.Helper()
 	return eval[string](w.page, fmt.Sprintf("("+newest+")?.querySelector('.value')?.innerText.trim() ?? ''", js(".interactive-request")))
 }
 
-// answered waits until the answer to the last prompt contains a text.
+// answered waits until the last prompt's answer contains want.
 func (w *window) answered(text, want string) {
 	w.t.Helper()
 	answer := fmt.Sprintf("(("+newest+")?.innerText ?? '').includes(%s)", js(".interactive-response"), js(want))
@@ -221,7 +223,7 @@ func (w *window) answered(text, want string) {
 	w.save("workbench-" + w.name)
 }
 
-// run runs a command of the command palette.
+// run runs a command from the command palette.
 func (w *window) run(command string) {
 	w.t.Helper()
 	w.do(chromedp.KeyEvent(kb.F1))
@@ -231,13 +233,13 @@ func (w *window) run(command string) {
 	w.do(chromedp.KeyEvent(kb.Enter))
 }
 
-// hit clicks the first element that a condition on e takes, once there is one.
+// hit clicks the first element that satisfies a condition on e, once it exists.
 func (w *window) hit(selector, condition string) {
 	w.t.Helper()
 	w.until("a click on "+selector+" with "+condition, 2*patience, func() bool { return w.tryHit(selector, condition) })
 }
 
-// tryHit is hit, for an element that may not be there.
+// tryHit is hit for an optional element.
 func (w *window) tryHit(selector, condition string) bool {
 	w.t.Helper()
 	at := eval[*struct{ X, Y float64 }](w.page, fmt.Sprintf(looks, fmt.Sprintf(`(() => {
@@ -252,7 +254,7 @@ func (w *window) tryHit(selector, condition string) bool {
 	return at != nil
 }
 
-// begin begins a session with the host's agent, which the list has once the window is connected.
+// begin begins a session with the host's agent, listed once the window is connected.
 func (w *window) begin() {
 	w.t.Helper()
 	w.until("Mock Agent in the list", 2*patience, func() bool {
@@ -263,7 +265,7 @@ func (w *window) begin() {
 	w.holds("the agent's model", "[...document.querySelectorAll('.model-picker-name')].some((e) => e.textContent.includes('Mock Model'))")
 }
 
-// choose opens a session of the list.
+// choose opens a session from the list.
 func (w *window) choose(title string) {
 	w.t.Helper()
 	w.run("Show Agent Sessions Sidebar")
@@ -271,13 +273,13 @@ func (w *window) choose(title string) {
 	w.until("the session "+title+" to open", patience, func() bool { return w.last() != "" })
 }
 
-// allow allows what the agent asks for.
+// allow approves the agent's request.
 func (w *window) allow() {
 	w.t.Helper()
 	w.hit(".interactive-session .monaco-button", "e.textContent.startsWith('Allow')")
 }
 
-// sent counts the messages of a method, or of an action's type, that windows have sent so far.
+// sent counts the windows' messages with this method or action type.
 func (s *workbenchSite) sent(kind string) (n int) {
 	for _, c := range s.tap.Conns() {
 		for _, message := range c.ToHost() {
@@ -293,13 +295,13 @@ func (s *workbenchSite) sent(kind string) (n int) {
 	return n
 }
 
-// atLevel returns a change of a token that gives it a level.
+// atLevel returns a token change that sets the level.
 func atLevel(level auth.Access) func(*auth.Client) {
 	return func(c *auth.Client) { c.Access = level }
 }
 
-// quiet has windows say of themselves what they do a few times only meanwhile, and until they have
-// pinged twice: once for each prompt, and for each connection.
+// quiet checks that windows send few messages of their own during meanwhile and until
+// two pings: at most one for each prompt and connection.
 func (s *workbenchSite) quiet(w *window, meanwhile func()) {
 	s.t.Helper()
 	const entered = "session/activeClientSet"
@@ -307,13 +309,13 @@ func (s *workbenchSite) quiet(w *window, meanwhile func()) {
 	meanwhile()
 	pings := s.sent("ping")
 	const most = 4
-	w.until("pings", patience, func() bool { return s.sent("ping") > pings+1 || s.sent(entered)-before > most }) // a window that says much does not ping
+	w.until("pings", patience, func() bool { return s.sent("ping") > pings+1 || s.sent(entered)-before > most }) // a window with other traffic does not ping
 	if n := s.sent(entered) - before; n > most {
 		s.t.Errorf("%s was sent %d times; want at most %d", entered, n, most)
 	}
 }
 
-// ready begins a session in a window that may do everything, and returns the session's title.
+// ready begins a session in an unrestricted window and returns its title.
 func (s *workbenchSite) ready() (owner *window, title string) {
 	s.t.Helper()
 	title = fmt.Sprint("hi ", rand.Uint32())
@@ -323,8 +325,8 @@ func (s *workbenchSite) ready() (owner *window, title string) {
 	return owner, title
 }
 
-// TestWorkbenchOperates proves that a window of VS Code's own workbench works through the relay:
-// prompts, tools and approvals, with a host-agent that is killed during a turn, and a relay that is started again.
+// TestWorkbenchOperates uses VS Code's workbench through the relay: prompts, tools and
+// approvals, with a host-agent killed during a turn and a relay restart.
 func TestWorkbenchOperates(t *testing.T) {
 	s := startWorkbenchSite(t)
 	w, _ := s.ready()
@@ -349,8 +351,8 @@ func TestWorkbenchOperates(t *testing.T) {
 	w.ask("tool", saidTool)
 }
 
-// TestWorkbenchBelowOperate proves that windows of VS Code's own workbench may do what their levels
-// allow, and do not repeat what they may not.
+// TestWorkbenchBelowOperate checks that VS Code's workbench can use each lower level,
+// and does not repeat refused requests.
 func TestWorkbenchBelowOperate(t *testing.T) {
 	s := startWorkbenchSite(t)
 	_, title := s.ready()
@@ -372,12 +374,12 @@ func TestWorkbenchBelowOperate(t *testing.T) {
 	looks.answered("permission", allowed)
 	s.quiet(looks, func() {
 		looks.hit(prompt, "true")
-		looks.do(inserted("hello"), chromedp.KeyEvent(kb.Enter)) // before the draft is taken back
+		looks.do(inserted("hello"), chromedp.KeyEvent(kb.Enter)) // before the draft is removed
 	})
 }
 
-// TestWorkbenchOpenedWhileTheHostIsOffline proves that a window which is opened while the host is
-// offline connects once the host is back.
+// TestWorkbenchOpenedWhileTheHostIsOffline opens a window while the host is offline;
+// it connects when the host is back.
 func TestWorkbenchOpenedWhileTheHostIsOffline(t *testing.T) {
 	s := startWorkbenchSite(t)
 	must(t, s.agent.End(syscall.SIGTERM))
