@@ -76,7 +76,7 @@ test('what a server lets a page do', async () => {
   const unnamed = wantedOf({ resource: 'https://api.example/mcp' });
   const said = (resource) => ({ 'https://api.example/.well-known/oauth-protected-resource/mcp': ok({ resource, authorization_servers: [issuer] }), [place]: ok(good) });
   assert.ok((await found(said('https://api.example/mcp'), unnamed)).server);
-  assert.match((await found(said('https://other.example/'), unnamed)).why, /names nobody/);
+  assert.match((await found(said('https://other.example/'), unnamed)).why, /names no authorization server/);
 });
 
 test('who the page is there', async () => {
