@@ -3,7 +3,8 @@
 // It needs only Go.
 //
 //	go run ./console/build         writes dist
-//	go run ./console/build -npm    gets the libraries that package-lock.json names, with npm
+//	go run ./console/build -npm    updates the libraries to package-lock.json, with npm
+//	go run ./console/build -types  checks the types of the sources, with npm and Node.js
 package main
 
 import (
@@ -16,18 +17,22 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "console", "the directory of the console")
-	npm := flag.Bool("npm", false, "get the libraries instead")
+	dir := flag.String("dir", "console", "the console's directory")
+	npm := flag.Bool("npm", false, "update the libraries instead")
+	types := flag.Bool("types", false, "check the types instead")
 	flag.Parse()
-	if err := run(*dir, *npm); err != nil {
+	if err := run(*dir, *npm, *types); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, npm bool) error {
+func run(dir string, npm, types bool) error {
 	if npm {
 		return bundle.GetLibraries(dir)
+	}
+	if types {
+		return bundle.CheckTypes(dir, os.Stdout)
 	}
 	files, err := bundle.Files(dir)
 	if err != nil {

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -41,19 +42,8 @@ func GetLibraries(dir string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(tmp, name), content, 0o644); err != nil {
-			return err
-		}
-	}
-	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = tmp, os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("npm ci: %w", err)
+	if err := install(dir, tmp, os.Stdout, "--omit=dev"); err != nil {
+		return err
 	}
 	target := filepath.Join(dir, "npm")
 	if err := os.RemoveAll(target); err != nil {
@@ -66,6 +56,25 @@ func GetLibraries(dir string) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// install runs npm ci with dir's package-lock.json in the directory target.
+func install(dir, target string, w io.Writer, more ...string) error {
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(target, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("npm", append([]string{"ci", "--ignore-scripts", "--no-audit", "--no-fund"}, more...)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = target, w, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("npm ci: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Builds the user's answers to an agent's questions.
 
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 import { array, text } from './store';
 
 const onceWords = /\bonce\b/i;

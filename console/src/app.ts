@@ -6,10 +6,11 @@ import { requestKey } from './approval';
 import { elsewhere, type Ticket } from './canvas';
 import * as device from './device';
 import { Lender } from './lend';
-import { code, ROOT } from './rpc';
+import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
 import { array, isObject, text, type Pending } from './store';
-import { status, type Json } from './reduce';
+import type { Envelope, Json } from './ahp';
+import { status } from './reduce';
 import { chatBeside, randomId, sentence } from './words';
 
 const tokenKey = 'ahp-relay-token';
@@ -410,7 +411,8 @@ export class App {
     }
     for (const info of this.hosts) {
       const link = this.links.get(info.host);
-      const { name, code: closed } = link?.conn?.state ?? {};
+      const state = link?.conn?.state;
+      const closed = state && 'code' in state ? state.code : undefined;
       if (info.state !== 'online') {
         // The relay may close a connection just before its host list shows the reason.
         if (link) link.away = link.listedAway = true;
@@ -418,13 +420,13 @@ export class App {
       } else if (!link || !link.conn) {
         if (this.links.size < linksMax || link) this.#linkTo(info.host).connect();
       } else if (link.listedAway || closed !== code.hostOffline) {
-        if (link.away && name === 'retrying') link.conn.wake();
+        if (link.away && state?.name === 'retrying') link.conn.wake();
         link.away = link.listedAway = false;
       }
     }
   }
 
-  #changed(link: Link, state: Json): void {
+  #changed(link: Link, state: ConnectionState): void {
     if (state.name === 'ended' && state.action === 'token' && this.token === device.DEVICE) {
       link.stop(); // a device has a newer token, unless it was removed; then the host list reports it
       this.refreshHosts().then(() => { if (this.token === device.DEVICE && !link.conn) link.connect(); });
@@ -439,18 +441,18 @@ export class App {
     this.draw();
   }
 
-  #action(link: Link, envelope: Json): void {
+  #action(link: Link, envelope?: Envelope): void {
     if (link === this.link && this.session) {
       const what = envelope?.action?.type;
       // The session's default chat or its canvases may be new.
-      if (what === undefined || envelope.channel === this.session || what === 'chat/canvasesChanged') {
+      if (what === undefined || envelope?.channel === this.session || what === 'chat/canvasesChanged') {
         this.#closedCanvas(link);
         link.enter();
         this.#lent(link);
       }
       for (const { channel, payload } of link.store.takeMessages()) this.deliver(channel, payload);
     } else link.store.takeMessages();
-    if (link === this.link && envelope?.channel === this.chatUri && grows.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.drawGrown();
+    if (envelope && link === this.link && envelope.channel === this.chatUri && grows.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.drawGrown();
     else this.draw();
   }
 
@@ -815,8 +817,8 @@ export class App {
     if (link?.live && !this.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
   }
 
-  /** Asks an MCP server: {result: a promise, cancel}. */
-  mcp(channel: string, method: string, params: Json): Json {
+  /** Sends an MCP server a request. */
+  mcp(channel: string, method: string, params: Json): McpRequest {
     if (!this.link?.live) return { result: Promise.reject(new Error('not connected')), cancel() {} };
     return this.link.conn!.mcp(channel, method, params);
   }

@@ -1,7 +1,7 @@
 // Decides whether the page may offer to allow a tool call. broker/notice/offer.go has
 // the same rule for notifications; hostagent/watch/testdata/approvals.json tests both.
 
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 import { array, isObject, text } from './store';
 
 /** How far a piece of a request has been read: it can be seen, it is on its way, or why it cannot be seen. */

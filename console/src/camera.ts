@@ -1,6 +1,6 @@
 // Opens this device's camera while its picture is in view.
 
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 
 const longest = 1280; // pixels of the picture's longer side
 const quality = 0.8;

@@ -2,6 +2,9 @@
 // this page: it runs in a sandboxed frame with its own origin and exchanges only
 // messages with the page.
 
+import type { Json, JsonObject, ResourceContents } from './ahp';
+import type { RpcError } from './rpc';
+
 const scheme = 'ahp-canvas-content:';
 const maxMessage = 256 * 1024; // characters of JSON from the canvas to its provider
 const messagesPerSecond = 50; // average from the canvas
@@ -12,26 +15,28 @@ const maxReads = 8; // concurrent reads of a canvas
 const maxWaiting = 5000; // queued reads of a canvas
 const maxAddress = 8192; // characters
 
-function isLoopback(hostname) {
+function isLoopback(hostname: string): boolean {
   return hostname === 'localhost' || hostname === '127.0.0.1';
 }
 
 /**
- * How a canvas is loaded: the one place that decides it. Returns {name, entry},
- * name being
+ * How a canvas is loaded:
  *
- *   inband  its content is read over its channel, and rebuilt in the sandbox
- *   direct  the browser loads it from where it is
- *   live    the same, at an origin that the relay has given it: see Frame
- *   none    it is not loaded; why says the reason
- *
- * url is the canvas's, instanceId the canvas's own, page the address of this
- * page. Data URLs are rebuilt too, so that they reach as little.
+ *   inband  its content is read over its channel and rebuilt in the sandbox
+ *   direct  the browser loads it from its address
+ *   live    the browser loads it from an origin given by the relay: see Frame
+ *   none    it is not loaded; why gives the reason
  */
-export function wayTo(url: string, instanceId: string, page: string): any {
-  const no = (why: string): any => ({ name: 'none', why });
+export type Way = { name: 'inband' | 'direct' | 'live'; entry: string } | { name: 'none'; why: string };
+
+/**
+ * Decides how a canvas is loaded; no other function does. page is this page's address.
+ * Data URLs are rebuilt in the sandbox too, with the same limits.
+ */
+export function wayTo(url: string, instanceId: string, page: string): Way {
+  const no = (why: string): Way => ({ name: 'none', why });
   if (!url) return no('It has no address now.');
-  let parsed;
+  let parsed: URL;
   try {
     parsed = new URL(url);
   } catch {
@@ -58,7 +63,7 @@ export function wayTo(url: string, instanceId: string, page: string): any {
   return { name: 'direct', entry: parsed.href };
 }
 
-/** What the relay answers that is asked for an address of a canvas on the web. */
+/** The relay's answer to a request for a canvas's address on the web. */
 export interface Ticket {
   url: string; // '' if the relay gives none
   expires: number; // ms; when access ends at the latest
@@ -71,8 +76,11 @@ const patience = 3000; // ms between checks whether the canvas is visible: the c
 const attempts = 3;
 const longest = 2 ** 31 - 1; // ms; limit for a timer
 
-/** An address that a relay gives; '' for what is none of a page at another origin than the page's. A relay without a canvas domain has the host answer. */
-export function elsewhere(address: any, page: string): string {
+/**
+ * Returns the relay's address for a canvas, or '' unless it is a web page at an origin other
+ * than page. Without a canvas domain the relay forwards the request, and the host answers.
+ */
+export function elsewhere(address: Json, page: string): string {
   try {
     const { protocol, origin, href } = new URL(address);
     return /^https?:$/.test(protocol) && origin !== page ? href : '';
@@ -81,8 +89,8 @@ export function elsewhere(address: any, page: string): string {
   }
 }
 
-/** The instance that an address of content names, undefined if none. */
-function instanceOf(uri) {
+/** Returns the instance named by a content address, or undefined. */
+function instanceOf(uri: string): string | undefined {
   const [, name] = /^ahp-canvas-content:\/([^/?#]+)/.exec(uri) ?? [];
   try {
     return name && decodeURIComponent(name);
@@ -91,10 +99,10 @@ function instanceOf(uri) {
   }
 }
 
-/** Whether something is an address of an instance's own content. */
-export function isContentOf(uri, instanceId) {
+/** Reports whether uri is an address of the instance's own content. */
+export function isContentOf(uri: Json, instanceId: string): uri is string {
   if (typeof uri !== 'string' || uri.length > maxAddress || instanceOf(uri) !== instanceId) return false;
-  let path;
+  let path: string;
   try {
     path = decodeURIComponent(uri.replace(/[?#].*$/s, ''));
   } catch {
@@ -103,8 +111,11 @@ export function isContentOf(uri, instanceId) {
   return !/[\\\p{Cc}]/u.test(path) && !path.split('/').includes('..');
 }
 
-/** What a host says of a resource, as {data, type}: data is a string or bytes. */
-export function contentOf(result) {
+/** A resource's content: text or bytes. */
+export interface Content { data: string | Uint8Array<ArrayBuffer>; type: string }
+
+/** Reads a resource from the host's answer. */
+export function contentOf(result: ResourceContents | undefined): Content {
   const content = Array.isArray(result?.contents) ? result.contents[0] : undefined;
   const type = typeof content?.mimeType === 'string' ? content.mimeType.split(';')[0].trim().toLowerCase() : '';
   if (typeof content?.text === 'string') return { data: content.text, type: type || 'text/plain' };
@@ -116,21 +127,21 @@ export function contentOf(result) {
   return { data, type: type || 'application/octet-stream' };
 }
 
-/** Allows so many things per second, on average. */
+/** A token bucket: rate events per second on average, and most at once. */
 export class Bucket {
   #rate: number;
   #most: number;
   #left: number;
   #at: number;
 
-  constructor(rate, most, now) {
+  constructor(rate: number, most: number, now: number) {
     this.#rate = rate;
     this.#most = most;
     this.#left = most;
     this.#at = now;
   }
 
-  take(now) {
+  take(now: number): boolean {
     this.#left = Math.min(this.#most, this.#left + ((now - this.#at) / 1000) * this.#rate);
     this.#at = now;
     if (this.#left < 1) return false;
@@ -139,16 +150,16 @@ export class Bucket {
   }
 }
 
-let code: any; // code for the sandbox, loaded when first needed
+let code: Promise<string> | undefined; // code for the sandbox, loaded when first needed
 
-async function load(file) {
+async function load(file: string): Promise<string> {
   const answer = await fetch(file);
   if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
   return answer.text();
 }
 
-/** A script: canvas-inband.js, and before it what it reads modules with, as parseModule. */
-async function inBandCode() {
+/** Returns the sandbox's script: the module lexer as parseModule, then canvas-inband.js. */
+async function inBandCode(): Promise<string> {
   // Do not load the lexer as a module: after that, some browsers accept no import map.
   code ??= Promise.all([load('canvas-inband.js'), load('vendor/es-module-lexer.js')]).then(([text, lexer]) => (
     `const parseModule = (() => {\n${lexer.replace(/\bexport (?=const |function )/g, '')}\nreturn parse;\n})();\n${text}`));
@@ -160,42 +171,48 @@ async function inBandCode() {
   }
 }
 
-/**
- * A Frame shows one canvas in a node. `on` has the callbacks
- *
- *   read(uri)         asks the host for content: a promise of what it says
- *   ticket(uri)       asks the relay for an address on the web of content: a
- *                     promise of a Ticket
- *   message(payload)  the canvas says something to its provider
- *   state({name, why}) name is loading, shown, refused, failed or ended
- */
+/** The state of a Frame's load. */
+export interface FrameState { name: '' | 'loading' | 'shown' | 'refused' | 'failed' | 'ended'; why: string }
+
+/** The callbacks of a Frame. */
+export interface FrameEvents {
+  read(uri: string): Promise<ResourceContents>; // asks the host for content
+  ticket(uri: string): Promise<Ticket>; // asks the relay for the content's address on the web
+  message(payload: Json): void; // a message from the canvas to its provider
+  state(state: FrameState): void;
+}
+
+/** A request by the sandbox for content. */
+interface Read { port: MessagePort; id: number; uri: string }
+
+/** A Frame shows one canvas in a node. */
 export class Frame {
-  #parent: any;
-  #on: any;
+  #parent: HTMLElement;
+  #on: FrameEvents;
   #instance: string;
   #turn = 0;
   #origin = 'null'; // of the frame's content
-  #iframe: any = null;
+  #iframe: HTMLIFrameElement | null = null;
   #live = ''; // address of content with its own origin
   #expires = 0; // when the relay ends that access at the latest
-  #timer: any;
-  #port: any = null;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #port: MessagePort | null = null;
   #loading = false; // the frame has not reported success or failure yet
   #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
   #turns = new Bucket(pagesPerSecond, maxPages, performance.now());
   #reading = 0;
-  #queue: any[] = [];
-  #listen = (event: any) => this.#heard(event);
+  #queue: Read[] = [];
+  #listen = (event: MessageEvent) => this.#heard(event);
 
-  constructor(parent, instanceId, on) {
+  constructor(parent: HTMLElement, instanceId: string, on: FrameEvents) {
     this.#parent = parent;
     this.#instance = instanceId;
     this.#on = on;
     addEventListener('message', this.#listen);
   }
 
-  /** Loads the canvas from an address, in place of what was there. */
-  async load(url) {
+  /** Loads the canvas from an address and replaces the previous content. */
+  async load(url: string): Promise<void> {
     this.#clear();
     const turn = ++this.#turn;
     let way = wayTo(url, this.#instance, location.href);
@@ -216,27 +233,28 @@ export class Frame {
         this.#await();
       }
     }
-    const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: way.entry }[way.name];
+    const { name, entry } = way;
+    const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: entry }[name];
     const iframe = document.createElement('iframe');
     iframe.title = 'Canvas';
     iframe.sandbox.value = 'allow-scripts'; // allow-same-origin only for content with its own origin
-    if (way.name === 'live') {
+    if (name === 'live') {
       iframe.sandbox.value = 'allow-scripts allow-same-origin allow-forms allow-modals';
       iframe.allow = 'fullscreen; clipboard-write';
-      this.#origin = new URL(way.entry).origin;
+      this.#origin = new URL(entry).origin;
     }
     iframe.referrerPolicy = 'no-referrer';
     iframe.src = page;
     iframe.addEventListener('load', () => {
-      if (way.name !== 'live') this.#begin(iframe, way);
+      if (name !== 'live') this.#begin(iframe, name, entry);
       else if (iframe === this.#iframe) this.#on.state({ name: 'shown', why: '' });
     }, { once: true });
     this.#iframe = iframe;
     this.#parent.append(iframe);
   }
 
-  /** Looks whether a canvas at an origin of its own is still shown to this client, and says if it has ended. */
-  async check() {
+  /** Checks whether this client may still see a canvas at its own origin, and reports its end. */
+  async check(): Promise<void> {
     const turn = this.#turn;
     const ended = (why: string) => this.#on.state({ name: 'ended', why });
     for (let left = attempts; this.#live !== ''; left--) {
@@ -252,27 +270,27 @@ export class Frame {
     }
   }
 
-  #await() {
+  #await(): void {
     clearTimeout(this.#timer);
     const left = this.#expires - Date.now();
     this.#timer = setTimeout(() => { if (left > longest) this.#await(); else this.check(); }, Math.max(0, Math.min(left, longest)));
   }
 
-  /** Gives the canvas a message of its provider. */
-  deliver(payload) {
+  /** Delivers a provider's message to the canvas. */
+  deliver(payload: Json): void {
     // A sandboxed frame has an opaque origin, so '*' is required. The frame contains
     // only the canvas.
     this.#iframe?.contentWindow?.postMessage(payload, this.#origin === 'null' ? '*' : this.#origin);
   }
 
-  /** Ends all. No callback is called any more. */
-  close() {
+  /** Closes the frame. No callback runs after this. */
+  close(): void {
     removeEventListener('message', this.#listen);
     this.#clear();
     this.#on = { read: () => Promise.reject(new Error('closed')), ticket: () => Promise.resolve({ url: '', expires: 0 }), message() {}, state() {} };
   }
 
-  #clear() {
+  #clear(): void {
     this.#turn++;
     this.#origin = 'null';
     this.#live = '';
@@ -287,13 +305,13 @@ export class Frame {
   // #begin starts the sandbox. The frame has loaded our own page, without canvas
   // content. That page accepts its first message only with a port, which no other
   // sender has.
-  async #begin(iframe, { name, entry }) {
-    const message: any = { entry };
+  async #begin(iframe: HTMLIFrameElement, name: 'inband' | 'direct', entry: string): Promise<void> {
+    const message: { entry: string; code?: string; content?: Content } = { entry };
     try {
       if (name === 'inband') message.code = await inBandCode();
       if (name === 'inband' && entry.startsWith(scheme)) message.content = contentOf(await this.#on.read(entry));
     } catch (err) {
-      if (iframe === this.#iframe) this.#on.state({ name: 'failed', why: err.message });
+      if (iframe === this.#iframe) this.#on.state({ name: 'failed', why: (err as Error).message });
       return;
     }
     if (iframe !== this.#iframe) return;
@@ -301,15 +319,15 @@ export class Frame {
     if (name === 'inband') port1.onmessage = ({ data }) => this.#asked(port1, data);
     this.#port = port1;
     this.#loading = name === 'inband';
-    iframe.contentWindow.postMessage(message, '*', [port2]);
+    iframe.contentWindow?.postMessage(message, '*', [port2]);
     if (name === 'direct') this.#on.state({ name: 'shown', why: '' });
   }
 
   // #heard handles a message from the canvas to its provider. Any page can post
   // messages, so it checks the source.
-  #heard({ source, origin, data }) {
+  #heard({ source, origin, data }: MessageEvent): void {
     if (!this.#iframe || source !== this.#iframe.contentWindow || origin !== this.#origin) return;
-    let json;
+    let json: string | undefined;
     try {
       json = JSON.stringify(data);
     } catch {
@@ -326,9 +344,9 @@ export class Frame {
   // only three things: reading the canvas's own content, replacing the page in this
   // frame, and reporting once that the canvas is ready or cannot be shown. The page
   // shows no text from these messages.
-  #asked(port, asked) {
+  #asked(port: MessagePort, asked: Json): void {
     if (port !== this.#port || asked === null || typeof asked !== 'object') return;
-    const { id, uri, navigate, ended } = asked;
+    const { id, uri, navigate, ended } = asked as JsonObject;
     if (ended === 'shown' || ended === 'failed') this.#ended(ended);
     else if (navigate !== undefined) {
       if (isContentOf(navigate, this.#instance) && this.#turns.take(performance.now())) this.load(navigate);
@@ -341,19 +359,20 @@ export class Frame {
     }
   }
 
-  #ended(name) {
+  #ended(name: 'shown' | 'failed'): void {
     if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'This page cannot show its content.' : '' });
     this.#loading = false;
   }
 
-  async #pump() {
-    if (this.#reading >= maxReads || this.#queue.length === 0) return;
-    const { port, id, uri } = this.#queue.shift();
+  async #pump(): Promise<void> {
+    const next = this.#reading < maxReads ? this.#queue.shift() : undefined;
+    if (!next) return;
+    const { port, id, uri } = next;
     this.#reading++;
     try {
       port.postMessage({ id, ...contentOf(await this.#on.read(uri)) });
     } catch (err) {
-      port.postMessage({ id, error: err.message, code: err.code });
+      port.postMessage({ id, error: (err as Error).message, code: (err as RpcError).code });
     }
     this.#reading--;
     this.#pump();

@@ -1,7 +1,7 @@
 // Signs in a device with a key kept by the browser. The relay's pages/keys.js makes
 // tokens of a few minutes, which are useless without the key.
 
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 
 /** Stands for the tokens of this device, where a token is named. */
 export const DEVICE = 'device';

@@ -8,7 +8,7 @@ import { Camera } from './camera';
 import { RpcError } from './rpc';
 import type { Link } from './link';
 import { array, isObject, text } from './store';
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 
 export type Kind = 'browser' | 'camera';
 

@@ -1,21 +1,21 @@
 // The connection to one host, and the host's state.
 
 import * as device from './device';
-import { code, Connection, ROOT, RpcError } from './rpc';
+import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
 import { array, Store } from './store';
 import type { Granted } from './oauth';
-import type { Json } from './reduce';
+import type { Envelope, Json, Sync } from './ahp';
 import { randomId } from './words';
 
 const sessionsMax = 2000; // most sessions to request
 const turnsShown = 50; // turns to request at first; hosts may send more
 
-/** What a link tells of: see App. */
+/** A Link's callbacks: see App. */
 export interface LinkEvents {
   token(): string;
   wanted(link: Link): string[]; // channels to follow besides the root
-  state(link: Link, state: Json): void;
-  action(link: Link, envelope: Json): void;
+  state(link: Link, state: ConnectionState): void;
+  action(link: Link, envelope?: Envelope): void; // undefined: anything may have changed
   notification(link: Link, method: string, params: Json): void;
   mcp(link: Link, channel: string, method: string, params: Json): void;
   request(link: Link, method: string, params: Json): Promise<Json> | undefined; // a request from the host
@@ -45,14 +45,14 @@ export class Link {
     return Boolean(this.conn?.live);
   }
 
-  /** What an agent wants to be signed in to, and is not by this page. */
+  /** Returns the agent's required resources without a token. */
   unsigned(agent: Json): Json[] {
     return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource));
   }
 
   /**
-   * Whether the host takes tokens for a use, 'auth-token' or 'mcp-auth-token', only sealed with its own key, or with
-   * an answer to its challenge: GitHub Copilot's does. This page can do neither.
+   * Reports whether the host accepts tokens for a use ('auth-token' or 'mcp-auth-token') only sealed with its own key,
+   * or with an answer to its challenge, like GitHub Copilot's. This page can do neither.
    */
   sealed(use: string): boolean {
     const meta = this.conn?.info?._meta;
@@ -76,23 +76,23 @@ export class Link {
         return new WebSocket(`${base}/ahp/${encodeURIComponent(this.host)}`, ['ahp', `bearer.${this.#on.token()}`]);
       },
       on: {
-        state: (state: Json) => {
+        state: (state) => {
           if (state.name === 'live') this.away = false;
-          else if (state.code === code.hostOffline) this.away = true;
+          else if ('code' in state && state.code === code.hostOffline) this.away = true;
           this.#on.state(this, state);
         },
-        sync: (sync: Json) => this.#synced(sync),
-        action: (envelope: Json) => {
+        sync: (sync) => this.#synced(sync),
+        action: (envelope) => {
           this.store.apply(envelope);
           this.#on.action(this, envelope);
         },
-        notification: (method: string, params: Json) => {
+        notification: (method, params) => {
           this.store.notification(method, params);
           if (method === 'root/sessionRemoved') this.#removed(params?.session);
           this.#on.notification(this, method, params);
         },
-        mcp: (channel: string, method: string, params: Json) => this.#on.mcp(this, channel, method, params),
-        request: (method: string, params: Json) => this.#on.request(this, method, params),
+        mcp: (channel, method, params) => this.#on.mcp(this, channel, method, params),
+        request: (method, params) => this.#on.request(this, method, params),
       },
     });
     this.conn = conn;
@@ -106,7 +106,7 @@ export class Link {
     this.listing = false;
   }
 
-  #synced(sync: Json): void {
+  #synced(sync: Sync): void {
     this.store.sync(sync);
     if (sync.fresh) this.#on.fresh(this);
     this.opening.clear();
@@ -117,7 +117,7 @@ export class Link {
     // Session list events have no number, so they are not replayed.
     this.list();
     this.enter();
-    this.#on.action(this, {});
+    this.#on.action(this);
   }
 
   #removed(session: string): void {
@@ -149,7 +149,7 @@ export class Link {
     this.#on.draw();
   }
 
-  /** Ends the subscriptions that nobody needs. */
+  /** Ends unneeded subscriptions. */
   tidy(): void {
     if (!this.live && this.conn?.state.name !== 'greeting') return;
     const keep = new Set([ROOT, ...this.#on.wanted(this)]);
@@ -160,7 +160,7 @@ export class Link {
     }
   }
 
-  /** Subscribes to what is needed, and is not there yet. */
+  /** Subscribes to missing channels. */
   enter(): void {
     if (!this.conn || !['live', 'greeting'].includes(this.conn.state.name)) return;
     for (const channel of this.#on.wanted(this)) {
@@ -181,7 +181,7 @@ export class Link {
         from.unsubscribe(channel); // the user has left the session
         return;
       }
-      this.store.snapshot(snapshot ?? {});
+      if (snapshot) this.store.snapshot(snapshot);
       if (this.store.get(channel)) this.enter();
       else this.errors.set(channel, 'The host has sent no state for this channel.');
     } catch (err) {
@@ -189,12 +189,12 @@ export class Link {
       this.opening.delete(channel);
       if (from.live) this.errors.set(channel, (err as Error).message); // otherwise it is retried
     }
-    this.#on.action(this, {});
+    this.#on.action(this);
   }
 
   /**
-   * Gives the host a token for a resource. It is kept for as long as the page is
-   * there, for when the host asks again, and so is how to get the next one.
+   * Gives the host a token for a resource. The page keeps the token, and how to renew it, for
+   * when the host asks again.
    */
   async authenticate(resource: string, token: string, renew?: Granted['renew']): Promise<void> {
     if (!this.live && this.conn?.state.name !== 'greeting') throw new Error('not connected');
@@ -203,8 +203,8 @@ export class Link {
   }
 
   /**
-   * Gives the host the token of a resource once more, or the next one, if the host says that
-   * this one has expired, or refuses it. One that is no good is forgotten: the user is asked.
+   * Gives the host a resource's token again, or a renewed token if it has expired or is refused.
+   * A useless token is forgotten, so the user is asked.
    */
   async again(resource: string, expired = false): Promise<void> {
     const had = this.tokens.get(resource);

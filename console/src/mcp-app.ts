@@ -4,7 +4,9 @@
 // forwards the methods that the host has promised to the app's own server over its
 // mcp:// channel.
 
+import type { Block, ErrorObject, Json, JsonObject, McpCapabilities, Message, ResourceContents, Tool, ToolCall } from './ahp';
 import { Bucket } from './canvas';
+import type { McpRequest } from './rpc';
 
 const versions = ['2026-01-26', '2025-11-21']; // MCP Apps versions, best first
 const maxMessage = 256 * 1024; // characters of JSON from the app
@@ -24,7 +26,7 @@ const invalidParams = -32602;
 const methodNotFound = -32601;
 
 // The capability in AhpMcpUiHostCapabilities that each server method needs.
-const needs = {
+const needs: Record<string, keyof McpCapabilities> = {
   'tools/list': 'serverTools',
   'tools/call': 'serverTools',
   'resources/list': 'serverResources',
@@ -33,122 +35,143 @@ const needs = {
   'logging/setLevel': 'logging',
   'sampling/createMessage': 'sampling',
 };
-const lists = {
+const lists: Record<string, 'serverTools' | 'serverResources'> = {
   'notifications/tools/list_changed': 'serverTools',
   'notifications/resources/list_changed': 'serverResources',
 };
 
-/** The address of the app that a tool call is shown with, '' if none. */
-export function appOf(call) {
+/** Returns the address of a tool call's app, or ''. */
+export function appOf(call: ToolCall | undefined): string {
   if (call?.contributor?.kind !== 'mcp') return '';
   const uri = call._meta?.ui?.resourceUri ?? call._meta?.['ui/resourceUri'];
   return typeof uri === 'string' && uri.startsWith('ui://') ? uri : '';
 }
 
-/** The arguments of a tool call. */
-export function argumentsOf(call) {
+/** Returns a tool call's arguments. */
+export function argumentsOf(call: ToolCall): JsonObject {
   try {
-    const input = JSON.parse(call.toolInput);
+    const input: Json = JSON.parse(call.toolInput ?? '');
     return isObject(input) ? input : {};
   } catch {
     return {};
   }
 }
 
-/** What a tool call ended with, as MCP says it: CallToolResult. */
-export function resultOf(call) {
+/** A CallToolResult of MCP. */
+export interface ToolResult { content: Block[]; structuredContent?: Json; isError?: boolean }
+
+/** Returns a tool call's result in MCP's form. */
+export function resultOf(call: ToolCall): ToolResult {
   const known = ['text', 'image', 'audio', 'resource', 'resource_link'];
-  const content = (Array.isArray(call.content) ? call.content : []).filter((c) => known.includes(c?.type));
+  const content = (Array.isArray(call.content) ? call.content : []).filter((c) => known.includes(c?.type ?? ''));
   if (content.length === 0 && typeof call.error?.message === 'string') content.push({ type: 'text', text: call.error.message });
-  const result: any = { content };
+  const result: ToolResult = { content };
   if (call.structuredContent !== undefined) result.structuredContent = call.structuredContent;
   if (call.success === false) result.isError = true;
   return result;
 }
 
-/** The HTML of an app, and what it wants of its sandbox: {html, meta}. */
-export function htmlOf(result, uri) {
+/** An app's HTML, and its sandbox requirements. */
+export interface AppContent { html: string; meta: JsonObject }
+
+/** Reads an app from the server's answer. */
+export function htmlOf(result: ResourceContents | undefined, uri: string): AppContent {
   const contents = Array.isArray(result?.contents) ? result.contents : [];
   const found = contents.find((c) => c?.uri === uri) ?? contents[0];
   const type = String(found?.mimeType ?? '').replaceAll(' ', '').toLowerCase();
-  if (!type.startsWith('text/html;') || !type.includes('profile=mcp-app')) throw new Error('The server has sent something that is no app.');
-  const meta = isObject(found._meta?.ui) ? found._meta.ui : {};
-  if (typeof found.text === 'string') return { html: found.text, meta };
-  if (typeof found.blob !== 'string') throw new Error('The server has sent an empty app.');
+  if (!type.startsWith('text/html;') || !type.includes('profile=mcp-app')) throw new Error('The server has sent something other than an app.');
+  const meta = isObject(found?._meta?.ui) ? found._meta.ui : {};
+  if (typeof found?.text === 'string') return { html: found.text, meta };
+  if (typeof found?.blob !== 'string') throw new Error('The server has sent an empty app.');
   return { html: new TextDecoder().decode(Uint8Array.from(atob(found.blob), (c) => c.charCodeAt(0))), meta };
 }
 
-/** What of code that it makes itself an app declares: eval, wasm, worker. The user is asked. */
-export function codeOf(meta): string[] {
+/** A kind of dynamic code. */
+export type CodeKind = 'eval' | 'wasm' | 'worker';
+
+/** Returns the kinds of dynamic code that an app declares: eval, wasm, worker. The user must agree. */
+export function codeOf(meta: JsonObject | undefined): CodeKind[] {
   const declared = meta?.csp?.resourceDomains;
-  const kinds = { "'unsafe-eval'": 'eval', "'wasm-unsafe-eval'": 'wasm', 'blob:': 'worker' };
+  const kinds: Record<string, CodeKind> = { "'unsafe-eval'": 'eval', "'wasm-unsafe-eval'": 'wasm', 'blob:': 'worker' };
   return Object.entries(kinds).filter(([source]) => Array.isArray(declared) && declared.includes(source)).map(([, kind]) => kind);
 }
 
-/** The address of a sandbox that lets an app reach what it has declared, and do what the user allows. The relay decides what of that it may. */
-export function sandboxFor(meta, allowed: string[] = []) {
+/**
+ * Returns the sandbox's address for an app, with its declared domains and the permissions
+ * from the user. The relay checks both.
+ */
+export function sandboxFor(meta: JsonObject | undefined, allowed: string[] = []): string {
   const params = new URLSearchParams();
   for (const kind of allowed) params.append('allow', kind);
-  for (const [name, domains] of [['connect', meta?.csp?.connectDomains], ['resource', meta?.csp?.resourceDomains]]) {
+  for (const [name, domains] of Object.entries({ connect: meta?.csp?.connectDomains, resource: meta?.csp?.resourceDomains })) {
     for (const domain of Array.isArray(domains) ? domains : []) if (typeof domain === 'string') params.append(name, domain);
   }
   return params.size ? `mcp-app.html?${params}` : 'mcp-app.html';
 }
 
-function failure(code, message) {
+function failure(code: number, message: string): Error & { code: number } {
   return Object.assign(new Error(message), { code });
 }
 
-function isObject(value) {
+function isObject(value: Json): value is JsonObject {
   return value !== null && typeof value === 'object' && !Array.isArray(value);
 }
 
-/**
- * A Bridge speaks with one app. `on` has the callbacks
- *
- *   send(message)         posts a message to the app
- *   capabilities()        AhpMcpUiHostCapabilities of now, {} if none
- *   surroundings()        what the app is told of them: hostContext
- *   call(method, params)  asks the server: {result: a promise, cancel(reason)}
- *   notify(method, params) tells the server
- *   tools()               a promise of the tools that the server lists
- *   say(text)             a promise of whether the user has it said to the agent
- *   open(url)             a promise of whether the user has a page opened
- *   context(text)         has the agent know a text with the user's next message; '' for none. False if that cannot be
- *   download(files)       a promise of whether the user keeps [{name, data}]
- *   display(mode)         shows the app inline or fullscreen: a promise of the mode that it has then
- *   resize(height)
- *   called(name)          the app has had a tool called
- *   ended()               the app asks to be closed
- */
+/** A file that an app wants to save. */
+export interface Download { name: string; data: Uint8Array<ArrayBuffer> }
+
+export type DisplayMode = 'inline' | 'fullscreen';
+
+/** The callbacks of a Bridge. Promises of a boolean resolve with the user's decision. */
+export interface BridgeEvents {
+  send(message: Message): void; // posts a message to the app
+  capabilities(): McpCapabilities;
+  surroundings(): JsonObject; // hostContext
+  call(method: string, params: JsonObject): McpRequest; // sends the server a request
+  notify(method: string, params: JsonObject): void; // sends the server a notification
+  tools(): Promise<Tool[]>; // the server's tools
+  say(text: string): Promise<boolean>; // sends text to the agent
+  open(url: string): Promise<boolean>; // opens a page
+  context(text: string): boolean; // adds text to the user's next message, '' for none; false if refused
+  download(files: Download[]): Promise<boolean>; // saves files
+  display(mode: DisplayMode): Promise<DisplayMode>; // returns the resulting mode
+  resize(height: number): void;
+  called(name: string): void; // the app has called a tool
+  ended(): void; // the app asks to be closed
+}
+
+/** An open request by the app. */
+interface Entry { cancel?: (reason: string) => void; cancelled?: string }
+
+/** A Bridge exchanges JSON-RPC messages with one app. */
 export class Bridge {
-  #on;
+  #on: BridgeEvents;
   #begun = false; // the app has initialized
-  #waiting = []; // notifications until then
-  #bucket;
-  #calls = new Map(); // the app's request id to {cancel}
-  #asked = new Map(); // our request id to resolve
+  #waiting: [string, Json][] = []; // notifications until then
+  #bucket: Bucket;
+  #calls = new Map<Json, Entry>(); // by the app's request id
+  #asked = new Map<Json, (value: unknown) => void>(); // our request id to resolve
   #ids = 0;
-  #tokens = new Map(); // progress tokens, ours to the app's
+  #tokens = new Map<Json, Json>(); // progress tokens, ours to the app's
   #tokenCount = 0;
-  #name; // keeps its progress tokens apart from those of other apps
-  #modes: any[] = []; // display modes of the app
+  #name: string; // keeps its progress tokens apart from those of other apps
+  #modes: Json[] = []; // display modes of the app
   #closed = false;
 
-  constructor(on, name, now = performance.now()) {
+  constructor(on: BridgeEvents, name: string, now = performance.now()) {
     this.#on = on;
     this.#name = name;
     this.#bucket = new Bucket(messagesPerSecond, maxBurst, now);
   }
 
-  /** Tells the app something, once it is ready for it. */
-  tell(method, params) {
+  /** Notifies the app, once it has initialized. */
+  tell(method: string, params: Json): void {
     if (this.#begun) this.#notify(method, params);
     else if (this.#waiting.length < maxWaiting) this.#waiting.push([method, params]);
   }
 
-  /** Takes a notification of the server's on the app's channel. */
-  serverSaid(method, params) {
+  /** Forwards a server's notification on the app's channel. */
+  serverSaid(method: string, params: Json): void {
     if (Object.hasOwn(lists, method)) {
       if (this.#on.capabilities()[lists[method]]?.listChanged === true) this.tell(method, params);
     } else if (method === 'notifications/progress' && this.#tokens.has(params?.progressToken)) {
@@ -156,8 +179,8 @@ export class Bridge {
     }
   }
 
-  /** Asks the app to end, and waits for that a little. */
-  async teardown() {
+  /** Asks the app to end, and waits briefly. */
+  async teardown(): Promise<void> {
     if (!this.#begun || this.#closed) return;
     const id = `console-${++this.#ids}`;
     const answered = new Promise((resolve) => this.#asked.set(id, resolve));
@@ -165,17 +188,17 @@ export class Bridge {
     await Promise.race([answered, new Promise((resolve) => setTimeout(resolve, teardownTime))]);
   }
 
-  /** Ends all. Nothing is sent any more, and nobody waits for the app's calls. */
-  close() {
+  /** Closes the bridge and cancels the app's calls. Nothing is sent after this. */
+  close(): void {
     this.#closed = true;
     for (const { cancel } of this.#calls.values()) cancel?.('The app was closed.');
     this.#calls.clear();
   }
 
-  /** Takes what the app has posted. */
-  async heard(data, now = performance.now()) {
+  /** Handles a message posted by the app. */
+  async heard(data: Json, now = performance.now()): Promise<void> {
     if (this.#closed || !isObject(data) || data.jsonrpc !== '2.0') return;
-    let message;
+    let message: Message;
     try {
       const json = JSON.stringify(data);
       if (json.length > (data.method === 'ui/download-file' ? maxDownload : maxMessage)) throw new Error();
@@ -188,7 +211,7 @@ export class Bridge {
     const isRequest = id !== undefined;
     if (isRequest && typeof id !== 'string' && !Number.isFinite(id)) return;
     if (typeof method !== 'string') {
-      this.#asked.get(id)?.();
+      this.#asked.get(id)?.(undefined);
       this.#asked.delete(id);
     } else if (!this.#bucket.take(now)) {
       if (isRequest) this.#refuse(id, 'Too many messages.');
@@ -196,30 +219,31 @@ export class Bridge {
     else this.#notified(method, isObject(params) ? params : {});
   }
 
-  #notify(method, params) {
+  #notify(method: string, params: Json): void {
     if (!this.#closed) this.#on.send({ jsonrpc: '2.0', method, params });
   }
 
-  #refuse(id, message, code = refused) {
+  #refuse(id: Json, message: string, code = refused): void {
     if (!this.#closed && (typeof id === 'string' || Number.isFinite(id))) this.#on.send({ jsonrpc: '2.0', id, error: { code, message } });
   }
 
-  async #request(id, method, params) {
+  async #request(id: string | number, method: string, params: JsonObject): Promise<void> {
     if (this.#calls.size >= maxCalls) return this.#refuse(id, 'Too many requests at once.');
     if (this.#calls.has(id)) return this.#refuse(id, 'The id is in use.', -32600);
-    const entry = {};
+    const entry: Entry = {};
     this.#calls.set(id, entry);
-    let answer;
+    let answer: Pick<Message, 'result' | 'error'>;
     try {
       answer = { result: (await this.#served(entry, method, params)) ?? {} };
-    } catch (err) {
+    } catch (error) {
+      const err = error as ErrorObject;
       answer = { error: { code: Number.isInteger(err.code) ? err.code : refused, message: err.message, ...(err.data === undefined ? {} : { data: err.data }) } };
     }
     if (this.#calls.get(id) === entry) this.#calls.delete(id);
     if (!this.#closed) this.#on.send({ jsonrpc: '2.0', id, ...answer });
   }
 
-  #served(entry, method, params) {
+  #served(entry: Entry, method: string, params: JsonObject): Json {
     switch (method) {
       case 'ping':
         return {};
@@ -241,12 +265,12 @@ export class Bridge {
     return this.#passOn(entry, method, params);
   }
 
-  #initialized({ protocolVersion, appCapabilities }) {
+  #initialized({ protocolVersion, appCapabilities }: JsonObject): JsonObject {
     const caps = this.#on.capabilities();
     const modes = appCapabilities?.availableDisplayModes;
     this.#modes = Array.isArray(modes) ? modes : [];
-    const hostCapabilities: any = { openLinks: {}, downloadFile: {}, message: { text: {} }, updateModelContext: { text: {}, structuredContent: {} }, sandbox: {} };
-    for (const name of ['serverTools', 'serverResources']) {
+    const hostCapabilities: JsonObject = { openLinks: {}, downloadFile: {}, message: { text: {} }, updateModelContext: { text: {}, structuredContent: {} }, sandbox: {} };
+    for (const name of ['serverTools', 'serverResources'] as const) {
       if (isObject(caps[name])) hostCapabilities[name] = caps[name].listChanged === true ? { listChanged: true } : {};
     }
     if (isObject(caps.logging)) hostCapabilities.logging = {};
@@ -259,8 +283,8 @@ export class Bridge {
     };
   }
 
-  async #open(url) {
-    let parsed;
+  async #open(url: Json): Promise<JsonObject> {
+    let parsed: URL;
     try {
       parsed = new URL(url);
     } catch {
@@ -270,22 +294,22 @@ export class Bridge {
     return (await this.#on.open(parsed.href)) ? {} : { isError: true };
   }
 
-  async #say({ role, content }) {
+  async #say({ role, content }: JsonObject): Promise<JsonObject> {
     const blocks = Array.isArray(content) ? content : [content];
     const text = blocks.map((b) => (b?.type === 'text' && typeof b.text === 'string' ? b.text : '')).join('\n').trim();
     if (role !== 'user' || text === '') throw failure(invalidParams, 'Only text of the user can be sent.');
     return (await this.#on.say(text)) ? {} : { isError: true };
   }
 
-  async #display(mode) {
+  async #display(mode: Json): Promise<JsonObject> {
     return { mode: await this.#on.display(mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
   }
 
   // Each context replaces the previous.
-  #context({ content, structuredContent }) {
-    const blocks = content === undefined ? [] : content;
-    if (!Array.isArray(blocks) || blocks.some((b) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
-    const parts = blocks.map((b) => b.text);
+  #context({ content, structuredContent }: JsonObject): JsonObject {
+    const blocks: Json = content === undefined ? [] : content;
+    if (!Array.isArray(blocks) || blocks.some((b: Json) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
+    const parts = blocks.map((b: Json) => b.text);
     if (isObject(structuredContent) && Object.keys(structuredContent).length > 0) parts.push(JSON.stringify(structuredContent, null, 2));
     const text = parts.join('\n').trim();
     if (text.length > maxContext) throw failure(invalidParams, 'The context is too long.');
@@ -293,9 +317,9 @@ export class Bridge {
     return {};
   }
 
-  async #download(entry, { contents }) {
+  async #download(entry: Entry, { contents }: JsonObject): Promise<JsonObject> {
     if (!Array.isArray(contents) || contents.length === 0 || contents.length > 20) throw failure(invalidParams, 'No contents to keep.');
-    const files = [];
+    const files: Download[] = [];
     for (const c of contents) {
       if (c?.type === 'resource') files.push(fileOf(c.resource, c.resource?.uri));
       else if (c?.type === 'resource_link' && /^https?:/i.test(c.uri)) return this.#open(c.uri);
@@ -308,7 +332,7 @@ export class Bridge {
   }
 
   // An app must not call a tool reserved for the model.
-  async #callTool(entry, params) {
+  async #callTool(entry: Entry, params: JsonObject): Promise<Json> {
     this.#check('tools/call');
     const tool = (await this.#on.tools()).find((t) => t?.name === params.name);
     const visible = tool?._meta?.ui?.visibility;
@@ -318,15 +342,15 @@ export class Bridge {
     return this.#passOn(entry, 'tools/call', params);
   }
 
-  #check(method) {
+  #check(method: string): void {
     const need = Object.hasOwn(needs, method) ? needs[method] : undefined;
     if (!need || !isObject(this.#on.capabilities()[need])) throw failure(methodNotFound, `Method not found: ${method}`);
   }
 
-  async #passOn(entry, method, params) {
+  async #passOn(entry: Entry, method: string, params: JsonObject): Promise<Json> {
     this.#check(method);
     const { channel, ...rest } = params; // the app does not choose the channel
-    let token;
+    let token: string | undefined;
     const own = rest._meta?.progressToken;
     if (Number.isFinite(own) || (typeof own === 'string' && own.length <= maxToken)) {
       token = `${this.#name}-${++this.#tokenCount}`;
@@ -343,7 +367,7 @@ export class Bridge {
     }
   }
 
-  #notified(method, params) {
+  #notified(method: string, params: JsonObject): void {
     switch (method) {
       case 'ui/notifications/initialized':
         this.#begun = true;
@@ -371,8 +395,8 @@ export class Bridge {
   }
 }
 
-/** A resource as a file. Its name is the last part of its address, without what names of files should not have. */
-function fileOf(resource, address) {
+/** Returns a resource as a file. The last part of its address, without unsafe characters, is its name. */
+function fileOf(resource: Json, address: Json): Download {
   const last = String(address ?? '').split(/[?#]/)[0].split(/[/\\]/).filter(Boolean).at(-1) ?? '';
   let name = last;
   try {
@@ -390,25 +414,31 @@ function fileOf(resource, address) {
 
 let count = 0; // apps created so far
 
-/** An App shows one app in a node, with a Bridge of its own; on is the Bridge's, and state({name, why}). */
+/** The callbacks of an App. */
+export interface AppEvents extends Omit<BridgeEvents, 'send' | 'resize'> { state(state: AppState): void }
+
+/** The state of an app's load. */
+export interface AppState { name: '' | 'shown' | 'failed'; why: string }
+
+/** An App shows one app in a node, with its own Bridge. */
 export class App {
-  #parent;
-  #on;
-  #iframe = null;
-  #bridge = null;
-  #listen = ({ source, origin, data }) => {
+  #parent: HTMLElement;
+  #on: AppEvents;
+  #iframe: HTMLIFrameElement | null = null;
+  #bridge: Bridge | null = null;
+  #listen = ({ source, origin, data }: MessageEvent) => {
     // Any page can post messages, and so can this page's other frames.
     if (this.#iframe && source === this.#iframe.contentWindow && origin === 'null') this.#bridge?.heard(data);
   };
 
-  constructor(parent, on) {
+  constructor(parent: HTMLElement, on: AppEvents) {
     this.#parent = parent;
     this.#on = on;
     addEventListener('message', this.#listen);
   }
 
-  /** Shows the app {html, meta}, in place of what was there; allowed is what of codeOf(meta) it may. */
-  load({ html, meta }, allowed: string[] = []) {
+  /** Shows an app and replaces the previous. allowed lists the permitted kinds from codeOf(meta). */
+  load({ html, meta }: AppContent, allowed: CodeKind[] = []): void {
     this.#clear();
     const iframe = document.createElement('iframe');
     iframe.title = 'MCP App';
@@ -424,38 +454,34 @@ export class App {
       resize: (height) => { iframe.height = String(Math.ceil(height)); },
     }, `app-${++count}`);
     iframe.addEventListener('load', () => {
-      iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // starts the sandbox page
+      iframe.contentWindow?.postMessage({ html }, '*', [new MessageChannel().port2]); // starts the sandbox page
       this.#on.state({ name: 'shown', why: '' });
     }, { once: true });
     this.#iframe = iframe;
     this.#parent.append(iframe);
   }
 
-  get frame() {
-    return this.#iframe;
-  }
-
-  tell(method, params) {
+  tell(method: string, params: Json): void {
     this.#bridge?.tell(method, params);
   }
 
-  serverSaid(method, params) {
+  serverSaid(method: string, params: Json): void {
     this.#bridge?.serverSaid(method, params);
   }
 
-  /** Lets the app end in good order, and ends all. */
-  async leave() {
+  /** Lets the app end cleanly, then closes it. */
+  async leave(): Promise<void> {
     await this.#bridge?.teardown();
     this.close();
   }
 
-  /** Ends all at once. No callback is called any more. */
-  close() {
+  /** Closes the app at once. No callback runs after this. */
+  close(): void {
     removeEventListener('message', this.#listen);
     this.#clear();
   }
 
-  #clear() {
+  #clear(): void {
     this.#bridge?.close();
     this.#iframe?.remove();
     this.#bridge = this.#iframe = null;

@@ -1,46 +1,69 @@
 // Adds the extras of MCP tool calls: the server's app, and a sign-in if the server
 // needs it.
 
+import type { AuthRequired, Json, JsonObject, McpServer, Tool, ToolCall } from './ahp';
 import { el, setText } from './dom';
-import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf } from './mcp-app';
-import { text } from './store';
+import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf, type AppContent, type AppEvents, type AppState, type CodeKind, type DisplayMode, type Download } from './mcp-app';
+import type { McpRequest } from './rpc';
+import { array, text } from './store';
 import { toolTone, toolWord } from './words';
 
 const loadedAtOnce = 4; // the latest tool calls' apps; older apps load on a click
 const maxQuestions = 3; // questions of an app in the queue
 
 const mostAllowed = 200; // apps with permission to run dynamic code, kept by this browser
-const codeNames = { eval: 'run code that it generates', wasm: 'run WebAssembly', worker: 'work in the background' };
+const codeNames: Record<CodeKind, string> = { eval: 'run code that it generates', wasm: 'run WebAssembly', worker: 'work in the background' };
 
-const signIn = {
+const signIn: Record<string, [label: string, why: (name: string) => string]> = {
   required: ['Sign in', (name) => `${name} wants you to sign in.`],
   expired: ['Sign in again', (name) => `Your sign-in to ${name} has expired.`],
   insufficientScope: ['Grant access', (name) => `${name} needs more access than it has.`],
 };
 
-/** All tool calls of the page that come from MCP servers. */
-export class McpCalls {
-  #do;
-  #calls = new Map(); // tool call's node to its view
-  #tools = new Map(); // channel to a promise of the server's tools
-  #model;
+/** The page's functions for MCP tool calls. */
+export interface McpActions {
+  draw(): void;
+  send(words: string): boolean;
+  mcp(channel: string, method: string, params: Json): McpRequest;
+  mcpNotify(channel: string, method: string, params: Json): void;
+  context(from: object, label: string, words: string): boolean;
+  host(): string;
+  signIn(name: string, wants: AuthRequired | undefined): void;
+}
 
-  constructor(actions) {
+/** The page's state for MCP tool calls. */
+export interface McpModel {
+  live: boolean;
+  readOnly: boolean;
+  mcpServer(id: string): McpServer | undefined;
+}
+
+/** A tool call's node. parts.extra is the place for our additions. */
+export type McpNode = HTMLElement & { parts: { extra: HTMLElement } };
+
+/** All MCP tool calls on the page. */
+export class McpCalls {
+  #do: McpActions;
+  #calls = new Map<McpNode, McpCall>();
+  #tools = new Map<string, Promise<Tool[]>>(); // by channel
+  #model: McpModel | undefined;
+
+  constructor(actions: McpActions) {
     this.#do = actions;
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#each((c) => c.dress()));
     addEventListener('resize', () => this.#each((c) => c.dress()));
   }
 
-  /** Notes that a node, which has parts.extra for us, shows a tool call. */
-  show(node, call) {
+  /** Records that a node shows a tool call. */
+  show(node: McpNode, call: ToolCall): void {
     if (call.contributor?.kind !== 'mcp') return;
-    let shown = this.#calls.get(node);
-    if (!shown) this.#calls.set(node, (shown = new McpCall(node, this.#do, (channel) => this.toolsOf(channel))));
-    shown.call = call;
+    const shown = this.#calls.get(node);
+    if (shown) shown.call = call;
+    else this.#calls.set(node, new McpCall(node, call, this.#do, (channel) => this.toolsOf(channel)));
   }
 
-  /** Brings everything in step with a model: see main.js. */
-  render(model) {
+  /** Updates everything to the model: see main.tsx. */
+  render(model: McpModel): void {
     const lost = this.#model?.live && !model.live;
     this.#model = model;
     if (lost) this.#tools.clear();
@@ -54,31 +77,31 @@ export class McpCalls {
     this.#each((c) => c.render(model));
   }
 
-  /** Takes a notification of a server's. */
-  serverSaid(channel, method, params) {
+  /** Handles a server's notification. */
+  serverSaid(channel: string, method: string, params: Json): void {
     if (method === 'notifications/tools/list_changed') this.#tools.delete(channel);
     this.#each((c) => c.serverSaid(channel, method, params));
   }
 
-  #each(f) {
+  #each(f: (call: McpCall) => void): void {
     for (const shown of this.#calls.values()) f(shown);
   }
 
-  /** A promise of the tools that the server at a channel lists. */
-  toolsOf(channel) {
-    if (!this.#tools.has(channel)) {
-      const all = this.#listTools(channel);
-      this.#tools.set(channel, all);
-      all.catch(() => this.#tools.delete(channel));
-    }
-    return this.#tools.get(channel);
+  /** Lists the tools of the server at a channel. */
+  toolsOf(channel: string): Promise<Tool[]> {
+    const known = this.#tools.get(channel);
+    if (known) return known;
+    const all = this.#listTools(channel);
+    this.#tools.set(channel, all);
+    all.catch(() => this.#tools.delete(channel));
+    return all;
   }
 
-  async #listTools(channel) {
-    const tools = [];
-    let cursor;
+  async #listTools(channel: string): Promise<Tool[]> {
+    const tools: Tool[] = [];
+    let cursor: Json;
     do {
-      const page = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
+      const page: Json = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
       tools.push(...(Array.isArray(page.tools) ? page.tools : []));
       cursor = page.nextCursor;
     } while (typeof cursor === 'string' && cursor !== '' && tools.length < 1000);
@@ -88,28 +111,30 @@ export class McpCalls {
 
 /** One tool call. */
 class McpCall {
-  call;
+  call: ToolCall;
   isRecent = false;
-  #node;
-  #do;
-  #toolsOf;
-  #model;
-  #server; // its customization, undefined if there is none
-  #app = null;
+  #node: McpNode;
+  #do: McpActions;
+  #toolsOf: (channel: string) => Promise<Tool[]>;
+  #model: McpModel | undefined;
+  #server: McpServer | undefined;
+  #app: App | null = null;
   #loading = ''; // the address being read
-  #shown = { name: '', why: '' }; // state of the load
+  #shown: AppState = { name: '', why: '' };
   #asked = false; // the user wants to see the app
   #left = false; // the user or the app has closed it
-  #told = { input: undefined, end: undefined }; // data the app has received
-  #context;
-  #tool; // the server's description of the tool
-  #form = null;
-  #questions = [];
+  #told: { input?: string; end?: string } = {}; // data the app has received
+  #context: JsonObject | undefined;
+  #tool: Tool | undefined; // the server's description of the tool
+  #form: SignInForm | null = null;
+  #questions: HTMLElement[] = [];
   #full = false; // it fills the page
   #wentBack = false; // the user left full screen, so the next request asks
-  #at;
+  #at: { auth: HTMLElement; frame: HTMLElement; bar: HTMLElement; questions: HTMLElement; note: HTMLElement; open: HTMLElement; close: HTMLElement };
+  #title = el('span', { className: 'grow' });
 
-  constructor(node, actions, toolsOf) {
+  constructor(node: McpNode, call: ToolCall, actions: McpActions, toolsOf: (channel: string) => Promise<Tool[]>) {
+    this.call = call;
     this.#node = node;
     this.#do = actions;
     this.#toolsOf = toolsOf;
@@ -130,52 +155,58 @@ class McpCall {
       this.#wentBack = true;
       this.dress();
     });
-    at.bar.append(el('span', { className: 'grow' }), back);
+    at.bar.append(this.#title, back);
     at.frame.append(at.bar);
     node.parts.extra.replaceChildren(at.auth, at.frame, at.questions, el('div', { className: 'row start app-row' }, at.note, at.open, at.close));
     this.#at = at;
   }
 
-  isBefore(other) {
+  isBefore(other: McpCall): number {
     return this.#node.compareDocumentPosition(other.#node) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1;
   }
 
-  render(model) {
+  render(model: McpModel): void {
     this.#model = model;
-    this.#server = model.mcpServer(this.call.contributor.customizationId);
+    this.#server = model.mcpServer(this.call.contributor?.customizationId ?? '');
     this.#renderApp();
     this.#renderAuth();
   }
 
-  close() {
+  close(): void {
     this.#display('inline');
     this.#do.context(this, '', '');
     this.#app?.close();
     this.#app = null;
   }
 
-  serverSaid(channel, method, params) {
+  serverSaid(channel: string, method: string, params: Json): void {
     if (this.#app && channel === this.#server?.channel) this.#app.serverSaid(method, params);
   }
 
-  /** Tells the app how the page looks now. */
-  dress() {
-    if (!this.#app || !this.#context) return;
+  /** Notifies the app of the page's appearance. */
+  dress(): void {
+    const before = this.#context;
+    if (!this.#app || !before) return;
     const now = this.#surroundings();
-    const changed = Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(this.#context[name])));
-    this.#context = { ...this.#context, ...now };
+    const changed = Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])));
+    this.#context = { ...before, ...now };
     if (Object.keys(changed).length) this.#app.tell('ui/notifications/host-context-changed', changed);
   }
 
   // ---- app
 
-  #renderApp() {
+  get #live(): boolean {
+    return Boolean(this.#model?.live);
+  }
+
+  #renderApp(): void {
     const uri = appOf(this.call);
     const runs = !['streaming', 'pending-confirmation'].includes(this.call.status);
     const can = uri !== '' && runs && Boolean(this.#server?.mcpApp);
-    const ready = can && this.#model.live && text(this.#server.channel) !== '';
+    const channel = text(this.#server?.channel);
+    const ready = can && this.#live && channel !== '';
     const wanted = (this.isRecent || this.#asked) && !this.#left;
-    if (ready && wanted && !this.#app && this.#loading === '' && this.#shown.name !== 'failed') this.#load(uri, this.#server.channel);
+    if (ready && wanted && !this.#app && this.#loading === '' && this.#shown.name !== 'failed') this.#load(uri, channel);
     this.#tell();
     this.#node.classList.toggle('has-app', this.#app !== null);
     this.#at.frame.hidden = this.#app === null;
@@ -187,48 +218,48 @@ class McpCall {
     this.#at.note.hidden = note === '';
   }
 
-  #note(can, ready, wanted) {
+  #note(can: boolean, ready: boolean, wanted: boolean): string {
     if (this.#shown.name === 'failed') return `The app could not be loaded: ${this.#shown.why}`;
-    if (this.#app && !ready) return this.#model.live ? 'Its MCP server is not ready: the app is inactive.' : 'Not connected: the app is inactive.';
+    if (this.#app && !ready) return this.#live ? 'Its MCP server is not ready: the app is inactive.' : 'Not connected: the app is inactive.';
     if (this.#loading) return 'Loading the app…';
     if (this.#shown.why) return this.#shown.why;
-    if (can && wanted && !ready && this.#model.live) return 'Its app opens when its MCP server is ready.';
+    if (can && wanted && !ready && this.#live) return 'Its app opens when its MCP server is ready.';
     return '';
   }
 
-  async #load(uri, channel) {
+  async #load(uri: string, channel: string): Promise<void> {
     this.#loading = uri;
     this.#shown = { name: '', why: '' };
-    let content;
+    let content: AppContent;
     try {
-      const [read, tools] = await Promise.all([this.#do.mcp(channel, 'resources/read', { uri }).result, this.#toolsOf(channel).catch(() => [])]);
+      const [read, tools] = await Promise.all([this.#do.mcp(channel, 'resources/read', { uri }).result, this.#toolsOf(channel).catch((): Tool[] => [])]);
       content = htmlOf(read, uri);
       this.#tool = tools.find((t) => t?.name === this.call.toolName);
     } catch (err) {
       this.#loading = '';
       // After a lost connection, the app is read again.
-      if (this.#model.live && this.#server?.channel === channel) this.#shown = { name: 'failed', why: err.message };
+      if (this.#live && this.#server?.channel === channel) this.#shown = { name: 'failed', why: (err as Error).message };
       this.#do.draw();
       return;
     }
     this.#loading = '';
     const allowed = await this.#allowed(uri, codeOf(content.meta));
     if (!this.#node.isConnected || this.#left || this.#app) return;
-    this.#told = { input: undefined, end: undefined };
+    this.#told = {};
     this.#app = new App(this.#at.frame, this.#bridge());
     this.#app.load(content, allowed);
     this.#at.frame.classList.toggle('bare', content.meta.prefersBorder === false);
     this.#do.draw();
   }
 
-  /** What of the code that it wants to make itself the app may: the user is asked once. */
-  async #allowed(uri, wanted) {
+  /** Returns the permitted kinds of dynamic code. The user is asked once. */
+  async #allowed(uri: string, wanted: CodeKind[]): Promise<CodeKind[]> {
     const key = JSON.stringify([this.#do.host(), text(this.#server?.name), uri, wanted]);
     if (wanted.length === 0) return wanted;
-    let known = [];
+    let known: string[] = [];
     try {
-      known = JSON.parse(localStorage.getItem('apps-allowed')) ?? [];
-    } catch { /* it is asked again */ }
+      known = JSON.parse(localStorage.getItem('apps-allowed') ?? '[]');
+    } catch { /* the user is asked again */ }
     if (known.includes(key)) return wanted;
     this.#loading = uri; // until the user answers
     const yes = await this.#ask('The app asks for extra permissions:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
@@ -240,21 +271,21 @@ class McpCall {
     return wanted;
   }
 
-  /** Shows the app among the turns, or so that it fills the page, with a way back above it. */
-  #display(mode) {
+  /** Shows the app inline, or over the whole page below a button to return. */
+  #display(mode: DisplayMode): DisplayMode {
     const { frame, bar } = this.#at;
     const full = mode === 'fullscreen' && this.#app !== null;
     if (full !== this.#full) {
       this.#full = full;
       bar.hidden = !full;
-      setText(bar.firstChild, `An app of ${text(this.#server?.name) || 'an MCP server'}`);
+      setText(this.#title, `An app of ${text(this.#server?.name) || 'an MCP server'}`);
       frame.popover = full ? 'manual' : null; // the top layer shows it without moving it: a moved frame reloads
       if (full) frame.showPopover();
     }
     return full ? 'fullscreen' : 'inline';
   }
 
-  #keep(files) {
+  #keep(files: Download[]): Promise<boolean> {
     const size = files.reduce((sum, f) => sum + f.data.length, 0);
     const names = files.map((f) => f.name).join(', ');
     return this.#ask('The app wants to save:', `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, 'Save', () => {
@@ -267,22 +298,23 @@ class McpCall {
     });
   }
 
-  /** What the app can ask of the page: see Bridge. */
-  #bridge() {
+  /** Returns the callbacks for the app. */
+  #bridge(): AppEvents {
     return {
       capabilities: () => this.#server?.mcpApp?.capabilities ?? {},
       surroundings: () => {
-        this.#context = { ...this.#surroundings(), ...(this.#tool ? { toolInfo: { tool: this.#tool } } : {}) };
-        return this.#context;
+        const now: JsonObject = { ...this.#surroundings(), ...(this.#tool ? { toolInfo: { tool: this.#tool } } : {}) };
+        this.#context = now;
+        return now;
       },
       call: (method, params) => {
         const channel = text(this.#server?.channel);
-        if (!channel || !this.#model.live) throw new Error('The MCP server is unreachable.');
+        if (!channel || !this.#live) throw new Error('The MCP server is unreachable.');
         return this.#do.mcp(channel, method, params);
       },
       notify: (method, params) => {
         const channel = text(this.#server?.channel);
-        if (channel && this.#model.live) this.#do.mcpNotify(channel, method, params);
+        if (channel && this.#live) this.#do.mcpNotify(channel, method, params);
       },
       tools: () => this.#toolsOf(text(this.#server?.channel)),
       say: (words) => this.#ask('The app wants to send the agent:', words, 'Send', () => this.#do.send(words)),
@@ -310,8 +342,8 @@ class McpCall {
     };
   }
 
-  /** Tells the app what the tool was given, and what it ended with. */
-  #tell() {
+  /** Sends the app the tool's input and result. */
+  #tell(): void {
     if (!this.#app) return;
     const { status, toolInput } = this.call;
     if (this.#told.input === undefined || this.#told.input !== toolInput) {
@@ -325,9 +357,9 @@ class McpCall {
     this.#told.end = status;
   }
 
-  #surroundings() {
+  #surroundings(): JsonObject {
     const style = getComputedStyle(document.documentElement);
-    const variables = {};
+    const variables: Record<string, string> = {};
     for (const [theirs, ours] of [
       ['--color-background-primary', '--raised'], ['--color-background-secondary', '--ground'], ['--color-background-tertiary', '--sunk'],
       ['--color-text-primary', '--ink'], ['--color-text-secondary', '--dim'], ['--color-border-primary', '--line'],
@@ -351,21 +383,21 @@ class McpCall {
     };
   }
 
-  /** Asks the user about something that the app wants: a promise of what became of it. */
-  #ask(question, words, yes, act) {
+  /** Asks the user about an app's request, and resolves with act's result, or false for no. */
+  #ask(question: string, words: string, yes: string, act: () => boolean): Promise<boolean> {
     if (this.#questions.length >= maxQuestions) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const end = (done) => {
+    return new Promise<boolean>((resolve) => {
+      const end = (done: boolean) => {
         this.#questions = this.#questions.filter((q) => q !== node);
         node.remove();
         resolve(done);
       };
-      const button = (label, className, done) => {
+      const button = (label: string, className: string, done: () => boolean) => {
         const made = el('button', { type: 'button', className }, label);
         made.addEventListener('click', () => end(done()));
         return made;
       };
-      const node = el('div', { className: 'question', role: 'group', 'aria-label': question },
+      const node: HTMLElement = el('div', { className: 'question', role: 'group', 'aria-label': question },
         el('p', { className: 'name' }, question), el('p', { className: 'text quoted' }, words),
         button(yes, 'primary', act), button('No', '', () => false));
       this.#questions.push(node);
@@ -373,14 +405,14 @@ class McpCall {
     });
   }
 
-  #reopen() {
+  #reopen(): void {
     this.#left = false;
     this.#asked = true;
     this.#shown = { name: '', why: '' };
     this.#do.draw();
   }
 
-  async #leave() {
+  async #leave(): Promise<void> {
     const app = this.#app;
     this.#left = true;
     this.#asked = false;
@@ -395,20 +427,20 @@ class McpCall {
 
   // ---- signing in
 
-  /** What the server wants, undefined if nothing that concerns this call. */
-  #wants() {
+  /** Returns the server's sign-in request, or undefined if none affects this call. */
+  #wants(): AuthRequired | undefined {
     if (this.#model?.readOnly) return undefined; // a user with more rights must sign in
     if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;
     const { state } = this.#server ?? {};
-    if (state?.kind === 'authRequired') return state;
+    if (state?.kind === 'authRequired') return state as AuthRequired;
     return this.call.status === 'auth-required' ? this.call.auth : undefined;
   }
 
-  #renderAuth() {
+  #renderAuth(): void {
     const wants = this.#wants();
     const waits = wants !== undefined && ['running', 'auth-required'].includes(this.call.status);
     this.#node.toggleAttribute('data-waits', waits);
-    const badge = this.#node.querySelector('.badge');
+    const badge = this.#node.querySelector<HTMLElement>('.badge')!;
     const word = waits ? 'waits for you' : toolWord(this.call);
     setText(badge, word);
     badge.dataset.tone = toolTone(word);
@@ -423,29 +455,32 @@ class McpCall {
       this.#at.auth.append(this.#form.node);
     }
     const { title, why, scopes, where, button } = this.#form;
-    const [label, says] = signIn[wants.reason] ?? signIn.required;
+    const [label, says] = signIn[wants.reason ?? ''] ?? signIn.required;
     setText(title, says(this.#name()));
     setText(why, text(wants.description));
-    scopes.hidden = !Array.isArray(wants.requiredScopes) || wants.requiredScopes.length === 0;
-    setText(scopes, scopes.hidden ? '' : `Needed: ${wants.requiredScopes.filter((s) => typeof s === 'string').join(' ')}`);
+    const needed = array(wants.requiredScopes).filter((s) => typeof s === 'string');
+    scopes.hidden = needed.length === 0;
+    setText(scopes, scopes.hidden ? '' : `Needed: ${needed.join(' ')}`);
     setText(where, whereTo(wants.resource));
     setText(button, label);
-    button.disabled = !this.#model.live;
+    button.disabled = !this.#live;
   }
 
-  #name() {
+  #name(): string {
     return text(this.#server?.name) || 'The MCP server';
   }
 }
 
-/** Where a token is for, and where one comes from. */
-function whereTo(resource) {
+/** Describes a resource and its authorization servers. */
+function whereTo(resource: JsonObject | undefined): string {
   const name = text(resource?.resource_name);
-  const from = (Array.isArray(resource?.authorization_servers) ? resource.authorization_servers : []).filter((s) => typeof s === 'string');
+  const from = array(resource?.authorization_servers).filter((s) => typeof s === 'string');
   return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? `Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');
 }
 
-function makeSignIn(begin) {
+interface SignInForm { node: HTMLElement; title: HTMLElement; why: HTMLElement; scopes: HTMLElement; where: HTMLElement; button: HTMLButtonElement }
+
+function makeSignIn(begin: () => void): SignInForm {
   const title = el('p', { className: 'name' });
   const why = el('p', { className: 'text' });
   const scopes = el('p', { className: 'dim scopes' });

@@ -9,7 +9,7 @@
 
 import { safeUrl } from './answers';
 import { array, isObject, text } from './store';
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 
 /** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
 export type Ask = (url: string, post?: { form?: Record<string, string>; json?: Json }) => Promise<{ status: number; body: Json }>;

@@ -5,9 +5,8 @@
 // reduce() selects the reducer by the family of the action's type. It returns
 // undefined for an unknown type, which differs from a known action without effect.
 
-/** What a host says: any JSON. It is looked at where it is used. */
-export type Json = any; // eslint-disable-line @typescript-eslint/no-explicit-any
-export type Action = { type: string; [name: string]: Json };
+import type { Action, Json } from './ahp';
+
 export type Reducer = (state: Json, action: Action) => Json;
 type Table = Record<string, Reducer>;
 

@@ -1,6 +1,8 @@
 // The client side of the Agent Host Protocol: JSON-RPC 2.0 in WebSocket text frames,
 // with reconnects.
 
+import type { Action, Envelope, ErrorObject, Json, JsonObject, Message, Snapshot, Sync } from './ahp';
+
 export const ROOT = 'ahp-root://';
 
 const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // offered to the host, best first
@@ -20,72 +22,97 @@ const settled = 10_000; // a connection this old counts as a success
 const firstDelay = 500;
 const longestDelay = 15_000;
 
-/** An answer with an error. */
+/** An error answer from the host. */
 export class RpcError extends Error {
   code: number;
-  data: any;
+  data: Json;
 
-  constructor({ code, message, data }: any = {}) {
+  constructor({ code, message, data }: ErrorObject) {
     super(typeof message === 'string' ? message : 'unknown error');
     this.code = code;
     this.data = data;
   }
 }
 
+/** The client's reaction to a close code. */
+export type AfterClose = 'now' | 'later' | 'token' | 'stop';
+
 /**
- * What a close code asks of a client: to come back 'now' or 'later', to get
- * another 'token' first, or to 'stop'. The relay's codes from 4000 to 4499
- * mean "reconnect", and those from 4500 to 4999 "do not".
+ * Returns the reaction to a close code: reconnect now or later, get a new token first, or
+ * stop. The relay's codes from 4000 to 4499 permit a reconnect, those from 4500 to 4999 do not.
  */
-export function afterClose(closeCode) {
+export function afterClose(closeCode: number): AfterClose {
   if (closeCode === 4501) return 'token';
   if (closeCode >= 4500 && closeCode <= 4999) return 'stop';
   return closeCode === 1001 || closeCode === 1012 ? 'now' : 'later';
 }
 
 /**
- * How long to wait before an attempt, in ms. Half of it is by chance, lest all
- * clients of a relay that went away come back at the same moment.
+ * Returns the wait before an attempt, in ms. Half of it is random, so that the clients of a
+ * failed relay do not return together.
  */
-export function backoff(attempt, random = Math.random) {
+export function backoff(attempt: number, random = Math.random): number {
   const most = Math.min(longestDelay, firstDelay * 2 ** attempt);
   return most / 2 + random() * most / 2;
 }
 
-/** The versions to offer to a host that understands none of ours: it says "^0.9.0". */
-export function offersFor(supported) {
+/** Returns the versions to offer to a host that refused ours. Hosts write "^0.9.0". */
+export function offersFor(supported: Json): string[] {
   return Array.isArray(supported) ? supported.map((v) => String(v).replace(/^[^0-9]*/, '')) : [];
 }
 
 /**
- * A Connection to one host. It is in one of these states:
+ * The state of a Connection:
  *
- *   connecting  the WebSocket is being opened
- *   greeting    the host has been asked to initialize or, if resuming, to
- *               reconnect; the relay holds a reconnect while the host is away
+ *   connecting  the WebSocket is opening
+ *   greeting    initialize is sent or, if resuming, reconnect; the relay holds a
+ *               reconnect while the host is away
  *   live
  *   retrying    closed with code and reason; the next attempt is due at `at`
- *   ended       closed with code and reason, for good; action says which
- *
- * `on` has the callbacks state(state), sync(sync), action(envelope),
- * notification(method, params), and mcp(channel, method, params) for what MCP
- * servers tell on mcp:// channels, and request(method, params) for what the host
- * asks: a promise of the answer, or undefined if there is no such method. sync comes each time that the connection
- * becomes live: {fresh, snapshots, actions, missing}. If fresh, the host knows
- * nothing of what was before; else snapshots replace states, or actions follow
- * them, and the channels in missing are no longer there.
+ *   ended       closed with code and reason, for good; action is the next step
  */
+export type ConnectionState =
+  | { name: 'connecting' }
+  | { name: 'greeting'; resuming: boolean }
+  | { name: 'live' }
+  | { name: 'retrying'; at: number; code: number; reason: string }
+  | { name: 'ended'; action: AfterClose; code: number; reason: string };
+
+/**
+ * The callbacks of a Connection. mcp receives notifications on mcp:// channels. request
+ * handles the host's requests: it returns a promise of the result, or undefined for an unknown
+ * method. sync is called each time the connection becomes live. If fresh, the host has lost
+ * its earlier state; otherwise snapshots replace states, or actions follow them, and the channels
+ * in missing no longer exist.
+ */
+export interface ConnectionEvents {
+  state(state: ConnectionState): void;
+  sync(sync: Sync): void;
+  action(envelope: Envelope): void;
+  notification(method: string, params: Json): void;
+  mcp(channel: string, method: string, params: Json): void;
+  request?(method: string, params: Json): Promise<Json> | undefined;
+}
+
+interface Call { resolve(result: Json): void; reject(err: Error): void }
+
+type Timer = ReturnType<typeof setTimeout>;
+
+/** An open MCP request. */
+export interface McpRequest { result: Promise<Json>; cancel(reason: string): void }
+
+/** A Connection to one host. */
 export class Connection {
-  state: any = { name: 'ended', action: 'stop', code: 0, reason: '' };
-  info: any = {}; // the host's result of initialize
+  state: ConnectionState = { name: 'ended', action: 'stop', code: 0, reason: '' };
+  info: JsonObject = {}; // the host's result of initialize
   subscriptions = new Set<string>();
   lastSeen: number | null = null; // serverSeq; null before initialize
 
   #open: () => WebSocket | Promise<WebSocket>;
-  #on: any;
+  #on: ConnectionEvents;
   #clientId: string;
-  #socket: any = null;
-  #calls = new Map<any, any>(); // id to {resolve, reject}
+  #socket: WebSocket | null = null;
+  #calls = new Map<Json, Call>(); // by request id
   #ids = 0;
   #clientSeq = 0;
   #attempt = 0;
@@ -93,50 +120,50 @@ export class Connection {
   #heard = 0; // time of the last message
   #asked = 0; // waiting for a message since
   #woken = 0; // time when the user returned to the page
-  #retry: any;
-  #watch: any;
+  #retry: Timer | undefined;
+  #watch: Timer | undefined;
 
   /** open returns a new WebSocket to the host, or a promise of one. */
-  constructor({ open, clientId, on }) {
+  constructor({ open, clientId, on }: { open: () => WebSocket | Promise<WebSocket>; clientId: string; on: ConnectionEvents }) {
     this.#open = open;
     this.#clientId = clientId;
     this.#on = on;
   }
 
-  start() {
+  start(): void {
     this.#watch = setInterval(() => this.#check(), idle / 2);
     this.#connect();
   }
 
-  /** Ends the connection. No callback is called any more. */
-  stop() {
-    this.#on = { state() {}, sync() {}, action() {}, notification() {}, mcp() {}, request() {} };
+  /** Ends the connection. No callback runs after this. */
+  stop(): void {
+    this.#on = { state() {}, sync() {}, action() {}, notification() {}, mcp() {} };
     this.#drop(1000, 'closed by the user');
     this.#end('stop', 1000, '');
   }
 
   /**
-   * Something may have changed: look now, not later. In a hurry, as when a phone has been
-   * unlocked, a connection that does not answer at once is not waited for: it may be dead,
-   * and nobody tells; or slow, and then it is kept.
+   * Checks the connection now, after an event such as a network change. With hurry, as after
+   * a phone's unlock, a second socket is tried if the connection does not answer at once: it may
+   * be dead without notice. A slow connection is kept.
    */
-  wake(hurry = false) {
+  wake(hurry = false): void {
     if (hurry) this.#woken = Date.now();
     if (this.state.name === 'retrying') this.#connect();
     else if (this.#socket?.readyState === 1) {
       this.#ping();
-      if (hurry) setTimeout((old, asked) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
+      if (hurry) setTimeout((old: WebSocket, asked: number) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
     } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that is gone
       this.#drop(1000, 'no answer');
       this.#connect();
     }
   }
 
-  /** Opens a socket beside one that has not answered since it was asked: whichever has the first word is used. */
-  async #beside(old, asked) {
+  /** Opens a second socket beside a silent connection and uses the first to answer. */
+  async #beside(old: WebSocket, asked: number): Promise<void> {
     const silent = () => this.#socket === old && this.#heard < asked;
     if (!silent()) return;
-    let fresh;
+    let fresh: WebSocket;
     try {
       fresh = await this.#open();
     } catch {
@@ -162,16 +189,16 @@ export class Connection {
     fresh.onopen = fresh.onclose = take;
   }
 
-  get live() {
+  get live(): boolean {
     return this.state.name === 'live';
   }
 
-  get clientId() {
+  get clientId(): string {
     return this.#clientId;
   }
 
   /** Calls a method of the host; rejects with an RpcError, or an Error if the connection ends first. */
-  request(method: string, params: any): Promise<any> {
+  request(method: string, params: Json): Promise<Json> {
     return new Promise((resolve, reject) => {
       const id = ++this.#ids;
       this.#calls.set(id, { resolve, reject });
@@ -180,64 +207,63 @@ export class Connection {
   }
 
   /**
-   * Sends a request of MCP on an mcp:// channel, which stands beside it.
-   * Returns {result, cancel}: a promise, as of request, and a function that
-   * tells the server that nobody wants the result any more.
+   * Sends an MCP request on an mcp:// channel. result is a promise as from request; cancel
+   * asks the server to drop the request.
    */
-  mcp(channel: string, method: string, params: any) {
+  mcp(channel: string, method: string, params: Json): McpRequest {
     const id = ++this.#ids;
-    const result = new Promise((resolve, reject) => {
+    const result = new Promise<Json>((resolve, reject) => {
       this.#calls.set(id, { resolve, reject });
       this.#send({ jsonrpc: '2.0', id, channel, method, params });
     });
-    const cancel = (reason) => this.#calls.has(id) && this.mcpNotify(channel, 'notifications/cancelled', { requestId: id, reason });
+    const cancel = (reason: string) => { if (this.#calls.has(id)) this.mcpNotify(channel, 'notifications/cancelled', { requestId: id, reason }); };
     return { result, cancel };
   }
 
-  /** Sends a notification of MCP on an mcp:// channel. */
-  mcpNotify(channel, method, params) {
+  /** Sends an MCP notification on an mcp:// channel. */
+  mcpNotify(channel: string, method: string, params: Json): void {
     this.#send({ jsonrpc: '2.0', channel, method, params });
   }
 
-  async subscribe(channel: string, options: any = {}) {
+  async subscribe(channel: string, options: JsonObject = {}): Promise<Snapshot | undefined> {
     const { snapshot } = await this.request('subscribe', { channel, ...options });
     this.subscriptions.add(channel);
     return snapshot;
   }
 
-  unsubscribe(channel) {
+  unsubscribe(channel: string): void {
     if (this.subscriptions.delete(channel) && this.live) {
       this.#send({ jsonrpc: '2.0', method: 'unsubscribe', params: { channel } });
     }
   }
 
-  /** Sends an action. It comes back with origin {clientId, clientSeq}; returns clientSeq. */
-  dispatch(channel, action) {
+  /** Sends an action and returns its clientSeq. The host echoes it with origin {clientId, clientSeq}. */
+  dispatch(channel: string, action: Action): number {
     if (!this.live) throw new Error('not connected');
     const clientSeq = ++this.#clientSeq;
     this.#send({ jsonrpc: '2.0', method: 'dispatchAction', params: { channel, clientSeq, action } });
     return clientSeq;
   }
 
-  #send(message) {
+  #send(message: JsonObject): void {
     // A closed socket ends with onclose, which rejects the calls.
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
   }
 
-  #setState(state) {
+  #setState(state: ConnectionState): void {
     this.state = state;
     this.#on.state(state);
   }
 
-  #connect() {
+  #connect(): void {
     clearTimeout(this.#retry);
     this.#heard = 0;
     this.#asked = Date.now();
-    let opened;
+    let opened: WebSocket | Promise<WebSocket>;
     try {
       opened = this.#open();
     } catch (err) {
-      this.#end('stop', 0, err.message); // the URL or the token is invalid
+      this.#end('stop', 0, (err as Error).message); // the URL or the token is invalid
       return;
     }
     this.#setState({ name: 'connecting' });
@@ -251,14 +277,14 @@ export class Connection {
       (err) => { if (this.state === mine) this.#lost(1006, err.message); });
   }
 
-  #attach(socket: WebSocket) {
+  #attach(socket: WebSocket): void {
     this.#socket = socket;
     socket.onopen = () => this.#greet(socket);
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
   }
 
-  async #greet(socket) {
+  async #greet(socket: WebSocket): Promise<void> {
     const resuming = this.lastSeen !== null;
     this.#setState({ name: 'greeting', resuming });
     try {
@@ -266,8 +292,9 @@ export class Connection {
       this.#liveSince = Date.now();
       this.#on.sync(sync);
       this.#setState({ name: 'live' });
-    } catch (err) {
+    } catch (error) {
       if (socket !== this.#socket) return; // #lost has handled it
+      const err = error as RpcError;
       if (err.code === code.unsupportedVersion) {
         this.#drop(1000, 'no common version');
         this.#end('stop', err.code, err.message);
@@ -278,8 +305,8 @@ export class Connection {
     }
   }
 
-  async #initialize(offer) {
-    let result;
+  async #initialize(offer: string[]): Promise<Sync> {
+    let result: Json;
     try {
       result = await this.request('initialize', {
         channel: ROOT,
@@ -289,9 +316,10 @@ export class Connection {
         initialSubscriptions: [ROOT],
         capabilities: { canvas: {}, mcpApps: {} },
       });
-    } catch (err) {
+    } catch (error) {
+      const err = error as RpcError;
       const other = offersFor(err.data?.supportedVersions);
-      if (err.code !== code.unsupportedVersion || offer !== versions || other.length === 0) throw err;
+      if (err.code !== code.unsupportedVersion || offer !== versions || other.length === 0) throw error;
       return this.#initialize(other);
     }
     this.info = result;
@@ -300,8 +328,8 @@ export class Connection {
     return { fresh: true, snapshots: list(result.snapshots), actions: [], missing: [] };
   }
 
-  async #resume() {
-    let result;
+  async #resume(): Promise<Sync> {
+    let result: Json;
     try {
       result = await this.request('reconnect', {
         channel: ROOT,
@@ -326,13 +354,13 @@ export class Connection {
     return { fresh: false, snapshots, actions, missing };
   }
 
-  #saw(envelope) {
-    this.lastSeen = Math.max(this.lastSeen, seq(envelope?.serverSeq));
+  #saw(envelope: Envelope): void {
+    this.lastSeen = Math.max(this.lastSeen ?? 0, seq(envelope?.serverSeq));
   }
 
-  #receive(data) {
+  #receive(data: string): void {
     this.#heard = Date.now();
-    let message;
+    let message: Message | null;
     try {
       message = JSON.parse(data);
     } catch {
@@ -349,22 +377,23 @@ export class Connection {
     } else this.#on.notification(method, params);
   }
 
-  /** Answers what the host asks. Hosts ask clients for files and the like, which a web page has not. */
-  async #serve(id: any, method: string, answer: Promise<any> | undefined) {
+  /** Answers a host's request. Hosts ask clients for files and similar, which a web page lacks. */
+  async #serve(id: Json, method: string, answer: Promise<Json> | undefined): Promise<void> {
     const socket = this.#socket;
-    let said: any;
+    let said: JsonObject;
     if (!answer) said = { error: { code: methodNotFound, message: `Method not found: ${method}` } };
     else {
       try {
         said = { result: await answer };
-      } catch (err) {
+      } catch (error) {
+        const err = error as RpcError;
         said = { error: { code: err.code ?? internalError, message: err.message, data: err.data } };
       }
     }
     if (socket === this.#socket) this.#send({ jsonrpc: '2.0', id, ...said });
   }
 
-  #answered({ id, result, error }) {
+  #answered({ id, result, error }: Message): void {
     const call = this.#calls.get(id);
     if (!call) return;
     this.#calls.delete(id);
@@ -372,13 +401,13 @@ export class Connection {
     else call.resolve(result ?? {});
   }
 
-  #ping() {
+  #ping(): void {
     this.#asked = Date.now();
     this.request('ping', { channel: ROOT }).catch(() => {}); // any message counts as an answer
   }
 
   // #check detects dead connections, because browsers do not report them.
-  #check() {
+  #check(): void {
     if (!this.#socket) return;
     const now = Date.now();
     if (this.#heard < this.#asked) {
@@ -389,7 +418,7 @@ export class Connection {
   }
 
   /** Leaves the socket without waiting for its end, which may take minutes. */
-  #drop(closeCode, reason) {
+  #drop(closeCode: number, reason: string): void {
     const socket = this.#socket;
     this.#socket = null;
     if (!socket) return;
@@ -397,7 +426,7 @@ export class Connection {
     socket.close(closeCode, reason);
   }
 
-  #lost(closeCode, reason) {
+  #lost(closeCode: number, reason: string): void {
     this.#socket = null;
     this.#failCalls();
     const action = afterClose(closeCode);
@@ -418,12 +447,12 @@ export class Connection {
     this.#setState({ name: 'retrying', at: Date.now() + wait, code: closeCode, reason });
   }
 
-  #failCalls() {
+  #failCalls(): void {
     for (const { reject } of this.#calls.values()) reject(new Error('The connection was lost.'));
     this.#calls.clear();
   }
 
-  #end(action, closeCode, reason) {
+  #end(action: AfterClose, closeCode: number, reason: string): void {
     this.#failCalls();
     clearTimeout(this.#retry);
     clearInterval(this.#watch);
@@ -431,22 +460,22 @@ export class Connection {
   }
 }
 
-/** What a host of any version says to reconnect: for all channels together, or for each. */
-function recovered(result) {
+/** Reads the result of reconnect in any version: for all channels together, or for each. */
+function recovered(result: Json): Omit<Sync, 'fresh'> {
   if (!Array.isArray(result.channels)) return { snapshots: list(result.snapshots), actions: list(result.actions), missing: list(result.missing) };
-  const of = (kind) => list(result.channels).filter((c) => c.kind === kind);
+  const of = (kind: string) => list(result.channels).filter((c) => c.kind === kind);
   const actions = of('replay').flatMap((c) => list(c.actions)).sort((a, b) => seq(a.serverSeq) - seq(b.serverSeq));
   return { snapshots: of('snapshot').map((c) => c.snapshot).filter(Boolean), actions, missing: of('missing').map((c) => c.channel) };
 }
 
-function isMcp(channel) {
+function isMcp(channel: Json): channel is string {
   return typeof channel === 'string' && channel.startsWith('mcp://');
 }
 
-function seq(n) {
+function seq(n: Json): number {
   return Number.isSafeInteger(n) ? n : 0;
 }
 
-function list(value) {
+function list(value: Json): Json[] {
   return Array.isArray(value) ? value.filter((v) => v != null) : [];
 }

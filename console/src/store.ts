@@ -2,7 +2,8 @@
 // never changed in place.
 
 import { ROOT } from './rpc';
-import { reduce, type Action, type Json } from './reduce';
+import type { Action, Envelope, Json, JsonObject, Snapshot, Sync } from './ahp';
+import { reduce } from './reduce';
 
 const maxUnknown = 50; // distinct unknown action types
 const maxKept = 20; // samples of each type
@@ -10,7 +11,7 @@ const maxKept = 20; // samples of each type
 /** A prompt that the host has not confirmed. */
 export interface Pending { channel: string; clientSeq: number; turn: Json; sent: number; failed: string }
 
-/** A kind of action that is not known: how many came, and the latest. */
+/** An unknown type of action: its count and latest samples. */
 export interface Unknown { count: number; latest: Json[] }
 
 export class Store {
@@ -32,7 +33,7 @@ export class Store {
     this.#clientId = clientId;
   }
 
-  /** The state of a channel, undefined if there is none. */
+  /** Returns a channel's state, or undefined. */
   get(channel: string | undefined): Json {
     return channel === undefined ? undefined : this.#channels.get(channel)?.state;
   }
@@ -42,9 +43,8 @@ export class Store {
   }
 
   /**
-   * The canvases that are open in a session: as the session lists them, or,
-   * since AHP 0.10, its first chat, which says nothing but where they are: what
-   * one is called is known when it has been looked at.
+   * Returns a session's open canvases: from the session's list or, since AHP 0.10, from its
+   * first chat. The chat gives only addresses; a title is known after a subscription.
    */
   canvasesOf(session: string): Json[] {
     const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
@@ -53,7 +53,7 @@ export class Store {
     return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
   }
 
-  /** An MCP server of a session, by its id; undefined if there is none. */
+  /** Returns a session's MCP server by id, or undefined. */
   mcpServer(session: string, id: string): Json {
     return this.mcpServers(session).find((c) => c.id === id);
   }
@@ -63,18 +63,18 @@ export class Store {
     return all.concat(all.flatMap((c) => array(c.children).filter(isObject)));
   }
 
-  /** Takes the messages of providers that have come. */
+  /** Takes the waiting messages from canvas providers. */
   takeMessages(): { channel: string; payload: Json }[] {
     return this.messages.splice(0);
   }
 
-  /** The URI of the chat that a session shows first, undefined if it has none. */
+  /** Returns the URI of a session's default chat, or undefined. */
   chatOf(session: string): string | undefined {
     const state = this.get(session);
     return state?.defaultChat ?? array(state?.chats)[0]?.resource;
   }
 
-  snapshot({ resource, state, fromSeq }: Json): void {
+  snapshot({ resource, state, fromSeq }: Snapshot): void {
     if (!isObject(state)) return;
     this.#channels.set(resource, { state: normal(state), fromSeq: fromSeq ?? 0 });
     this.revision++;
@@ -86,8 +86,8 @@ export class Store {
     this.revision++;
   }
 
-  /** Takes the outcome of a handshake: see Connection. */
-  sync({ fresh, snapshots, actions, missing }: Json): void {
+  /** Applies the outcome of a handshake: see Connection. */
+  sync({ fresh, snapshots, actions, missing }: Sync): void {
     if (fresh) {
       this.#channels.clear();
       this.messages = [];
@@ -101,8 +101,9 @@ export class Store {
   }
 
   /** Applies an action envelope. */
-  apply(envelope: Json): void {
-    const { channel, action, serverSeq, origin, rejectionReason } = envelope ?? {};
+  apply(envelope: Envelope): void {
+    if (!isObject(envelope)) return;
+    const { channel, action, serverSeq, origin, rejectionReason } = envelope;
     const entry = this.#channels.get(channel);
     // A relay's rejection has no serverSeq, so handle it first.
     if (origin?.clientId === this.#clientId) this.#confirm(origin.clientSeq, rejectionReason);
@@ -131,7 +132,7 @@ export class Store {
     }
   }
 
-  /** Applies a notification about the list of sessions. */
+  /** Applies a session list notification. */
   notification(method: string, params: Json): void {
     switch (method) {
       case 'root/sessionAdded':
@@ -152,14 +153,14 @@ export class Store {
     this.revision++;
   }
 
-  /** Takes the list of all sessions. */
+  /** Replaces the session list. */
   listed(items: Json[]): void {
     this.sessions = new Map(items.filter((s) => s?.resource).map((s) => [s.resource, s]));
     this.listRevision++;
     this.revision++;
   }
 
-  /** Notes a prompt that was sent, to show it until the host has it. */
+  /** Records a sent prompt, to show it until the host confirms it. */
   sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Json): void {
     const turn = { id: turnId, startedAt, message, responseParts: [] };
     this.pending = [...this.pending, { channel, clientSeq, turn, sent: Date.now(), failed: '' }];
@@ -171,18 +172,18 @@ export class Store {
     this.revision++;
   }
 
-  /** Notes what the user said to a question: a tool call's, or one of the agent's. */
+  /** Records the user's answer to a tool call or a question. */
   answered(channel: string, id: string, answer: string): void {
     this.#answers.set(answerKey(channel, id), answer);
     this.revision++;
   }
 
-  /** What the user said, if the host has not confirmed it. */
+  /** Returns the user's answer until the host confirms it. */
   answerOf(channel: string, id: string): string | undefined {
     return this.#answers.get(answerKey(channel, id));
   }
 
-  /** Gives prompts up that the host has not taken for so long, in ms. */
+  /** Fails prompts that the host has not confirmed for age ms. */
   expire(age: number): void {
     const before = Date.now() - age;
     for (const p of this.pending) {
@@ -231,7 +232,7 @@ function answerKey(channel: string, id: string): string {
   return `${channel}\n${id}`;
 }
 
-/** A chat's turns have parts, whatever was sent. */
+/** Gives every turn an array of parts, for malformed states. */
 function normal(state: Json): Json {
   if (!Array.isArray(state.turns) && !isObject(state.activeTurn)) return state;
   return {
@@ -245,13 +246,13 @@ function normalTurn(turn: Json): Json {
   return { ...turn, responseParts: array(turn.responseParts).filter(isObject) };
 }
 
-/** A text of a host: a string, or markdown, which is shown as it is written. */
+/** Returns a host's text: a string, or Markdown as plain text. */
 export function text(value: Json): string {
   if (typeof value === 'string') return value;
   return typeof value?.markdown === 'string' ? value.markdown : '';
 }
 
-export function isObject(value: Json): boolean {
+export function isObject(value: Json): value is JsonObject {
   return value !== null && typeof value === 'object';
 }
 

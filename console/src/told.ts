@@ -2,7 +2,7 @@
 
 import { app } from './app';
 import { array, text } from './store';
-import type { Json } from './reduce';
+import type { Json } from './ahp';
 
 let said: Json; // undefined: not loaded; null: not configured on this relay
 let of = ''; // the token used for the load

@@ -1,10 +1,13 @@
 // Describes states in words. Nothing here touches the page.
 
+import type { Json } from './ahp';
+import type { ConnectionState } from './rpc';
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 
 /** A point in time: the time of today, else the day. '' if it is none. */
-export function when(iso, now = Date.now()) {
+export function when(iso: Json, now = Date.now()): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   if (date.toDateString() !== new Date(now).toDateString()) return `${day.format(date)}, ${clock.format(date)}`;
@@ -12,7 +15,7 @@ export function when(iso, now = Date.now()) {
 }
 
 /** The time between, roughly: "now", "5 min ago". '' if iso is no time. */
-export function ago(iso, now = Date.now()) {
+export function ago(iso: Json, now = Date.now()): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   const minutes = Math.floor((now - date.getTime()) / 60_000);
@@ -22,13 +25,16 @@ export function ago(iso, now = Date.now()) {
   return day.format(date);
 }
 
+/** A state in words: a tone for its colour, and more for the part that changes each second. */
+export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: string }
+
 /**
  * The state of a connection in words, with a tone for its colour: ok, wait or
  * bad. more is what changes each second. away tells that the host is not
  * online; host is what the relay says of it, if anything. A host that does not
  * answer is online all the same.
  */
-export function describe(state, { away, host, now = Date.now() }) {
+export function describe(state: ConnectionState | undefined, { away, host, now = Date.now() }: { away?: boolean; host?: Json; now?: number }): Described {
   const offline = host && host.state !== 'online'
     ? `Host ${host.state} since ${when(host.since, now)}`
     : 'Host offline';
@@ -56,7 +62,7 @@ export function describe(state, { away, host, now = Date.now() }) {
 }
 
 // 1006 means that no close frame arrived, which does not help the user.
-function reasonOf({ code, reason }) {
+function reasonOf({ code, reason }: { code: number; reason: string }): string {
   if (reason) return ` (${reason})`;
   return code && code !== 1006 ? ` (code ${code})` : '';
 }
@@ -68,14 +74,14 @@ const needsInput = 16;
 const archived = 64;
 
 /** The status of a session in words, '' for one that rests. */
-export function statusWord(status) {
+export function statusWord(status: number): string {
   if (status & needsInput) return 'needs you';
   if (status & working) return 'working';
   if (status & failed) return 'failed';
   return status & archived ? 'archived' : '';
 }
 
-const toolWords = {
+const toolWords: Record<string, string> = {
   'streaming': 'preparing',
   'pending-confirmation': 'waits for you',
   'running': 'running',
@@ -86,21 +92,21 @@ const toolWords = {
 };
 
 /** The state of a tool call in words. */
-export function toolWord(call) {
+export function toolWord(call: Json): string {
   if (call.status === 'completed' && call.success === false) return 'failed';
   if (call.status === 'cancelled' && call.reason === 'denied') return 'denied';
   return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
 }
 
 /** The tone of a tool call's word. */
-export function toolTone(word) {
+export function toolTone(word: string): string {
   if (word.includes('waits')) return 'wait';
   if (word === 'done') return 'ok';
   return word === 'failed' || word === 'denied' ? 'bad' : '';
 }
 
 /** The last part of a path or file URI. */
-export function baseName(uri) {
+export function baseName(uri: Json): string {
   const path = String(uri ?? '').replace(/\/+$/, '');
   try {
     return decodeURIComponent(path.slice(path.lastIndexOf('/') + 1));

@@ -5,7 +5,7 @@ import { sortOptions } from '../answers';
 import { app } from '../app';
 import { assessing, inputId, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { commandIn } from '../words';
 import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';

@@ -5,7 +5,7 @@ import { app } from '../app';
 import { Frame } from '../canvas';
 import type { Instance } from '../lend';
 import { text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
 

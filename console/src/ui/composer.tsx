@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app, type Attachment } from '../app';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { array } from '../store';
 import { Icon, Menu, isTouch } from './bits';
 import { isPicture } from './turn';

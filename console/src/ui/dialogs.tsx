@@ -4,7 +4,7 @@ import { useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import type { Link } from '../link';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { Lend } from './lend';
@@ -153,13 +153,13 @@ function checks(now: number): Check[] {
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
-    { what: 'Network', ok: navigator.onLine, says: navigator.onLine ? 'This device says that it has one.' : 'This device has no network.' },
+    { what: 'Network', ok: navigator.onLine, says: navigator.onLine ? 'This device is online.' : 'This device is offline.' },
     { what: 'Relay', ok: !app.hostsStale, says: app.hostsStale ? app.hostsNote : `${location.host} answers.` },
-    { what: 'Token', ok: grant !== null, says: grant ? `${text(grant.subject) || 'nobody in particular'} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : 'Not known.' },
+    { what: 'Token', ok: grant !== null, says: grant ? `${text(grant.subject) || 'An unnamed user'} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : 'Not known.' },
     { what: 'Host-agent', ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? `${hostInfo.host} is ${hostInfo.state} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : 'No host is chosen.' },
-    { what: 'Host', ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? `It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : `The connection is ${state?.name ?? 'not there'}${state?.reason ? `: ${state.reason}` : ''}.`) : 'No host is chosen.' },
+    { what: 'Host', ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? `It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : `The connection is ${state?.name ?? 'not there'}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : 'No host is chosen.' },
     { what: 'Versions', ok: link ? Boolean(info.protocolVersion) : null, says: `AHP ${info.protocolVersion ?? 'not agreed'}; host ${[info.serverInfo?.name, info.serverInfo?.version ?? hostInfo?.hostVersion].filter(Boolean).join(' ') || 'unknown'}; agent ${hostInfo?.agentVersion ?? 'unknown'}.` },
-    { what: 'Understood', ok: !link?.store.unknownCount, says: link?.store.unknownCount ? `${link.store.unknownCount} unknown updates: ${[...link.store.unknown.keys()].join(', ')}.` : 'This page understands all updates.' },
+    { what: 'Updates', ok: !link?.store.unknownCount, says: link?.store.unknownCount ? `${link.store.unknownCount} unknown updates: ${[...link.store.unknown.keys()].join(', ')}.` : 'This page understands all updates.' },
   ];
 }
 

@@ -5,7 +5,7 @@ import { app } from '../app';
 import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { baseName, pathOf } from '../words';
 
 const mostText = 1_000_000; // characters of a side to compare

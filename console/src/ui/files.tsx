@@ -5,7 +5,7 @@ import { app } from '../app';
 import { highlight } from '../highlight';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { baseName, below, parentOf, pathOf } from '../words';
 import { Copy, Icon } from './bits';
 import { attach } from './composer';

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 import { app } from '../app';
 import { text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { ago, statusWord, when } from '../words';
 import { Badge, Icon, pressed } from './bits';
 import { memo } from './memo';

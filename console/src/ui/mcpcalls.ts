@@ -1,31 +1,31 @@
 // Connects MCP tool calls with their extras: see mcp.ts.
 
 import { app } from '../app';
-import { McpCalls } from '../mcp';
-import type { Json } from '../reduce';
+import { McpCalls, type McpNode } from '../mcp';
+import type { Tool, ToolCall } from '../ahp';
 
 const calls = new McpCalls({
   draw: () => app.draw(),
-  send: (words: string) => app.send(words),
-  mcp: (channel: string, method: string, params: unknown) => app.mcp(channel, method, params),
-  mcpNotify: (channel: string, method: string, params: unknown) => app.mcpNotify(channel, method, params),
-  context: (from: object, label: string, words: string) => app.addContext(from, label, words),
+  send: (words) => app.send(words),
+  mcp: (channel, method, params) => app.mcp(channel, method, params),
+  mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
+  context: (from, label, words) => app.addContext(from, label, words),
   host: () => app.host,
-  signIn: (who: string, wants: unknown) => app.signIn(who, wants),
+  signIn: (name, wants) => app.signIn(name, wants),
 });
 
 app.mcpSaid = (channel, method, params) => calls.serverSaid(channel, method, params);
 
-/** The tools that the server at a channel lists. */
-export function toolsOf(channel: string): Promise<Json[]> {
+/** Lists the tools of the server at a channel. */
+export function toolsOf(channel: string): Promise<Tool[]> {
   return calls.toolsOf(channel);
 }
 
-export function showMcp(node: HTMLElement, call: unknown): void {
+export function showMcp(node: McpNode, call: ToolCall): void {
   calls.show(node, call);
 }
 
-/** Brings them in step, after the page was drawn. */
+/** Updates the MCP tool calls after the page was drawn. */
 export function settled(): void {
   calls.render({
     live: Boolean(app.link?.live),

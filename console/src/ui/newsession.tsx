@@ -5,7 +5,7 @@ import { app } from '../app';
 import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { pathOf, uriOf } from '../words';
 import { Dialog } from './bits';
 

@@ -4,7 +4,7 @@ import { app } from '../app';
 import type { Link } from '../link';
 import { array, text } from '../store';
 import { baseName } from '../words';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 
 export interface Row { link: Link; session: Json }
 export interface Group { name: string; title: string; rows: Row[]; keys: string[] }

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { baseName, pathOf } from '../words';
 import { Badge, Icon } from './bits';
 import { File, Files } from './files';

@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import { answerFor, safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { Icon } from './bits';
 import { Markdown } from './markdown';
 

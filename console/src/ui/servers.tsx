@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { baseName } from '../words';
 import { Badge } from './bits';
 import { toolsOf } from './mcpcalls';

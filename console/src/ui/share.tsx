@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import * as device from '../device';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { when } from '../words';
 

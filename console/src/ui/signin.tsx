@@ -8,7 +8,7 @@ import type { Link } from '../link';
 import { discover, siteOf, typed, visit, wantedOf, type Granted, type Server, type Typed } from '../oauth';
 import { ask } from '../outside';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 
 const close = () => app.open(null);

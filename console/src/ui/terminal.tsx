@@ -4,7 +4,7 @@
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { array } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 
 /** All that a terminal has printed. */
 function printed(state: Json): string {

@@ -5,7 +5,7 @@ import { app } from '../app';
 import * as push from '../push';
 import * as told from '../told';
 import { array, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon } from './bits';
 

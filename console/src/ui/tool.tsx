@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { contentId, textOfRead, type State } from '../approval';
 import { array, isObject, text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { baseName, commandOf, plain, toolTone, toolWord } from '../words';
 import { Approval, ResultApproval } from './approval';
 import { Badge, Icon } from './bits';
@@ -40,8 +40,7 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
   const at = useRef<HTMLElement>(null);
   const extra = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
-    Object.assign(at.current!, { parts: { extra: extra.current } });
-    showMcp(at.current!, call);
+    showMcp(Object.assign(at.current!, { parts: { extra: extra.current! } }), call);
   }, [call]);
   const state = toolWord(call);
   const pending = call.status === 'pending-confirmation';

@@ -1,7 +1,7 @@
 // Arranges a session's chats as a tree.
 
 import { text } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 
 /** The chat that another one came from, '' if none. */
 function over(chat: Json): string {

@@ -2,7 +2,7 @@
 
 import { app } from '../app';
 import { array, text, type Pending } from '../store';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 import { lasted, roughly, when } from '../words';
 import { Copy, Icon, Menu } from './bits';
 import { Markdown } from './markdown';

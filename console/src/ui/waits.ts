@@ -1,7 +1,7 @@
 // Finds the parts of an answer that wait for the user.
 
 import { app } from '../app';
-import type { Json } from '../reduce';
+import type { Json } from '../ahp';
 
 export function waitsForUser(part: Json): boolean {
   if (part.kind === 'inputRequest') return part.response === undefined;
