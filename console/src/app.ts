@@ -2,42 +2,26 @@
 // is removed at once.
 
 import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
-import { requestKey } from './approval';
 import { elsewhere, type Ticket } from './canvas';
+import { Conversation } from './conversation';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
-import { array, isObject, text, type Pending } from './store';
+import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, stored, tokenForm, type Answer } from './relay';
+import { Sessions } from './sessions';
+import { array, isObject, text } from './store';
 import type { Envelope, Json } from './ahp';
-import { status } from './reduce';
-import { chatBeside, randomId, sentence } from './words';
+import { sentence } from './words';
 
-const tokenKey = 'ahp-relay-token';
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
 const hostsEvery = 15_000; // ms between queries for the hosts
 const hostsSoon = 2_000; // ms; while the host in view is unreachable
 const linksMax = 16; // hosts followed at a time
-const undoTime = 6_000; // ms in which a deletion can be undone
-
-// A token travels in the WebSocket subprotocol list, which allows only these
-// characters (RFC 9110, section 5.6.2).
-const tokenForm = /^[\w.~-]+$/;
 
 // Actions that append to an answer and change nothing else. Most actions are of these
 // types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
-
-/** What goes with a message: bytes, or a file of the host's. */
-export type Attachment = { label: string; displayKind?: string } & ({ data: string; contentType: string } | { uri: string });
-
-/** What an app has the agent know. */
-interface Context { chat: string; label: string; text: string }
-
-function asAttachment({ label, text }: Context): Attachment {
-  const bytes = new TextEncoder().encode(text);
-  return { label: `Context of ${label || 'an app'}`, data: btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join('')), contentType: 'text/plain', displayKind: 'document' };
-}
 
 export class App {
   token = stored();
@@ -56,14 +40,10 @@ export class App {
   sought = ''; // id of a linked turn until it is in view
   dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
   swap: Json = null; // a link's proposed change: {key, token, host, session, now, then, why}
-  composerNote = '';
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
-  deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
-  models = new Map<string, Json>(); // session to its chosen model
-  ownTerminals = new Set<string>(); // created here, so sized as shown here
-  attachments = new Map<string, Attachment[]>(); // chat to its next message's attachments
-  contexts = new Map<object, Context>(); // app to its context for the next message
+  readonly conversation = new Conversation(this);
+  readonly sessions = new Sessions(this);
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
@@ -158,7 +138,7 @@ export class App {
         this.lender.takeBack(link.host);
         if (this.dialog?.link === link) this.dialog = null;
         this.links.delete(link.host);
-        this.attachments.clear();
+        this.conversation.attachments.clear();
         link = this.#linkTo(link.host);
       }
       if (conn) link.connect();
@@ -189,12 +169,11 @@ export class App {
 
   /** Whether the token outlives the tab. */
   get kept(): boolean {
-    return localStorage.getItem(tokenKey) !== null;
+    return isKept();
   }
 
   keep(on: boolean): void {
-    if (on) localStorage.setItem(tokenKey, this.token);
-    else localStorage.removeItem(tokenKey);
+    keepOnDevice(this.token, on);
     this.draw();
   }
 
@@ -243,7 +222,7 @@ export class App {
     if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // a pane already in view keeps its title
     if (to.turn || moved) this.sought = to.turn;
     if (moved) {
-      this.composerNote = '';
+      this.conversation.note = '';
       before?.errors.clear();
       before?.tidy();
     }
@@ -297,8 +276,8 @@ export class App {
     this.links.clear();
     this.lender.takeBack();
     this.pane = null;
-    this.attachments.clear();
-    this.composerNote = '';
+    this.conversation.attachments.clear();
+    this.conversation.note = '';
   }
 
   /** Asks the user about a link, with what the relay says of the tokens. */
@@ -306,7 +285,7 @@ export class App {
     const round: Json = { key: {}, token, to, now: null, then: null, why: '' };
     this.swap = round;
     this.draw();
-    const [now, then] = await Promise.all([looked(this.token), token ? looked(token) : null]);
+    const [now, then] = await Promise.all([lookUp(this.token), token ? lookUp(token) : null]);
     if (this.swap !== round) return;
     const said: Json = then ?? now;
     this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: to.host || this.host }, why: said.why };
@@ -342,7 +321,7 @@ export class App {
   openSession(host: string, session: string): void {
     if (session === this.session && host === this.host) return;
     this.#go({ host, session });
-    if (session) this.#markRead(host, session);
+    if (session) this.sessions.opened(host, session);
   }
 
   /** Back to the list. */
@@ -353,7 +332,7 @@ export class App {
 
   chooseChat(chat: string): void {
     const { host, session } = this;
-    this.composerNote = '';
+    this.conversation.note = '';
     this.#go({ host, session, chat: chat === this.link?.store.chatOf(session) ? '' : chat });
   }
 
@@ -489,294 +468,9 @@ export class App {
     this.refreshHosts();
   }
 
-  // ---- sessions
-
-  /** All sessions that are known, of all hosts. */
-  sessions(): { link: Link; session: Json }[] {
-    const all = [];
-    for (const link of this.links.values()) {
-      if (this.onlyHost && link.host !== this.onlyHost) continue;
-      for (const session of link.store.sessions.values()) {
-        if (this.deleted?.link !== link || this.deleted.session !== session.resource) all.push({ link, session });
-      }
-    }
-    return all;
-  }
-
-  /** Begins a session, and goes there. Rejects where the host refuses. */
-  async createSession(link: Link, { provider, directory, model, config }: Json): Promise<void> {
-    const channel = `${provider}:/${randomId()}`;
-    await link.conn!.request('createSession', {
-      channel, provider,
-      ...(directory ? { workingDirectories: [directory] } : {}),
-      ...(model ? { model } : {}),
-      ...(config && Object.keys(config).length ? { config } : {}),
-    });
-    if (model) this.models.set(channel, model);
-    this.dialog = null;
-    this.openSession(link.host, channel);
-    this.draw();
-  }
-
-  #tell(link: Link, channel: string, action: Json, quiet = false): void {
-    try {
-      const clientSeq = link.conn?.dispatch(channel, action);
-      if (quiet && clientSeq !== undefined) link.store.quiet.add(clientSeq);
-    } catch {
-      this.composerNote = 'Not connected.';
-    }
-    this.draw();
-  }
-
-  #markRead(host: string, session: string): void {
-    const link = this.links.get(host);
-    const summary = link?.store.sessions.get(session);
-    if (!link?.live || !this.mayOperate || !summary || summary.status & status.read) return;
-    this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
-  }
-
-  markRead(link: Link, session: string, on: boolean): void {
-    this.#tell(link, session, { type: 'session/isReadChanged', isRead: on });
-  }
-
-  /** The address of a place, for others. */
+  /** Returns a place's address, to share. */
   addressOf(to: Partial<Place>): string {
     return location.origin + location.pathname + fragment(to);
-  }
-
-  rename(link: Link, session: string, title: string): void {
-    this.#tell(link, session, { type: 'session/titleChanged', title });
-  }
-
-  archive(link: Link, session: string, on: boolean): void {
-    this.#tell(link, session, { type: 'session/isArchivedChanged', isArchived: on });
-  }
-
-  /** Deletes a session, unless the user takes that back in time. */
-  remove(link: Link, session: string): void {
-    this.#removeNow();
-    this.deleted = { link, session, timer: setTimeout(() => this.#removeNow(), undoTime) };
-    if (this.session === session) this.openSession(this.host, '');
-    this.draw();
-  }
-
-  undo(): void {
-    if (this.deleted) clearTimeout(this.deleted.timer);
-    this.deleted = null;
-    this.draw();
-  }
-
-  #removeNow(): void {
-    const { deleted } = this;
-    if (!deleted) return;
-    clearTimeout(deleted.timer);
-    this.deleted = null;
-    deleted.link.conn?.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
-      deleted.link.note = `The session was not deleted: ${err.message}`;
-      this.draw();
-    });
-    this.draw();
-  }
-
-  // ---- chat
-
-  perform(channel: string | undefined, action: Json): number | undefined {
-    const { link } = this;
-    this.composerNote = '';
-    if (!link?.conn || !channel) return undefined;
-    link.store.refusal = '';
-    try {
-      return link.conn.dispatch(channel, action);
-    } catch (err) {
-      this.composerNote = (err as Error).message;
-      return undefined;
-    } finally {
-      this.draw();
-    }
-  }
-
-  /** Has the agent know a text with the next message of the open chat, in place of what came from there before; '' for none. */
-  addContext(from: object, label: string, words: string): boolean {
-    const had = this.contexts.delete(from);
-    const may = Boolean(words && this.chatUri && !this.readOnly);
-    if (may) this.contexts.set(from, { chat: this.chatUri!, label, text: words });
-    if (had || may) this.draw();
-    return may || words === '';
-  }
-
-  /** What apps have the agent know of the open chat. */
-  get context(): [object, Context][] {
-    return [...this.contexts].filter(([, c]) => c.chat === this.chatUri);
-  }
-
-  #message(prompt: string, attachments: Attachment[]): Json {
-    const model = this.models.get(this.session);
-    return {
-      text: prompt,
-      origin: { kind: 'user' },
-      ...(model ? { model } : {}),
-      ...(attachments.length ? { attachments: attachments.map((a) => ({ type: 'uri' in a ? 'resource' : 'embeddedResource', ...a })) } : {}),
-    };
-  }
-
-  /**
-   * Sends a prompt: at once, or, while the agent works, to be taken when it is
-   * done ('queued') or when it can ('steering'). False if it cannot be sent now.
-   */
-  send(prompt: string, attachments: Attachment[] = [], how: 'queued' | 'steering' = 'queued'): boolean {
-    const channel = this.chatUri;
-    const chat = this.link?.store.get(channel);
-    if (!this.link?.live || !chat || !channel) return false;
-    const message = this.#message(prompt, [...attachments, ...this.context.map(([, c]) => asAttachment(c))]);
-    const told = (sent: boolean) => {
-      if (sent) for (const [from] of this.context) this.contexts.delete(from);
-      return sent;
-    };
-    if (chat.activeTurn) {
-      const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id: randomId(), message });
-      return told(sent !== undefined);
-    }
-    if (this.link.store.pending.some((p) => p.channel === channel && !p.failed)) return false;
-    const action = { type: 'chat/turnStarted', turnId: randomId(), startedAt: new Date().toISOString(), message };
-    const clientSeq = this.perform(channel, action);
-    if (clientSeq !== undefined) this.link.store.sent(channel, clientSeq, action);
-    told(clientSeq !== undefined);
-    this.draw();
-    return clientSeq !== undefined;
-  }
-
-  sendAgain(pending: Pending): void {
-    const { message } = pending.turn;
-    if (this.send(message.text, attached(message))) this.link?.store.discard(pending);
-    this.draw();
-  }
-
-  discard(pending: Pending): void {
-    this.link?.store.discard(pending);
-    this.draw();
-  }
-
-  unqueue(kind: 'queued' | 'steering', id: string): void {
-    this.perform(this.chatUri, { type: 'chat/pendingMessageRemoved', kind, id });
-  }
-
-  stop(): void {
-    const turn = this.link?.store.get(this.chatUri)?.activeTurn;
-    if (!turn) return;
-    const duration = Math.max(0, Date.now() - Date.parse(turn.startedAt)) || 0;
-    this.perform(this.chatUri, { type: 'chat/turnCancelled', turnId: turn.id, duration });
-  }
-
-  /** Says once more what a turn began with. */
-  again(turn: Json): void {
-    this.send(text(turn.message?.text), attached(turn.message));
-  }
-
-  /** Forgets all that came after a turn. */
-  backTo(turn: Json): void {
-    this.perform(this.chatUri, { type: 'chat/truncated', turnId: turn.id });
-  }
-
-  /** Whether the agent of the open session can go on from a turn in another chat. */
-  get mayFork(): boolean {
-    const provider = this.link?.store.get(this.session)?.provider;
-    return Boolean(this.link?.store.agents.find((a) => a?.provider === provider)?.capabilities?.multipleChats?.fork);
-  }
-
-  /** Goes on from a turn in another chat of the session. */
-  fork(turn: Json): Promise<void> {
-    return this.newChat({ kind: 'fork', chat: this.chatUri, turnId: turn.id });
-  }
-
-  chooseModel(id: string): void {
-    if (id) this.models.set(this.session, { id });
-    else this.models.delete(this.session);
-    this.draw();
-  }
-
-  /** Begins a terminal in the folder of the open session, and shows it. */
-  async newTerminal(): Promise<void> {
-    const { session } = this;
-    const channel = `agenthost-terminal:/${randomId()}`;
-    try {
-      await this.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.folders[0], cols: 80, rows: 24 });
-      this.ownTerminals.add(channel);
-      if (this.session === session) this.showPane({ kind: 'terminal', channel, title: 'Terminal' });
-    } catch (err) {
-      this.composerNote = `No terminal was made: ${(err as Error).message}`;
-    }
-    this.draw();
-  }
-
-  /** Begins another chat in the session. */
-  async newChat(source?: Json): Promise<void> {
-    const { session } = this;
-    const chat = chatBeside(this.link?.store.chatOf(session) ?? '', randomId());
-    try {
-      await this.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
-      if (this.session === session) this.chooseChat(chat);
-    } catch (err) {
-      this.composerNote = `No other chat was made: ${(err as Error).message}`;
-    }
-    this.draw();
-  }
-
-  /** Ends the chat that is shown, and goes back to the session's first. */
-  async closeChat(): Promise<void> {
-    const { session, chatUri: chat } = this;
-    if (!confirm('Close the chat and delete its messages?')) return;
-    try {
-      await this.request('disposeChat', { channel: chat });
-      if (this.session === session) this.chooseChat('');
-    } catch (err) {
-      this.composerNote = `The chat was not closed: ${(err as Error).message}`;
-    }
-    this.draw();
-  }
-
-  resume(turn: Json): void {
-    this.perform(this.chatUri, { type: 'chat/turnResume', turnId: turn.id });
-  }
-
-  /** Answers what a tool call waits for, if that is still what the person has seen. */
-  answer(turn: Json, call: Json, approved: boolean, option?: Json, editedToolInput?: string): void {
-    const { toolCallId, status: now } = call;
-    const active = this.link?.store.get(this.chatUri)?.activeTurn;
-    const asked = active?.id === turn.id && array(active.responseParts).find((p) => p?.toolCall?.toolCallId === toolCallId)?.toolCall;
-    if (!asked || requestKey(asked) !== requestKey(call)) {
-      this.draw();
-      return;
-    }
-    const result = now === 'pending-result-confirmation';
-    const sent = this.perform(this.chatUri, {
-      type: result ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed',
-      turnId: turn.id, toolCallId, approved,
-      ...(result ? {} : approved ? { confirmed: 'user-action' } : { reason: 'denied' }),
-      ...(option && !result ? { selectedOptionId: option.id } : {}),
-      ...(approved && editedToolInput !== undefined ? { editedToolInput } : {}),
-    });
-    if (sent !== undefined) this.link?.store.answered(this.chatUri!, toolCallId, option?.label ?? (approved ? 'allow' : 'deny'));
-    navigator.vibrate?.(10);
-    this.draw();
-  }
-
-  /** Answers a question of the agent's. */
-  reply(request: Json, response: 'accept' | 'decline' | 'cancel', answers?: Json): void {
-    const sent = this.perform(this.chatUri, { type: 'chat/inputCompleted', requestId: request.id, response, ...(answers ? { answers } : {}) });
-    if (sent !== undefined) this.link?.store.answered(this.chatUri!, request.id, response);
-    this.draw();
-  }
-
-  async earlier(): Promise<void> {
-    const channel = this.chatUri;
-    const cursor = this.link?.store.get(channel)?.turnsNextCursor;
-    if (!cursor) return;
-    try {
-      await this.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
-    } catch (err) {
-      this.composerNote = (err as Error).message;
-    }
-    this.draw();
   }
 
   // ---- other requests to the host
@@ -793,7 +487,7 @@ export class App {
   }
 
   closeCanvas(channel: string): void {
-    this.perform(channel, { type: 'canvas/closeRequested' });
+    this.conversation.perform(channel, { type: 'canvas/closeRequested' });
   }
 
   readCanvas(channel: string, uri: string): Promise<Json> {
@@ -833,7 +527,7 @@ export class App {
   }
 
   /** Asks the relay itself. */
-  ask(method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
+  ask(method: string, path: string, json?: Json): Promise<Answer> {
     return ask(this.token, method, path, json);
   }
 
@@ -858,7 +552,7 @@ export class App {
       }
       this.draw();
     });
-    addEventListener('pagehide', () => this.#removeNow());
+    addEventListener('pagehide', () => this.sessions.flush());
     navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
       const { host, session } = data?.open ?? {};
       if (this.token && host) this.openSession(text(host), text(session));
@@ -903,59 +597,6 @@ export class App {
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
     if (this.token === device.DEVICE) this.#renew();
     this.draw(); // updates times and countdowns
-  }
-}
-
-function stored(): string {
-  return sessionStorage.getItem(tokenKey) ?? localStorage.getItem(tokenKey) ?? '';
-}
-
-/** Keeps the token in the tab, and on the device if one is kept there. */
-function keepToken(token: string): void {
-  if (token === device.DEVICE) return; // the browser stores a device's key elsewhere
-  if (token) {
-    sessionStorage.setItem(tokenKey, token);
-    if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);
-    return;
-  }
-  sessionStorage.removeItem(tokenKey);
-  localStorage.removeItem(tokenKey);
-}
-
-/** What went with a message, to go with another. */
-function attached(message: Json): Attachment[] {
-  return array(message?.attachments).filter((a) => (a?.type === 'embeddedResource' && a.data) || (a?.type === 'resource' && a.uri));
-}
-
-/** Asks the relay, with a token. */
-async function ask(token: string, method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
-  if (token === device.DEVICE) return device.call(method, path, json);
-  const answer = await fetch(`/${path}`, {
-    method, cache: 'no-store', headers: { Authorization: `Bearer ${token}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
-  });
-  const said = await answer.text();
-  try {
-    return { status: answer.ok ? 200 : answer.status, body: said ? JSON.parse(said) : {} };
-  } catch {
-    return { status: answer.ok ? 200 : answer.status, body: { error: said } };
-  }
-}
-
-/** What the relay says of the hosts of a token. */
-function hostsOf(token: string): Promise<{ status: number; body: Json }> {
-  return ask(token, 'GET', 'api/hosts');
-}
-
-/** What the relay says of a token: {grant, why}. */
-async function looked(token: string): Promise<Json> {
-  try {
-    if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
-    const { status: said, body } = await hostsOf(token);
-    if (said === 401) throw new Error('The relay does not accept the token of the link.');
-    if (said !== 200) throw new Error(`The relay answered ${said}.`);
-    return { grant: body.token, why: '' };
-  } catch (err) {
-    return { why: (err as Error).message };
   }
 }
 

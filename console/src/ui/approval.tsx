@@ -134,7 +134,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
   const no = offer.allow === 'no';
   if (deny.length === 0) deny.push({ label: no ? 'Skip' : 'Deny', kind: 'deny' });
   const busy = answer !== undefined || !connected;
-  const decide = (o: Json, approved: boolean) => app.answer({ id: turnId }, call, approved, o.id ? o : undefined, approved ? input : undefined);
+  const decide = (o: Json, approved: boolean) => app.conversation.answer({ id: turnId }, call, approved, o.id ? o : undefined, approved ? input : undefined);
   const allow = (o: Json, className: string) => {
     const label = text(o.label) || text(o.id);
     return offer.allow === 'hold'

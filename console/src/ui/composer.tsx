@@ -1,7 +1,8 @@
 // The message editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { app, type Attachment } from '../app';
+import { app } from '../app';
+import type { Attachment } from '../conversation';
 import type { Json } from '../ahp';
 import { array } from '../store';
 import { Icon, Menu, isTouch } from './bits';
@@ -17,7 +18,7 @@ export function Composer({ chat }: { chat: Json }) {
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
   const [value, setValue] = useState(() => draftOf(chatUri!));
-  const attached = app.attachments.get(chatUri!) ?? [];
+  const attached = app.conversation.attachments.get(chatUri!) ?? [];
   const [said, setSaid] = useState('');
   const live = Boolean(link?.live);
   const works = Boolean(chat.activeTurn);
@@ -30,9 +31,9 @@ export function Composer({ chat }: { chat: Json }) {
   };
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
-    if ((text.trim() === '' && attached.length === 0) || !app.send(text, attached, how)) return;
+    if ((text.trim() === '' && attached.length === 0) || !app.conversation.send(text, attached, how)) return;
     write('');
-    app.attachments.delete(chatUri!);
+    app.conversation.attachments.delete(chatUri!);
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
   };
@@ -71,14 +72,14 @@ export function Composer({ chat }: { chat: Json }) {
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={`Remove ${a.label}`} onClick={() => { app.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
       )}
-      {app.context.map(([from, { label, text }], i) => (
+      {app.conversation.context.map(([from, { label, text }], i) => (
         <details key={i} class="context">
-          <summary class="row"><span class="grow">{label || 'An app'} adds to your next message</span><button type="button" class="quiet round" aria-label="Do not add it" onClick={(e) => { e.preventDefault(); app.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
+          <summary class="row"><span class="grow">{label || 'An app'} adds to your next message</span><button type="button" class="quiet round" aria-label="Do not add it" onClick={(e) => { e.preventDefault(); app.conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
           <pre tabIndex={0}>{text}</pre>
         </details>
       ))}
@@ -104,7 +105,7 @@ export function Composer({ chat }: { chat: Json }) {
           }} />
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>Steer</button>}
         {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? 'Send when it is done' : 'Send'} title={works ? 'Send when it is done' : 'Send'}><Icon name="up" /></button>}
-        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label="Stop" title="Stop" onClick={() => { app.stop(); toPrompt(); }}><Icon name="stop" /></button>}
+        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label="Stop" title="Stop" onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
       <p id="composer-note" class="dim" role="status">{said || note(chat, live)}</p>
     </form>
@@ -113,7 +114,7 @@ export function Composer({ chat }: { chat: Json }) {
 
 /** Has files go with the next message of a chat. */
 export function attach(chat: string, added: Attachment[]): void {
-  app.attachments.set(chat, [...(app.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
+  app.conversation.attachments.set(chat, [...(app.conversation.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
   app.draw();
 }
 
@@ -128,7 +129,7 @@ function note(chat: Json, live: boolean): string {
   const { link } = app;
   if (live && link?.store.refusal) return link.store.refusal;
   if (!live) return 'Not connected. You can write now and send when the page is live again.';
-  if (app.composerNote) return app.composerNote;
+  if (app.conversation.note) return app.conversation.note;
   if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return 'The agent waits for your answer.';
   return '';
 }

@@ -59,7 +59,7 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
   const at = useRef<HTMLInputElement>(null);
   const submit = (e: Event) => {
     e.preventDefault();
-    if (at.current!.value.trim()) app.rename(link, session, at.current!.value.trim());
+    if (at.current!.value.trim()) app.sessions.rename(link, session, at.current!.value.trim());
     close();
   };
   return (
@@ -77,15 +77,15 @@ function Settings() {
   const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
   const { schema, values } = state?.config ?? {};
   const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
-  const model = app.models.get(session)?.id ?? '';
+  const model = app.conversation.models.get(session)?.id ?? '';
   return (
     <Dialog title="Model and settings" id="settings" onClose={close}>
       <div class="fields">
         {models.length > 0 && (
           <><label for="settings-model">Model for the next message</label>
-            <select id="settings-model" value={model} onChange={(e) => app.chooseModel(e.currentTarget.value)}><option value="">As it is</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
+            <select id="settings-model" value={model} onChange={(e) => app.conversation.chooseModel(e.currentTarget.value)}><option value="">As it is</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
         )}
-        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
+        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
         {models.length === 0 && mutable.length === 0 && <p class="empty">The host offers no choice here.</p>}
         {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       </div>
@@ -104,8 +104,8 @@ function commands(): Command[] {
   ];
   if (app.mayOperate && !app.narrow) all.push({ name: 'New session', run: () => app.open({ kind: 'new' }) });
   if (session && may) {
-    all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() });
-    if (app.mayOperate) all.push({ name: 'Archive this session', run: () => app.archive(link!, session, true) });
+    all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.conversation.stop() });
+    if (app.mayOperate) all.push({ name: 'Archive this session', run: () => app.sessions.archive(link!, session, true) });
   }
   if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
   all.push({ name: 'Notifications, quiet hours', run: () => app.open({ kind: 'told' }) });

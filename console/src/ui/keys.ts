@@ -25,7 +25,7 @@ export function keys(): () => void {
     if (app.token === '' || document.querySelector('dialog[open]:not(#palette)')) return;
     const command = e.ctrlKey || e.metaKey;
     if (command && e.key.toLowerCase() === 'k') app.open(app.dialog?.kind === 'palette' ? null : { kind: 'palette' });
-    else if (command && e.key === '.') app.stop();
+    else if (command && e.key === '.') app.conversation.stop();
     else if (e.altKey && e.key.toLowerCase() === 'n') nextOne();
     else if (e.altKey && e.key.toLowerCase() === 'a') toQuestion();
     else if (e.key === '/' && !typing(e.target) && !command) (document.querySelector('#search') as HTMLElement)?.focus();

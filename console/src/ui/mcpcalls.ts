@@ -6,10 +6,10 @@ import type { Tool, ToolCall } from '../ahp';
 
 const calls = new McpCalls({
   draw: () => app.draw(),
-  send: (words) => app.send(words),
+  send: (words) => app.conversation.send(words),
   mcp: (channel, method, params) => app.mcp(channel, method, params),
   mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
-  context: (from, label, words) => app.addContext(from, label, words),
+  context: (from, label, words) => app.conversation.addContext(from, label, words),
   host: () => app.host,
   signIn: (name, wants) => app.signIn(name, wants),
 });

@@ -56,7 +56,7 @@ function Form({ link }: { link: Link }) {
     setSaid('');
     try {
       const chosen = models.some((m) => m.id === model) ? { id: model } : undefined;
-      await app.createSession(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
+      await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };

@@ -72,7 +72,7 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
         {files.map((f) => (
           <li key={f.id} class="edit">
             <FileChange file={f} open={files.length <= 3 && !f.reviewed} wide={wide}>
-              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> Looked at</label>}
+              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.conversation.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> Looked at</label>}
               {buttons('resource', f)}
             </FileChange>
           </li>

@@ -37,7 +37,7 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
   const accept = (with_: Entered) => {
     const answers: Json = {};
     for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
-    app.reply(request, 'accept', questions.length ? answers : undefined);
+    app.conversation.reply(request, 'accept', questions.length ? answers : undefined);
   };
   const busy = answer !== undefined || !connected;
   return (
@@ -48,7 +48,7 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
         {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? 'Answer' : url ? 'Done' : 'Yes'}</button>}
-        <button type="button" disabled={busy} onClick={() => app.reply(request, 'decline')}>{questions.length ? 'Skip' : 'No'}</button>
+        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{questions.length ? 'Skip' : 'No'}</button>
       </div>
       {answer && <span class="dim" role="status">sent…</span>}
     </form>
@@ -77,7 +77,7 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
   const plan = request.planReview;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
   const busy = answer !== undefined || !connected;
-  const say = (value: { value?: Json; free?: string }) => app.reply(request, 'accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) });
+  const say = (value: { value?: Json; free?: string }) => app.conversation.reply(request, 'accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) });
   return (
     <div class="question" data-ask role="group" aria-label={text(plan.title) || 'Plan'}>
       <div class="options">
@@ -90,7 +90,7 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
       {plan.canProvideFeedback && <textarea aria-label="Your change" placeholder="Your change" rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
       <div class="answers">
         {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>Plan again with this</button>}
-        <button type="button" disabled={busy} onClick={() => app.reply(request, 'decline')}>Do not go on</button>
+        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>Do not go on</button>
       </div>
       {answer && <span class="dim" role="status">sent…</span>}
     </div>

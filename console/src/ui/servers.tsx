@@ -51,7 +51,7 @@ function Server({ server, of }: { server: Json; of: Json }) {
   const kind = text(server.state?.kind);
   const [word, tone] = on ? words[kind] ?? [kind || 'unknown', ''] : ['off', ''];
   const name = text(server.name) || text(server.id);
-  const act = (action: Json) => app.perform(session, { ...action, id: server.id });
+  const act = (action: Json) => app.conversation.perform(session, { ...action, id: server.id });
   // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
   const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);

@@ -72,10 +72,10 @@ function SessionMenu() {
   const other = chatUri !== undefined && chatUri !== store.chatOf(session);
   return (
     <Menu label="More">
-      {may && multipleChats && <button type="button" onClick={() => app.newChat()}>New chat</button>}
-      {may && other && <button type="button" onClick={() => app.closeChat()}>Close this chat</button>}
+      {may && multipleChats && <button type="button" onClick={() => app.conversation.newChat()}>New chat</button>}
+      {may && other && <button type="button" onClick={() => app.conversation.closeChat()}>Close this chat</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>Model and settings</button>}
-      {may && <button type="button" onClick={() => app.newTerminal()}>New terminal</button>}
+      {may && <button type="button" onClick={() => app.conversation.newTerminal()}>New terminal</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Host’s ports</button>}
       {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
@@ -93,11 +93,11 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
   return (
     <>
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>Rename</button>}
-      {may && <button type="button" onClick={() => act(() => app.archive(link, session, !archived))}>{archived ? 'Unarchive' : 'Archive'}</button>}
-      {may && <button type="button" onClick={() => act(() => app.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
+      {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? 'Unarchive' : 'Archive'}</button>}
+      {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
       {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? 'Muted…' : 'Mute…'}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>Copy the address</button>
-      {may && <button type="button" class="danger" onClick={() => act(() => app.remove(link, session))}>Delete</button>}
+      {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>Delete</button>}
     </>
   );
 }
@@ -249,7 +249,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       show(first, Math.min(to, first + mostTurns));
     } else {
       wanted.current = true;
-      app.earlier();
+      app.conversation.earlier();
     }
   };
   useLayoutEffect(() => { // the requested turns have arrived
@@ -281,7 +281,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const active = String(chat.activeTurn?.id) === app.sought;
     if (i < 0 && !active && live && chat.turnsNextCursor && looked < mostLooks) {
       setLooked(looked + 1);
-      app.earlier();
+      app.conversation.earlier();
       return;
     }
     const node = i < 0 && !active ? null : turnNode(inner.current!, app.sought);
@@ -298,7 +298,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       node.tabIndex = -1;
       node.focus({ preventScroll: true });
       noteAnchor();
-    } else if (live) app.composerNote = 'The linked turn no longer exists.';
+    } else if (live) app.conversation.note = 'The linked turn no longer exists.';
     else return;
     app.arrived();
     app.draw();
@@ -352,7 +352,7 @@ function Waiting({ chat }: { chat: Json }) {
     <ul class="waiting" aria-label="Waiting messages">
       {waiting.map(({ kind, m }) => (
         <li key={m.id}><span class="badge">{kind === 'steering' ? 'steers' : 'next'}</span><span class="text">{text(m.message?.text)}</span>
-          {!app.readOnly && <button type="button" class="quiet round" aria-label="Take back" onClick={() => app.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
+          {!app.readOnly && <button type="button" class="quiet round" aria-label="Take back" onClick={() => app.conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
       ))}
     </ul>
   );

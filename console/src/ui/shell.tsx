@@ -138,8 +138,8 @@ export function mayDo({ access, channels }: any): string {
 }
 
 function Undo() {
-  if (!app.deleted) return null;
-  return <div class="toast" role="status">Session deleted. <button type="button" onClick={() => app.undo()}>Undo</button></div>;
+  if (!app.sessions.deleted) return null;
+  return <div class="toast" role="status">Session deleted. <button type="button" onClick={() => app.sessions.undo()}>Undo</button></div>;
 }
 
 let badge = -1;

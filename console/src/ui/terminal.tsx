@@ -45,9 +45,9 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   // the user.
   const heard = (data: any) => {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
-    if (typeof data.input === 'string' && data.input.length < 65_536) app.perform(channel, { type: 'terminal/input', data: data.input });
+    if (typeof data.input === 'string' && data.input.length < 65_536) app.conversation.perform(channel, { type: 'terminal/input', data: data.input });
     else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {
-      if (app.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId)) app.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
+      if (app.conversation.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId)) app.conversation.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
     }
   };
   useLayoutEffect(print);
@@ -69,7 +69,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
       {may && (
         <div class="keys" role="group" aria-label="Keys">
           {[['Esc', '\x1b'], ['Tab', '\t'], ['Ctrl C', '\x03'], ['Ctrl D', '\x04'], ['↑', '\x1b[A'], ['↓', '\x1b[B'], ['⏎', '\r']].map(([label, input]) => (
-            <button key={label} type="button" class="small" onClick={() => app.perform(channel, { type: 'terminal/input', data: input })}>{label}</button>
+            <button key={label} type="button" class="small" onClick={() => app.conversation.perform(channel, { type: 'terminal/input', data: input })}>{label}</button>
           ))}
         </div>
       )}

@@ -9,7 +9,6 @@ import { baseName, commandOf, plain, toolTone, toolWord } from '../words';
 import { Approval, ResultApproval } from './approval';
 import { Badge, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
-import { Markdown } from './markdown';
 import { showMcp } from './mcpcalls';
 import { Raw, isPicture } from './turn';
 

@@ -105,7 +105,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pen
     return (
       <>
         <p class="error">{pending.failed}</p>
-        <div class="row start"><button type="button" onClick={() => app.sendAgain(pending)}>Send again</button><button type="button" onClick={() => app.discard(pending)}>Discard</button></div>
+        <div class="row start"><button type="button" onClick={() => app.conversation.sendAgain(pending)}>Send again</button><button type="button" onClick={() => app.conversation.discard(pending)}>Discard</button></div>
       </>
     );
   }
@@ -116,7 +116,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pen
     <>
       {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || 'This turn failed.'}</p>}
       {last && connected && !readOnly && <SignInAgain />}
-      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.resume(turn)}>Try again from here</button>}
+      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.conversation.resume(turn)}>Try again from here</button>}
     </>
   );
 }
@@ -141,10 +141,10 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
       <span>{facts.join(' · ')}</span>
       {may && (
         <Menu label="More about this turn">
-          {last && <button type="button" onClick={() => app.again(turn)}>Send again</button>}
-          {app.mayFork && app.mayOperate && <button type="button" onClick={() => app.fork(turn)}>Continue from here in a new chat</button>}
+          {last && <button type="button" onClick={() => app.conversation.again(turn)}>Send again</button>}
+          {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>Continue from here in a new chat</button>}
           <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
-          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('This deletes all later turns.')) app.backTo(turn); }}>Delete later turns</button>}
+          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('This deletes all later turns.')) app.conversation.backTo(turn); }}>Delete later turns</button>}
         </Menu>
       )}
     </div>

@@ -1,0 +1,250 @@
+// The conversation in view: prompts, answers, and the actions on its turns and chats.
+
+import type { Action, Json } from './ahp';
+import type { Pane } from './address';
+import { requestKey } from './approval';
+import type { Link } from './link';
+import { array, text, type Pending } from './store';
+import { chatBeside, randomId } from './words';
+
+/** A message's attachment: bytes, or a file on the host. */
+export type Attachment = { label: string; displayKind?: string } & ({ data: string; contentType: string } | { uri: string });
+
+/** An app's context for the agent. */
+interface Context { chat: string; label: string; text: string }
+
+function asAttachment({ label, text }: Context): Attachment {
+  const bytes = new TextEncoder().encode(text);
+  return { label: `Context of ${label || 'an app'}`, data: btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join('')), contentType: 'text/plain', displayKind: 'document' };
+}
+
+/** The parts of the page that a conversation uses. */
+export interface ConversationPage {
+  readonly link: Link | undefined;
+  readonly session: string; // URI of the open session
+  readonly chatUri: string | undefined; // URI of the chat in view
+  readonly readOnly: boolean;
+  readonly folders: string[];
+  request(method: string, params: Json): Promise<Json>;
+  showPane(pane: Pane | null): void;
+  chooseChat(chat: string): void;
+  draw(): void;
+}
+
+export class Conversation {
+  note = ''; // message below the editor
+  models = new Map<string, Json>(); // session to its chosen model
+  ownTerminals = new Set<string>(); // created here, so sized as shown here
+  attachments = new Map<string, Attachment[]>(); // chat to its next message's attachments
+  #contexts = new Map<object, Context>(); // app to its context for the next message
+  #page: ConversationPage;
+
+  constructor(page: ConversationPage) {
+    this.#page = page;
+  }
+
+  /** Dispatches an action and returns its clientSeq, or undefined if it could not be sent. */
+  perform(channel: string | undefined, action: Action): number | undefined {
+    const { link } = this.#page;
+    this.note = '';
+    if (!link?.conn || !channel) return undefined;
+    link.store.refusal = '';
+    try {
+      return link.conn.dispatch(channel, action);
+    } catch (err) {
+      this.note = (err as Error).message;
+      return undefined;
+    } finally {
+      this.#page.draw();
+    }
+  }
+
+  /** Adds an app's text to the chat's next message and replaces its previous text; '' for none. */
+  addContext(from: object, label: string, words: string): boolean {
+    const had = this.#contexts.delete(from);
+    const may = Boolean(words && this.#page.chatUri && !this.#page.readOnly);
+    if (may) this.#contexts.set(from, { chat: this.#page.chatUri!, label, text: words });
+    if (had || may) this.#page.draw();
+    return may || words === '';
+  }
+
+  /** The apps' contexts for the chat in view. */
+  get context(): [object, Context][] {
+    return [...this.#contexts].filter(([, c]) => c.chat === this.#page.chatUri);
+  }
+
+  #message(prompt: string, attachments: Attachment[]): Json {
+    const model = this.models.get(this.#page.session);
+    return {
+      text: prompt,
+      origin: { kind: 'user' },
+      ...(model ? { model } : {}),
+      ...(attachments.length ? { attachments: attachments.map((a) => ({ type: 'uri' in a ? 'resource' : 'embeddedResource', ...a })) } : {}),
+    };
+  }
+
+  /**
+   * Sends a prompt. While the agent works, it is queued until the end of the turn ('queued') or
+   * read during the turn ('steering'). Returns false if it cannot be sent now.
+   */
+  send(prompt: string, attachments: Attachment[] = [], how: 'queued' | 'steering' = 'queued'): boolean {
+    const channel = this.#page.chatUri;
+    const chat = this.#page.link?.store.get(channel);
+    if (!this.#page.link?.live || !chat || !channel) return false;
+    const message = this.#message(prompt, [...attachments, ...this.context.map(([, c]) => asAttachment(c))]);
+    const done = (sent: boolean) => {
+      if (sent) for (const [from] of this.context) this.#contexts.delete(from);
+      return sent;
+    };
+    if (chat.activeTurn) {
+      const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id: randomId(), message });
+      return done(sent !== undefined);
+    }
+    if (this.#page.link.store.pending.some((p) => p.channel === channel && !p.failed)) return false;
+    const action = { type: 'chat/turnStarted', turnId: randomId(), startedAt: new Date().toISOString(), message };
+    const clientSeq = this.perform(channel, action);
+    if (clientSeq !== undefined) this.#page.link.store.sent(channel, clientSeq, action);
+    done(clientSeq !== undefined);
+    this.#page.draw();
+    return clientSeq !== undefined;
+  }
+
+  sendAgain(pending: Pending): void {
+    const { message } = pending.turn;
+    if (this.send(message.text, attached(message))) this.#page.link?.store.discard(pending);
+    this.#page.draw();
+  }
+
+  discard(pending: Pending): void {
+    this.#page.link?.store.discard(pending);
+    this.#page.draw();
+  }
+
+  unqueue(kind: 'queued' | 'steering', id: string): void {
+    this.perform(this.#page.chatUri, { type: 'chat/pendingMessageRemoved', kind, id });
+  }
+
+  stop(): void {
+    const turn = this.#page.link?.store.get(this.#page.chatUri)?.activeTurn;
+    if (!turn) return;
+    const duration = Math.max(0, Date.now() - Date.parse(turn.startedAt)) || 0;
+    this.perform(this.#page.chatUri, { type: 'chat/turnCancelled', turnId: turn.id, duration });
+  }
+
+  /** Sends a turn's prompt again. */
+  again(turn: Json): void {
+    this.send(text(turn.message?.text), attached(turn.message));
+  }
+
+  /** Deletes all turns after a turn. */
+  backTo(turn: Json): void {
+    this.perform(this.#page.chatUri, { type: 'chat/truncated', turnId: turn.id });
+  }
+
+  /** Whether the session's agent can continue from a turn in a new chat. */
+  get mayFork(): boolean {
+    const provider = this.#page.link?.store.get(this.#page.session)?.provider;
+    return Boolean(this.#page.link?.store.agents.find((a) => a?.provider === provider)?.capabilities?.multipleChats?.fork);
+  }
+
+  /** Continues from a turn in a new chat of the session. */
+  fork(turn: Json): Promise<void> {
+    return this.newChat({ kind: 'fork', chat: this.#page.chatUri, turnId: turn.id });
+  }
+
+  chooseModel(id: string): void {
+    if (id) this.models.set(this.#page.session, { id });
+    else this.models.delete(this.#page.session);
+    this.#page.draw();
+  }
+
+  /** Creates a terminal in the session's folder and shows it. */
+  async newTerminal(): Promise<void> {
+    const { session } = this.#page;
+    const channel = `agenthost-terminal:/${randomId()}`;
+    try {
+      await this.#page.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.#page.folders[0], cols: 80, rows: 24 });
+      this.ownTerminals.add(channel);
+      if (this.#page.session === session) this.#page.showPane({ kind: 'terminal', channel, title: 'Terminal' });
+    } catch (err) {
+      this.note = `No terminal was made: ${(err as Error).message}`;
+    }
+    this.#page.draw();
+  }
+
+  /** Creates a chat in the session and shows it. */
+  async newChat(source?: Json): Promise<void> {
+    const { session } = this.#page;
+    const chat = chatBeside(this.#page.link?.store.chatOf(session) ?? '', randomId());
+    try {
+      await this.#page.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
+      if (this.#page.session === session) this.#page.chooseChat(chat);
+    } catch (err) {
+      this.note = `No other chat was made: ${(err as Error).message}`;
+    }
+    this.#page.draw();
+  }
+
+  /** Closes the chat in view and shows the session's first. */
+  async closeChat(): Promise<void> {
+    const { session, chatUri: chat } = this.#page;
+    if (!confirm('Close the chat and delete its messages?')) return;
+    try {
+      await this.#page.request('disposeChat', { channel: chat });
+      if (this.#page.session === session) this.#page.chooseChat('');
+    } catch (err) {
+      this.note = `The chat was not closed: ${(err as Error).message}`;
+    }
+    this.#page.draw();
+  }
+
+  resume(turn: Json): void {
+    this.perform(this.#page.chatUri, { type: 'chat/turnResume', turnId: turn.id });
+  }
+
+  /** Answers a tool call, if its request is still the one that the user saw. */
+  answer(turn: Json, call: Json, approved: boolean, option?: Json, editedToolInput?: string): void {
+    const { toolCallId, status: now } = call;
+    const active = this.#page.link?.store.get(this.#page.chatUri)?.activeTurn;
+    const asked = active?.id === turn.id && array(active.responseParts).find((p) => p?.toolCall?.toolCallId === toolCallId)?.toolCall;
+    if (!asked || requestKey(asked) !== requestKey(call)) {
+      this.#page.draw();
+      return;
+    }
+    const result = now === 'pending-result-confirmation';
+    const sent = this.perform(this.#page.chatUri, {
+      type: result ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed',
+      turnId: turn.id, toolCallId, approved,
+      ...(result ? {} : approved ? { confirmed: 'user-action' } : { reason: 'denied' }),
+      ...(option && !result ? { selectedOptionId: option.id } : {}),
+      ...(approved && editedToolInput !== undefined ? { editedToolInput } : {}),
+    });
+    if (sent !== undefined) this.#page.link?.store.answered(this.#page.chatUri!, toolCallId, option?.label ?? (approved ? 'allow' : 'deny'));
+    navigator.vibrate?.(10);
+    this.#page.draw();
+  }
+
+  /** Answers the agent's question. */
+  reply(request: Json, response: 'accept' | 'decline' | 'cancel', answers?: Json): void {
+    const sent = this.perform(this.#page.chatUri, { type: 'chat/inputCompleted', requestId: request.id, response, ...(answers ? { answers } : {}) });
+    if (sent !== undefined) this.#page.link?.store.answered(this.#page.chatUri!, request.id, response);
+    this.#page.draw();
+  }
+
+  async earlier(): Promise<void> {
+    const channel = this.#page.chatUri;
+    const cursor = this.#page.link?.store.get(channel)?.turnsNextCursor;
+    if (!cursor) return;
+    try {
+      await this.#page.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
+    } catch (err) {
+      this.note = (err as Error).message;
+    }
+    this.#page.draw();
+  }
+}
+
+/** Returns a message's attachments, for a new message. */
+function attached(message: Json): Attachment[] {
+  return array(message?.attachments).filter((a) => (a?.type === 'embeddedResource' && a.data) || (a?.type === 'resource' && a.uri));
+}

@@ -1,0 +1,76 @@
+// The relay's HTTP interface, and the token for it.
+
+import type { Json } from './ahp';
+import * as device from './device';
+
+const tokenKey = 'ahp-relay-token';
+
+// A token travels in the WebSocket subprotocol list, which allows only these
+// characters (RFC 9110, section 5.6.2).
+export const tokenForm = /^[\w.~-]+$/;
+
+/** Returns the stored token, '' if there is none. */
+export function stored(): string {
+  return sessionStorage.getItem(tokenKey) ?? localStorage.getItem(tokenKey) ?? '';
+}
+
+/** Stores the token in the tab, and on the device if it already keeps one. */
+export function keepToken(token: string): void {
+  if (token === device.DEVICE) return; // the browser stores a device's key elsewhere
+  if (token) {
+    sessionStorage.setItem(tokenKey, token);
+    if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);
+    return;
+  }
+  sessionStorage.removeItem(tokenKey);
+  localStorage.removeItem(tokenKey);
+}
+
+/** Reports whether the device keeps the token beyond the tab. */
+export function isKept(): boolean {
+  return localStorage.getItem(tokenKey) !== null;
+}
+
+/** Keeps the token on the device, or only in the tab. */
+export function keepOnDevice(token: string, on: boolean): void {
+  if (on) localStorage.setItem(tokenKey, token);
+  else localStorage.removeItem(tokenKey);
+}
+
+/** An answer of the relay; status 200 is success. */
+export interface Answer { status: number; body: Json }
+
+/** Sends the relay a request with a token. */
+export async function ask(token: string, method: string, path: string, json?: Json): Promise<Answer> {
+  if (token === device.DEVICE) return device.call(method, path, json);
+  const answer = await fetch(`/${path}`, {
+    method, cache: 'no-store', headers: { Authorization: `Bearer ${token}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
+  });
+  const said = await answer.text();
+  try {
+    return { status: answer.ok ? 200 : answer.status, body: said ? JSON.parse(said) : {} };
+  } catch {
+    return { status: answer.ok ? 200 : answer.status, body: { error: said } };
+  }
+}
+
+/** Returns a token's hosts. */
+export function hostsOf(token: string): Promise<Answer> {
+  return ask(token, 'GET', 'api/hosts');
+}
+
+/** A token's authority, or why the relay does not accept the token. */
+export interface Look { grant?: Json; why: string }
+
+/** Returns a token's authority. */
+export async function lookUp(token: string): Promise<Look> {
+  try {
+    if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
+    const { status: said, body } = await hostsOf(token);
+    if (said === 401) throw new Error('The relay does not accept the token of the link.');
+    if (said !== 200) throw new Error(`The relay answered ${said}.`);
+    return { grant: body.token, why: '' };
+  } catch (err) {
+    return { why: (err as Error).message };
+  }
+}

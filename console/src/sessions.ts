@@ -1,0 +1,117 @@
+// The list of sessions, and the changes to them.
+
+import type { Action, Json } from './ahp';
+import type { Conversation } from './conversation';
+import type { Link } from './link';
+import { status } from './reduce';
+import { randomId } from './words';
+
+const undoTime = 6_000; // ms in which a deletion can be undone
+
+/** A listed session. */
+export interface Listed { link: Link; session: Json }
+
+/** The parts of the page that the session list uses. */
+export interface SessionsPage {
+  readonly links: Map<string, Link>; // by host
+  readonly host: string;
+  readonly session: string; // URI of the open session
+  readonly onlyHost: string; // list only this host's sessions, '' for all
+  readonly mayOperate: boolean;
+  readonly conversation: Conversation;
+  openSession(host: string, session: string): void;
+  open(dialog: Json): void;
+  draw(): void;
+}
+
+export class Sessions {
+  deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
+  #page: SessionsPage;
+
+  constructor(page: SessionsPage) {
+    this.#page = page;
+  }
+
+  /** Returns the listed sessions of all hosts. */
+  all(): Listed[] {
+    const all: Listed[] = [];
+    for (const link of this.#page.links.values()) {
+      if (this.#page.onlyHost && link.host !== this.#page.onlyHost) continue;
+      for (const session of link.store.sessions.values()) {
+        if (this.deleted?.link !== link || this.deleted.session !== session.resource) all.push({ link, session });
+      }
+    }
+    return all;
+  }
+
+  /** Creates a session and opens it. Rejects if the host refuses. */
+  async create(link: Link, { provider, directory, model, config }: Json): Promise<void> {
+    const channel = `${provider}:/${randomId()}`;
+    await link.conn!.request('createSession', {
+      channel, provider,
+      ...(directory ? { workingDirectories: [directory] } : {}),
+      ...(model ? { model } : {}),
+      ...(config && Object.keys(config).length ? { config } : {}),
+    });
+    if (model) this.#page.conversation.models.set(channel, model);
+    this.#page.openSession(link.host, channel);
+    this.#page.open(null);
+  }
+
+  #tell(link: Link, channel: string, action: Action, quiet = false): void {
+    try {
+      const clientSeq = link.conn?.dispatch(channel, action);
+      if (quiet && clientSeq !== undefined) link.store.quiet.add(clientSeq);
+    } catch {
+      this.#page.conversation.note = 'Not connected.';
+    }
+    this.#page.draw();
+  }
+
+  /** Marks a session as read because the user opens it. */
+  opened(host: string, session: string): void {
+    const link = this.#page.links.get(host);
+    const summary = link?.store.sessions.get(session);
+    if (!link?.live || !this.#page.mayOperate || !summary || summary.status & status.read) return;
+    this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
+  }
+
+  markRead(link: Link, session: string, on: boolean): void {
+    this.#tell(link, session, { type: 'session/isReadChanged', isRead: on });
+  }
+
+  rename(link: Link, session: string, title: string): void {
+    this.#tell(link, session, { type: 'session/titleChanged', title });
+  }
+
+  archive(link: Link, session: string, on: boolean): void {
+    this.#tell(link, session, { type: 'session/isArchivedChanged', isArchived: on });
+  }
+
+  /** Deletes a session after a delay in which the user can undo it. */
+  remove(link: Link, session: string): void {
+    this.flush();
+    this.deleted = { link, session, timer: setTimeout(() => this.flush(), undoTime) };
+    if (this.#page.session === session) this.#page.openSession(this.#page.host, '');
+    this.#page.draw();
+  }
+
+  undo(): void {
+    if (this.deleted) clearTimeout(this.deleted.timer);
+    this.deleted = null;
+    this.#page.draw();
+  }
+
+  /** Deletes the removed session now. */
+  flush(): void {
+    const { deleted } = this;
+    if (!deleted) return;
+    clearTimeout(deleted.timer);
+    this.deleted = null;
+    deleted.link.conn?.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
+      deleted.link.note = `The session was not deleted: ${err.message}`;
+      this.#page.draw();
+    });
+    this.#page.draw();
+  }
+}
