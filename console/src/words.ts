@@ -197,3 +197,8 @@ export function commandIn(input: string): { command: string; whole: boolean } {
 export function commandOf(input: string): string {
   return commandIn(input).command;
 }
+
+/** Returns a token's access and channels in words. */
+export function mayDo({ access, channels }: { access?: Json; channels?: Json }): string {
+  return [typeof access === 'string' && access ? access : 'all', ...(Array.isArray(channels) ? channels : [])].join(', ');
+}

@@ -244,7 +244,7 @@ func TestConsoleToken(t *testing.T) {
 	p.giveToken("not a token")
 	p.wants("#token-why", "does not look like a token")
 	p.giveToken("not.a.token")
-	p.wants("#token-why", "does not accept")
+	p.wants("#token-why", "no longer accepts")
 
 	// A token's only host is selected without asking. The page reports the token's
 	// expiry.

@@ -10,7 +10,7 @@ import { commandIn } from '../words';
 import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { Markdown } from './markdown';
-import { Inside, pretty, useInput, type Props } from './tool';
+import { Inside, pretty, useInput, type Props } from './toolparts';
 
 const unread: State = { why: 'Some of it has not loaded.' };
 

@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { Json } from '../ahp';
+import { text } from '../store';
 
 const paths: Record<string, string> = {
   back: 'M15 5l-7 7 7 7', more: 'M5 12h.01M12 12h.01M19 12h.01', plus: 'M12 5v14M5 12h14', close: 'M6 6l12 12M18 6L6 18',
@@ -105,4 +107,14 @@ export function Copy({ text, label = 'Copy' }: { text: () => string; label?: str
 
 export function isTouch(): boolean {
   return matchMedia('(pointer: coarse)').matches;
+}
+
+/** Unknown content, as JSON. */
+export function Raw({ what, value }: { what: string; value: Json }) {
+  return <details class="raw dim"><summary>{what}: not known to this page</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
+}
+
+/** Reports whether an attachment is a picture that the page can show. */
+export function isPicture(a: Json): boolean {
+  return /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/.test(text(a?.contentType)) && /^[A-Za-z0-9+/=\s]*$/.test(text(a?.data)) && text(a?.data) !== '';
 }

@@ -5,8 +5,7 @@ import { app } from '../app';
 import type { Attachment } from '../conversation';
 import type { Json } from '../ahp';
 import { array } from '../store';
-import { Icon, Menu, isTouch } from './bits';
-import { isPicture } from './turn';
+import { Icon, Menu, isPicture, isTouch } from './bits';
 import { draftOf, handedFiles, keepDraft } from './drafts';
 import { waitsForUser } from './waits';
 

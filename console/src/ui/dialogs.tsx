@@ -13,10 +13,9 @@ import { groups } from './order';
 import { Previews } from './preview';
 import { Share } from './share';
 import { SessionActions, titleOf } from './session';
-import { mayDo } from './shell';
 import { SignIn } from './signin';
 import { Mute, Told } from './told';
-import { when } from '../words';
+import { when, mayDo } from '../words';
 
 export function Dialogs({ now }: { now: number }) {
   const { dialog } = app;

@@ -9,7 +9,7 @@ import type { Json } from '../ahp';
 import { baseName, below, parentOf, pathOf } from '../words';
 import { Copy, Icon } from './bits';
 import { attach } from './composer';
-import { atobText } from './tool';
+import { atobText } from './toolparts';
 
 const mostEntries = 1000; // entries listed for a folder
 const mostShown = 500_000; // characters of a file

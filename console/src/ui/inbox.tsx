@@ -182,7 +182,7 @@ function About({ now }: { now: number }) {
     ...(serverInfo ? [['Host software', `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
     ['Client id', link?.conn?.clientId ?? 'none'],
     ['Last serverSeq', String(link?.conn?.lastSeen ?? 'none')],
-    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'nobody in particular'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
+    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'an unnamed user'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
   ];
   return (
     <details class="about" onToggle={(e) => setOpen(e.currentTarget.open)}>

@@ -2,8 +2,8 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
-import { array, text } from '../store';
-import { describe, when } from '../words';
+import { text } from '../store';
+import { describe, when, mayDo } from '../words';
 import { Icon } from './bits';
 import { CanvasPane } from './canvas';
 import { Dialogs } from './dialogs';
@@ -126,15 +126,11 @@ function Swap({ now }: { now: number }) {
 function changes({ now: is, then: wanted }: any, time: number): [string, string, string][] {
   const word = (grant: any, f: (g: any) => string) => (grant ? f(grant) : 'unknown');
   const rows: [string, (g: any) => string][] = [
-    ['Signed in as', (g) => text(g.subject) || 'nobody in particular'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
+    ['Signed in as', (g) => text(g.subject) || 'an unnamed user'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
   return [
     ['Host', is.host || 'none', wanted.host || 'none'],
     ...rows.map(([term, f]): [string, string, string] => [term, word(is.grant, f), word(wanted.grant, f)]),
   ];
-}
-
-export function mayDo({ access, channels }: any): string {
-  return [text(access) || 'all', ...array(channels)].join(', ');
 }
 
 function Undo() {

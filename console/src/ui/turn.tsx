@@ -4,7 +4,7 @@ import { app } from '../app';
 import { array, text, type Pending } from '../store';
 import type { Json } from '../ahp';
 import { lasted, roughly, when } from '../words';
-import { Copy, Icon, Menu } from './bits';
+import { Copy, Icon, Menu, Raw, isPicture } from './bits';
 import { Markdown } from './markdown';
 import { memo } from './memo';
 import { Question } from './question';
@@ -78,11 +78,6 @@ const Part = memo(({ part, turn, live, readOnly, connected, answer }: PartProps)
   return <Raw what={text(part.kind) || 'something'} value={part} />;
 });
 
-/** What this page does not know, as it is. */
-export function Raw({ what, value }: { what: string; value: Json }) {
-  return <details class="raw dim"><summary>{what}: not known to this page</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
-}
-
 function Attachments({ of }: { of: Json }) {
   const all = array(of?.attachments);
   if (all.length === 0) return null;
@@ -93,10 +88,6 @@ function Attachments({ of }: { of: Json }) {
       ))}
     </ul>
   );
-}
-
-export function isPicture(a: Json): boolean {
-  return /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/.test(text(a?.contentType)) && /^[A-Za-z0-9+/=\s]*$/.test(text(a?.data)) && text(a?.data) !== '';
 }
 
 function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
