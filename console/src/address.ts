@@ -3,7 +3,7 @@
 // a single turn. Back, forward and shared links therefore work. A link may come from
 // an attacker, so its contents are not trusted: see App.route.
 
-/** What is shown beside a chat. */
+/** The side pane. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'files' | 'servers'; channel: string; title?: string }
 
 const paneKinds = ['canvas', 'changes', 'terminal', 'file', 'files', 'servers'];
@@ -32,7 +32,7 @@ export function fragment({ host, session, chat, pane, turn }: Partial<Place>): s
 // at numbers the history entries that this page has visited or created.
 let at = 0;
 
-/** Whether the page has made this entry of the history: others are links. */
+/** Reports whether this page created the history entry; otherwise it is a link. */
 export function isOurs(): boolean {
   return history.state?.ours === true;
 }
@@ -43,8 +43,8 @@ export function setAddress(to: Partial<Place>, how: 'replaceState' | 'pushState'
 }
 
 /**
- * Notes that the user went back or forward, to an entry of ours. True if that was
- * back, over something that was closed since.
+ * Records a move back or forward to an entry of ours. Returns true for a move back
+ * over a pane closed since.
  */
 export function wentBack(): boolean {
   const before = at;

@@ -7,9 +7,8 @@ const onceWords = /\bonce\b/i;
 const widerWords = /session|always|workspace|\ball\b|remember|every|user|global|again|trust|forever|permanent|project|folder|similar|\bany\b|auto/i;
 
 /**
- * The options of a host in the one order in which people are offered them: to allow once, to
- * refuse, and what reaches further; as notice.Arrange. What a host calls an option is never
- * changed. An option of an unknown kind allows nothing.
+ * Sorts a host's options: allow once, refuse, then wider permissions, as notice.Arrange does.
+ * The host's labels stay. An option of an unknown kind allows nothing.
  */
 export function sortOptions(options: Json[]): { once: Json[]; deny: Json[]; wider: Json[] } {
   const wordsOf = (o: Json) => `${o.id} ${text(o.label)}`.replace(/[-_]/g, ' ');
@@ -42,7 +41,7 @@ export function answerFor(q: Json, { value, free }: { value?: Json; free?: strin
   return typeof value === 'string' && value !== '' ? submitted({ kind: 'text', value }) : undefined;
 }
 
-/** An address that may be opened, '' for others. */
+/** Returns an address that may be opened, or ''. */
 export function safeUrl(url: Json): string {
   try {
     const parsed = new URL(text(url));

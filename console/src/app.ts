@@ -60,27 +60,27 @@ export class App {
     return this.hosts.find((h) => h.host === this.host);
   }
 
-  /** Whether the token lets us look only. The host-agent refuses the rest; we need not offer it. */
+  /** Whether the token permits only looking. The host-agent refuses the rest, so the page does not offer it. */
   get readOnly(): boolean {
     return this.grant?.access === 'read';
   }
 
-  /** Whether it lets us do everything at the host, and not only talk and approve. */
+  /** Whether the token permits operating the host, beyond talking and approving. */
   get mayOperate(): boolean {
     return !['read', 'talk', 'approve'].includes(this.grant?.access);
   }
 
-  /** Whether it lets us say what agents may do. */
+  /** Whether the token permits approving. */
   get mayApprove(): boolean {
     return !['read', 'talk'].includes(this.grant?.access);
   }
 
-  /** Whether it is for some sessions: others cannot be begun. */
+  /** Whether the token is for certain sessions only, so it cannot create sessions. */
   get narrow(): boolean {
     return array(this.grant?.channels).length > 0;
   }
 
-  /** URIs of the folders that the open session works in. */
+  /** URIs of the open session's folders. */
   get folders(): string[] {
     const said = this.link?.store.get(this.session) ?? this.link?.store.sessions.get(this.session);
     return [...new Set([...array(said?.workingDirectories), said?.workingDirectory])].filter((d) => typeof d === 'string');
@@ -105,7 +105,7 @@ export class App {
     this.adopt(token, params.get('host') ?? '');
   }
 
-  /** Goes on with a token, at a host if one is named. */
+  /** Adopts a token, and opens a host if named. */
   adopt(token: string, named: string): void {
     this.token = token;
     this.grant = null;
@@ -123,8 +123,8 @@ export class App {
   }
 
   /**
-   * Goes on with another token. One that is not known to be the same person's, and to allow
-   * the same, may lead to another host of that name: to it goes nothing of what this one had.
+   * Gives a link a new token. Unless the relay confirms the same person and rights, the new
+   * token may lead to a different host of that name, which gets nothing from this host.
    */
   async #refresh(link: Link, token: string): Promise<void> {
     const { conn } = link;
@@ -145,7 +145,7 @@ export class App {
     }
   }
 
-  /** What to say to who was here by a link to a session, when that is over; '' to all others. */
+  /** The message for a guest whose link has ended; '' for other users. */
   get #linkEnded(): string {
     return this.narrow ? 'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.' : '';
   }
@@ -162,7 +162,7 @@ export class App {
     this.draw();
   }
 
-  /** Whether it is the device that is signed in, and not a token. */
+  /** Whether the device is signed in, instead of a token. */
   get byDevice(): boolean {
     return this.token === device.DEVICE;
   }
@@ -178,9 +178,8 @@ export class App {
   }
 
   /**
-   * Goes where the address says. A link may lead anywhere, and anybody can make
-   * one: where there is a token or a host already, it does not get another without
-   * the user's word.
+   * Follows the address. A link may come from an attacker, so it changes an existing token or
+   * host only with the user's consent.
    */
   route(): void {
     const to = place();
@@ -199,19 +198,19 @@ export class App {
     this.follow();
   }
 
-  /** Goes where the user has gone, back or forward; on, over what was closed since. */
+  /** Follows back and forward, and skips entries for closed panes. */
   #wander(): void {
     if (isOurs() && wentBack() && fragment(this.here) === fragment(place())) history.back();
     else this.route();
   }
 
-  /** What is shown. */
+  /** The place in view. */
   get here(): Partial<Place> {
     const { host, session, chat, pane } = this;
     return { host, session, chat, pane };
   }
 
-  /** Goes where the address says, which is known to be all right. */
+  /** Follows the address after it has been checked. */
   follow(): void {
     const to = place();
     const moved = to.host !== this.host || to.session !== this.session;
@@ -235,7 +234,7 @@ export class App {
     this.draw();
   }
 
-  /** The turn that a link has led to is shown, or is not there: the link is used up. */
+  /** Clears a link's turn, once shown or known to be missing. */
   arrived(): void {
     this.sought = '';
     setAddress(this.here);
@@ -280,7 +279,7 @@ export class App {
     this.conversation.note = '';
   }
 
-  /** Asks the user about a link, with what the relay says of the tokens. */
+  /** Asks the user about a link, and shows both tokens' rights. */
   async #propose(token: string, to: Place): Promise<void> {
     const round: Json = { key: {}, token, to, now: null, then: null, why: '' };
     this.swap = round;
@@ -336,7 +335,7 @@ export class App {
     this.#go({ host, session, chat: chat === this.link?.store.chatOf(session) ? '' : chat });
   }
 
-  /** Shows something beside the chat, or hides it if it is there. */
+  /** Shows a pane beside the chat, or hides it if it is open. */
   showPane(pane: Pane | null): void {
     const had = this.pane;
     this.pane = pane && had?.channel === pane.channel && had.kind === pane.kind ? null : pane;
@@ -382,7 +381,7 @@ export class App {
     this.draw();
   }
 
-  /** Draws conclusions from what the relay says of its hosts. */
+  /** Applies the relay's host list. */
   #hostsKnown(): void {
     if (!this.host && this.hosts.length === 1) {
       setAddress({ host: this.hosts[0].host });
@@ -435,7 +434,7 @@ export class App {
     else this.draw();
   }
 
-  /** Sees to what this device lends to the open session. */
+  /** Declares this device's canvases to the open session and shows a new one. */
   #lent(link: Link): void {
     this.lender.tell(link, this.session);
     const channel = this.lender.fresh(link, this.session);
@@ -475,13 +474,13 @@ export class App {
 
   // ---- other requests to the host
 
-  /** Asks the host of the open session; rejects where there is no connection. */
+  /** Sends the open session's host a request; rejects without a connection. */
   request(method: string, params: Json): Promise<Json> {
     if (!this.link?.live) return Promise.reject(new Error('not connected'));
     return this.link.conn!.request(method, params);
   }
 
-  /** A text that the host keeps elsewhere. */
+  /** Reads a resource from the host. */
   async read(uri: string): Promise<Json> {
     return this.request('resourceRead', { channel: ROOT, uri });
   }
@@ -494,7 +493,7 @@ export class App {
     return this.request('canvasReadResource', { channel, uri });
   }
 
-  /** An address on the web for content, if the relay gives one. */
+  /** Returns the content's address on the web, if the relay has a canvas domain. */
   async canvasTicket(channel: string, uri: string): Promise<Ticket> {
     try {
       const { url, expires } = await this.request('relay/canvasTicket', { channel, uri });
@@ -504,7 +503,7 @@ export class App {
     }
   }
 
-  /** What a canvas says to its provider. Since AHP 0.10 there is no way to it. */
+  /** Sends a canvas's message to its provider. Not possible since AHP 0.10. */
   tellCanvas(channel: string, payload: Json): void {
     const { link } = this;
     const registered = link?.store.canvasesOf(this.session).some((c) => c.channel === channel && c.registered);
@@ -521,17 +520,17 @@ export class App {
     if (this.link?.live) this.link.conn!.mcpNotify(channel, method, params);
   }
 
-  /** Has the user sign in where a server of tools wants it: what its state says. */
+  /** Opens the sign-in dialog for an MCP server. */
   signIn(who: string, wants: Json): void {
     if (this.link && isObject(wants?.resource)) this.open({ kind: 'sign-in', link: this.link, who, resources: [wants.resource], more: wants });
   }
 
-  /** Asks the relay itself. */
+  /** Sends the relay a request. */
   ask(method: string, path: string, json?: Json): Promise<Answer> {
     return ask(this.token, method, path, json);
   }
 
-  /** The same; rejects where it refuses. */
+  /** Sends the relay a request; rejects unless it succeeds. */
   async relay(method: string, path: string, json?: Json): Promise<Json> {
     const { status: said, body } = await this.ask(method, path, json);
     if (said !== 200) throw new Error(text(body?.error) || `The relay answered ${said}.`);
@@ -562,7 +561,7 @@ export class App {
     if (this.token === '') this.#byDevice();
   }
 
-  /** Goes on as the device that this is, if it is signed in. */
+  /** Uses this device's key if the device is signed in. */
   async #byDevice(): Promise<void> {
     if (!(await device.signedIn()) || this.token !== '') return;
     this.adopt(device.DEVICE, '');
@@ -570,7 +569,7 @@ export class App {
 
   #deviceToken = ''; // the token that connections use now
 
-  /** Gives connections the device's next token before the one that they have ends. */
+  /** Renews the connections' device token before it expires. */
   async #renew(): Promise<void> {
     try {
       const next = await device.token();
@@ -583,7 +582,7 @@ export class App {
     }
   }
 
-  /** What this device says of its network is believed at once, unless the relay is on it. */
+  /** Applies the browser's network state, unless the relay is on this machine. */
   #network(there: boolean): void {
     this.offline = !there && !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname);
     for (const link of this.links.values()) link.conn?.wake(true);

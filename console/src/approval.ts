@@ -7,7 +7,7 @@ import { array, isObject, text } from './store';
 /** How far a piece of a request has been read: it can be seen, it is on its way, or why it cannot be seen. */
 export type State = 'shown' | 'loading' | { why: string };
 
-/** A piece of what a request asks. One that is not here is known by its id once the page has read it. */
+/** A piece of a request. A referenced piece has an id, and is known once loaded. */
 export interface Piece { id: string; here: boolean; why?: string }
 
 const unknownForm = 'This page does not support its format.';
@@ -22,7 +22,7 @@ export function inputId(uri: string): string {
   return `input ${uri}`;
 }
 
-/** The id of an edit, another for each change of what it says. */
+/** Returns an edit's id, which changes with its contents. */
 export function editId(edit: Json): string {
   return `edit ${JSON.stringify(edit)}`;
 }
@@ -59,7 +59,7 @@ export function piecesOf(call: Json): Piece[] {
 
 const safeEnough = 0.5; // least safety, between 0 and 1, without a warning
 
-/** What the host says of the risk. What this page cannot read is dangerous. */
+/** Returns the host's risk assessment. An unreadable assessment counts as dangerous. */
 export function riskOf(call: Json): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
   const risk = call.riskAssessment;
   if (risk === undefined || risk === null || call.status === 'pending-result-confirmation') return { kind: 'none', text: '' };
@@ -76,8 +76,8 @@ export interface Offer {
 }
 
 /**
- * Whether "Allow" may be offered: only if all that is asked can be seen, and the host has assessed
- * the risk or the person has chosen to go on without that. A dangerous action takes a hold.
+ * Decides whether "Allow" may be offered: only if the whole request is visible, and the host has
+ * assessed the risk or the user continues without it. A dangerous action needs a hold.
  */
 export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: boolean): Offer {
   const risk = riskOf(call).kind;
@@ -91,7 +91,7 @@ export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: bool
 
 const keys = new WeakMap<object, string>();
 
-/** What a request is, as a text: two are the same request if nothing that they ask differs. */
+/** Returns a key for a request: two requests with the same contents have the same key. */
 export function requestKey(call: Json): string {
   let key = keys.get(call);
   if (key === undefined) keys.set(call, key = JSON.stringify(call));
@@ -114,7 +114,7 @@ export function textOfRead(answer: Json): string {
   return read;
 }
 
-/** A text with a mark in place of each character that would not be seen, or would move others. */
+/** Replaces invisible and reordering characters by visible marks. */
 export function visible(value: string): string {
   return value.replace(/[\p{Cc}\p{Cf}\u2028\u2029\u3164\u115f\u1160\uffa0]/gu, (c) => ('\n\t'.includes(c) ? c : `⟨U+${c.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}⟩`));
 }

@@ -8,13 +8,12 @@ const mostInRun = 16; // blocks
 export const syntax = { gfm: true, breaks: false };
 const options = new Marked(syntax).defaults;
 
-/** How many blocks at the end of a text may yet become others. */
+/** The number of blocks at a text's end that may still change. */
 export const open = 2;
 
 /**
- * The blocks of a text: each is a piece of it. What was read before is not read again.
- * They stand in runs, so that of a long answer that grows the last run alone is drawn and
- * laid out.
+ * Splits a growing text into blocks. Finished text is not parsed again. Blocks form runs, so
+ * only the last run of a long answer is drawn and laid out again.
  */
 export class Blocks {
   #text = '';

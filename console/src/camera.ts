@@ -53,7 +53,7 @@ export class Camera {
     await this.start();
   }
 
-  /** What it sees now: {mimeType, data, width, height}. */
+  /** Returns the current picture: {mimeType, data, width, height}. */
   async picture(): Promise<Json> {
     const { stream } = this;
     if (!stream) throw new Error('The camera is off.');

@@ -36,7 +36,7 @@ export function linesOf(changes: Change[]): Line[] {
   return out;
 }
 
-/** Pairs of what was and what is. */
+/** Pairs old and new lines. */
 export function pairs(lines: Line[]): [Line | null, Line | null][] {
   const out: [Line | null, Line | null][] = [];
   let gone: Line[] = [];

@@ -22,7 +22,7 @@ const canvasProviderError = -32012;
 
 const address = { type: 'object', properties: { url: { type: 'string', description: 'An address that begins with https:' } }, required: ['url'] };
 
-/** What is declared of each. */
+/** The declarations. */
 export const declarations: Record<Kind, Json> = {
   browser: {
     canvasId: 'browser',
@@ -66,7 +66,7 @@ export interface Ask {
   answer(yes: boolean): void;
 }
 
-/** What the agent hears that got nothing. */
+/** The agent's answer after a refusal. */
 export function failure(why: string, message: string): RpcError {
   return new RpcError({ code: canvasProviderError, message, data: { code: why, message } });
 }
@@ -74,7 +74,7 @@ export function failure(why: string, message: string): RpcError {
 // Names with a different meaning on each network.
 const privateZones = ['localhost', 'local', 'internal', 'lan', 'home', 'corp', 'intranet', 'private', 'arpa'];
 
-/** Whether a name is one of the public web, and none of this relay's: no address, and no machine next door. */
+/** Reports whether a name is on the public web and not this relay's: no IP address and no local machine. */
 export function publicName(name: string, here: string): boolean {
   const within = (n: string, zone: string) => n === zone || n.endsWith(`.${zone}`);
   if (!/^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?$/.test(name)) return false;
@@ -116,12 +116,12 @@ export class Lender {
     this.#lent = stored();
   }
 
-  /** What is lent to a session. */
+  /** Returns the kinds lent to a session. */
   lent(link: Link, session: string): Kind[] {
     return this.#lent.get(nameOf(link, session)) ?? [];
   }
 
-  /** Whether a session takes canvases of clients: it lists what there are. */
+  /** Reports whether a session accepts client canvases: it lists its canvases. */
   takes(link: Link | undefined, session: string): boolean {
     return Boolean(link?.live) && Array.isArray(link!.store.get(session)?.canvases);
   }
@@ -138,7 +138,7 @@ export class Lender {
     this.#draw();
   }
 
-  /** Has the host know what is lent to a session, if it does not yet. */
+  /** Declares the session's lent canvases to the host, if changed. */
   tell(link: Link, session: string): void {
     const { conn } = link;
     if (!conn || !this.takes(link, session)) return;
@@ -156,7 +156,7 @@ export class Lender {
     link.store.quiet.add(conn.dispatch(session, action));
   }
 
-  /** A host that was started anew, or is not there any more, knows nothing. */
+  /** Forgets the declarations: a restarted or absent host has lost them. */
   forget(link: Link): void {
     if (link.conn) this.#told.delete(link.conn);
     for (const i of [...this.#open.values()]) if (i.link === link) this.#close(i);
@@ -194,7 +194,7 @@ export class Lender {
     return undefined;
   }
 
-  /** Answers what a host asks of a provider; undefined for what is none of that. */
+  /** Answers a host's request to a canvas provider; undefined for other requests. */
   asked(link: Link, method: string, params: Json): Promise<Json> | undefined {
     switch (method) {
       case 'canvasOpen': return this.#opened(link, params);
@@ -276,7 +276,7 @@ export class Lender {
     return instance;
   }
 
-  /** Which of what is lent to the session is meant. */
+  /** Returns the lent kind with this id. */
   #kindOf(link: Link, session: string, params: Json): Kind {
     const kind = this.lent(link, session).find((k) => k === params?.canvasId);
     if (!kind || !text(params.instanceId)) throw failure('canvas_provider_unavailable', 'This device does not lend that to the session.');

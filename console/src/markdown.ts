@@ -49,7 +49,7 @@ function isWords(raw: string): boolean {
   return /^\p{L}/u.test(raw) && !special.test(raw.trimEnd()) && !link.test(raw);
 }
 
-/** A text as it is, as one paragraph. */
+/** Returns a plain text as a paragraph. */
 function paragraph(text: string): DocumentFragment {
   const all = document.createDocumentFragment();
   all.append(document.createElement('p'));
@@ -57,7 +57,7 @@ function paragraph(text: string): DocumentFragment {
   return all;
 }
 
-/** One block as nodes. */
+/** Returns a block as nodes. */
 export function nodesOf(raw: string): DocumentFragment {
   if (raw.length > mostBlock) {
     const plain = paragraph(raw);
@@ -85,9 +85,8 @@ const madeEvery = 150; // ms; least time between parses of a growing block
 const share = 1 / 40; // share of time for parsing; layout and paint cost more
 
 /**
- * A block's text in a node. Where it grows by plain words they are appended, and
- * nothing is read anew: most of what agents say comes so. What may mean something
- * is appended, too, until the block is read again.
+ * Shows a growing block in a node. Plain words, the usual case, are appended without a parse.
+ * Text with special characters is appended too, until the next parse.
  */
 export class Growing {
   #raw = '';
@@ -117,12 +116,12 @@ export class Growing {
     this.#make(node);
   }
 
-  /** Whether the node shows the block as it would be made anew. */
+  /** Whether a fresh parse would give the same node. */
   shows(raw: string): boolean {
     return raw === this.#raw && !this.#rough && !inCode(raw) && Boolean(this.#tail?.isConnected);
   }
 
-  /** Leaves the node to others. */
+  /** Stops changing the node. */
   stop(): void {
     clearTimeout(this.#due);
     this.#due = undefined;

@@ -14,13 +14,13 @@ import type { Json } from './ahp';
 /** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
 export type Ask = (url: string, post?: { form?: Record<string, string>; json?: Json }) => Promise<{ status: number; body: Json }>;
 
-/** A token, and how to have the next one when it has ended. */
+/** A token, and how to renew it. */
 export interface Granted { token: string; renew?: () => Promise<Granted> }
 
-/** What a host says that it wants a token for. */
+/** A resource for which a host needs a token. */
 export interface Wanted { resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string }
 
-/** An authorization server, what it lets this page do, and at which site one signs in in a window. */
+/** An authorization server: the flows it offers this page, and the site of its sign-in window. */
 export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean; site: string }
 
 export const pageOf = (origin: string) => `${origin}/signed-in.html`;
@@ -29,7 +29,7 @@ export const documentOf = (origin: string) => `${origin}/oauth-client.json`;
 const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';
 const longestWait = 1800; // seconds; upper bound for a device code's lifetime
 
-/** What is wanted, in words that are known here: of an agent's protectedResources, or of an MCP server's state. */
+/** Reads a needed resource from an agent's protectedResources or an MCP server's state. */
 export function wantedOf(resource: Json, more: Json = {}): Wanted {
   const texts = (v: Json) => array(v).map(text).filter(Boolean);
   return {
@@ -40,8 +40,8 @@ export function wantedOf(resource: Json, more: Json = {}): Wanted {
 }
 
 /**
- * An address that may be asked: by https, or on this machine, '' for others. What somebody on the
- * web says leads to nobody on this machine.
+ * Returns an address that may receive requests: https, or this machine; otherwise ''. Metadata
+ * from the web cannot lead to this machine.
  */
 export function askable(url: string, by = url): string {
   const safe = safeUrl(url);
@@ -76,7 +76,7 @@ function resourcePlace(resource: string): string {
   return `${origin}/.well-known/oauth-protected-resource${pathname.replace(/\/$/, '')}`;
 }
 
-/** Finds a server that lets this page sign in, or says why none does. */
+/** Finds a server that lets this page sign in, or returns the reason. */
 export async function discover(ask: Ask, wanted: Wanted, origin: string): Promise<{ server?: Server; why: string }> {
   let { servers } = wanted;
   if (servers.length === 0 && askable(wanted.resource)) {
@@ -97,7 +97,7 @@ export async function discover(ask: Ask, wanted: Wanted, origin: string): Promis
   return { why: whys.join(' ') };
 }
 
-/** Browsers do not tell which of both it is. */
+/** Browsers do not distinguish the two causes. */
 function unread(url: string): string {
   return `${siteOf(url)} does not let this page read what it says (CORS), or cannot be reached.`;
 }
@@ -121,7 +121,7 @@ async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): P
   return { why: answered ? `${siteOf(issuer)} does not say how one signs in there.` : unread(issuer) };
 }
 
-/** What of OAuth a server's metadata lets a page do that can keep no secret. */
+/** Returns the flows that a server's metadata offers to a public client. */
 function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): { server?: Server; why: string } {
   const has = (name: string) => askable(text(metadata[name]), issuer) !== '';
   const known = wanted.clientId !== '' || (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) || has('registration_endpoint');
@@ -186,7 +186,7 @@ function asked(wanted: Wanted): Record<string, string> {
   return { ...(wanted.scopes.length ? { scope: wanted.scopes.join(' ') } : {}), ...(askable(wanted.resource) ? { resource: wanted.resource } : {}) };
 }
 
-/** What the server's answer grants. */
+/** Reads the token in a server's answer. */
 function granted(ask: Ask, server: Server, client: Json, wanted: Wanted, said: Json, had = ''): Granted {
   const token = text(said.access_token);
   if (!token) throw new Error(`${siteOf(server.issuer)} has given no token.`);
@@ -208,7 +208,7 @@ export function secret(): string {
   return base64url(crypto.getRandomValues(new Uint8Array(32)));
 }
 
-/** A sign-in in another window: where that goes, and what to do with what it comes back with. */
+/** A sign-in in a new window: its address, and the handler for its answer. */
 export interface Visit { url: string; state: string; finish: (back: Json) => Promise<Granted> }
 
 export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: string): Promise<Visit> {
@@ -236,7 +236,7 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
 
 // ---- by device code
 
-/** A code to be typed in: where, which, and what comes of it. */
+/** A device code: its page, the code, and the outcome. */
 export interface Typed { where: string; whole: string; code: string; finish: (gone: AbortSignal) => Promise<Granted> }
 
 /** pause waits so many ms. */

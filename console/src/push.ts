@@ -5,7 +5,7 @@ import * as told from './told';
 
 const flag = 'told-on-this-device'; // the target's id; without it, the relay need not be asked
 
-/** Whether this browser can be told. On a phone it has to be installed first. */
+/** Reports whether this browser has push notifications. On a phone the page must be installed. */
 export function possible(): boolean {
   return 'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
 }
@@ -23,7 +23,7 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
 }
 
-/** What this browser is called, among the others of its user. */
+/** Returns a name for this browser. */
 function deviceName(): string {
   const agent = navigator.userAgent;
   const name = (of: [RegExp, string][]) => of.find(([pattern]) => pattern.test(agent))?.[1];
@@ -32,7 +32,7 @@ function deviceName(): string {
   return system ? `${browser} on ${system}` : browser;
 }
 
-/** Has this device told from now on; details says whether what is asked is in it. */
+/** Enables notifications on this device; details includes the questions. */
 export async function turnOn(details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not let this page tell you anything: allow notifications in its settings.');
   const { pushKey } = await app.relay('GET', 'api/notify');
@@ -43,7 +43,7 @@ export async function turnOn(details: boolean): Promise<void> {
   localStorage.setItem(flag, String(way.id));
 }
 
-/** Has it told nothing any more. The relay is asked first: what it was not told it would go on with. */
+/** Disables notifications, first at the relay, which would otherwise continue. */
 export async function turnOff(): Promise<void> {
   const id = wayHere();
   if (id && told.known()?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(id);
@@ -54,7 +54,7 @@ export async function turnOff(): Promise<void> {
 
 const lookEvery = 20_000; // ms
 
-/** Tells the relay that somebody looks, so that nobody is told twice. */
+/** Reports to the relay that the page is in view, so it sends no notification. */
 export function look(): void {
   setInterval(() => {
     if ((wayHere() || told.known()?.ways?.length) && !document.hidden && app.token) app.relay('POST', 'api/notify/looking').catch(() => {});

@@ -32,14 +32,14 @@ function without(o: Json, name: string): Json {
   return rest;
 }
 
-/** Puts an item in place of the one with its key, or at the end. */
+/** Replaces the item with the same key, or appends. */
 function put(items: Json, item: Json, key: (i: Json) => Json): Json[] {
   const all = list(items);
   const i = all.findIndex((other) => key(other) === key(item));
   return i < 0 ? [...all, item] : all.with(i, item);
 }
 
-/** Takes the first item that fits out; the same array if there is none. */
+/** Removes the first item that fits; returns the same array if none does. */
 function take(items: Json, fits: (i: Json) => boolean): Json {
   const i = list(items).findIndex(fits);
   return i < 0 ? items : items.toSpliced(i, 1);
@@ -71,12 +71,12 @@ const root: Table = {
 
 // ---- sessions
 
-/** The status of a session that waits for these. What a client's machine does by itself is no need of anybody's. */
+/** Returns the status of a session with these pending requests. Automatic requests to a client's machine do not need the user. */
 function waiting(bits: number, needed: Json[]): number {
   return needed.some((r) => r.kind !== 'toolClientExecution') ? (bits & ~activity) | status.needsInput : bits & ~16;
 }
 
-/** Changes one customization, by itself or in a container. */
+/** Changes a customization, on its own or in a container. */
 function customization(state: Json, id: string, change: (c: Json) => Json): Json {
   const all = state.customizations;
   if (!all) return state;
@@ -99,7 +99,7 @@ function mcpServer(state: Json, id: string, change: (c: Json) => Json): Json {
   return customization(state, id, (c) => (c.type === 'mcpServer' ? change(c) : c));
 }
 
-/** Since 0.9 the action says enablement for plugins and servers; before, enabled. */
+/** Since 0.9 plugins and servers have enablement; before, enabled. */
 function toggled(c: Json, a: Action): Json {
   if (!Array.isArray(a.enablement)) return typeof a.enabled === 'boolean' ? { ...c, enabled: a.enabled } : c;
   if (c.type !== 'plugin' && c.type !== 'mcpServer') return { ...c, enabled: a.enablement[0]?.enabled ?? true };
@@ -246,19 +246,19 @@ function inTool(s: Json, a: Action, from: string[], change: (call: Json) => Json
   });
 }
 
-/** What a tool call keeps through its life. */
+/** The permanent members of a tool call. */
 function base(call: Json, meta?: Json): Json {
   const { toolCallId, toolName, displayName, intention, contributor, _meta } = call;
   return { toolCallId, toolName, displayName, intention, contributor, _meta: meta ?? _meta };
 }
 
-/** What it keeps once somebody has said yes. */
+/** The members kept after an approval. */
 function confirmed(call: Json): Json {
   const { invocationMessage, toolInput, confirmed: how, selectedOption } = call;
   return { invocationMessage, toolInput, confirmed: how, ...(selectedOption ? { selectedOption } : {}) };
 }
 
-/** Who runs a client's tool is settled at its start. */
+/** The client that runs a tool is fixed at its start. */
 function contributorOf(had: Json, now: Json): Json {
   if (!now) return had;
   if (had?.kind === 'client') return now.kind === 'client' && now.clientId === had.clientId ? now : had;
@@ -372,7 +372,7 @@ function truncate(s: Json, a: Action): Json {
   return { ...next, status: chatStatus(next) };
 }
 
-/** Changes a question that nobody has answered. */
+/** Changes an open question. */
 function inQuestion(s: Json, id: string, change: (part: Json) => Json): Json {
   const i = list(s.activeTurn?.responseParts).findIndex((p) => p.kind === 'inputRequest' && p.response === undefined && p.request?.id === id);
   if (i < 0) return s;
@@ -619,5 +619,5 @@ function only(name: string): Reducer {
   return (state, action) => (Object.hasOwn(families[name], action.type) ? families[name][action.type](state, action) : state);
 }
 
-/** One reducer for each kind of channel: an action that it does not know leaves the state as it is. */
+/** A reducer for each kind of channel; unknown actions leave the state unchanged. */
 export const reducers: Record<string, Reducer> = Object.fromEntries(Object.keys(families).map((name) => [name, only(name)]));

@@ -35,7 +35,7 @@ self.addEventListener('fetch', (event: any) => {
 
 const mostShared = 8; // files
 
-/** What another app shares: its words go on in the address, its files wait for the page. */
+/** Handles content shared by an app: text goes into the address, files wait for the page. */
 async function share(request: Request): Promise<Response> {
   const form = await request.formData();
   const params = new URLSearchParams();
@@ -90,7 +90,7 @@ self.addEventListener('notificationclick', (event: any) => {
   event.waitUntil(open(event.notification.data ?? {}));
 });
 
-/** Shows the session: in the page that is there, or in a new one. */
+/** Opens the session in an existing page or a new one. */
 async function open({ host, session }: any): Promise<void> {
   const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c: any) => new URL(c.url).pathname === '/');
   if (page) {

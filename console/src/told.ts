@@ -7,7 +7,7 @@ import type { Json } from './ahp';
 let said: Json; // undefined: not loaded; null: not configured on this relay
 let of = ''; // the token used for the load
 
-/** What was set, as the relay last said; undefined if it has not. */
+/** Returns the settings from the relay's last answer, or undefined. */
 export function known(): Json {
   return of === app.token ? said : undefined;
 }
@@ -18,7 +18,7 @@ function keep(token: string, value: Json): void {
   app.draw();
 }
 
-/** Asks the relay; rejects where it does not answer. */
+/** Loads the settings; rejects if the relay does not answer. */
 export async function load(): Promise<void> {
   const { token } = app;
   const { status, body } = await app.ask('GET', 'api/notify');
@@ -26,12 +26,12 @@ export async function load(): Promise<void> {
   if (token === app.token) keep(token, status === 404 ? null : body);
 }
 
-/** The mute that keeps a session from being told of, undefined if none does. */
+/** Returns the mute that covers a session, or undefined. */
 export function muted(host: string, session: string, now = Date.now()): Json {
   return array(known()?.mutes).find((m) => m?.host === host && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
 }
 
-/** Sets when, and of what, nothing is told: what others have set meanwhile stays. */
+/** Changes the quiet settings, on top of changes made elsewhere meanwhile. */
 async function setTimes(change: (had: { quiet: Json; mutes: Json[] }) => Json): Promise<void> {
   const { token } = app;
   const { quiet, mutes } = await app.relay('GET', 'api/notify');
@@ -39,7 +39,7 @@ async function setTimes(change: (had: { quiet: Json; mutes: Json[] }) => Json): 
   keep(token, await app.relay('PUT', 'api/notify/times', next));
 }
 
-/** Tells nothing of a session, or of a host if none is named, until then; for ever if undefined. */
+/** Mutes a session, or a host if none is named, until a time; undefined means for good. */
 export function mute(host: string, session: string, until?: Date): Promise<void> {
   return setTimes(({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host, ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
 }
@@ -52,12 +52,12 @@ function others(mutes: Json[], host: string, session: string): Json[] {
   return mutes.filter((m) => m?.host !== host || (m?.session ?? '') !== session);
 }
 
-/** Tells nothing in these hours: {from, to, zone}; null for none. */
+/** Sets the quiet hours {from, to, zone}; null for none. */
 export function setQuiet(quiet: Json): Promise<void> {
   return setTimes(({ mutes }) => ({ quiet, mutes }));
 }
 
-/** Adds a way, or changes the one with its id. What the relay made for it and shows once is in what it returns. */
+/** Adds a target, or changes the target with its id. The result has secrets that the relay shows only once. */
 export async function setWay(way: Json): Promise<Json> {
   const made = way.id ? await app.relay('PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await app.relay('POST', 'api/notify/ways', way);
   await load();
@@ -69,7 +69,7 @@ export async function removeWay(id: string): Promise<void> {
   await load();
 }
 
-/** Sends a test in a way; says how that went. */
+/** Sends a test to a target and returns the outcome. */
 export async function tryWay(id: string): Promise<string> {
   const { outcome, why } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load().catch(() => {});

@@ -29,10 +29,8 @@ export function ago(iso: Json, now = Date.now()): string {
 export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: string }
 
 /**
- * The state of a connection in words, with a tone for its colour: ok, wait or
- * bad. more is what changes each second. away tells that the host is not
- * online; host is what the relay says of it, if anything. A host that does not
- * answer is online all the same.
+ * Describes a connection's state. away means that the host is not online; host is its entry in
+ * the relay's list, if any. A host that does not answer still counts as online.
  */
 export function describe(state: ConnectionState | undefined, { away, host, now = Date.now() }: { away?: boolean; host?: Json; now?: number }): Described {
   const offline = host && host.state !== 'online'
@@ -73,7 +71,7 @@ const working = 8;
 const needsInput = 16;
 const archived = 64;
 
-/** The status of a session in words, '' for one that rests. */
+/** Returns a session's status in words, '' if idle. */
 export function statusWord(status: number): string {
   if (status & needsInput) return 'needs you';
   if (status & working) return 'working';
@@ -142,7 +140,7 @@ export function uriOf(path: string): string {
   return path.startsWith('/') ? `file://${path.split('/').map(encodeURIComponent).join('/')}` : path;
 }
 
-/** The URI of what is in a folder. */
+/** Returns the URI of an entry in a folder. */
 export function below(folder: string, name: string): string {
   return `${folder}${folder.endsWith('/') ? '' : '/'}${encodeURIComponent(name)}`;
 }
@@ -154,7 +152,7 @@ export function parentOf(uri: string): string {
   return at < 0 || /^[a-z+.-]+:\/?$/i.test(parent) ? '' : /^[a-z+.-]+:\/\/[^/]*$/i.test(parent) ? `${parent}/` : parent;
 }
 
-/** A URI for another chat of a session: VS Code's host takes those alone that name the session as that of the first chat does. */
+/** Returns a URI for a new chat. VS Code's host requires the same session name as in the first chat's URI. */
 export function chatBeside(first: string, id: string): string {
   const session = /^ahp-chat:\/\/[^/]+\/(.+)$/.exec(first)?.[1];
   return session ? `ahp-chat://${id}/${session}` : `ahp-chat:/${id}`;
@@ -176,12 +174,12 @@ export function lasted(ms: number): string {
 // Escape sequences in terminal output.
 const escapes = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f]/g;
 
-/** A text without what only terminals understand. */
+/** Removes terminal escape sequences from a text. */
 export function plain(value: string): string {
   return value.replace(/\r\n/g, '\n').replace(escapes, '');
 }
 
-/** The command in the input of a tool that runs one, and whether it is all of the input. */
+/** Returns the command in a tool's input, and whether it is the whole input. */
 export function commandIn(input: string): { command: string; whole: boolean } {
   try {
     const parsed = JSON.parse(input);

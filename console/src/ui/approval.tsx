@@ -14,7 +14,7 @@ import { Inside, pretty, useInput, type Props } from './toolparts';
 
 const unread: State = { why: 'Some of it has not loaded.' };
 
-/** How far the pieces of a request have been read, and what reads the rest. */
+/** Tracks the loading of a request's pieces, and loads the rest. */
 function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
   const [states, setStates] = useState<Record<string, State>>({});
   const [round, setRound] = useState(0);
@@ -102,8 +102,8 @@ interface DecisionProps {
 }
 
 /**
- * The answers to a request. They are made anew whenever the request changes in anything, or what
- * is offered does: a press that began on the former ones answers nothing. The focus stays.
+ * The answers to a request. Any change in the request or its options replaces the buttons, so a
+ * press on an old button has no effect. The focus stays.
  */
 function Decision(props: DecisionProps) {
   const at = useRef<HTMLDivElement>(null);

@@ -46,7 +46,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
   );
 }
 
-/** Buttons behind one button. */
+/** A button that opens a menu. */
 export function Menu({ label, icon = 'more', children }: { label: string; icon?: string; children: ComponentChildren }) {
   const at = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -72,8 +72,8 @@ export function Menu({ label, icon = 'more', children }: { label: string; icon?:
 const longPress = 500; // ms
 
 /**
- * What has a long press, or the other mouse button, do something. Not all phones tell
- * of a long press themselves.
+ * Handles a long press or the secondary mouse button. Not all phones report a long press
+ * themselves.
  */
 export function pressed(act: (e: Event) => void) {
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -38,7 +38,7 @@ export function Dialogs({ now }: { now: number }) {
 
 const close = () => app.open(null);
 
-/** What can be done to a session of the list. */
+/** A listed session's menu. */
 function OneSession({ link, session }: { link: Link; session: string }) {
   const act = (f: () => void) => {
     close();
@@ -68,7 +68,7 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
   );
 }
 
-/** What can be another in a session that goes on: the model of the next message, and what the host lets one change. */
+/** Settings of a running session: the next message's model, and the host's mutable options. */
 function Settings() {
   const { link, session } = app;
   const state = link?.store.get(session);
@@ -146,7 +146,7 @@ function Palette() {
 
 interface Check { what: string; ok: boolean | null; says: string }
 
-/** What can be known of the way to the host, in words. */
+/** Checks each step of the connection to the host. */
 function checks(now: number): Check[] {
   const { link, hostInfo, grant } = app;
   const state = link?.conn?.state;

@@ -22,7 +22,7 @@ export function keepDraft(chat: string, text: string): void {
   }
 }
 
-/** Whether another app has handed something over that goes with the next chat that is opened. */
+/** Reports whether shared content waits for the next chat to open. */
 export function isHanded(): boolean {
   return handed !== '' || files !== undefined;
 }
@@ -34,7 +34,7 @@ export function forgetHanded(): void {
 
 let files: Promise<File[]> | undefined;
 
-/** The files that another app has handed over, once. */
+/** Takes the shared files. */
 export async function handedFiles(): Promise<File[]> {
   const all = await (files ?? []);
   files = undefined;
@@ -42,8 +42,8 @@ export async function handedFiles(): Promise<File[]> {
 }
 
 /**
- * Takes what another app shares with this one: ?title=&text=&url=, and files, which the
- * service worker has kept.
+ * Takes content shared by an app: ?title=&text=&url=, and files kept by the service
+ * worker.
  */
 export function shared(): void {
   const params = new URLSearchParams(location.search);

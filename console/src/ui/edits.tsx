@@ -27,7 +27,7 @@ export function Stat({ edit }: { edit: Json }) {
   return <span class="stat"><span class="added">+{added ?? 0}</span> <span class="removed">−{removed ?? 0}</span></span>;
 }
 
-/** How the parts of a request say how far they have been read. */
+/** How a request's parts report their loading state. */
 export interface Reading {
   round: number; // increases when the user asks for the rest; then no limits apply
   connected: boolean;
@@ -58,7 +58,7 @@ function Edit({ edit, open, read, reading }: { edit: Json; open: boolean; read: 
   );
 }
 
-/** The text of one side of an edit, '' where there is none. */
+/** Returns the text on one side of an edit, or ''. */
 export async function sideOf(side: Json): Promise<string> {
   if (!isObject(side)) return '';
   const uri = text(side.content?.uri) || text(side.uri);
@@ -67,7 +67,7 @@ export async function sideOf(side: Json): Promise<string> {
   return textOfRead(await app.read(uri));
 }
 
-/** What is different in an edit. Texts that are too large are compared only if they are to be shown whole. */
+/** An edit's differences. Large texts are compared only when shown in full. */
 async function compared(edit: Json, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
@@ -110,7 +110,7 @@ export function Diff({ edit, wide = false, reading }: { edit: Json; wide?: boole
 
 const words: Record<string, string> = { '+': 'added', '-': 'removed', '@': 'gap', ' ': '' };
 
-/** A line's text, without the end that other systems give it. */
+/** Returns a line's text without a carriage return. */
 function seen(line: Line): string {
   return visible(line.text.replace(/\r$/, ''));
 }

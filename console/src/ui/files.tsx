@@ -14,7 +14,7 @@ import { atobText } from './toolparts';
 const mostEntries = 1000; // entries listed for a folder
 const mostShown = 500_000; // characters of a file
 
-/** What is in a folder. */
+/** A folder's entries. */
 export function Files({ uri }: { uri: string }) {
   const [read, setRead] = useState<{ entries?: Json[]; why?: string }>({});
   useEffect(() => {

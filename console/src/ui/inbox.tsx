@@ -58,7 +58,7 @@ function note(all: Group[]): string {
   return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
 }
 
-/** Up and down go from one row to the next. */
+/** Handles the arrow keys in the list. */
 function walk(e: KeyboardEvent): void {
   const row = (e.target as Element).closest<HTMLElement>('li[data-session]');
   if (!row || (e.key !== 'ArrowDown' && e.key !== 'ArrowUp')) return;
@@ -99,7 +99,7 @@ function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: 
   );
 }
 
-/** What belongs to one session of the list, by a long press or the other mouse button. */
+/** A listed session's menu, opened by a long press or the secondary mouse button. */
 function act(e: Event, host: string, session: string): void {
   e.preventDefault();
   app.open({ kind: 'session', link: app.links.get(host), session });
@@ -198,7 +198,7 @@ function About({ now }: { now: number }) {
   );
 }
 
-/** What the host has said that this page does not know. */
+/** The host's unknown updates. */
 function Unknown() {
   const { store } = app.link!;
   return (

@@ -11,7 +11,7 @@ const kinds: { kind: Kind; name: string; what: string }[] = [
   { kind: 'camera', name: 'Ask for camera pictures', what: 'You see the camera’s picture and choose when to send it.' },
 ];
 
-/** Chooses what is lent to the open session. */
+/** The form for lending to the open session. */
 export function Lend() {
   const { link, session, lender } = app;
   const [chosen, setChosen] = useState<Kind[]>(link ? lender.lent(link, session) : []);
@@ -38,8 +38,8 @@ export function Lend() {
 }
 
 /**
- * What agents ask the person for, above all else. One question at a time: what goes away
- * must not bring the next one under a finger that is on its way, and hosts can have it go away.
+ * The agents' questions, above everything else, one at a time. A host can withdraw a question;
+ * the next must not appear under a finger that is about to press.
  */
 export function Asks() {
   const [ask, ...more] = app.lender.asks;

@@ -6,7 +6,7 @@ import { Growing, nodesOf } from '../markdown';
 
 const mostLive = 20_000; // characters; above this, a growing block is plain text
 
-/** A text of an agent. Of one that grows, only the end is made anew. */
+/** An agent's text. While it grows, only its end is drawn again. */
 export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
   const blocks = useRef<Blocks>();
   if (live) blocks.current ??= new Blocks();
@@ -25,7 +25,7 @@ function openIn(runs: string[][], left: number): number[] {
   return counts;
 }
 
-/** Blocks below each other, of which so many at the end may yet become others. */
+/** Blocks of a text; the last may still change. */
 const Run = memo(({ raws, live }: { raws: string[]; live: number }) => {
   const grew = useRef(false);
   grew.current ||= live > 0;

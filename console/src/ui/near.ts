@@ -11,7 +11,7 @@ const firstGuess = 60; // px of an unmeasured row
 /** A row that is drawn, or a gap of so many px. */
 export type Piece = { row: number } | { gap: number; before: number };
 
-/** The rows of a range, and one more of which the focus may not be lost, with gaps in between. */
+/** Returns a range's rows and the focused row, with gaps in between. */
 export function pieces(count: number, from: number, to: number, kept: number, height: (row: number) => number): Piece[] {
   const rows = [];
   for (let row = from; row < to; row++) rows.push(row);
@@ -45,8 +45,8 @@ export function rangeOf(count: number, top: number, bottom: number, height: (row
 }
 
 /**
- * The pieces of a list whose rows have these keys. list is where they are drawn, each
- * row an element with data-row; scroller what moves it.
+ * Returns the pieces of a list with these row keys. list contains the rows, elements with
+ * data-row; scroller scrolls it.
  */
 export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>): Piece[] {
   const heights = useRef(new Map<string, number>());

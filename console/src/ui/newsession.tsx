@@ -90,7 +90,7 @@ function where(directory: string): Json {
   return directory ? { workingDirectory: directory, workingDirectories: [directory] } : {};
 }
 
-/** What the host wants to know about a session like this: asked again when something has changed. */
+/** Loads the host's options for such a session, again after each change. */
 function useSchema(link: Link, provider: string, directory: string, config: Json): Json {
   const [schema, setSchema] = useState<Json>(undefined);
   const asked = JSON.stringify([provider, directory, config]);

@@ -43,7 +43,7 @@ export function aim(): void {
   }, aimTime);
 }
 
-/** What was pressed is let go. */
+/** The pointer is released. */
 export function letGo(): void {
   if (!pressed) return;
   pressed = false;
@@ -69,7 +69,7 @@ export function groups(): Group[] {
   return made.groups;
 }
 
-/** The same rows at the same places, with what is known of them now. Those that are new wait. */
+/** Returns the same rows in the same places with current data. New rows wait. */
 function inPlace(all: Group[]): Group[] {
   const now = new Map(app.sessions.all().map((r) => [keyOf(r), r]));
   return all.map((g) => {
@@ -100,14 +100,14 @@ function sorted(): Group[] {
   });
 }
 
-/** How many sessions need somebody. */
+/** Returns the number of sessions that need the user. */
 export function needing(): number {
   let n = 0;
   for (const { session } of app.sessions.all()) if (session.status & 16) n++;
   return n;
 }
 
-/** The session that needs somebody, after the one that is open. */
+/** Returns the next session that needs the user, after the open session. */
 export function nextNeeding(): Row | undefined {
   const rows = groups().find((g) => g.name === 'needs')?.rows ?? [];
   const at = rows.findIndex((r) => r.session.resource === app.session);

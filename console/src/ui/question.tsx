@@ -10,7 +10,7 @@ import { Markdown } from './markdown';
 
 interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string }
 
-/** What the user has entered, by the question's id. */
+/** The user's input by question id. */
 type Entered = Record<string, { value?: Json; free?: string }>;
 
 export function Question({ part, readOnly, connected, ended, answer }: Props) {
@@ -55,12 +55,12 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
   );
 }
 
-/** Whether a question is one about a plan that says how it is answered. */
+/** Reports whether a question reviews a plan and names its answer. */
 function isPlan(request: Json): boolean {
   return array(request.planReview?.actions).some(isObject) && text(request.planReview.answerQuestionId) !== '';
 }
 
-/** What the agent wants to do, as it says it. */
+/** The agent's plan. */
 function Plan({ plan }: { plan: Json }) {
   return (
     <div class="plan">
@@ -71,7 +71,7 @@ function Plan({ plan }: { plan: Json }) {
   );
 }
 
-/** How to go on with a plan: one of the host's ways, or with what should be another. */
+/** The answers to a plan: the host's options, or a requested change. */
 function PlanAnswer({ request, connected, answer }: { request: Json; connected: boolean; answer?: string }) {
   const [free, setFree] = useState('');
   const plan = request.planReview;

@@ -12,7 +12,7 @@ const words: Record<string, [string, string]> = {
   ready: ['ready', 'ok'], starting: ['starting', ''], stopped: ['stopped', ''], error: ['failed', 'bad'], authRequired: ['needs a sign-in', 'wait'],
 };
 
-/** Those of the open session, with what each is part of. */
+/** The open session's servers, with their plugins. */
 export function serversOf(state: Json): { server: Json; of: Json }[] {
   const servers = (all: Json, of: Json) => array(all).filter((c) => c?.type === 'mcpServer').map((server) => ({ server, of }));
   return [...servers(state?.customizations, null), ...array(state?.customizations).filter((c) => c?.type !== 'mcpServer').flatMap((c) => servers(c?.children, c))];
@@ -25,7 +25,7 @@ export function inUse(server: Json): boolean {
   return nearest ? nearest.enabled !== false : server.enabled !== false;
 }
 
-/** A word for the button that leads here: what somebody has to see to. */
+/** Returns the servers' most urgent need in a word, for the button. */
 export function serversNeed(all: { server: Json }[]): { word: string; tone: string } {
   const count = (kind: string) => all.filter(({ server }) => inUse(server) && server.state?.kind === kind).length;
   if (count('authRequired')) return { word: 'sign in', tone: 'wait' };

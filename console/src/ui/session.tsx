@@ -84,7 +84,7 @@ function SessionMenu() {
   );
 }
 
-/** What can be done to a session, open or not. */
+/** A session's menu, for open and listed sessions. */
 export function SessionActions({ link, session, act = (f) => f() }: { link: Link; session: string; act?: (f: () => void) => void }) {
   const bits = link.store.sessions.get(session)?.status ?? 0;
   const may = link.live && app.mayOperate;
@@ -102,7 +102,7 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
   );
 }
 
-/** What belongs to the session: chats, canvases, changes, terminals. */
+/** The session's chats, canvases, changes and terminals. */
 function Chips({ state }: { state: Json }) {
   const { link, session, chatUri, pane } = app;
   const chats = array(state?.chats).filter((c) => c?.interactivity !== 'hidden');
@@ -146,13 +146,13 @@ function Chips({ state }: { state: Json }) {
 
 const mostChips = 4; // chats shown side by side
 
-/** The chats of a session: those of agents that another has sent below it. */
+/** A session's chats; subagents' chats stand below their parent. */
 function Chats({ chats }: { chats: Json[] }) {
   if (chats.length < 2 || chats.length > mostChips) return null;
   return <ul class="chips" aria-label="Chats">{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
 }
 
-/** The same, where there are many: one below the other, when they are asked for. */
+/** Many chats, in a menu. */
 function Tree({ chats }: { chats: Json[] }) {
   const at = useRef<HTMLDetailsElement>(null);
   if (chats.length <= mostChips) return null;
@@ -230,7 +230,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     else if (!part && from > 0) show(from, to); // keeps the turns in view while new text arrives
     noteAnchor();
   };
-  /** Notes what is at the top of what is seen. */
+  /** Records the turn at the top of the view. */
   const noteAnchor = () => {
     const log = at.current!;
     if (following.current) return;
@@ -324,7 +324,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   );
 }
 
-/** A part of the turns: from one on, so many. Infinity goes on with those to come. */
+/** A range of turns. Infinity includes turns to come. */
 interface Part { first: string; n: number }
 
 const mostLooks = 200; // loads of older turns to find a turn
@@ -344,7 +344,7 @@ function dayOf(now: number): number {
   return Math.floor(now / 86_400_000);
 }
 
-/** What waits to be said to the agent. */
+/** The queued messages. */
 function Waiting({ chat }: { chat: Json }) {
   const waiting = [...(chat?.steeringMessage ? [{ kind: 'steering' as const, m: chat.steeringMessage }] : []), ...array(chat?.queuedMessages).map((m) => ({ kind: 'queued' as const, m }))];
   if (waiting.length === 0) return null;

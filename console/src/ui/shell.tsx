@@ -122,7 +122,7 @@ function Swap({ now }: { now: number }) {
   );
 }
 
-/** What a link would change: [term, value, other]. */
+/** The changes proposed by a link: [term, current value, new value]. */
 function changes({ now: is, then: wanted }: any, time: number): [string, string, string][] {
   const word = (grant: any, f: (g: any) => string) => (grant ? f(grant) : 'unknown');
   const rows: [string, (g: any) => string][] = [
@@ -150,7 +150,7 @@ function useTitle(): void {
   (navigator as any).setAppBadge?.(n).catch(() => {});
 }
 
-/** Where the focus goes when another session is shown. */
+/** Moves the focus when the session changes. */
 function useFocus(open: boolean): void {
   const had = useRef<string | null>(null);
   useLayoutEffect(() => {

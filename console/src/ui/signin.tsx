@@ -15,8 +15,8 @@ const close = () => app.open(null);
 const pause = (ms: number) => new Promise<void>((resolve) => { setTimeout(resolve, ms); });
 
 /**
- * A dialog for each of some resources, one after the other. who wants it; more says
- * what an MCP server's state says beside the resource.
+ * Dialogs for several resources, in sequence. who needs the tokens; more is an MCP server's
+ * AuthRequired state.
  */
 export function SignIn({ link, who, resources, more }: { link: Link; who: string; resources: Json[]; more?: Json }) {
   const [which, setWhich] = useState(0);
@@ -36,7 +36,7 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
   );
 }
 
-/** A host whose tokens this page cannot make. */
+/** A notice for hosts whose tokens this page cannot make. */
 function Sealed({ host }: { host: string }) {
   return (
     <div class="fields" id="sign-in-sealed">
@@ -130,7 +130,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
   );
 }
 
-/** What a sign-in in another window comes back with: see signed-in.js. */
+/** Waits for the answer of a sign-in window: see signed-in.js. */
 function backFrom(state: string, signal: AbortSignal): Promise<Json> {
   return new Promise((resolve, reject) => {
     const channel = new BroadcastChannel(`sign-in ${state}`);
@@ -146,7 +146,7 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
   });
 }
 
-/** Who gives tokens may have people sign in elsewhere: it may also pretend to. */
+/** A warning when the sign-in site differs from the authorization server's. */
 function Led({ by, to }: { by: string; to: string }) {
   if (by === to) return null;
   return <p id="sign-in-led"><b>{by}</b> has you sign in at <b>{to}</b>, and gets the rights that you allow there. Go on only if you trust both.</p>;

@@ -13,7 +13,7 @@ const lookEvery = 10_000; // ms between loads of the history
 
 const close = () => app.open(null);
 
-/** Work that is under way, and what came of it. */
+/** The state of a running request, and its outcome. */
 function useWork(): { busy: boolean; said: string; failed: boolean; act: (what: () => Promise<string | void>) => Promise<void> } {
   const [{ busy, said, failed }, set] = useState({ busy: false, said: '', failed: false });
   const act = async (what: () => Promise<string | void>) => {
@@ -79,7 +79,7 @@ function ThisDevice({ known }: { known: Json }) {
   );
 }
 
-/** A way as it is sent: what is secret stays at the relay. */
+/** Returns a target for the request: secrets stay at the relay. */
 function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json {
   return { id, kind, name, kinds, details, paused, ...(kind === 'mail' ? { to } : kind === 'ntfy' ? { url } : {}) };
 }
@@ -225,7 +225,7 @@ function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number 
   );
 }
 
-/** Tells nothing of a session, or of its whole host, for a while. */
+/** Mutes a session, or its whole host, for a while. */
 export function Mute({ host, session, now }: { host: string; session: string; now: number }) {
   const [whole, setWhole] = useState(false);
   const work = useWork();

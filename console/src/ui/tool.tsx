@@ -9,7 +9,7 @@ import { Badge, Icon } from './bits';
 import { showMcp } from './mcpcalls';
 import { Inside, type Props } from './toolparts';
 
-/** What a call is, as far as can be told. */
+/** Guesses a call's kind. */
 function kindOf(call: Json): string {
   const content = array(call.content);
   const name = `${call.toolName ?? ''} ${call.displayName ?? ''}`.toLowerCase();
@@ -27,8 +27,8 @@ export function waits(call: Json): boolean {
 }
 
 /**
- * A tool call keeps its node, also through a new snapshot: an app in it would
- * have to begin anew.
+ * A tool call keeps its node through a new snapshot, because an app in it would
+ * reload.
  */
 export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
   const at = useRef<HTMLElement>(null);

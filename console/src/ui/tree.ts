@@ -3,7 +3,7 @@
 import { text } from '../store';
 import type { Json } from '../ahp';
 
-/** The chat that another one came from, '' if none. */
+/** Returns a chat's parent, '' if none. */
 function over(chat: Json): string {
   return text(chat?.parentChat) || (['tool', 'fork', 'sideChat'].includes(chat?.origin?.kind) ? text(chat.origin.chat) : '');
 }

@@ -50,7 +50,7 @@ function keyOf(part: Json, i: number): string {
   return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
 }
 
-/** What the user said to it, if the host has not confirmed that. */
+/** Returns the user's answer until the host confirms it. */
 function answerOf(channel: string, part: Json): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
