@@ -80,7 +80,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^Test(Console(States|Told|SignsIn)|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale

@@ -1,7 +1,7 @@
 // Package console serves the web console. The files in dist are embedded; go run
 // ./console/build writes them.
 //
-// A file whose name ends with a content hash never changes. Text files are stored
+// A file with a content hash in its name never changes. Text files are stored
 // compressed and sent as stored.
 package console
 

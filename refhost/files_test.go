@@ -12,7 +12,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-func TestRoot(t *testing.T) {
+func TestRootIsNotLeft(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Symlink("/etc/passwd", filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchReportsClientChanges(t *testing.T) {
 	root := t.TempDir()
 	_, url := serve(t, refhost.Config{Root: root, Writable: true})
 	c := join(t, url, "a", refclient.Options{})

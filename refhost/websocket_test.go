@@ -88,7 +88,7 @@ func startTurn(t *testing.T, c *refclient.Client, turnID, prompt string) {
 	}
 }
 
-func TestConnectionToken(t *testing.T) {
+func TestConnectionTokenIsRequired(t *testing.T) {
 	_, url := serve(t, refhost.Config{ConnectionToken: "secret"})
 	for _, tc := range []struct {
 		name, query string
@@ -125,7 +125,7 @@ func TestAnyOriginAndBinaryFrames(t *testing.T) {
 	}
 }
 
-func TestLargeFrames(t *testing.T) {
+func TestLargeFramesPass(t *testing.T) {
 	const size = 3 << 20 // the race detector makes JSON slow
 	_, url := serve(t, refhost.Config{})
 	c := join(t, url, "a", refclient.Options{})
@@ -137,7 +137,7 @@ func TestLargeFrames(t *testing.T) {
 	mustCall(t, c, "completions", params{"channel": "ahp-root://", "text": content.Data})
 }
 
-func TestFrameOverTheLimit(t *testing.T) {
+func TestFrameOverTheLimitEndsTheConnection(t *testing.T) {
 	const limit = 4096
 	_, url := serve(t, refhost.Config{MaxFrame: limit})
 	c := dial(t, url, refclient.Options{})
@@ -259,7 +259,7 @@ func TestSameBytesForAll(t *testing.T) {
 	}
 }
 
-func TestRecorder(t *testing.T) {
+func TestRecorderGetsEveryFrame(t *testing.T) {
 	var mu sync.Mutex
 	var frames []refhost.Frame
 	host, url := serve(t, refhost.Config{Recorder: func(f refhost.Frame) {
@@ -277,7 +277,7 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-func TestBadConfig(t *testing.T) {
+func TestBadConfigIsRefused(t *testing.T) {
 	for _, tc := range []struct {
 		cfg  refhost.Config
 		want string

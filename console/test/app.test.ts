@@ -53,7 +53,7 @@ async function until(what: string, is: () => boolean) {
 
 const tokensGiven = () => Socket.all.flatMap((s) => s.said.filter((m) => m.method === 'authenticate').map((m) => [s.protocols[1], m.params.token]));
 
-test('what one host was given goes to no other that another token leads to', async () => {
+test('a host behind a different token gets nothing from the previous host', async () => {
   const { App } = await import('../src/app');
   const app = new App();
   app.useToken('#token=of.one.tenant&host=desk');

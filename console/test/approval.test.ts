@@ -7,7 +7,7 @@ import { sortOptions } from '../src/answers';
 import { offerOf, requestKey, textOfRead, visible } from '../src/approval';
 import table from '../../hostagent/watch/testdata/approvals.json';
 
-test('a request can be allowed only once all of it has been read', () => {
+test('a request can be allowed only after all of it has loaded', () => {
   for (const { name, call, page, unread = page, order } of table as any[]) {
     assert.equal(offerOf(call, () => 'shown', true).allow, page, name);
     for (const state of ['loading', { why: 'no' }] as any[]) {
@@ -20,14 +20,14 @@ test('a request can be allowed only once all of it has been read', () => {
   }
 });
 
-test('what differs in anything is another request', () => {
+test('requests that differ have different keys', () => {
   const call = { toolCallId: '1', toolInput: 'ls', riskAssessment: { status: 'loading' } };
   assert.equal(requestKey(call), requestKey({ ...call }));
   assert.notEqual(requestKey(call), requestKey({ ...call, toolInput: 'rm' }));
   assert.notEqual(requestKey(call), requestKey({ ...call, riskAssessment: { status: 'complete', safety: 0 } }));
 });
 
-test('what a host answers to a read is a text, or an error', () => {
+test('a read returns text or an error', () => {
   assert.equal(textOfRead({ data: 'ls', encoding: 'utf-8' }), 'ls');
   assert.equal(textOfRead({ data: 'bHM=', encoding: 'base64' }), 'ls');
   for (const wrong of [null, 7, {}, { data: 7 }, { data: ['ls'] }, { data: 'ls', encoding: 'x' }, { data: '!', encoding: 'base64' }, { data: 'iVBORw0KGgo=', encoding: 'base64' }, { data: 'l\0s' }] as any[]) {
@@ -35,7 +35,7 @@ test('what a host answers to a read is a text, or an error', () => {
   }
 });
 
-test('no character of a command is hidden or moves others', () => {
+test('invisible and reordering characters of a command are marked', () => {
   assert.equal(visible('ls\n\t-l ä 😀'), 'ls\n\t-l ä 😀');
   assert.equal(visible('a\u202eb\u200bc\rd\x1b[2K'), 'a⟨U+202E⟩b⟨U+200B⟩c⟨U+000D⟩d⟨U+001B⟩[2K');
 });

@@ -41,7 +41,7 @@ test('a turn grows and ends', () => {
   assert.equal(state.turns[0].state, 'complete');
 });
 
-test('what the snapshot holds is not applied again', () => {
+test('actions in the snapshot are not applied again', () => {
   const state = storeWith({ activeTurn: { id: 't', responseParts: [{ kind: 'markdown', id: 'p', content: 'a' }] } });
   state.apply({ channel: chat, action: delta, serverSeq: 10 });
   state.apply({ channel: chat, action: delta, serverSeq: 11 });
@@ -57,7 +57,7 @@ test('a tool call waits, and the first answer counts', () => {
   assert.equal(text(call.invocationMessage), 'run');
 });
 
-test('a turn that ends takes its tool calls along', () => {
+test('the end of a turn ends its tool calls', () => {
   const end = { type: 'chat/turnCancelled', turnId: 't', duration: 1 };
   assert.equal(play(storeWith(), started, ...tool, end).turns[0].responseParts[0].toolCall.status, 'cancelled');
 });
@@ -69,14 +69,14 @@ test('errors come in a field or in a part', () => {
   assert.equal(play(storeWith(), started, inPart).turns[0].responseParts[0].error.message, 'broken');
 });
 
-test('earlier turns are put in front, once', () => {
+test('earlier turns are prepended once', () => {
   const store = storeWith({ turns: [{ id: '3' }], turnsNextCursor: 'x' });
   const state = play(store, { type: 'chat/turnsLoaded', turns: [{ id: '2' }, { id: '3' }] });
   assert.deepEqual(state.turns.map((t) => t.id), ['2', '3']);
   assert.equal(state.turnsNextCursor, undefined);
 });
 
-test('truncating keeps what came before', () => {
+test('truncating keeps the earlier turns', () => {
   const turns = [{ id: '1' }, { id: '2' }];
   const ids = (action) => play(storeWith({ turns: [...turns] }), { type: 'chat/truncated', ...action }).turns.map((t) => t.id);
   assert.deepEqual(ids({ turnId: '1' }), ['1']);
@@ -84,7 +84,7 @@ test('truncating keeps what came before', () => {
   assert.deepEqual(ids({}), []);
 });
 
-test('unknown actions are counted, and nothing breaks on strange ones', () => {
+test('unknown actions are counted, and malformed actions are harmless', () => {
   const store = storeWith();
   const odd = ['chat/new', '__proto__', 'constructor', 7, undefined].map((type) => ({ type }));
   play(store, ...odd, started, { type: 'chat/responsePart', turnId: 't', part: null }, { ...delta, turnId: 5 });
@@ -96,7 +96,7 @@ test('unknown actions are counted, and nothing breaks on strange ones', () => {
   store.notification('no/such', null);
 });
 
-test('a prompt is shown until the host has it', () => {
+test('a prompt is shown until the host confirms it', () => {
   const send = (store) => store.sent(chat, 1, { turnId: 't', startedAt: '', message: { text: 'hi' } });
   const origin = { clientId: 'me', clientSeq: 1 };
   let store = storeWith();
@@ -125,7 +125,7 @@ test('a prompt is shown until the host has it', () => {
   assert.equal(store.pending.length, 0);
 });
 
-test('what the user said to a tool is taken back when refused', () => {
+test('a refused answer to a tool call is undone', () => {
   const store = storeWith();
   const { activeTurn } = play(store, started, ...tool);
   const [waiting] = activeTurn.responseParts;
@@ -139,7 +139,7 @@ test('what the user said to a tool is taken back when refused', () => {
   assert.match(store.refusal, /may only read/);
 });
 
-test('what close codes ask for', () => {
+test('close codes map to reactions', () => {
   for (const [code, want] of [[1001, 'now'], [1006, 'later'], [1009, 'later'], [1012, 'now'], [1013, 'later'], [4100, 'later'],
     [4499, 'later'], [4500, 'stop'], [4501, 'token'], [4999, 'stop'], [5000, 'later']]) assert.equal(afterClose(code), want, code);
   assert.equal(backoff(0, () => 0), 250);
@@ -148,7 +148,7 @@ test('what close codes ask for', () => {
   assert.deepEqual(offersFor(undefined), []);
 });
 
-test('words', () => {
+test('states are described in words', () => {
   assert.equal(statusWord(24 | 32), 'needs you');
   assert.equal(statusWord(8), 'working');
   assert.equal(statusWord('odd'), '');
@@ -210,7 +210,7 @@ async function live() {
   return c;
 }
 
-test('a host of another version is offered that', async (t) => {
+test('a host\'s own version is offered after a refusal', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());
   const c = connection();
@@ -222,7 +222,7 @@ test('a host of another version is offered that', async (t) => {
   assert.equal(c.conn.state.name, 'ended');
 });
 
-test('after a drop, the host is asked for what was missed', async (t) => {
+test('after a drop, missed actions are requested', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());
   const c = await live();
@@ -248,7 +248,7 @@ test('after a drop, the host is asked for what was missed', async (t) => {
   c.conn.stop();
 });
 
-test('codes from 4500 on end it', async (t) => {
+test('close codes from 4500 on end the connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());
   const c = await live();
@@ -258,7 +258,7 @@ test('codes from 4500 on end it', async (t) => {
   assert.deepEqual([c.conn.state.name, c.conn.state.action], ['ended', 'stop']);
 });
 
-test('silence is answered by a ping, and then by leaving', async (t) => {
+test('silence causes a ping, then a new connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
   t.after(() => mock.timers.reset());
   const c = await live();
@@ -269,7 +269,7 @@ test('silence is answered by a ping, and then by leaving', async (t) => {
   c.conn.stop();
 });
 
-test('who is woken waits for no connection that may be dead, and keeps one that is slow', async (t) => {
+test('a wake replaces a dead connection and keeps a slow connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
   t.after(() => mock.timers.reset());
   const settle = () => new Promise((done) => { setImmediate(done); });
@@ -318,7 +318,7 @@ test('who is woken waits for no connection that may be dead, and keeps one that 
   slow.conn.stop();
 });
 
-test('requests of the host are refused with their own id', async (t) => {
+test('host requests are refused with their own id', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());
   const c = await live();
@@ -331,7 +331,7 @@ test('requests of the host are refused with their own id', async (t) => {
   c.conn.stop();
 });
 
-test('how canvases are loaded is decided by their address', () => {
+test('a canvas\'s address decides how it is loaded', () => {
   const there = 'https://relay.example/#host=a';
   const here = 'http://127.0.0.1:8484/';
   for (const [url, page, name, why] of [
@@ -370,7 +370,7 @@ test('how canvases are loaded is decided by their address', () => {
   }
 });
 
-test('an address that is given for a page is one of a page elsewhere', () => {
+test('a canvas ticket\'s address is at a different origin', () => {
   const page = 'https://relay.example.com';
   for (const address of ['https://c1.canvas.example.com/.ahp-canvas/t/', 'http://c1.localhost:8484/', 'https://relay.example.com:8443/']) assert.equal(elsewhere(address, page), address);
   for (const address of [undefined, 1, '', '/x', 'javascript:alert(1)', ' JAVASCRIPT:alert(1)', 'data:text/html,x', 'blob:https://relay.example.com/1', 'about:blank', 'file:///etc/passwd', 'https://relay.example.com/x']) {
@@ -378,7 +378,7 @@ test('an address that is given for a page is one of a page elsewhere', () => {
   }
 });
 
-test('a canvas has its own content, and nothing else', () => {
+test('a canvas reads only its own content', () => {
   for (const [uri, is] of [
     ['ahp-canvas-content:/c%201/', true],
     ['ahp-canvas-content:/c 1/a/b.js?x=..#/../', true],
@@ -404,7 +404,7 @@ test('a canvas has its own content, and nothing else', () => {
   assert.equal(isContentOf('ahp-canvas-content:///', ''), false);
 });
 
-test('content comes as text or as bytes', () => {
+test('content is text or bytes', () => {
   const content = (c) => contentOf({ contents: [c] });
   assert.deepEqual(content({ text: '' }), { data: '', type: 'text/plain' });
   assert.deepEqual(content({ text: 'a', mimeType: 'Text/HTML; charset=utf-8' }), { data: 'a', type: 'text/html' });
@@ -413,13 +413,13 @@ test('content comes as text or as bytes', () => {
   for (const bad of [undefined, {}, { contents: [] }, { contents: [{}] }, { contents: [{ blob: 1 }] }]) assert.throws(() => contentOf(bad));
 });
 
-test('a bucket allows bursts, and so much per second', () => {
+test('a bucket allows bursts and a rate', () => {
   const bucket = new Bucket(10, 3, 0);
   assert.deepEqual([0, 0, 0, 0].map((t) => bucket.take(t)), [true, true, true, false]);
   assert.deepEqual([50, 100, 101, 10_000].map((t) => bucket.take(t)), [false, true, false, true]);
 });
 
-test('canvases since 0.10 are listed by the chat, and replaced whole', () => {
+test('canvases since 0.10 are listed in the chat and replaced whole', () => {
   const store = new Store('me');
   const [session, chat, canvas] = ['mock:/1', 'ahp-chat:/1', 'ahp-canvas:/x'];
   store.snapshot({ resource: session, state: { chats: [{ resource: chat }] }, fromSeq: 1 });
@@ -433,7 +433,7 @@ test('canvases since 0.10 are listed by the chat, and replaced whole', () => {
   assert.deepEqual(store.canvasesOf(session), []);
 });
 
-test('canvases are listed, updated, and spoken to', () => {
+test('canvases are listed, updated and messaged', () => {
   const store = storeWith({});
   const session = 'ahp-session:/1';
   const canvas = 'ahp-canvas:/x';
@@ -488,7 +488,7 @@ test('MCP servers are found, alone or in a container, and follow actions', () =>
   }
 });
 
-test('a tool call of an MCP server waits for a token, as later versions say it', () => {
+test('an MCP tool call waits for a token in newer versions\' form', () => {
   const contributor = { kind: 'mcp', customizationId: 'm' };
   const begin = [{ ...tool[0], contributor, _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...tool[1], confirmed: 'not-needed' }];
   const about = { turnId: 't', toolCallId: 'c' };
@@ -505,7 +505,7 @@ test('a tool call of an MCP server waits for a token, as later versions say it',
   assert.deepEqual(resultOf(call), { content: [{ type: 'text', text: 'no' }], structuredContent: { a: 1 }, isError: true });
 });
 
-test('what is an app, and what a tool call gives it', () => {
+test('apps are found with their arguments and results', () => {
   const mcp = { contributor: { kind: 'mcp', customizationId: 'm' } };
   assert.equal(appOf({ ...mcp, _meta: { 'ui/resourceUri': 'ui://a/b' } }), 'ui://a/b');
   for (const call of [undefined, {}, mcp, { _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...mcp, _meta: { ui: { resourceUri: 'https://a/b' } } },
@@ -565,7 +565,7 @@ function bridgeTo(capabilities = everything, more = {}) {
   return { bridge, sent, calls, knows, kept, opened, ask, tell, last: () => sent.at(-1) };
 }
 
-test('an app is told what its host can do, and then what has happened', async () => {
+test('an app learns the host\'s capabilities, then its input and result', async () => {
   const { bridge, sent, ask, tell, last } = bridgeTo();
   bridge.tell('ui/notifications/tool-input', { arguments: {} });
   await ask(1, 'ui/initialize', { protocolVersion: '2025-11-21' });
@@ -579,7 +579,7 @@ test('an app is told what its host can do, and then what has happened', async ()
   assert.equal(last().result.protocolVersion, '2026-01-26');
 });
 
-test('an app has the agent know text, one in place of the other', async () => {
+test('an app\'s context replaces its previous context', async () => {
   const { knows, ask, last } = bridgeTo();
   const know = async (params) => { await ask(1, 'ui/update-model-context', params); return last().error?.code ?? last().result; };
   assert.deepEqual(await know({ content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }], structuredContent: { n: 1 } }), {});
@@ -592,7 +592,7 @@ test('an app has the agent know text, one in place of the other', async () => {
   assert.equal(await know({ content: [{ type: 'text', text: 'not now' }] }), -32000);
 });
 
-test('an app has files kept, by names that are names', async () => {
+test('an app\'s files are saved under safe names', async () => {
   const { kept, opened, calls, ask, last } = bridgeTo();
   const keep = async (...contents) => { await ask(1, 'ui/download-file', { contents }); return last().error?.code ?? last().result; };
   const file = (uri, text = 'x') => ({ type: 'resource', resource: { uri, text } });
@@ -615,7 +615,7 @@ test('an app has files kept, by names that are names', async () => {
   assert.deepEqual(kept, [['all.txt', 'all']]);
 });
 
-test('an app is shown as it can be', async () => {
+test('an app gets a display mode that it supports', async () => {
   const { ask, last } = bridgeTo();
   const mode = async (mode) => { await ask(1, 'ui/request-display-mode', { mode }); return last().result.mode; };
   assert.equal(await mode('fullscreen'), 'inline'); // it has not said that it can
@@ -623,7 +623,7 @@ test('an app is shown as it can be', async () => {
   assert.deepEqual([await mode('fullscreen'), await mode('pip'), await mode(undefined)], ['fullscreen', 'inline', 'inline']);
 });
 
-test('an app asks for what was promised, and for nothing else', async () => {
+test('an app can call only promised methods', async () => {
   const methods = { 'tools/list': 'serverTools', 'tools/call': 'serverTools', 'resources/list': 'serverResources', 'resources/templates/list': 'serverResources',
     'resources/read': 'serverResources', 'logging/setLevel': 'logging', 'sampling/createMessage': 'sampling',
     'initialize': 0, 'prompts/list': 0, 'resources/subscribe': 0, 'listSessions': 0, 'dispatchAction': 0, 'authenticate': 0, 'constructor': 0, '__proto__': 0, 'ui/unknown': 0 };
@@ -646,7 +646,7 @@ test('an app asks for what was promised, and for nothing else', async () => {
   }
 });
 
-test('what an app may not do is refused', async () => {
+test('an app\'s forbidden requests are refused', async () => {
   const { calls, ask, tell, last, bridge, sent } = bridgeTo();
   await ask(1, 'tools/call', { name: 'model' });
   assert.equal(last().error.code, -32602);
@@ -674,7 +674,7 @@ test('what an app may not do is refused', async () => {
   assert.equal(last().error.code, -32000);
 });
 
-test('an app that asks too much is stemmed', async () => {
+test('an app\'s rate and concurrency are limited', async () => {
   const { bridge, ask, sent, calls } = bridgeTo();
   for (let i = 0; i < 20; i++) ask(i, 'resources/list', {});
   await new Promise(setImmediate);
@@ -683,7 +683,7 @@ test('an app that asks too much is stemmed', async () => {
   assert.equal(calls.length, 16 + 200);
 });
 
-test('progress and the end of a call find the app that asked', async () => {
+test('progress and cancellation reach only the calling app', async () => {
   const { bridge, calls, ask, tell, sent, last } = bridgeTo();
   await tell('ui/notifications/initialized');
   const done = ask(7, 'tools/call', { name: 'both', _meta: { progressToken: 'mine', x: 1 } });
@@ -714,7 +714,7 @@ test('progress and the end of a call find the app that asked', async () => {
   assert.equal(last().error.code, -32603); // nothing more is sent
 });
 
-test('what is on mcp:// channels stands beside the message, and is told apart', () => {
+test('mcp:// messages name their channel at the top level', () => {
   const sent = [];
   const told = [];
   const socket = { readyState: 1, send: (m) => sent.push(JSON.parse(m)), close() {} };

@@ -31,7 +31,7 @@ function lending(kinds: any[] = ['browser', 'camera']) {
 const because = (code: string) => (err: any) => err.code === -32012 && err.data.code === code;
 const page = (url: string) => ({ input: { url } });
 
-test('only pages of the public web are shown', () => {
+test('only public web pages are shown', () => {
   for (const url of ['https://example.com/', 'https://a.b.example.com:8443/x?y#z']) assert.equal(pageAddress(url, here).href, url);
   for (const url of [
     undefined, '', 7, 'x', 'http://example.com/', 'javascript:alert(1)', 'data:text/html,x', 'file:///etc/passwd', 'https://u:p@example.com/',
@@ -40,7 +40,7 @@ test('only pages of the public web are shown', () => {
   ]) assert.throws(() => pageAddress(url, here), because('canvas_bad_address'), String(url));
 });
 
-test('nothing is lent before the person says so', async () => {
+test('nothing is lent without consent', async () => {
   const { lender, link, sent, ask } = lending([]);
   lender.tell(link, session);
   assert.deepEqual(sent, []);
@@ -48,7 +48,7 @@ test('nothing is lent before the person says so', async () => {
   assert.equal(lender.asked(link, 'resourceRead', {}), undefined);
 });
 
-test('a host is told once what is lent, and again when it knows nothing', () => {
+test('lending is declared once, and again to a restarted host', () => {
   const { lender, link, sent } = lending(['camera']);
   lender.tell(link, session);
   assert.equal(sent.length, 1);
@@ -61,7 +61,7 @@ test('a host is told once what is lent, and again when it knows nothing', () => 
   assert.deepEqual(sent[2], { channel: session, type: 'session/activeClientRemoved', clientId: 'me' });
 });
 
-test('hosts that list no canvases are told nothing, older ones in their way', () => {
+test('hosts without canvases get no declaration, older hosts their own form', () => {
   const lender = new Lender(() => {}, () => here);
   const other = linked('1.1.0', null);
   lender.lend(other.link, session, ['camera']);
@@ -71,7 +71,7 @@ test('hosts that list no canvases are told nothing, older ones in their way', ()
   assert.equal(old.sent[0].type, 'session/activeClientChanged');
 });
 
-test('the person is asked for each site', async () => {
+test('each site needs consent', async () => {
   const { lender, link, ask } = lending();
   const opened = ask('canvasOpen', page('https://one.example.com/a'));
   assert.deepEqual(lender.asks.map((a) => [a.what, a.site]), [['page', 'one.example.com']]);
@@ -95,7 +95,7 @@ test('the person is asked for each site', async () => {
   await assert.rejects(did('where'), because('canvas_provider_unavailable'));
 });
 
-test('what the person has agreed to ends with what they have lent', async () => {
+test('consent to a site ends with the lending', async () => {
   const { lender, link, ask } = lending();
   const agreed = async () => {
     const opened = ask('canvasOpen', page('https://one.example.com/a'));
@@ -126,7 +126,7 @@ test('what the person has agreed to ends with what they have lent', async () => 
   assert.equal(await agreed(), 1);
 });
 
-test('a canvas that a session begins to list is shown once', async () => {
+test('a newly listed canvas is shown once', async () => {
   const { lender, link, ask } = lending();
   const opened = ask('canvasOpen', { canvasId: 'camera' });
   lender.asks[0]!.answer(true);
@@ -137,7 +137,7 @@ test('a canvas that a session begins to list is shown once', async () => {
   assert.equal(lender.fresh(link, session), undefined);
 });
 
-test('no picture leaves without a word, or while the camera is off', async () => {
+test('no picture leaves without consent, or while the camera is off', async () => {
   const { lender, ask } = lending();
   const opened = ask('canvasOpen', { canvasId: 'camera' });
   lender.asks[0]!.answer(true);
@@ -156,7 +156,7 @@ test('no picture leaves without a word, or while the camera is off', async () =>
   await assert.rejects(taken, because('canvas_camera_off'));
 });
 
-test('questions are few, and end', async () => {
+test('open questions are bounded and expire', async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const { lender, ask } = lending();
@@ -170,7 +170,7 @@ test('questions are few, and end', async () => {
   }
 });
 
-test('what is not lent any more is closed, and its questions are answered', async () => {
+test('the end of lending closes canvases and answers questions', async () => {
   const { lender, link, ask } = lending();
   const opened = ask('canvasOpen', page('https://one.example.com/'));
   lender.asks[0]!.answer(true);

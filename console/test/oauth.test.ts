@@ -28,7 +28,7 @@ function net(answers) {
 const ok = (body) => ({ status: 200, body });
 const place = metadataPlaces(issuer)[0];
 
-test('what is wanted', () => {
+test('needed resources are read from both forms', () => {
   assert.deepEqual(wanted.scopes, ['a', 'b']);
   assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: ['c', 5], oauthClient: { clientId: 'x' } }), { resource: 'r', servers: [], scopes: ['c'], clientId: 'x', clientSecret: '' });
   assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: [] }).scopes, []); // authoritative
@@ -40,13 +40,13 @@ test('what is wanted', () => {
   }
 });
 
-test('where metadata is', () => {
+test('metadata addresses follow the RFCs', () => {
   assert.deepEqual(metadataPlaces(issuer), ['https://login.example/.well-known/oauth-authorization-server/tenant',
     'https://login.example/.well-known/openid-configuration/tenant', 'https://login.example/tenant/.well-known/openid-configuration']);
   assert.deepEqual(metadataPlaces('https://login.example/'), ['https://login.example/.well-known/oauth-authorization-server', 'https://login.example/.well-known/openid-configuration']);
 });
 
-test('what a server lets a page do', async () => {
+test('a server\'s metadata gives the flows for a page', async () => {
   const found = async (answers, w = wanted, from = origin) => discover(net(answers).ask, w, from);
   const of = async (metadata, w = wanted, from = origin) => {
     const { server, why } = await found({ [place]: ok(metadata) }, w, from);
@@ -79,7 +79,7 @@ test('what a server lets a page do', async () => {
   assert.match((await found(said('https://other.example/'), unnamed)).why, /names no authorization server/);
 });
 
-test('who the page is there', async () => {
+test('the page gets a client id', async () => {
   const server = (metadata, at = issuer) => ({ issuer: at, metadata, window: true, code: true, site: '' });
   const { ask, asked } = net({ [good.registration_endpoint]: { status: 201, body: { client_id: 'made' } } });
   assert.deepEqual(await clientAt(ask, server(good), { ...wanted, clientId: 'given', clientSecret: 's' }, origin), { client_id: 'given', client_secret: 's' });
@@ -92,7 +92,7 @@ test('who the page is there', async () => {
   await assert.rejects(clientAt(refused.ask, server(good, 'https://b.example'), wanted, origin), /Not today/);
 });
 
-test('in another window', async () => {
+test('sign-in in a new window', async () => {
   const server = { issuer, metadata: { ...good, authorization_response_iss_parameter_supported: true }, window: true, code: false, site: '' };
   let verifier = '';
   const { ask } = net({ [good.token_endpoint]: ({ form }) => {
@@ -115,7 +115,7 @@ test('in another window', async () => {
   assert.equal((await next.renew()).token, 't2'); // the server goes on with the one that it gave
 });
 
-test('by a code that is typed in elsewhere', async () => {
+test('sign-in by device code', async () => {
   const server = { issuer, metadata: good, window: false, code: true, site: '' };
   const run = async (answers, said = {}) => {
     const waits = [];

@@ -11,7 +11,7 @@ Object.assign(globalThis, {
 const working = 8;
 const needs = 16 | 8;
 
-test('rows stay where they are while one is aimed at or pressed, and go where they belong then', async () => {
+test('rows keep their place during a press, then move', async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   const { app } = await import('../src/app');
   const { aim, groups, hold, letGo } = await import('../src/ui/order');

@@ -153,7 +153,7 @@ function freeze(value: any): any {
   return value;
 }
 
-test('actions change states as AHP says, and nothing in place', () => {
+test('actions change states as in AHP, never in place', () => {
   for (const [before, action, after] of rows) {
     const got = reduce(freeze(before), freeze(action));
     if (after === null) assert.equal(got, before, JSON.stringify(action));
@@ -164,7 +164,7 @@ test('actions change states as AHP says, and nothing in place', () => {
   }
 });
 
-test('what is not known is told apart from what has no effect', () => {
+test('unknown actions differ from actions without effect', () => {
   for (const type of ['chat/new', 'x-other/thing', '__proto__', 'constructor/constructor', 'chat', '', 7, undefined]) assert.equal(reduce({}, { type } as any), undefined);
   const state = {};
   assert.equal(reducers.chat(state, { type: 'session/ready' }), state);

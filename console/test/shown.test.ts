@@ -18,7 +18,7 @@ test('the host\'s options, narrowest first, by their own labels', () => {
   assert.deepEqual([plainly.once, plainly.deny, plainly.wider].map((l) => l.map((o) => o.id)), [['yes'], ['x'], ['always']]);
 });
 
-test('answers in the form of the protocol', () => {
+test('answers have the protocol\'s form', () => {
   for (const [q, entered, want] of [
     [{ kind: 'text' }, { value: '' }, undefined],
     [{ kind: 'text' }, { value: 'a' }, { kind: 'text', value: 'a' }],
@@ -33,19 +33,19 @@ test('answers in the form of the protocol', () => {
   ] as [any, any, any][]) assert.deepEqual(answerFor(q, entered)?.value, want, JSON.stringify([q, entered]));
 });
 
-test('addresses of strangers', () => {
+test('only web addresses are opened', () => {
   assert.equal(safeUrl('https://example.com/a'), 'https://example.com/a');
   for (const bad of ['javascript:alert(1)', 'java\nscript:alert(1)', 'https://me@example.com/', 'data:text/html,x', 'file:///etc/passwd', '', 7, null]) assert.equal(safeUrl(bad), '');
 });
 
-test('what terminals are told besides words is left out', () => {
+test('escape sequences are removed', () => {
   assert.equal(plain('\x1b[31mred\x1b[0m\r\n\x1b]0;title\x07\x1b]8;;javascript:x\x1b\\link\x1b]8;;\x07\x00!'), 'red\nlink!');
   assert.equal(commandOf('{"command":"ls"}'), 'ls');
   assert.equal(commandOf('{"command":["ls","-l"]}'), 'ls -l');
   assert.equal(commandOf('ls'), 'ls');
 });
 
-test('differences, with some lines around', () => {
+test('differences have context lines', () => {
   const same = Array.from({ length: 10 }, (_, i) => `${i}\n`).join('');
   const lines = linesOf([{ value: same }, { removed: true, value: 'a\nb\n' }, { added: true, value: 'c\n' }, { value: same }]);
   assert.deepEqual(lines.map((l) => l.kind).join(''), '@   --+   @');
@@ -54,7 +54,7 @@ test('differences, with some lines around', () => {
   assert.deepEqual(pairs(lines).map(([a, b]) => `${a?.text ?? '-'}|${b?.text ?? '-'}`).slice(4, 6), ['a|c', 'b|-']);
 });
 
-test('of a long list what is seen is drawn, and the rest is as high as it was', () => {
+test('only visible rows are drawn, and the rest keeps its height', () => {
   let seed = 7;
   const random = (n: number) => { seed = (seed * 48271) % 2147483647; return seed % n; };
   for (let round = 0; round < 200; round++) {
@@ -78,23 +78,23 @@ test('of a long list what is seen is drawn, and the rest is as high as it was', 
   }
 });
 
-test('chats as a tree', () => {
+test('chats form a tree', () => {
   const chats = [{ resource: 'b', origin: { kind: 'tool', chat: 'a' } }, { resource: 'a' }, { resource: 'c', parentChat: 'b' }, { resource: 'x', parentChat: 'y' }, { resource: 'y', parentChat: 'x' }, { resource: 'd', origin: { kind: 'fork', chat: 'gone' } }];
   assert.deepEqual(treeOf(chats).map(({ chat, depth }) => `${depth}${chat.resource}`), ['0a', '1b', '2c', '0d', '0x', '1y']);
 });
 
-test('folders', () => {
+test('folder URIs are joined and split', () => {
   for (const [uri, want] of [['file:///a/b', 'file:///a'], ['file:///a', 'file:///'], ['file:///', ''], ['vscode-vfs://github/x', 'vscode-vfs://github/'], ['x:y', '']]) assert.equal(parentOf(uri), want, uri);
   assert.equal(below('file:///', 'a b'), 'file:///a%20b');
   assert.equal(below('file:///a', 'ü'), 'file:///a/%C3%BC');
 });
 
-test('chats are named as the host names them', () => {
+test('new chats follow the host\'s URI form', () => {
   assert.equal(chatBeside('ahp-chat://default/Y29waWxvdA', '12-ab'), 'ahp-chat://12-ab/Y29waWxvdA');
   for (const first of ['', 'ahp-chat:/9', 'x-chat://default/9']) assert.equal(chatBeside(first, '12-ab'), 'ahp-chat:/12-ab');
 });
 
-test('an answer that grows is read as if it had come at once, and what has been said stays', () => {
+test('a growing answer is drawn as if complete, and finished text stays', () => {
   const piece = '# Head\n\nWords *of* some\nkind.\n\n- one\n- two\n\n  more of two\n\n```go\nx := 1\n\ny := 2\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\nThe end of it.\n\n';
   const text = piece.repeat(12);
   for (const step of [1, 7, 300]) {

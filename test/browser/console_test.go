@@ -127,8 +127,8 @@ func (p *page) hasNoToken(token string) {
 	}
 }
 
-// TestConsoleHostAway kills and restarts the host under the page.
-func TestConsoleHostAway(t *testing.T) {
+// TestConsoleReturnsWithItsHost kills and restarts the host under the page.
+func TestConsoleReturnsWithItsHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -169,9 +169,9 @@ func TestConsoleHostAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 }
 
-// TestConsoleResumes cuts the connection during an answer: nothing is lost or
+// TestDroppedConsoleLosesNothing cuts the connection during an answer: nothing is lost or
 // repeated.
-func TestConsoleResumes(t *testing.T) {
+func TestDroppedConsoleLosesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -197,9 +197,9 @@ func streamText(n, size int) string {
 	return b.String()
 }
 
-// TestConsoleRefused uses a token with fewer rights than the page expects: refusals
+// TestRefusedActionsAreUndone uses a token with fewer rights than the page expects: refusals
 // are shown and undone.
-func TestConsoleRefused(t *testing.T) {
+func TestRefusedActionsAreUndone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -233,8 +233,8 @@ func TestConsoleRefused(t *testing.T) {
 	}
 }
 
-// TestConsoleToken covers the token form.
-func TestConsoleToken(t *testing.T) {
+// TestConsoleAsksForAToken covers the token form.
+func TestConsoleAsksForAToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -261,10 +261,10 @@ func TestConsoleToken(t *testing.T) {
 	p.wants("#gate", "Client token")
 }
 
-// TestConsoleRefresh follows an address with a new token while a host is live, with
+// TestNewTokenKeepsTheConnection follows an address with a new token while a host is live, with
 // the user's consent. The connection continues, unless the new token has different
 // rights.
-func TestConsoleRefresh(t *testing.T) {
+func TestNewTokenKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

@@ -71,9 +71,9 @@ func (s *site) shares(p *page) {
 	eval[any](p, "document.querySelector('#share [aria-label=Close]').click(), 0")
 }
 
-// TestConsoleByDevice signs a device in: after that, no tab needs a token, even after
+// TestSignedInDeviceNeedsNoToken signs a device in: after that, no tab needs a token, even after
 // a restart.
-func TestConsoleByDevice(t *testing.T) {
+func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

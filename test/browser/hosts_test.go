@@ -12,9 +12,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestConsoleHosts lists two hosts together. Sessions in need of the user come first;
+// TestOneDeadHostLeavesTheOther lists two hosts together. Sessions in need of the user come first;
 // a host dies and is marked while the other continues; it comes back.
-func TestConsoleHosts(t *testing.T) {
+func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

@@ -53,9 +53,9 @@ func (p *page) of(answer <-chan asked) asked {
 	}
 }
 
-// TestLend makes an agent show a page and take a picture on the user's device. The
+// TestNothingIsLentWithoutConsent makes an agent show a page and take a picture on the user's device. The
 // user is asked for each, and nothing happens without consent.
-func TestLend(t *testing.T) {
+func TestNothingIsLentWithoutConsent(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "<!doctype html><title>%s</title><p>The page %s", r.URL.Path, r.URL.Path)

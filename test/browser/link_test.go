@@ -28,9 +28,9 @@ func (p *page) follows(fragment url.Values) {
 	eval[any](p, fmt.Sprintf("Object.assign(document.createElement('a'), {href: %q}).click()", "#"+fragment.Encode()))
 }
 
-// TestLinksAreAsked follows links with a different token or host in a console with
+// TestLinksChangeNothingWithoutConsent follows links with a different token or host in a console with
 // both: nothing changes until the user has seen the change and agreed.
-func TestLinksAreAsked(t *testing.T) {
+func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -110,9 +110,9 @@ func front(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) 
 	return chromedp.Void{}, err
 }
 
-// TestOpenersHaveNoHold opens the console from a different site, which keeps no
+// TestOpenerCannotNavigateTheConsole opens the console from a different site, which keeps no
 // reference to it and can neither navigate nor replace it.
-func TestOpenersHaveNoHold(t *testing.T) {
+func TestOpenerCannotNavigateTheConsole(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

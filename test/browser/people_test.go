@@ -20,9 +20,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestFirstPhone starts without any setup and ends with a phone connected to a host,
+// TestFirstPhoneTakesFewSteps starts without any setup and ends with a phone connected to a host,
 // counting commands and taps. Then a second device is added by a code and removed.
-func TestFirstPhone(t *testing.T) {
+func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := newSite(t)

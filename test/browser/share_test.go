@@ -34,9 +34,9 @@ func (p *page) shows(selector string) bool {
 	return eval[bool](p, "document.querySelector('"+selector+"')?.checkVisibility() ?? false")
 }
 
-// TestSharedToRead opens a link to a session: it updates live, no other session is
+// TestReadLinkOffersNoActions opens a link to a session: it updates live, no other session is
 // visible, and no forbidden action is offered.
-func TestSharedToRead(t *testing.T) {
+func TestReadLinkOffersNoActions(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -65,8 +65,8 @@ func TestSharedToRead(t *testing.T) {
 	p.shot("phone-shared-list-dark")
 }
 
-// TestSharedQuestion shows an agent's question without answer buttons.
-func TestSharedQuestion(t *testing.T) {
+// TestReadLinkShowsQuestionsWithoutButtons shows an agent's question without answer buttons.
+func TestReadLinkShowsQuestionsWithoutButtons(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -87,8 +87,8 @@ func TestSharedQuestion(t *testing.T) {
 	other.wants(lastTurn+" .parts", "Allowed.")
 }
 
-// TestSharedToWrite talks in a session, and can begin no other.
-func TestSharedToWrite(t *testing.T) {
+// TestTalkLinkIsLimitedToItsSession talks in a session, and can begin no other.
+func TestTalkLinkIsLimitedToItsSession(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
@@ -102,8 +102,8 @@ func TestSharedToWrite(t *testing.T) {
 	}
 }
 
-// TestSharedIsTakenBack revokes a link while its page is open.
-func TestSharedIsTakenBack(t *testing.T) {
+// TestRevokedLinkEndsItsPage revokes a link while its page is open.
+func TestRevokedLinkEndsItsPage(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

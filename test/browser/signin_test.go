@@ -182,10 +182,10 @@ func TestConsoleExplainsSealedTokens(t *testing.T) {
 	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 })
 }
 
-// TestConsoleSignsIn signs an agent in to three services: in a new window, by device
+// TestAgentIsSignedInThreeWays signs an agent in to three services: in a new window, by device
 // code, and with a pasted token for a server without CORS. The host receives the
 // tokens, and receives them again after it has lost them.
-func TestConsoleSignsIn(t *testing.T) {
+func TestAgentIsSignedInThreeWays(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	p.expects = "blocked by CORS policy"

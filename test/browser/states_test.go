@@ -299,9 +299,9 @@ func (p *page) queues() {
 	}
 }
 
-// TestConsoleExtremes lets a host send hostile and large text: nothing runs, leaves
+// TestHostileTextStaysText lets a host send hostile and large text: nothing runs, leaves
 // the page or becomes markup.
-func TestConsoleExtremes(t *testing.T) {
+func TestHostileTextStaysText(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	p.hostile = true

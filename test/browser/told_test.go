@@ -37,9 +37,9 @@ func (p *page) notifications() string {
 	return eval[string](p, "window.shown")
 }
 
-// TestConsoleTold delivers notifications to this device while the page is closed, and
+// TestNotificationsEndWithAnAnswer delivers notifications to this device while the page is closed, and
 // removes them after an answer. The service worker also caches the page.
-func TestConsoleTold(t *testing.T) {
+func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)
 	s := startStack(t)
