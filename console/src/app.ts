@@ -8,7 +8,7 @@ import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
-import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, stored, tokenForm, type Answer } from './relay';
+import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
 import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
 import type { Envelope, Json } from './ahp';
@@ -23,13 +23,19 @@ const linksMax = 16; // hosts followed at a time
 // types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
+/** A token's rights at a host. */
+export interface Side { grant?: Grant; host: string }
+
+/** A change of token or place that a link proposes. why is the relay's refusal, or ''. */
+export interface Swap { key: object; token: string; to: Place; now: Side | null; then: Side | null; why: string }
+
 export class App {
   token = stored();
   tokenWhy = '';
-  hosts: Json[] = [];
+  hosts: HostInfo[] = [];
   hostsNote = '';
   hostsStale = false; // the last query for the hosts failed
-  grant: Json = null; // the token's authority, from the relay
+  grant: Grant | null = null; // the token's authority, from the relay
   offline = false; // the browser reports no network
   links = new Map<string, Link>();
 
@@ -39,7 +45,7 @@ export class App {
   pane: Pane | null = null;
   sought = ''; // id of a linked turn until it is in view
   dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
-  swap: Json = null; // a link's proposed change: {key, token, host, session, now, then, why}
+  swap: Swap | null = null; // a link's proposed change
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
   readonly conversation = new Conversation(this);
@@ -56,7 +62,7 @@ export class App {
     return this.links.get(this.host);
   }
 
-  get hostInfo(): Json {
+  get hostInfo(): HostInfo | undefined {
     return this.hosts.find((h) => h.host === this.host);
   }
 
@@ -67,12 +73,12 @@ export class App {
 
   /** Whether the token permits operating the host, beyond talking and approving. */
   get mayOperate(): boolean {
-    return !['read', 'talk', 'approve'].includes(this.grant?.access);
+    return !['read', 'talk', 'approve'].includes(this.grant?.access ?? '');
   }
 
   /** Whether the token permits approving. */
   get mayApprove(): boolean {
-    return !['read', 'talk'].includes(this.grant?.access);
+    return !['read', 'talk'].includes(this.grant?.access ?? '');
   }
 
   /** Whether the token is for certain sessions only, so it cannot create sessions. */
@@ -281,12 +287,12 @@ export class App {
 
   /** Asks the user about a link, and shows both tokens' rights. */
   async #propose(token: string, to: Place): Promise<void> {
-    const round: Json = { key: {}, token, to, now: null, then: null, why: '' };
+    const round: Swap = { key: {}, token, to, now: null, then: null, why: '' };
     this.swap = round;
     this.draw();
     const [now, then] = await Promise.all([lookUp(this.token), token ? lookUp(token) : null]);
     if (this.swap !== round) return;
-    const said: Json = then ?? now;
+    const said = then ?? now;
     this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: to.host || this.host }, why: said.why };
     this.draw();
   }
@@ -297,6 +303,7 @@ export class App {
   }
 
   takeSwap(): void {
+    if (!this.swap) return;
     const { token, to } = this.swap;
     this.swap = null;
     if (token) {

@@ -37,6 +37,21 @@ export function keepOnDevice(token: string, on: boolean): void {
   else localStorage.removeItem(tokenKey);
 }
 
+/** A token's authority. */
+export interface Grant { subject?: string; access?: string; channels?: string[]; expires?: string }
+
+/** A host in the relay's list. */
+export interface HostInfo {
+  host: string;
+  state: 'online' | 'offline' | 'incompatible';
+  since: string;
+  reason?: string;
+  notAnsweringSince?: string;
+  clients: number;
+  hostVersion?: string;
+  agentVersion?: string;
+}
+
 /** An answer of the relay; status 200 is success. */
 export interface Answer { status: number; body: Json }
 
@@ -60,7 +75,7 @@ export function hostsOf(token: string): Promise<Answer> {
 }
 
 /** A token's authority, or why the relay does not accept the token. */
-export interface Look { grant?: Json; why: string }
+export interface Look { grant?: Grant; why: string }
 
 /** Returns a token's authority. */
 export async function lookUp(token: string): Promise<Look> {

@@ -1,7 +1,8 @@
 // The whole page: bar, session list, session, side pane and dialogs.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { app } from '../app';
+import { app, type Side } from '../app';
+import type { Grant } from '../relay';
 import { text } from '../store';
 import { describe, when, mayDo } from '../words';
 import { Icon } from './bits';
@@ -106,7 +107,7 @@ function Swap({ now }: { now: number }) {
     if (swap && !node.open) node.showModal();
     else if (!swap && node.open) node.close();
   });
-  const lines = swap?.then ? changes(swap, now) : [];
+  const lines = swap?.now && swap.then ? changes(swap.now, swap.then, now) : [];
   return (
     <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swap && app.swap.key === swap?.key) app.keepAsIs(); /* else there is another question by now */ }}>
       <h2 id="swap-title">A link wants to change this page’s connection</h2>
@@ -123,9 +124,9 @@ function Swap({ now }: { now: number }) {
 }
 
 /** The changes proposed by a link: [term, current value, new value]. */
-function changes({ now: is, then: wanted }: any, time: number): [string, string, string][] {
-  const word = (grant: any, f: (g: any) => string) => (grant ? f(grant) : 'unknown');
-  const rows: [string, (g: any) => string][] = [
+function changes(is: Side, wanted: Side, time: number): [string, string, string][] {
+  const word = (grant: Grant | undefined, f: (g: Grant) => string) => (grant ? f(grant) : 'unknown');
+  const rows: [string, (g: Grant) => string][] = [
     ['Signed in as', (g) => text(g.subject) || 'an unnamed user'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
   return [
     ['Host', is.host || 'none', wanted.host || 'none'],
