@@ -137,6 +137,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.await("#send") // the turn has ended
 
 	s.host.kill()
 	p.wants("#status-text", "offline")
