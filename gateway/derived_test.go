@@ -194,12 +194,12 @@ func (f *family) opens() {
 }
 
 // ways returns the notification targets set with a derived token.
-func (f *family) ways(relay *Relay) []notify.Way {
+func (f *family) ways(relay *Relay) []notify.Target {
 	who, err := relay.Keys().VerifyClient(f.tokens["token"])
 	if err != nil {
 		f.Fatal(err)
 	}
-	return relay.teller.Person(who.Tenant, who.Subject).Ways
+	return relay.teller.Person(who.Tenant, who.Subject).Targets
 }
 
 // good returns the names of the working grants at a relay.

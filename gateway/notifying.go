@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
 	"ahprelay/auth"
@@ -14,19 +13,14 @@ import (
 // Files in the data directory.
 const (
 	recordsName = "records.json" // shared by relays without expiry: notification settings, and keys for push services
-
-	// Files of relays without a shared store.
-	legacyTargetsName = "notify.json"
-	legacyQueueName   = "notify.queue"
-	legacyPushKeyName = "notify-key.json"
 )
 
 // NotifyConfig configures notifications.
 type NotifyConfig struct {
-	Contact string             // the operator's contact for push services: a mail address or an https URL; default: the public URL
-	Mail    *notify.MailConfig // default: no mail
-	Private []netip.Prefix     // private addresses allowed as targets
-	Ways    []notify.TenantWay // targets of tenants
+	Contact string                // the operator's contact for push services: a mail address or an https URL; default: the public URL
+	Mail    *notify.MailConfig    // default: no mail
+	Private []netip.Prefix        // private addresses allowed as targets
+	Ways    []notify.TenantTarget // targets of tenants
 }
 
 // startNotify starts notifications for the events on the server's board, and connects
@@ -42,14 +36,12 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	}); err != nil {
 		return err
 	}
-	file := func(name string) string { return filepath.Join(cfg.DataDir, name) }
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
-	if r.teller, err = notify.StartTeller(notify.TellerConfig{
+	if r.teller, err = notify.Start(notify.Config{
 		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, HasEnded: r.registry.HasEnded, Bus: r.conn, Log: r.log, Follow: r.exchange.Follow,
 		Standing: server.people.Standing, Capability: server.notify.Capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
-		Ways:   cfg.Notify.Ways,
-		Former: notify.Former{Queue: file(legacyQueueName), Ways: file(legacyTargetsName), Key: file(legacyPushKeyName)},
+		Targets: cfg.Notify.Ways,
 	}); err != nil {
 		return err
 	}

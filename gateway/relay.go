@@ -110,7 +110,7 @@ type Relay struct {
 	endProofs func() // ends the subscription to proofs
 	server    atomic.Pointer[Server]
 	receiver  *notify.Receiver
-	teller    *notify.Teller
+	teller    *notify.Notifier
 	exchange  *notify.Exchange
 	records   *store.Store
 	certs     certificates // nil: no TLS

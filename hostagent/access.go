@@ -12,25 +12,25 @@ import (
 	"ahprelay/broker/link"
 )
 
-// access is what it takes to reach relays and their NATS as the agent of one
-// host.
+// access holds the URLs, keys and tokens with which one host's agent reaches relays
+// and their NATS servers.
 type access struct {
 	relays    *relays
-	elsewhere []string                      // where NATS is, if not behind the relays' /nats
-	token     func() (string, error)        // the enrolment token, or a credential
-	file      *CredentialFile               // of the credential; nil: none
-	hostKey   func() (*auth.HostKey, error) // that the credential is bound to; nil: none
+	elsewhere []string                      // NATS URLs, if not the relays' /nats
+	token     func() (string, error)        // returns the enrolment token or the credential
+	file      *CredentialFile               // holds the credential; nil without one
+	hostKey   func() (*auth.HostKey, error) // returns the key bound to the credential; nil without a credential
 	http      *http.Client
 	tenant    string
 	host      string
-	instance  string // the name of this run
+	instance  string // this run's name
 	key       *auth.AgentKey
-	compress  string        // the method for what goes to relays; "": none
-	fetched   func()        // called after credentials have come; may be nil
-	outdated  chan struct{} // for renewLoop: relays say that the credential is; holds one
+	compress  string        // compression method towards relays; "" for none
+	fetched   func()        // called after new credentials; may be nil
+	outdated  chan struct{} // wakes renewLoop when a relay reports an outdated credential; capacity 1
 }
 
-// newAccess returns access to the host that the token names.
+// newAccess returns the access to the host named by the token.
 func newAccess(relayURLs, natsURLs []string, token func() (string, error), client *http.Client) (*access, error) {
 	text, err := token()
 	if err != nil {
@@ -53,8 +53,8 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 	}, nil
 }
 
-// trusted returns the keys of the relays that may have links, as the token of
-// this moment says.
+// trusted returns the public keys of the relays that may open links, according to the
+// current token.
 func (a *access) trusted() ([]ed25519.PublicKey, error) {
 	token, err := a.token()
 	if err != nil {
@@ -63,8 +63,8 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 	return auth.PeekRelayKeys(token)
 }
 
-// natsConfig says how to connect to NATS, through any of the URLs. It begins with
-// the given credentials, if there are any.
+// natsConfig returns the configuration for connecting to NATS through any of urls. The
+// first connection uses userJWT if it is set.
 func (a *access) natsConfig(urls []string, userJWT string, events broker.Events) broker.AgentDialConfig {
 	fetch := func(ctx context.Context) (string, error) {
 		if given := userJWT; given != "" {
@@ -79,7 +79,7 @@ func (a *access) natsConfig(urls []string, userJWT string, events broker.Events)
 	}
 }
 
-// natsURLs are where NATS is: what the first leads to is what all lead to.
+// natsURLs returns the NATS URLs. All of them lead to the same cluster.
 func (a *access) natsURLs() []string {
 	if len(a.elsewhere) > 0 {
 		return a.elsewhere
@@ -91,9 +91,8 @@ func (a *access) natsURLs() []string {
 	return urls
 }
 
-// credentials gets NATS credentials for this host-agent's nkey from the first
-// relay that gives them: all have the same keys. That one of them refuses the
-// enrolment token is therefore final.
+// credentials requests NATS credentials for this host-agent's nkey from the relays in
+// turn. A refused enrolment token is final, because all relays have the same keys.
 func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 	var failures []error
 	list := a.relays.inOrder()
@@ -117,7 +116,7 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 	return "", joined(failures)
 }
 
-// ready reports whether a relay takes new connections.
+// ready reports whether a relay accepts new connections.
 func (a *access) ready(ctx context.Context, relay string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(relay, "/")+"/readyz", nil)
 	if err != nil {
@@ -131,7 +130,7 @@ func (a *access) ready(ctx context.Context, relay string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// goHome is goHome for the relay that this host begins with, if NATS is behind relays.
+// goHome runs goHome for the host's first relay, if NATS is behind relays.
 func (a *access) goHome(ctx context.Context, conn *broker.Conn) {
 	if len(a.elsewhere) > 0 || len(a.relays.inOrder()) < 2 {
 		return

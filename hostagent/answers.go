@@ -19,26 +19,26 @@ import (
 	"ahprelay/routing"
 )
 
-// NotifyAnswers says what may be answered from a notification, without a page on
-// which all of it is shown.
+// NotifyAnswers limits the answers permitted from a notification, where the page with
+// the full context is not shown.
 type NotifyAnswers string
 
-// What may be.
+// Values of NotifyAnswers.
 const (
-	AnswersNone NotifyAnswers = "none" // nothing
-	AnswersSafe NotifyAnswers = "safe" // what [notice.Event.FromAfar] offers
-	AnswersAll  NotifyAnswers = "all"  // the same: the word is known for the sake of older settings
+	AnswersNone NotifyAnswers = "none" // no answers
+	AnswersSafe NotifyAnswers = "safe" // the answers in [notice.Event.FromAfar]
+	AnswersAll  NotifyAnswers = "all"  // same as AnswersSafe; kept for older settings
 )
 
-// Settings of answers.
+// Bounds of answers.
 const (
-	answerRoom    = 64 // answers that wait; more are dropped, and come again
+	answerRoom    = 64 // queued answers; further ones are dropped, and the relay repeats them
 	answerWorkers = 8
-	answerTime    = 7 * time.Second // for the host to take one
-	maxOutcomes   = 1024            // that are remembered
+	answerTime    = 7 * time.Second // time for the host to accept an answer
+	maxOutcomes   = 1024            // remembered outcomes
 )
 
-// mayAnswer leaves of an event what may be answered from afar.
+// mayAnswer removes from an event the answers forbidden by this host's settings.
 func (a *Agent) mayAnswer(e *notice.Event) {
 	if a.cfg.NotifyAnswers == AnswersNone {
 		e.Answer, e.Options = notice.NoForm, nil
@@ -47,14 +47,14 @@ func (a *Agent) mayAnswer(e *notice.Event) {
 	e.Answer, e.Options = e.FromAfar()
 }
 
-// outcomes remember what became of answers, by their nonces.
+// outcomes remembers the outcome of each answer by its nonce.
 type outcomes struct {
 	mu    sync.Mutex
-	of    map[string]*notice.Outcome // nil: under way
+	of    map[string]*notice.Outcome // nil while the answer is in progress
 	order []string
 }
 
-// begin reports whether an answer is new, or what became of it.
+// begin reports whether a nonce is new. If not, it returns the outcome so far.
 func (o *outcomes) begin(nonce string) (*notice.Outcome, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,12 +79,12 @@ func (o *outcomes) end(out *notice.Outcome) {
 	o.of[out.Nonce] = out
 }
 
-// takeAnswers gives the host what people answer from afar, until ctx ends.
+// takeAnswers delivers answers from notifications to the host until ctx ends.
 func (a *Agent) takeAnswers(ctx context.Context, conn *broker.Conn) {
 	in := make(chan *nats.Msg, answerRoom)
 	cancel, err := conn.Subscribe(notice.AnswerSubject(a.tenant, a.host, a.instance), in)
 	if err != nil {
-		a.cfg.Log.Error("nobody can answer from a notification", "error", err)
+		a.cfg.Log.Error("answers from notifications unavailable", "error", err)
 		return
 	}
 	defer cancel()
@@ -104,11 +104,11 @@ func (a *Agent) takeAnswers(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// takeAnswer takes one answer, and tells the relay what became of it.
+// takeAnswer delivers one answer and reports its outcome to the relay.
 func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) {
 	answer, err := a.readAnswer(data)
 	if err != nil {
-		a.cfg.Log.Warn("an answer from a notification is not taken", "error", err)
+		a.cfg.Log.Warn("answer from a notification refused", "error", err)
 		return
 	}
 	out, fresh := a.outcomes.begin(answer.Nonce)
@@ -117,22 +117,22 @@ func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) 
 		a.outcomes.end(out)
 	}
 	if out == nil {
-		return // it is under way: who has begun it will tell
+		return // in progress: the first call reports the outcome
 	}
 	body, err := json.Marshal(out)
 	if err == nil {
 		err = conn.Publish(notice.OutcomeSubject(a.tenant, a.host, answer.Relay), body)
 	}
 	if err != nil {
-		a.cfg.Log.Warn("a relay is not told of an answer", "relay", answer.Relay, "error", err)
+		a.cfg.Log.Warn("outcome of an answer not sent to the relay", "relay", answer.Relay, "error", err)
 	}
 }
 
-// readAnswer returns an answer of a relay that the host-agent trusts.
+// readAnswer verifies a trusted relay's signature of the answer, and decodes it.
 func (a *Agent) readAnswer(data []byte) (answer notice.Answer, err error) {
 	var signed notice.SignedAnswer
 	if len(data) > notice.MaxAnswer || json.Unmarshal(data, &signed) != nil {
-		return answer, errors.New("too long, or no JSON of the right form")
+		return answer, errors.New("malformed or too long")
 	}
 	trusted, err := a.trusted()
 	if err != nil {
@@ -145,25 +145,25 @@ func (a *Agent) readAnswer(data []byte) (answer notice.Answer, err error) {
 		return answer, err
 	}
 	if answer.Tenant != a.tenant || answer.Host != a.host || answer.Agent != a.instance {
-		return answer, errors.New("it is for another host-agent")
+		return answer, errors.New("addressed to a different host-agent")
 	}
 	return answer, nil
 }
 
-// answer has the host hear what somebody answers, if they may say so.
-func (a *Agent) answer(ctx context.Context, said notice.Answer) *notice.Outcome {
-	out := &notice.Outcome{Nonce: said.Nonce}
+// answer delivers an answer to the host if its sender is permitted to give it.
+func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome {
+	out := &notice.Outcome{Nonce: given.Nonce}
 	open := routing.Open{
-		ID: "answer-" + said.Nonce[:min(len(said.Nonce), 12)], Subject: said.Subject, Token: said.Token, Access: said.Access,
-		Channels: said.Channels, Methods: said.Methods, Remote: said.Remote,
+		ID: "answer-" + given.Nonce[:min(len(given.Nonce), 12)], Subject: given.Subject, Token: given.Token, Access: given.Access,
+		Channels: given.Channels, Methods: given.Methods, Remote: given.Remote,
 	}
-	e, known := a.ledger.Open(said.Event)
-	if _, barred := a.barred.has(open); barred || known && !a.letsAnswer(open, &e) {
+	e, known := a.ledger.Open(given.Event)
+	if _, blocked := a.blocked.has(open); blocked || known && !a.letsAnswer(open, &e) {
 		out.Result = notice.Forbidden
 		a.auditAnswer(open, &e, out)
 		return out
 	}
-	answer, err := a.watch.Answer(said.Event, said.Digest, said.Subject, watch.Said{Option: said.Option, Text: said.Text})
+	answer, err := a.watch.Answer(given.Event, given.Digest, given.Subject, watch.Reply{Option: given.Option, Text: given.Text})
 	var first *watch.AnsweredError
 	switch {
 	case errors.As(err, &first):
@@ -177,7 +177,7 @@ func (a *Agent) answer(ctx context.Context, said notice.Answer) *notice.Outcome 
 	default:
 		if out.Result, err = notice.Given, a.dispatch(ctx, open, answer); err != nil {
 			out.Result = notice.Away
-			a.cfg.Log.Warn("an answer does not reach the host", "error", err)
+			a.cfg.Log.Warn("answer not delivered to the host", "error", err)
 		}
 		a.auditAnswer(open, &e, out)
 	}
@@ -189,7 +189,7 @@ func (a *Agent) auditAnswer(open routing.Open, e *notice.Event, out *notice.Outc
 		"session", e.Session, "kind", string(e.Kind), "result", string(out.Result))
 }
 
-// letsAnswer reports whether somebody may answer an event.
+// letsAnswer reports whether a client with the authority of open may answer an event.
 func (a *Agent) letsAnswer(open routing.Open, e *notice.Event) bool {
 	policy := a.policy(open)
 	needs := auth.AccessTalk
@@ -199,8 +199,9 @@ func (a *Agent) letsAnswer(open routing.Open, e *notice.Event) bool {
 	return policy.Access.Includes(needs) && policy.Takes(e.Session, "dispatchAction")
 }
 
-// dispatch says an answer to the host, on a connection with the authority of whose
-// it is. An error says that nothing of it has left; then somebody else may answer.
+// dispatch sends an answer to the host on a new connection with the answering person's
+// authority. An error means that no byte was sent, so a different person may still
+// answer.
 func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -213,7 +214,7 @@ func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.A
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer sock.Close("answered")
-	stop := context.AfterFunc(ctx, func() { sock.Close("the host takes too long") })
+	stop := context.AfterFunc(ctx, func() { sock.Close("host timeout") })
 	defer stop()
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
 	err = sock.Write(fmt.Appendf(nil, hello, "ahp-answer-"+strings.ToLower(rand.Text()), watch.Versions), false)
@@ -224,12 +225,12 @@ func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.A
 		answer.Undo()
 		return err
 	}
-	chat, _ := json.Marshal(answer.Chat) // a string cannot fail
+	chat, _ := json.Marshal(answer.Chat) // a string always encodes
 	const action = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":1,"action":%s}}`
 	if err := sock.Write(fmt.Appendf(nil, action, chat, answer.Action), false); err != nil {
-		return nil // nobody knows how much of it has left
+		return nil // part of the answer may have been sent
 	}
-	reading.Go(func() { // what the host says is of no interest, but it must be able to
+	reading.Go(func() { // the host's messages are read and dropped, so the host can write
 		for {
 			if _, _, err := sock.Read(); err != nil {
 				return
@@ -243,11 +244,11 @@ func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.A
 	return nil
 }
 
-// greeted waits for the answer to initialize.
+// greeted waits for the response to initialize.
 func greeted(sock hostSocket) error {
 	env, err := watch.FirstAnswer(sock)
 	if err == nil && env.Error != nil {
-		err = errors.New("the host refuses the connection for an answer")
+		err = errors.New("the host refused initialize")
 	}
 	return err
 }

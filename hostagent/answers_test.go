@@ -13,8 +13,8 @@ import (
 	"ahprelay/routing"
 )
 
-// TestMayAnswer is the table of what may be answered from afar.
-func TestMayAnswer(t *testing.T) {
+// TestAnswersFromAfarAreLimited is the table of answers permitted from afar.
+func TestAnswersFromAfarAreLimited(t *testing.T) {
 	more, yes, no := notice.Option{ID: "allow-session"}, notice.Option{ID: "allow-once"}, notice.Option{ID: "no", Deny: true}
 	for _, test := range []struct {
 		policy        NotifyAnswers
@@ -27,7 +27,7 @@ func TestMayAnswer(t *testing.T) {
 		{AnswersSafe, false, true, []notice.Option{no}},
 		{"", true, false, []notice.Option{no}},
 		{AnswersAll, false, false, []notice.Option{yes, no}},
-		{AnswersAll, true, false, []notice.Option{no}}, // an owner's word does not put on the screen what is not there
+		{AnswersAll, true, false, []notice.Option{no}}, // the setting does not permit an answer to a hidden input
 		{AnswersAll, false, true, []notice.Option{no}},
 		{AnswersNone, false, false, nil},
 	} {
@@ -45,8 +45,9 @@ func TestMayAnswer(t *testing.T) {
 	}
 }
 
-// TestLetsAnswer is the table of who may answer, by token and by the host's owner.
-func TestLetsAnswer(t *testing.T) {
+// TestOnlyPermittedPeopleAnswer is the table of permitted answers, by token and by the host owner's
+// limits.
+func TestOnlyPermittedPeopleAnswer(t *testing.T) {
 	all := gate.NewPolicy(auth.AccessWrite, nil, nil, true)
 	look := gate.NewPolicy(auth.AccessRead, nil, nil, true)
 	one := gate.NewPolicy(auth.AccessWrite, []string{"s:/1"}, nil, true)
@@ -80,8 +81,9 @@ func TestLetsAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreProved takes answers of the relay's only, and those for itself.
-func TestAnswersAreProved(t *testing.T) {
+// TestOnlySignedAnswersAreAccepted covers forged answers, and answers for a different
+// host-agent.
+func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

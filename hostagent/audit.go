@@ -9,37 +9,36 @@ import (
 	"ahprelay/routing"
 )
 
-// auditMessage is the message of the lines that tell the host's owner who did
-// what: event is connect, disconnect, refuse, kick or bar, or an audit word in package ahp's table.
+// auditMessage is the message of audit lines. The event attribute is connect,
+// disconnect, refuse, kick, bar, or an audit word in the tables of package ahp.
 const auditMessage = "audit"
 
 func (c *hostConn) audit(event string, fields ...any) {
 	c.log.Info(auditMessage, append([]any{"event", event}, fields...)...)
 }
 
-// Lines that are alike. What one subject with one token does from one address
-// again and again is counted together, on all its connections: the first lines
-// are written at once, and what follows within auditEvery is one line at its end,
-// which is the last of them, with their number as count. So no client fills the
-// log.
+// Bounds of repeated audit lines. Lines with the same auditKey are coalesced over all
+// connections: the first few are written at once, and the rest of the auditEvery
+// interval becomes a single line at its end, with count as an attribute. This keeps a
+// client from flooding the log.
 const (
 	auditEvery = 10 * time.Second
 
-	comingsAtOnce = 20 // people come with some windows each
-	refusedAtOnce = 1
+	connectsAtOnce = 20 // a person connects with several windows at once
+	refusedAtOnce  = 1
 )
 
-// alikeKey is what lines have in common that are alike.
-type alikeKey struct{ event, why, subject, token, address string }
+// auditKey is the set of attributes shared by coalesced lines.
+type auditKey struct{ event, why, subject, token, address string }
 
-// often writes a line that a client may cause all the time. Why is one of few
-// words, and none of the client's.
-func (c *hostConn) often(atOnce int, event, why string, fields ...any) {
-	c.agent.often(&c.open, atOnce, event, why, fields...)
+// auditOften writes a line that a client can cause at any rate. The argument why comes
+// from a fixed set, never from the client.
+func (c *hostConn) auditOften(atOnce int, event, why string, fields ...any) {
+	c.agent.auditOften(&c.open, atOnce, event, why, fields...)
 }
 
-func (a *Agent) often(open *routing.Open, atOnce int, event, why string, fields ...any) {
-	key := alikeKey{event, why, open.Subject, open.Token, open.Remote}
+func (a *Agent) auditOften(open *routing.Open, atOnce int, event, why string, fields ...any) {
+	key := auditKey{event, why, open.Subject, open.Token, open.Remote}
 	a.audits.Note(key, atOnce, func(more int) {
 		if more > 0 {
 			fields = append(fields, "count", more)
@@ -48,36 +47,37 @@ func (a *Agent) often(open *routing.Open, atOnce int, event, why string, fields 
 	})
 }
 
-// counts are what passed on a connection.
+// counts holds a connection's traffic counters.
 type counts struct {
-	in, out           atomic.Int64 // messages from the client, and from the host
+	in, out           atomic.Int64 // messages from the client and from the host
 	inBytes, outBytes atomic.Int64
-	refused           atomic.Int64 // of in
+	refused           atomic.Int64 // part of in
 }
 
-// refused notes that a gate has stopped a message of the client's.
+// refused counts a client message refused by a gate.
 func (c *hostConn) refused(env *ahp.Envelope) {
 	c.counts.refused.Add(1)
-	c.often(refusedAtOnce, "refuse", "message", "method", shorten(string(env.Method)))
+	c.auditOften(refusedAtOnce, "refuse", "message", "method", shorten(string(env.Method)))
 }
 
-// expelledReason is what a client hears that says another's clientId.
+// expelledReason is the close reason for a client that used a different subject's
+// clientId.
 const expelledReason = "the clientId is not this token's"
 
-// expel answers what a client must not send, and ends its connection.
+// expel answers a forbidden message and ends the client's connection.
 func (c *hostConn) expel(env *ahp.Envelope, answer []byte) error {
-	c.often(refusedAtOnce, "refuse", "clientId", "method", string(env.Method), "reason", expelledReason, "code", ahp.CloseForbidden)
-	c.answerClient(env, answer)
+	c.auditOften(refusedAtOnce, "refuse", "clientId", "method", string(env.Method), "reason", expelledReason, "code", ahp.CloseForbidden)
+	c.writer.answerClient(env, answer)
 	c.conn.Close(ahp.CloseForbidden, expelledReason)
 	c.cancel()
 	return errExpelled
 }
 
-// turnAway ends a connection that does not reach the host.
-func (c *hostConn) turnAway(reason string) {
-	c.often(refusedAtOnce, "refuse", "barred", "reason", reason, "code", ahp.CloseForbidden, "relay", c.conn.Relay(), "address", c.open.Remote)
+// reject ends a connection before it reaches the host.
+func (c *hostConn) reject(reason string) {
+	c.auditOften(refusedAtOnce, "refuse", "barred", "reason", reason, "code", ahp.CloseForbidden, "relay", c.conn.Relay(), "address", c.open.Remote)
 	c.conn.Close(ahp.CloseForbidden, reason)
 }
 
-// errExpelled reports a client that was sent away.
+// errExpelled reports a client disconnected for a forbidden message.
 var errExpelled = errors.New("client sent away")

@@ -11,11 +11,10 @@ import (
 	"ahprelay/routing"
 )
 
-// benchAction is an action of 512 bytes, which a client has asked for.
+// benchAction returns an action of 512 bytes with a client's origin.
 func benchAction() []byte { return benchActionOf(`,"origin":{"clientId":"client-a","clientSeq":3}`) }
 
-// benchOwnAction is an action of 512 bytes of the host's own: it may say what
-// belongs to its channel.
+// benchOwnAction returns an action of 512 bytes without an origin.
 func benchOwnAction() []byte { return benchActionOf("") }
 
 func benchActionOf(origin string) []byte {
@@ -24,7 +23,7 @@ func benchActionOf(origin string) []byte {
 	return fmt.Appendf(nil, frame, strings.Repeat("x", 512-len(origin)-len(frame)+len("%s%s")), origin)
 }
 
-// benchConn returns a connection to the host that nobody reads.
+// benchConn returns a connection to the host without a reader.
 func benchConn(t testing.TB, open routing.Open) *hostConn {
 	a, err := newAgent(t, nil)
 	if err != nil {
@@ -32,14 +31,14 @@ func benchConn(t testing.TB, open routing.Open) *hostConn {
 	}
 	t.Cleanup(a.canvases.Close)
 	c := &hostConn{agent: a, open: open, policy: a.policy(open), log: a.cfg.Log}
+	c.writer.c, c.reader.c = c, c
 	c.gates = a.chain(c, open, a.subjects.Enter(a.who(open, c.policy)))
 	return c
 }
 
-// judge is what all that reads frames does with one of the host's: see
-// hostConn.fromHost.
+// judge runs everything that reads the host's frames; see hostReader.fromHost.
 func (c *hostConn) judge(message []byte) bool {
-	env := &c.said
+	env := &c.reader.env
 	var err error
 	if *env, err = ahp.Peek(message); err != nil {
 		return false
@@ -48,7 +47,7 @@ func (c *hostConn) judge(message []byte) bool {
 	return d.Verdict == gate.Pass
 }
 
-// A benchToken is what a client may do.
+// A benchToken is a client's authority.
 type benchToken struct {
 	name string
 	open routing.Open
@@ -62,7 +61,7 @@ func (t *benchToken) frame() []byte {
 	return benchAction()
 }
 
-// benchTokens are what clients may do, from all to little.
+// benchTokens lists authorities, from full to least.
 var benchTokens = []benchToken{
 	{"write", routing.Open{ID: "c", Subject: "ada", Access: "write"}, false},
 	{"read", routing.Open{ID: "c", Subject: "ada", Access: "read"}, false},
@@ -71,11 +70,11 @@ var benchTokens = []benchToken{
 	{"strict", routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: true}, false},
 }
 
-// benchChannels is a client that may use some channels.
+// benchChannels is a client limited to a few channels.
 var benchChannels = routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}
 
-// TestGatesCostNoMemory is what each frame of a busy host depends on, whoever
-// the client is.
+// TestGatesCostNoMemory fails unless a frame of a busy host is judged without
+// allocation, whatever the client's authority.
 func TestGatesCostNoMemory(t *testing.T) {
 	for _, token := range benchTokens {
 		c, frame := benchConn(t, token.open), token.frame()
@@ -90,9 +89,9 @@ func TestGatesCostNoMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkGates is the cost of all that reads frames for an action of 512
-// bytes, by what the client may do; and, to compare with, that of decoding
-// what routing must know with encoding/json.
+// BenchmarkGates measures the judging of an action of 512 bytes, by the client's
+// authority. For comparison, it also measures decoding the envelope with
+// encoding/json.
 func BenchmarkGates(b *testing.B) {
 	frame := benchAction()
 	for _, token := range benchTokens {
@@ -114,11 +113,11 @@ func BenchmarkGates(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		c.agent.frames.add(frame, &env, c.last)
+		c.agent.frames.add(frame, &env, c.reader.last)
 		b.SetBytes(int64(len(frame)))
 		b.ReportAllocs()
 		for b.Loop() {
-			known, env, err := c.look(frame)
+			known, env, err := c.reader.parse(frame)
 			if err != nil || known == nil {
 				b.Fatal("the action is not known")
 			}

@@ -2,7 +2,7 @@ package hostagent
 
 import "golang.org/x/sys/unix"
 
-// bootID names this run of this machine's kernel.
+// bootID identifies the current boot of this machine's kernel.
 func bootID() string {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// bootID names this run of this machine's kernel, which all its containers share.
+// bootID identifies the current boot of this machine's kernel, which all its
+// containers share.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package hostagent
 
-// bootID cannot tell machines apart here.
+// bootID returns "": machines cannot be distinguished on this system.
 func bootID() string { return "" }

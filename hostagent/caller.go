@@ -15,21 +15,21 @@ import (
 	"ahprelay/routing"
 )
 
-// A caller is who a connection to the host is for, as the relay has verified
-// it. The host-agent's own connection has none.
+// A caller is the client behind a connection to the host, as verified by the relay.
+// The host-agent's own connection has no caller.
 type caller struct {
 	tenant, subject, access, conn string
 
-	room roomFunc // for what the host sends there
+	room roomFunc // bounds the host's messages on the connection
 }
 
-// caller returns who the connection is for.
+// caller returns the client behind the connection.
 func (c *hostConn) caller() *caller {
 	return &caller{tenant: c.agent.tenant, subject: c.open.Subject, access: string(c.policy.Access), conn: c.open.ID, room: c.room}
 }
 
-// roomFor says when a long message to the caller may be read. What the host
-// sends to the host-agent itself waits for nobody.
+// roomFor returns the function that waits for queue space before a long message is
+// read. Messages to the host-agent itself never wait.
 func (who *caller) roomFor() roomFunc {
 	if who == nil {
 		return nil
@@ -37,14 +37,14 @@ func (who *caller) roomFor() roomFunc {
 	return who.room
 }
 
-// fields are what a host is told: a name, and a text without control
-// characters.
+// fields returns the caller's names and values for the host. The values have no
+// control characters.
 func (who *caller) fields() [][2]string {
 	return [][2]string{{"Subject", who.subject}, {"Tenant", who.tenant}, {"Access", who.access}, {"Connection", who.conn}}
 }
 
-// header is what a host hears of the caller when a WebSocket begins, see the
-// package documentation.
+// header returns the caller's WebSocket handshake headers; see the package
+// documentation.
 func (who *caller) header() http.Header {
 	if who == nil {
 		return nil
@@ -56,12 +56,11 @@ func (who *caller) header() http.Header {
 	return header
 }
 
-// environmentPrefix begins the variables with which a command is told who its
-// caller is.
+// environmentPrefix is the prefix of the caller's environment variables.
 const environmentPrefix = "AHP_REMOTE_"
 
-// environment is that of a command: the host-agent's own, and of the caller no
-// more than is true.
+// environment returns a command's environment: the host-agent's own, with the caller's
+// variables replaced by verified values.
 func (who *caller) environment() (list []string) {
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(strings.ToUpper(variable), environmentPrefix) {
@@ -77,27 +76,27 @@ func (who *caller) environment() (list []string) {
 	return list
 }
 
-// dialForClient connects to the host for a client. The host may take its time,
-// as if the client had come to it straight.
+// dialForClient connects to the host for a client, without a time limit of its own: a
+// slow host is as slow as on a direct connection.
 func (a *Agent) dialForClient(ctx context.Context, who *caller) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.caller = who
 	return a.dialUpstream(ctx, upstream)
 }
 
-// dialForMonitor connects to the host for the host-agent itself. The connection
-// ends when the host's machine acknowledges nothing for the resume time.
+// dialForMonitor connects to the host for the monitor. The connection ends when the
+// host's machine acknowledges nothing for the resume time.
 func (a *Agent) dialForMonitor(ctx context.Context, accepted func()) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.accepted, upstream.unacked = accepted, a.cfg.Resume
 	return a.dialUpstream(ctx, upstream)
 }
 
-// dialUpstream connects to the host. That nobody is there says that the host
-// process has ended.
+// dialUpstream connects to the host. A refused connection proves the host process's
+// end, so the subjects' clientIds are forgotten.
 func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket, error) {
 	sock, err := upstream.dial(ctx, a.cfg.MaxFrame)
-	if isNobodyThere(err) {
+	if isRefused(err) {
 		a.subjects.HostEnded()
 		a.known.Ended()
 		a.canvases.Ended(a.known)
@@ -105,17 +104,17 @@ func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket
 	return sock, err
 }
 
-// isNobodyThere reports whether nothing listens where the host did, as opposed
-// to a host that is busy, hangs or refuses. Of a command it is never said: each
-// of its processes has one client.
-func isNobodyThere(err error) bool {
+// isRefused reports whether nothing listens at the host's address, as opposed to a
+// busy, hanging or refusing host. It is always false for a command, because each of
+// its processes has one client.
+func isRefused(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" &&
 		(errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, windowsRefused) || errors.Is(dial, fs.ErrNotExist))
 }
 
-// who is what gates are told of a client.
+// who returns a client's identity for the gates.
 func (a *Agent) who(open routing.Open, policy gate.Policy) gate.User {
 	who := gate.User{Subject: open.Subject, Write: policy.Speaks()}
 	switch {

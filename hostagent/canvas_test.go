@@ -16,23 +16,21 @@ import (
 	"ahprelay/routing"
 )
 
-// What a host-agent does with canvases, as client and host see it: raw messages
-// in, what passes out.
+// Canvases, with raw messages from client and host.
 
 const (
 	board   = "ahp-canvas:/1" // of the session
 	sharing = "ahp-session:/s"
 )
 
-// A canvasHost is a host with one canvas, which it provides itself. It serves no
-// content.
+// A canvasHost is a host with one canvas of its own. It serves no content.
 type canvasHost struct {
-	state  string // of the canvas; "": it is closed
-	replay string // the actions with which it answers reconnect
-	lost   string // of the subscriptions, as elements of an array
+	state  string // of the canvas; "" for closed
+	replay string // the actions in its answer to reconnect
+	lost   string // lost subscriptions, as elements of an array
 }
 
-// seq is the serverSeq of all hosts here.
+// seq is the serverSeq of all hosts in these tests.
 var seq atomic.Int64
 
 func (h *canvasHost) answers(env ahp.Envelope) string {
@@ -60,12 +58,12 @@ func failure(env ahp.Envelope, code int, message string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, env.ID, code, message)
 }
 
-// stateAt is the state of the canvas whose content is at an address.
+// stateAt returns the state of a canvas with content at an address.
 func stateAt(url string) string {
 	return fmt.Sprintf(`{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, url)
 }
 
-// site is a web server on the loopback interface that says who it is.
+// site is a web server on the loopback interface that returns its name.
 func site(t *testing.T, name string) (url string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) }))
 	s.Config.SetKeepAlivesEnabled(false)
@@ -73,7 +71,7 @@ func site(t *testing.T, name string) (url string) {
 	return s.URL
 }
 
-// inCanvasWorld is inWorld with such a host.
+// inCanvasWorld is inWorld with a canvasHost.
 func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasHost)) {
 	inWorld(t, func(w *world) {
 		host := &canvasHost{state: state}
@@ -82,14 +80,14 @@ func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasH
 	})
 }
 
-// hear returns what the client has got since it was last called.
+// hear returns the client's messages since the last call.
 func (r *remote) hear() (got string) {
 	synctest.Wait()
 	r.note(func() { got, r.got = r.got, "" })
 	return got
 }
 
-// asks has the client send a request, and returns what it gets.
+// asks sends a request from the client and returns the answer.
 func (r *remote) asks(method, params string) string {
 	r.w.Helper()
 	r.hear()
@@ -97,14 +95,14 @@ func (r *remote) asks(method, params string) string {
 	return r.hear()
 }
 
-// initializes lets a client in.
+// initializes connects a client.
 func (w *world) initializes(clientID string) *remote {
 	r := w.open()
 	r.asks("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}`, clientID))
 	return r
 }
 
-// resumes has a client come again on a new connection.
+// resumes connects a client again.
 func (w *world) resumes(clientID string, subscriptions ...string) *remote {
 	r := w.open()
 	list, _ := json.Marshal(subscriptions)
@@ -116,7 +114,7 @@ func (r *remote) subscribes(channel string) string {
 	return r.asks("subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
 }
 
-// reads returns what is at the top of the canvas: content, or an error.
+// reads reads the canvas's root, and returns the content or an error.
 func (r *remote) reads() string {
 	r.w.Helper()
 	got := r.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
@@ -144,8 +142,7 @@ func (r *remote) wantRead(when, want string) {
 	}
 }
 
-// update is a change of the canvas's address. More is what else the host says
-// with it.
+// update returns a change of the canvas's address. more holds further members.
 func update(url, more string) string {
 	return fmt.Sprintf(`{"channel":%q,"serverSeq":%d,"action":{"type":"canvas/updated","url":%q}%s}`, board, seq.Add(1), url, more)
 }
@@ -157,8 +154,8 @@ func notify(params string) string {
 	return `{"jsonrpc":"2.0","method":"action","params":` + params + `}`
 }
 
-// TestClientsDoNotOpenPorts has a client say where a canvas's content is, and the
-// host repeat that, in every way. It passes as it came, and is read by nobody.
+// TestClientsDoNotOpenPorts sends canvas addresses from a client, which the host
+// repeats in every form. They pass unchanged, and no client can read them.
 func TestClientsDoNotOpenPorts(t *testing.T) {
 	own, secret := site(t, "own"), site(t, "secret")
 	const origin = `,"origin":{"clientId":"mallory","clientSeq":1}`
@@ -196,8 +193,8 @@ func TestClientsDoNotOpenPorts(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotOpenPortsByState has a host take what a client says of a canvas
-// into the canvas's state.
+// TestClientsDoNotOpenPortsByState has a host copy a client's address into the
+// canvas's state.
 func TestClientsDoNotOpenPortsByState(t *testing.T) {
 	own, secret := site(t, "own"), site(t, "secret")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -213,7 +210,7 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 		c.wantRead("a client's address in the state", "-32008 the canvas has no content")
 		w.resumes("other", board).wantRead("another", "-32008 the canvas has no content")
 
-		// The host's own words count, whatever clients have said before or after.
+		// The host's own messages count, whatever clients have sent.
 		w.hostSide().toUs <- notify(update(own, ""))
 		c = w.initializes("mallory")
 		dispatch(c, fmt.Sprintf(`{"type":"canvas/updated","url":%q}`, own))
@@ -225,7 +222,7 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 	})
 }
 
-// TestClientsDoNotCloseCanvases has a client say that a session has no canvases.
+// TestClientsDoNotCloseCanvases sends a session without canvases from a client.
 func TestClientsDoNotCloseCanvases(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, _ *canvasHost) {
@@ -239,8 +236,8 @@ func TestClientsDoNotCloseCanvases(t *testing.T) {
 	})
 }
 
-// TestClosedCanvas is read by nobody, whether they hear that it closes or not.
-func TestClosedCanvas(t *testing.T) {
+// TestClosedCanvasIsNotReadable checks clients with and without a notice of the close.
+func TestClosedCanvasIsNotReadable(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
 		follows, only := w.initializes("follows"), w.initializes("only")
@@ -269,16 +266,16 @@ func TestClosedCanvas(t *testing.T) {
 	})
 }
 
-// TestCanvasOfAnEarlierHostAgent is read on by a client that resumes, where the
-// host-agent is another and has seen no state of the canvas.
-func TestCanvasOfAnEarlierHostAgent(t *testing.T) {
+// TestResumedClientReadsCanvasAtANewHostAgent resumes a client at a host-agent that
+// has not seen the canvas's state.
+func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 	own, later := site(t, "own"), site(t, "later")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
 		c := w.resumes("c", sharing, board)
 		if got := c.hear(); got != "" {
 			t.Errorf("the client got %s", got)
 		}
-		// What the host says of it from then on is minted.
+		// Later messages of the host are minted.
 		w.hostSide().toUs <- notify(update(later, ""))
 		if got := c.hear(); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
 			t.Errorf("the client got %s", got)
@@ -299,8 +296,8 @@ func TestCanvasOfAnEarlierHostAgent(t *testing.T) {
 	})
 }
 
-// TestHostIsNotAskedInVain has nothing asked in a client's name that it does not
-// want, or that would change how the host serves it.
+// TestHostIsNotAskedInVain fails if the host-agent sends a request without use for the
+// client, or one with an effect on its delivery.
 func TestHostIsNotAskedInVain(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -321,7 +318,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 			}, "-32009"},
 			"who leaves while it reads": {func(c *remote) {
 				c.subscribes(board)
-				time.Sleep(time.Minute + time.Millisecond) // not when the host is pinged
+				time.Sleep(time.Minute + time.Millisecond) // between the host's pings
 				busy := make(chan struct{})
 				w.host.set(func() { w.host.answers = nil })
 				c.send(`{"jsonrpc":"2.0","id":6,"method":"canvasReadResource","params":{"channel":"` + board + `","uri":"ahp-canvas-content:/i/"}}`)
@@ -347,7 +344,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 			}
 		}
 
-		// A host that says nothing is not waited for for ever.
+		// The wait for a silent host is bounded.
 		c := w.initializes("c")
 		c.subscribes(board)
 		time.Sleep(time.Minute + time.Millisecond)
@@ -365,7 +362,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 			t.Errorf("the client got %s", got)
 		}
 
-		// A token that does not reach the canvas has nothing asked.
+		// For a token without access to the canvas, no request is sent.
 		c = w.openAs(w.relay, routing.Open{ID: "l", Subject: "eve", Access: "write", Channels: []string{"ahp-session:/other"}})
 		c.asks("reconnect", `{"channel":"ahp-root://","clientId":"l","lastSeenServerSeq":1,"subscriptions":["`+board+`"]}`)
 		c.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)

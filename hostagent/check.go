@@ -8,16 +8,16 @@ import (
 	"ahprelay/broker"
 )
 
-// Check looks at everything that Run needs, one thing after the other: the
-// token, the relay, NATS, and the host. It tells ok what is in order, and
-// returns what is not, with what to do about it. It serves nobody.
-func (a *Agent) Check(ctx context.Context, ok func(said string)) error {
+// Check tests each requirement of Run in turn: the token, the relay, NATS and the
+// host. It calls ok for each success and returns the first problem with a remedy. It
+// serves no client.
+func (a *Agent) Check(ctx context.Context, ok func(result string)) error {
 	ok(fmt.Sprintf("token: for host %s of tenant %s", a.host, a.tenant))
 	for _, relay := range a.cfg.Relays {
 		if _, err := a.credentialsFrom(ctx, relay); err != nil {
 			return err
 		}
-		ok("relay: " + relay + " accepts the token and gives credentials")
+		ok("relay: " + relay + " accepts the token and issues credentials")
 	}
 	for _, url := range a.natsURLs() {
 		if err := a.checkNATS(ctx, url); err != nil {
@@ -47,7 +47,7 @@ func (a *Agent) checkNATS(ctx context.Context, url string) error {
 	return conn.AwaitConnected(ctx)
 }
 
-// checkHost returns which AHP the host speaks.
+// checkHost returns the AHP version of the host.
 func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -63,9 +63,9 @@ func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	case m.pongs:
 		return "AHP", nil
 	case m.spoke:
-		return "", fmt.Errorf("upstream %s answers, but to no request of AHP: is this an AHP host's port?", a.cfg.Upstream)
+		return "", fmt.Errorf("upstream %s answers, but not to AHP requests: is this an AHP host's port?", a.cfg.Upstream)
 	case err == nil || ctx.Err() != nil:
-		return "", fmt.Errorf("upstream %s takes a connection, and answers nothing: is this an AHP host's port, or does the host hang?", a.cfg.Upstream)
+		return "", fmt.Errorf("upstream %s accepts connections, but does not answer: is this an AHP host's port, or does the host hang?", a.cfg.Upstream)
 	}
 	return "", err
 }

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// A clientIndex has the connections of clients. And it knows which a client
-// has, by the clientId that it says, through whatever relays they come. A phone that has changed networks
-// leaves a connection behind that nobody has closed, and comes again with the
-// same clientId. But two connections may also be meant so: the older is asked
-// whether it is still there, and stays if it is.
+// A clientIndex holds the connections of clients, and finds them by clientId across
+// all relays. A phone that changes networks leaves a dead connection behind and
+// returns with the same clientId. Two live connections with one clientId are also
+// legal, so the older connection is probed and stays if it answers.
 type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
 	conns map[*hostConn]bool
-	open  atomic.Int32  // how many those are
-	none  chan struct{} // closed when there are none; nil: more may come
-	ended traffic       // of connections that have left
+	open  atomic.Int32  // length of conns
+	none  chan struct{} // closed when the last connection leaves; nil while connections may enter
+	ended traffic       // traffic of ended connections
 }
 
-// traffic is what connections have carried: messages from clients and from the
-// host, their bytes, and those of clients that were refused.
+// traffic counts connections, messages and bytes in each direction, and refused client
+// messages.
 type traffic struct{ conns, in, out, inBytes, outBytes, refused int64 }
 
 func (t *traffic) add(c *hostConn) {
@@ -35,7 +34,7 @@ func (t *traffic) add(c *hostConn) {
 	t.refused += c.counts.refused.Load()
 }
 
-// total is what all connections have carried, those that are open included.
+// total returns the traffic of all connections, open ones included.
 func (x *clientIndex) total() traffic {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -46,7 +45,7 @@ func (x *clientIndex) total() traffic {
 	return t
 }
 
-// enter counts a connection, unless no more may come.
+// enter adds a connection. It returns false after close.
 func (x *clientIndex) enter(c *hostConn) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,7 +60,7 @@ func (x *clientIndex) enter(c *hostConn) bool {
 	return true
 }
 
-// several reports whether there is more than one connection.
+// several reports whether more than one connection is open.
 func (x *clientIndex) several() bool { return x.open.Load() > 1 }
 
 func (x *clientIndex) leave(c *hostConn) {
@@ -75,8 +74,8 @@ func (x *clientIndex) leave(c *hostConn) {
 	}
 }
 
-// close lets no more connections enter. It returns a channel that is closed
-// when all have left.
+// close stops new connections from entering. The returned channel is closed when all
+// have left.
 func (x *clientIndex) close() (none <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -87,14 +86,14 @@ func (x *clientIndex) close() (none <-chan struct{}) {
 	return x.none
 }
 
-// maxProbed is how many earlier connections of a client are probed at most,
-// the latest ones.
+// maxProbed bounds how many of a client's earlier connections are probed; the latest
+// come first.
 const maxProbed = 16
 
-// move notes that a connection is that of a client, and no more that of the
-// former one, if there is one. The client's other connections are probed.
-func (x *clientIndex) move(c *hostConn, former, id string) {
-	x.forget(c, former)
+// move records the connection's new clientId and removes its previous one, if any.
+// Earlier connections with the new clientId are probed.
+func (x *clientIndex) move(c *hostConn, previous, id string) {
+	x.forget(c, previous)
 	if id == "" {
 		return
 	}
@@ -106,19 +105,19 @@ func (x *clientIndex) move(c *hostConn, former, id string) {
 	x.byID[id] = append(others[:len(others):len(others)], c)
 	x.mu.Unlock()
 	for _, other := range others[max(0, len(others)-maxProbed):] {
-		other.log.Debug("client has connected again; looking whether this connection is still there")
+		other.log.Debug("clientId in use by a new connection; probing this one")
 		other.conn.Probe()
 	}
 }
 
-// forget drops a connection that was a client's.
+// forget removes a connection from its clientId.
 func (x *clientIndex) forget(c *hostConn, id string) {
 	if id == "" {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// What move has in hand is not to be changed.
+	// The slice is copied because move may still use the previous one.
 	rest := slices.DeleteFunc(slices.Clone(x.byID[id]), func(o *hostConn) bool { return o == c })
 	if len(rest) == 0 {
 		delete(x.byID, id)
@@ -127,7 +126,7 @@ func (x *clientIndex) forget(c *hostConn, id string) {
 	x.byID[id] = rest
 }
 
-// of returns the connections of a client, the latest first.
+// of returns a client's connections, the latest first.
 func (x *clientIndex) of(id string) []*hostConn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -136,20 +135,20 @@ func (x *clientIndex) of(id string) []*hostConn {
 	return list
 }
 
-// every returns all connections, also those that have not said a clientId.
+// every returns all connections, including those without a clientId.
 func (x *clientIndex) every() []*hostConn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Collect(maps.Keys(x.conns))
 }
 
-// lastHeard returns when the host last said something to any client.
+// lastHeard returns the time of the host's last message to any client.
 func (x *clientIndex) lastHeard() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	latest := int64(0)
 	for c := range x.conns {
-		latest = max(latest, c.lastHeard.Load())
+		latest = max(latest, c.reader.lastHeard.Load())
 	}
 	return time.Unix(0, latest)
 }

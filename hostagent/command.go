@@ -14,8 +14,8 @@ import (
 	"ahprelay/routing"
 )
 
-// commandSocket is a hostSocket over the standard input and output of a
-// program: one message a line.
+// commandSocket is a hostSocket over the standard input and output of a program, with
+// one message per line.
 type commandSocket struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -23,13 +23,13 @@ type commandSocket struct {
 	end sync.Once
 }
 
-// Times of ending a program.
+// Times for ending a program.
 const (
-	// exitTime is how long it may go on after its standard input has ended.
+	// exitTime is how long the program may run after its standard input has ended.
 	exitTime = 3 * time.Second
 
-	// outputTime is how long what it has started may write to its standard
-	// error after its end.
+	// outputTime is how long the program's children may write to its standard error
+	// after its end.
 	outputTime = time.Second
 )
 
@@ -56,8 +56,8 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 // Whole implements hostSocket.
 func (s *commandSocket) Whole() bool { return false }
 
-// Read implements hostSocket. When there is nothing more to read, the error
-// says how the program ended.
+// Read implements hostSocket. At the end of the output, the error describes how the
+// program ended.
 func (s *commandSocket) Read() ([]byte, bool, error) {
 	line, err := s.out.next()
 	if err != nil && !errors.Is(err, errTooBig) {
@@ -73,8 +73,8 @@ func (s *commandSocket) Write(message []byte, _ bool) error {
 	return err
 }
 
-// Close ends the program's standard input, and the program and all that it has
-// started if that does not end it. It returns when the program is gone.
+// Close ends the program's standard input. If the program does not exit, Close kills
+// it with its process group. It returns when the program is gone.
 func (s *commandSocket) Close(string) {
 	s.end.Do(func() {
 		_ = s.in.Close()
@@ -96,17 +96,16 @@ func lineOf(message []byte) []byte {
 	return line
 }
 
-// A lineReader reads messages of which each is a line.
+// A lineReader reads messages, one per line.
 type lineReader struct {
 	in    *bufio.Reader
-	limit int // bytes of a message
+	limit int // bytes per message
 	room  roomFunc
 }
 
-// next returns the next line that is not empty, without its end. What is
-// behind the last end of a line is no message: the rest of it is missing. A line
-// that is too long is skipped, and the error is a [*skippedError] if it was a
-// request or response.
+// next returns the next line that is not empty, without its line break. Bytes behind
+// the last line break are dropped as an incomplete message. A line above the limit is
+// skipped; the error is a [*skippedError] if the line was a request or response.
 func (r lineReader) next() ([]byte, error) {
 	var line []byte
 	for {
@@ -119,7 +118,7 @@ func (r lineReader) next() ([]byte, error) {
 			return nil, r.skip(line, piece, err)
 		}
 		if len(line) <= routing.Reserved && len(line)+len(piece) > routing.Reserved {
-			if err := r.room.wait(r.limit); err != nil { // nobody knows how long it is
+			if err := r.room.wait(r.limit); err != nil { // the length is not known yet
 				return nil, err
 			}
 		}
@@ -138,8 +137,8 @@ func (r lineReader) next() ([]byte, error) {
 	}
 }
 
-// skip reads the rest of a line that is too long, behind what has been read of
-// it, with the error of that.
+// skip reads the rest of a line above the limit. piece is the part already read, and
+// err is the error of that read.
 func (r lineReader) skip(line, piece []byte, err error) error {
 	var skim ahp.Skimmer
 	_, _ = skim.Write(line)

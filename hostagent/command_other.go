@@ -4,11 +4,11 @@ package hostagent
 
 import "os/exec"
 
-// ownGroup does nothing where there are no process groups.
+// ownGroup does nothing: this system has no process groups.
 func ownGroup(*exec.Cmd) {}
 
-// ownSession does nothing where there are no sessions.
+// ownSession does nothing: this system has no sessions.
 func ownSession(*exec.Cmd) {}
 
-// killGroup ends a program.
+// killGroup kills a program.
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

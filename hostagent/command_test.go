@@ -77,7 +77,7 @@ func TestCommand(t *testing.T) {
 	})
 }
 
-// kill ends a program that would take its time.
+// kill ends a slow program.
 func (s *commandSocket) kill(t *testing.T) {
 	t.Helper()
 	killGroup(s.cmd)
@@ -87,9 +87,9 @@ func (s *commandSocket) kill(t *testing.T) {
 	}
 }
 
-// TestCommandGoesOn has programs go on after the end of their input: they are
-// ended, with what they have started.
-func TestCommandGoesOn(t *testing.T) {
+// TestCommandGroupIsKilled covers programs that go on after the end of their input:
+// they are killed with their children.
+func TestCommandGroupIsKilled(t *testing.T) {
 	for _, how := range []string{"deaf", "parent"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ func TestCommandGoesOn(t *testing.T) {
 			if took := time.Since(began); took < exitTime || took > 10*exitTime {
 				t.Errorf("Close took %v; want %v", took, exitTime)
 			}
-			// The group is gone, whoever was in it.
+			// No process of the group is left.
 			pid := sock.cmd.Process.Pid
 			for deadline := time.Now().Add(time.Minute); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
@@ -114,15 +114,13 @@ func TestCommandGoesOn(t *testing.T) {
 	}
 }
 
-func TestCommandThatIsNone(t *testing.T) {
+func TestMissingCommandIsReported(t *testing.T) {
 	if _, err := startCommand([]string{"/nonexistent/host"}, nil, nil, 1000, nil); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
 		t.Errorf("start: %v; want an error that names the command", err)
 	}
 }
 
-// FuzzLines splits what a program writes into messages as a simple reader of
-// lines would.
-// TestLongLines skips requests and responses that are too long.
+// TestLongLines fails unless requests and responses above the limit are skipped.
 func TestLongLines(t *testing.T) {
 	for _, n := range []int{0, 900, 4000, 4090, 100_000} {
 		long := `{"result":{"id":1,"x":"` + strings.Repeat("x", 980+n) + `"},"id":7}`

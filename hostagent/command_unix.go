@@ -7,14 +7,13 @@ import (
 	"syscall"
 )
 
-// ownGroup has a program start in a process group of its own, so that all that
-// it starts can be ended with it, and a Ctrl-C for the host-agent does not
-// reach it first.
+// ownGroup starts a program in its own process group. The group can then be killed as
+// a whole, and a Ctrl-C for the host-agent does not reach the program first.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// ownSession has a program start in a session of its own: what a terminal sends
-// to the processes in it does not reach the program.
+// ownSession starts a program in its own session, so a terminal's signals do not reach
+// it.
 func ownSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
-// killGroup ends a program and all that it has started.
+// killGroup kills a program and all its children.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

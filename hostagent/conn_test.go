@@ -30,8 +30,7 @@ import (
 // testResume is how long the host may be silent.
 const testResume = link.DefaultResume
 
-// A world is a host-agent between a host and a relay, all in memory and on
-// fake time.
+// A world is a host-agent between a host and a relay, all in memory and on fake time.
 type world struct {
 	*testing.T
 	host  *fakeHost
@@ -39,7 +38,7 @@ type world struct {
 	relay *routing.RelayEnd
 	bus   *membus.Net // of the last relay
 
-	remotes []*remote // in the order in which they came
+	remotes []*remote // in the order of their connections
 
 	life context.Context
 	stop func()
@@ -206,15 +205,15 @@ func (r *remote) wantClosed(code ahp.CloseCode, reason string) {
 	})
 }
 
-// hostSide returns the last connection to the host, which is the last client's.
+// hostSide returns the latest client's connection to the host.
 func (w *world) hostSide() *fakeSocket {
 	synctest.Wait()
 	socks := w.host.all()
 	return socks[len(socks)-1]
 }
 
-// TestMessagesPass carries messages both ways, and tells the relay when the
-// host has let the client in.
+// TestMessagesPass sends messages in both directions, and fails unless the relay
+// learns when the host has accepted the client.
 func TestMessagesPass(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })
@@ -262,9 +261,9 @@ func TestMessagesPass(t *testing.T) {
 	})
 }
 
-// TestUnreadableMessage ends a connection whose relay lets pass what it is to
-// refuse: gates could not judge it.
-func TestUnreadableMessage(t *testing.T) {
+// TestUnreadableMessageEndsTheConnection fails if an unreadable client message reaches
+// a gate, although a correct relay refuses it.
+func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
 		s := w.hostSide()
@@ -272,7 +271,7 @@ func TestUnreadableMessage(t *testing.T) {
 		if got := s.messages(); len(got) > 0 {
 			t.Errorf("host got %q", got)
 		}
-		r.wantClosed(ahp.CloseBadMessage, "the relay sent what is no message")
+		r.wantClosed(ahp.CloseBadMessage, "the relay sent an invalid message")
 	})
 }
 
@@ -291,9 +290,9 @@ func (w *world) wantOpen(clients ...*remote) {
 
 const anyGreeting = `{"id":1,"method":"initialize","params":{"clientId":%q}}`
 
-// TestHostHangs keeps the clients of a host that answers nothing any more and
-// closes nothing, and has new ones wait, as they would without a relay.
-func TestHostHangs(t *testing.T) {
+// TestHungHostKeepsItsClients checks a host that neither answers nor closes. Its
+// clients stay and new clients wait, as on a direct connection.
+func TestHungHostKeepsItsClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		before := w.open()
 		before.send(fmt.Sprintf(anyGreeting, "a"))
@@ -342,10 +341,10 @@ func TestHostHangs(t *testing.T) {
 	})
 }
 
-// TestHostIsOutOfReach tells clients when the host's machine has been out of
-// reach for the resume time, since nobody ends their connections. Who still
-// hears of the host stays, and so does everybody if somebody is there again.
-func TestHostIsOutOfReach(t *testing.T) {
+// TestUnreachableHostEndsItsClients closes clients after the host's machine was
+// unreachable for the resume time. A client that still receives host messages stays,
+// and all stay if the machine returns in time.
+func TestUnreachableHostEndsItsClients(t *testing.T) {
 	start := func(w *world) (silent, speaking *remote) {
 		silent, speaking = w.open(), w.open()
 		s := w.hostSide()
@@ -398,8 +397,7 @@ func TestHostIsOutOfReach(t *testing.T) {
 	})
 }
 
-// TestHostEnds is which close a client gets when its connection to the host
-// ends.
+// TestHostEnds is the table of close codes at the end of a host's connection.
 func TestHostEnds(t *testing.T) {
 	lost := fmt.Errorf("read: %w", io.ErrUnexpectedEOF)
 	t.Run("it alone", func(t *testing.T) {
@@ -449,10 +447,10 @@ func TestHostEnds(t *testing.T) {
 	})
 }
 
-// TestSlowClientHoldsItsHostBack has a client take nothing of much that the host
-// sends: of the host nothing more is read, while what the client sends goes on,
-// refusals included. If the client goes on in time it gets everything; else it is
-// closed, and the host's connection is ended.
+// TestSlowClientHoldsItsHostBack checks a client that reads nothing: the host's
+// connection is not read, while the client's own messages and their refusals go on. If
+// the client reads in time, it receives everything. Otherwise it is closed, and the
+// host's connection ends.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
 		inWorld(t, func(w *world) {
@@ -495,8 +493,8 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded has a client ask for what it may not, and take no
-// answers: what it sends waits then, too.
+// TestRefusalsAreBounded sends forbidden requests without reading the answers: the
+// requests then wait, too.
 func TestRefusalsAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"})
@@ -520,9 +518,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestClientLeaves has the host get all that a client has sent before it went,
-// even if it sends something itself meanwhile.
-func TestClientLeaves(t *testing.T) {
+// TestLastMessagesReachTheHost checks a client that leaves while the host is busy and
+// sends.
+func TestLastMessagesReachTheHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
 		s := w.hostSide()
@@ -549,8 +547,8 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// TestClientLeavesHungHost has a client leave a host that takes nothing: the
-// connection ends all the same.
+// TestClientLeavesHungHost fails unless a connection ends although the host reads
+// nothing.
 func TestClientLeavesHungHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -570,7 +568,7 @@ func TestClientLeavesHungHost(t *testing.T) {
 	})
 }
 
-// TestStopWithHungHost stops a host-agent whose host takes nothing.
+// TestStopWithHungHost stops a host-agent while its host reads nothing.
 func TestStopWithHungHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -585,8 +583,8 @@ func TestStopWithHungHost(t *testing.T) {
 	})
 }
 
-// TestClientsComeAndGo counts clients through all ways of ending.
-func TestClientsComeAndGo(t *testing.T) {
+// TestClientsAreCounted counts clients through all ways of ending.
+func TestClientsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 20 {
 			a, b, c := w.open(), w.open(), w.open()
@@ -602,7 +600,7 @@ func TestClientsComeAndGo(t *testing.T) {
 			w.host.set(func() { w.host.down = nil })
 			c.conn.Close(1000, "")
 			b.conn.Close(1000, "")
-			time.Sleep(endWithin) // whose connection the host has ended waits for the host's own end
+			time.Sleep(endWithin) // the client's close waits for the monitor's
 			synctest.Wait()
 			if n := w.agent.presence.now().Clients; n != 0 {
 				t.Fatalf("round %d: %d clients; want none", i, n)
@@ -611,9 +609,9 @@ func TestClientsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestClientComesAgain has clients come with a clientId that a connection has:
-// the earlier ones are probed, those of others are not, nor those that are gone
-// or have said another clientId since.
+// TestClientComesAgain opens connections with a clientId in use: the earlier ones are
+// probed. Connections of different clients, ended ones, and connections with a new
+// clientId are not.
 func TestClientComesAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })
@@ -638,7 +636,7 @@ func TestClientComesAgain(t *testing.T) {
 		again := w.open()
 		greet(again, "reconnect", "phone")
 		want(2, 0, 0, 0)
-		greet(first, "initialize", "laptop") // as long as the host has not let it in
+		greet(first, "initialize", "laptop") // before the host has accepted it
 		want(2, 1, 0, 0)
 		nameless := w.open()
 		nameless.send(`{"id":1,"method":"initialize","params":{}}`)
@@ -662,8 +660,8 @@ func TestClientComesAgain(t *testing.T) {
 	})
 }
 
-// TestFlush asks whether what was sent has been written to a host that takes
-// its time.
+// TestFlush fails unless a flush is confirmed after a slow host has accepted the
+// earlier messages.
 func TestFlush(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -684,16 +682,16 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// TestWhatComesTogetherLeavesTogether: what the host has said at once to a client that is alone
-// leaves in few packets, one unless the link has to say something else meanwhile, and in its order.
-func TestWhatComesTogetherLeavesTogether(t *testing.T) {
+// TestMessagesThatArriveTogetherLeaveTogether fails unless a burst for a single client
+// leaves in few packets, in order: usually one.
+func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := ""
 		w.host.mu.Lock()
 		for i := range 16 {
 			message := fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":%d}}`, i)
 			if i == 7 {
-				message = `{"jsonrpc":"2.0","id":1,"method":"ping"}` // of which nobody else is told
+				message = `{"jsonrpc":"2.0","id":1,"method":"ping"}` // for this client only
 			}
 			want += message
 			w.host.early = append(w.host.early, message)
@@ -713,7 +711,7 @@ func TestWhatComesTogetherLeavesTogether(t *testing.T) {
 				t.Errorf("the client got %s; want %s", r.got, want)
 			}
 		})
-		if packets > len(w.host.early)/2 { // that it is open, and acknowledgements, may leave in between
+		if packets > len(w.host.early)/2 { // the open record and acknowledgements may leave in between
 			t.Errorf("%d packets brought %d messages; want few", packets, len(w.host.early))
 		}
 	})

@@ -18,15 +18,15 @@ import (
 	"ahprelay/routing"
 )
 
-// Reads of canvas content on one connection. What is read waits in the stream to
-// the client: so more is read only when there is room for it.
+// Bounds of canvas reads per connection. Each result waits in the stream to the
+// client, so a read starts only when there is space.
 const (
-	maxReads    = 1024 // under way or waiting for their turn
-	readsAtOnce = 8    // under way
+	maxReads    = 1024 // active or queued
+	readsAtOnce = 8    // active
 )
 
-// A canvasGate has addresses minted on the way to the client, and tells what is
-// shown by URL of what ends.
+// A canvasGate replaces canvas addresses in messages to the client, and reports ended
+// canvases to the previews and streams.
 type canvasGate struct {
 	canvas *contentproxy.Conn
 	live   *live
@@ -43,25 +43,25 @@ func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 }
 
 // FromHost implements [gate.Gate].
-func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
-	g.canvas.FromHost(said)
-	g.live.previews.sessionsGone(said)
+func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, reading *view.Reading) gate.Decision {
+	g.canvas.FromHost(reading)
+	g.live.previews.sessionsGone(reading)
 	return gate.Decision{}
 }
 
-// response passes a response from the host to the client, or to the host-agent's own
-// request. Reads that the host does not serve are served here.
-func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, said *view.Reading) error {
-	asked, _ := c.asks.pop(env.ID)
-	out, read := c.canvas.Answer(message, env, said)
-	c.askAbout(c.canvas.Asks(), false)
-	if said != nil {
-		c.askAbout(said.Asks, true)
+// response passes a host response to its requester: the client, or the host-agent
+// itself. A canvas read that the host does not serve is served here.
+func (r *hostReader) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, reading *view.Reading) error {
+	asked, _ := r.c.asks.pop(env.ID)
+	out, read := r.c.canvas.Answer(message, env, reading)
+	r.c.askAbout(r.c.canvas.Asks(), false)
+	if reading != nil {
+		r.c.askAbout(reading.Asks, true)
 	}
-	answer := c.toClient
+	answer := r.toClient
 	switch {
 	case asked.about != nil:
-		c.canvas.Settle(*asked.about)
+		r.c.canvas.Settle(*asked.about)
 		return nil
 	case asked.reply != nil:
 		answer = func(m contentproxy.Message) error {
@@ -73,35 +73,35 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 		return answer(out)
 	}
 	select {
-	case c.reads <- struct{}{}:
+	case r.reads <- struct{}{}:
 	default:
 		return answer(read.TooMany())
 	}
 	wg.Go(func() {
-		defer func() { <-c.reads }()
+		defer func() { <-r.reads }()
 		select {
-		case c.reading <- struct{}{}:
-			defer func() { <-c.reading }()
+		case r.reading <- struct{}{}:
+			defer func() { <-r.reading }()
 		case <-ctx.Done():
 			return
 		}
-		if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
-			c.slow()
+		if err := r.c.conn.WaitToAnswer(r.c.ended); errors.Is(err, routing.ErrStalled) {
+			r.c.slow()
 		} else if err == nil {
-			c.askAbout(read.Asks(), false)
-			_ = answer(read.Answer(ctx)) // fails if the client is gone
+			r.c.askAbout(read.Asks(), false)
+			_ = answer(read.Answer(ctx)) // fails if the client has left
 		}
 	})
 	return nil
 }
 
-func (c *hostConn) toClient(m contentproxy.Message) error {
-	return c.conn.FromHostWith(m.Bytes, m.From, m.To)
+func (r *hostReader) toClient(m contentproxy.Message) error {
+	return r.c.conn.FromHostWith(m.Bytes, m.From, m.To)
 }
 
-// askAbout asks the host for the state of channels, by subscribes as the client's own. The
-// gates judge them like the client's. If the client waits, its own messages go on when the
-// host has answered.
+// askAbout subscribes to channels as the client would, to learn their state. The gates
+// judge these requests like the client's. If waits is set, the client's messages wait
+// for the answers.
 func (c *hostConn) askAbout(list []view.Ask, waits bool) {
 	for _, about := range list {
 		id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
@@ -110,41 +110,41 @@ func (c *hostConn) askAbout(list []view.Ask, waits bool) {
 			continue
 		}
 		request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"subscribe","params":%s}`, id, about.Params)
-		c.queueUp(delivery{message: request, about: &about})
+		c.writer.queueUp(delivery{message: request, about: &about})
 	}
 }
 
-// unasked notes that an ask of the host-agent's own does not go to the host.
-func (c *hostConn) unasked(id []byte, about *view.Ask) {
+// dropAsk removes an unsent request.
+func (c *hostConn) dropAsk(id []byte, about *view.Ask) {
 	c.asks.pop(id)
 	c.canvas.Settle(*about)
 }
 
-// maxAsks bounds the unanswered requests.
+// maxAsks bounds the pending requests.
 const maxAsks = 64
 
-// asks are the requests on a connection that are not the client's.
+// asks holds a connection's pending requests besides the client's own.
 type asks struct {
 	mu      sync.Mutex
 	list    []ask
-	waited  int           // how many of the list the client's messages wait for
-	settled chan struct{} // closed when there is none of these any more
-	until   time.Time     // for how long they are waited for
+	waited  int           // entries that the client's messages wait for
+	settled chan struct{} // closed when waited becomes 0
+	until   time.Time     // deadline of the wait
 }
 
-// stateTime is how long a client's messages wait for the state that the host is asked for
-// when the client resumes.
+// stateTime is how long a resumed client's messages wait for the state requested from
+// the host.
 const stateTime = 5 * time.Second
 
-// An ask is a request of the host-agent's own: about or reply is set.
+// An ask is a request by the host-agent itself: about or reply is set.
 type ask struct {
-	about *view.Ask     // about a channel
+	about *view.Ask     // the channel whose state is requested
 	waits bool          // the client's messages wait for the answer
-	reply chan<- []byte // receives the answer to a read of content by URL, and has room for it
+	reply chan<- []byte // receives the answer to a canvas read by URL, with capacity for it
 	id    []byte
 }
 
-// read asks the host for content, as the client would, and returns the answer.
+// read requests content from the host as the client would, and returns the answer.
 func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error) {
 	id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
 	params, err := json.Marshal(map[string]string{"channel": channel, "uri": uri})
@@ -155,22 +155,22 @@ func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error
 	if !c.asks.add(ask{id: id, reply: reply}) {
 		return nil, errTooManyAsks
 	}
-	c.queueUp(delivery{message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"canvasReadResource","params":%s}`, id, params)})
+	c.writer.queueUp(delivery{message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"canvasReadResource","params":%s}`, id, params)})
 	select {
 	case answer := <-reply:
 		return answer, nil
 	case <-c.ended:
 		return nil, routing.ErrConnClosed
 	case <-ctx.Done():
-		c.asks.pop(id) // the answer goes to nobody
+		c.asks.pop(id) // drops a late answer
 		return nil, ctx.Err()
 	}
 }
 
-// errTooManyAsks reports a request for which there is no room.
-var errTooManyAsks = errors.New("too many requests of the host-agent's own")
+// errTooManyAsks reports maxAsks pending requests.
+var errTooManyAsks = errors.New("too many pending requests of the host-agent")
 
-// add notes a request, and reports whether there is room for it.
+// add records a request. It returns false if there is no room.
 func (a *asks) add(one ask) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,8 +186,8 @@ func (a *asks) add(one ask) bool {
 	return true
 }
 
-// pending returns what is closed when the host has answered what the client's messages
-// wait for, and how long that may take; nil: there is nothing to wait for.
+// pending returns a channel that is closed when the awaited answers have arrived, and
+// the longest wait. The channel is nil if none is awaited.
 func (a *asks) pending() (settled <-chan struct{}, most time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,10 +197,10 @@ func (a *asks) pending() (settled <-chan struct{}, most time.Duration) {
 	return a.settled, time.Until(a.until)
 }
 
-// stateTold waits until the host has told the state that it was asked for when the client
-// resumed: what the client may do depends on it.
-func (c *hostConn) stateTold() {
-	settled, most := c.asks.pending()
+// awaitState waits for the state requested when the client resumed, because the
+// client's permissions depend on it.
+func (w *hostWriter) awaitState() {
+	settled, most := w.c.asks.pending()
 	if settled == nil || most <= 0 {
 		return
 	}
@@ -209,18 +209,18 @@ func (c *hostConn) stateTold() {
 	select {
 	case <-settled:
 	case <-timer.C:
-	case <-c.ended:
+	case <-w.c.ended:
 	}
 }
 
-// has reports whether a request is one of them.
+// has reports whether a request is pending.
 func (a *asks) has(id []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.ContainsFunc(a.list, func(one ask) bool { return ahp.SameID(one.id, id) })
 }
 
-// pop returns which request a response answers.
+// pop removes and returns a response's request.
 func (a *asks) pop(id []byte) (one ask, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,51 +15,51 @@ import (
 	"time"
 )
 
-// The control socket is where the host's owner sees who is connected, and ends
-// connections: HTTP over a Unix socket that only the owner can reach.
+// The control socket lists the connected clients and ends connections: HTTP over a
+// Unix socket that only the host's owner can reach.
 //
 //	GET  /clients  → Clients
 //	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds; or {"preview"} → {"ended"}
 //
 // An error is {"error"}.
 
-// Clients is who is connected to a host through its host-agent.
+// Clients lists the clients connected through a host-agent.
 type Clients struct {
-	Tenant  string       `json:"tenant"`
-	Host    string       `json:"host"`
-	Agent   string       `json:"agent"`   // instance of the host-agent
-	Clients []ClientInfo `json:"clients"` // who came first is the first
-	Barred  []BarredInfo `json:"barred"`  // who may not connect now
+	Tenant  string        `json:"tenant"`
+	Host    string        `json:"host"`
+	Agent   string        `json:"agent"`   // the host-agent's instance
+	Clients []ClientInfo  `json:"clients"` // the earliest first
+	Blocked []BlockedInfo `json:"barred"`  // currently blocked
 
-	Previews []Preview `json:"previews"` // ports that clients have opened
+	Previews []Preview `json:"previews"` // ports opened by clients
 }
 
-// ClientInfo is a client's connection, as the host-agent sees it.
+// ClientInfo describes a client's connection at the host-agent.
 type ClientInfo struct {
-	ID        string    `json:"id"` // as in the logs of relay and host-agent
+	ID        string    `json:"id"` // same as in the logs of relay and host-agent
 	Subject   string    `json:"subject"`
-	Access    string    `json:"access"` // that the client has here
-	Token     string    `json:"token"`  // its id
-	Relay     string    `json:"relay"`  // instance of the relay
+	Access    string    `json:"access"` // level at this host
+	Token     string    `json:"token"`  // token id
+	Relay     string    `json:"relay"`  // the relay's instance
 	Address   string    `json:"address,omitempty"`
 	Since     time.Time `json:"since"`
 	ClientID  string    `json:"clientId,omitempty"`
 	FramesIn  int64     `json:"framesIn"` // from the client
 	FramesOut int64     `json:"framesOut"`
-	Refused   int64     `json:"refused"` // of FramesIn
+	Refused   int64     `json:"refused"` // part of FramesIn
 }
 
-// BarredInfo is a subject, or who has a token, that may not connect until a time.
-type BarredInfo struct {
+// BlockedInfo describes a subject or token that is blocked until a time.
+type BlockedInfo struct {
 	Subject string    `json:"subject,omitempty"`
-	Token   string    `json:"token,omitempty"` // its id
+	Token   string    `json:"token,omitempty"` // token id
 	Until   time.Time `json:"until"`
 }
 
 func (c *hostConn) info() ClientInfo {
-	c.mu.Lock()
-	clientID := c.clientID
-	c.mu.Unlock()
+	c.writer.mu.Lock()
+	clientID := c.writer.clientID
+	c.writer.mu.Unlock()
 	return ClientInfo{
 		ID: c.open.ID, Subject: c.open.Subject, Access: string(c.policy.Access), Token: c.open.Token,
 		Relay: c.conn.Relay(), Address: c.open.Remote, Since: c.since.UTC(), ClientID: clientID,
@@ -67,9 +67,9 @@ func (c *hostConn) info() ClientInfo {
 	}
 }
 
-// list returns who is connected now.
+// list returns the connected clients.
 func (a *Agent) list() Clients {
-	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.barred.list()}
+	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Blocked: a.blocked.list()}
 	list.Previews = a.live.previews.list(func(*openPreview) bool { return true })
 	for _, c := range a.clients.every() {
 		if !c.kicked.Load() {
@@ -88,7 +88,7 @@ func (a *Agent) controlHandler() http.Handler {
 	return mux
 }
 
-// Kicked is the answer to a kick.
+// Kicked is the response to a kick.
 type Kicked struct {
 	Ended int `json:"ended"` // connections
 }
@@ -97,16 +97,16 @@ func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
 	var k kick
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
 	switch {
-	case err != nil, !k.names(), k.For < 0:
-		sayError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
+	case err != nil, !k.valid(), k.For < 0:
+		writeError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
 		return
 	}
 	ended, err := a.kick(k)
 	switch {
 	case errors.Is(err, errNobody):
-		sayError(w, http.StatusNotFound, err)
+		writeError(w, http.StatusNotFound, err)
 	case err != nil:
-		sayError(w, http.StatusConflict, err)
+		writeError(w, http.StatusConflict, err)
 	default:
 		say(w, http.StatusOK, Kicked{ended})
 	}
@@ -115,19 +115,19 @@ func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
 func say(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // fails if nobody waits for it
+	_ = json.NewEncoder(w).Encode(answer) // fails if the requester has left
 }
 
-func sayError(w http.ResponseWriter, status int, err error) {
+func writeError(w http.ResponseWriter, status int, err error) {
 	say(w, status, map[string]string{"error": err.Error()})
 }
 
-// serveControl serves the control socket until ctx ends. Without it the host
-// is served all the same.
+// serveControl serves the control socket until ctx ends. If that fails, the host is
+// served without a control socket.
 func (a *Agent) serveControl(ctx context.Context) {
 	listener, remove, err := listenPrivate(a.cfg.Control)
 	if err != nil {
-		a.cfg.Log.Error("no control socket, so host-agent clients and kick cannot reach this host-agent", "error", err)
+		a.cfg.Log.Error("control socket unavailable: host-agent clients and kick cannot reach this host-agent", "error", err)
 		return
 	}
 	a.cfg.Log.Info("control socket", "path", a.cfg.Control)
@@ -146,29 +146,28 @@ func (a *Agent) serveControl(ctx context.Context) {
 // controlTimeout bounds a request to the control socket.
 const controlTimeout = 5 * time.Second
 
-// A Control asks a running host-agent, through its control socket.
+// A Control sends requests to a running host-agent through its control socket.
 type Control struct {
-	Path string // of the socket
+	Path string // path of the socket
 }
 
-// Clients returns who is connected.
+// Clients returns the connected clients.
 func (c Control) Clients(ctx context.Context) (list Clients, err error) {
 	err = c.do(ctx, http.MethodGet, "/clients", nil, &list)
 	return list, err
 }
 
-// KickConn ends the connection with an id, and bars who has its token for a
-// time.
+// KickConn ends the connection with an id, and blocks its token for a time.
 func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Conn: id, For: bar})
 }
 
-// KickSubject ends all connections of a subject, and bars it for a time.
+// KickSubject ends a subject's connections, and blocks the subject for a time.
 func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Subject: subject, For: bar})
 }
 
-// ClosePreview closes a preview, by its id.
+// ClosePreview closes the preview with an id.
 func (c Control) ClosePreview(ctx context.Context, id string) (ended int, err error) {
 	return c.kick(ctx, kick{Preview: id})
 }
@@ -179,10 +178,10 @@ func (c Control) kick(ctx context.Context, k kick) (ended int, err error) {
 	return kicked.Ended, err
 }
 
-// ErrNoAgent reports a control socket at which no host-agent listens.
-var ErrNoAgent = errors.New("no host-agent runs here")
+// ErrNoAgent reports a control socket without a listening host-agent.
+var ErrNoAgent = errors.New("no running host-agent")
 
-// maxClients bounds the list of clients that is read, in bytes.
+// maxClients bounds the list of clients, in bytes.
 const maxClients = 64 << 20
 
 func (c Control) do(ctx context.Context, method, path string, body, answer any) error {
@@ -202,8 +201,8 @@ func (c Control) do(ctx context.Context, method, path string, body, answer any) 
 		return d.DialContext(ctx, "unix", c.Path)
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
-	if isNobodyThere(err) {
-		return fmt.Errorf("%w: nobody listens at the control socket %s", ErrNoAgent, c.Path)
+	if isRefused(err) {
+		return fmt.Errorf("%w: no listener at the control socket %s", ErrNoAgent, c.Path)
 	}
 	if err != nil {
 		return fmt.Errorf("control socket %s: %w", c.Path, unwrapURL(err))
@@ -214,9 +213,9 @@ func (c Control) do(ctx context.Context, method, path string, body, answer any) 
 		return fmt.Errorf("control socket %s: %w", c.Path, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		var said struct{ Error string }
-		_ = json.Unmarshal(data, &said)
-		return fmt.Errorf("the host-agent says: %s", shorten(said.Error))
+		var failure struct{ Error string }
+		_ = json.Unmarshal(data, &failure)
+		return fmt.Errorf("host-agent: %s", shorten(failure.Error))
 	}
 	return json.Unmarshal(data, answer)
 }

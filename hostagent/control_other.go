@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// controlDir is the directory of control sockets, which is made on first use:
-// below the user's profile, which others cannot read.
+// controlDir returns the directory of control sockets, and makes it if needed. It is
+// below the user's profile, which other users cannot read.
 func controlDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -23,13 +23,13 @@ func controlDir() (string, error) {
 	return dir, nil
 }
 
-// listenPrivate listens at a path, in place of whoever did before. Who may
-// connect is up to the directory. Remove takes it away again.
+// listenPrivate listens at a path, in place of an earlier listener. The directory's
+// permissions decide who may connect. remove deletes the socket.
 func listenPrivate(path string) (listener net.Listener, remove func(), err error) {
 	_ = os.Remove(path)
 	listener, err = net.Listen("unix", path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
 	}
-	return listener, func() {}, nil // closing it does
+	return listener, func() {}, nil // Close removes it
 }

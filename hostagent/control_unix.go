@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// controlDir is the directory of control sockets, which is made on first use.
+// controlDir returns the directory of control sockets, and makes it if needed.
 func controlDir() (string, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	dir := filepath.Join(base, "ahp-host-agent")
@@ -28,16 +28,15 @@ func controlDir() (string, error) {
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != os.Getuid() {
-		return "", fmt.Errorf("control socket: %s is not a directory of this user's alone; give another place with --control", dir)
+		return "", fmt.Errorf("control socket: %s is not a private directory of this user; set another path with --control", dir)
 	}
 	return dir, nil
 }
 
-// listenPrivate listens at a path, in place of whoever did before, so that
-// only this user can connect. Remove takes it away again, unless somebody else
-// listens there by then.
+// listenPrivate listens at a path, in place of an earlier listener, for this user
+// only. remove deletes the socket unless a later listener has replaced it.
 func listenPrivate(path string) (listener net.Listener, remove func(), err error) {
-	// Made where nobody else can reach it, until it has the right mode.
+	// The socket is made in a private directory, until it has the right mode.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".ahp")
 	if err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
@@ -60,10 +59,10 @@ func listenPrivate(path string) (listener net.Listener, remove func(), err error
 	}, nil
 }
 
-// place moves a new socket to its place. What stands there must be a socket.
+// place moves a new socket to its path. It replaces nothing but sockets.
 func place(made, path string) (os.FileInfo, error) {
 	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("%s is there and no socket", path)
+		return nil, fmt.Errorf("%s exists and is not a socket", path)
 	}
 	if err := os.Chmod(made, 0o600); err != nil {
 		return nil, err

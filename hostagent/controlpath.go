@@ -15,13 +15,13 @@ import (
 const (
 	socketExt = ".sock"
 
-	// maxSocketPath is the length of a path at which every system still makes
-	// a socket, in bytes, with room for a name while it is made.
+	// maxSocketPath is the longest socket path, in bytes, that every system accepts,
+	// with room for a temporary name.
 	maxSocketPath = 90
 )
 
-// ControlPath returns where the control socket of a host's host-agent is by
-// default: in a directory of this user's, named after tenant and host.
+// ControlPath returns the default path of a host's control socket: in this user's
+// directory, named after tenant and host.
 func ControlPath(tenant, host string) (string, error) {
 	dir, err := controlDir()
 	if err != nil {
@@ -33,13 +33,12 @@ func ControlPath(tenant, host string) (string, error) {
 		path = filepath.Join(dir, hex.EncodeToString(sum[:8])+socketExt)
 	}
 	if len(path) > maxSocketPath {
-		return "", fmt.Errorf("control socket: %s is too long for a socket's path; give a shorter one with --control", path)
+		return "", fmt.Errorf("control socket: %s is too long for a socket path; set a shorter one with --control", path)
 	}
 	return path, nil
 }
 
-// FindControl returns the control socket of the only host-agent that this user
-// runs.
+// FindControl returns the control socket of the only host-agent that this user runs.
 func FindControl() (string, error) {
 	dir, err := controlDir()
 	if err != nil {
@@ -55,16 +54,16 @@ func FindControl() (string, error) {
 		if !strings.HasSuffix(path, socketExt) {
 			continue
 		}
-		if conn, err := net.Dial("unix", path); err == nil { // it is not one of a host-agent that has crashed
+		if conn, err := net.Dial("unix", path); err == nil { // skips sockets of crashed host-agents
 			_ = conn.Close()
 			found = append(found, path)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%w: there is no control socket in %s; say where with --control", ErrNoAgent, dir)
+		return "", fmt.Errorf("%w: no control socket in %s; set its path with --control", ErrNoAgent, dir)
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("several host-agents run here; say which with --host, or --control:\n  %s", strings.Join(found, "\n  "))
+	return "", fmt.Errorf("several host-agents are running; choose one with --host or --control:\n  %s", strings.Join(found, "\n  "))
 }

@@ -11,22 +11,23 @@ import (
 	"strings"
 )
 
-// GitHub Copilot CLI's AHP host (copilot --ahp-host) writes no lock file. Its address and its
-// connection token are in the arguments of its process, if they were given there. A token that
-// it has made itself is only on its terminal.
+// GitHub Copilot CLI's AHP host (copilot --ahp-host) writes no lock file. Its address
+// and connection token are among its process's arguments, if they were given there. A
+// token that it generated itself appears only on its terminal.
 
-// copilotAddress is where Copilot's host listens without --listen.
+// copilotAddress is the default address of Copilot's host.
 const copilotAddress = "127.0.0.1:8765"
 
-// copilotHosts returns Copilot's hosts among the processes of this user, as /proc lists them. On
-// systems without /proc there are none.
+// copilotHosts returns the Copilot hosts among this user's processes, as listed in
+// /proc. It finds none on systems without /proc.
 func copilotHosts(proc string) (list []Found) {
 	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	if err != nil {
 		return nil
 	}
 	for _, file := range files {
-		// Only the user of a process, and root, may read this link: the host of another user is not found.
+		// Only a process's user and root may read this link, so hosts of different
+		// users are skipped.
 		if _, err := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); err != nil {
 			continue
 		}
@@ -46,8 +47,8 @@ func copilotHosts(proc string) (list []Found) {
 
 func copilotName(address string) string { return "GitHub Copilot CLI's AHP host, " + address }
 
-// copilotArguments reads the arguments of a process: if it is Copilot's host on this machine, its address
-// and its connection token, "" if the token is not among them.
+// copilotArguments reads a process's arguments. For a Copilot host on this machine, it
+// returns the address and the connection token, or "" if no token was given.
 func copilotArguments(arguments []string) (address, token string, ok bool) {
 	host := slices.Index(arguments, "--ahp-host")
 	named := func(s string) bool {
@@ -78,7 +79,8 @@ func copilotArguments(arguments []string) (address, token string, ok bool) {
 	return address, value("--ahp-host-token"), true
 }
 
-// WantsToken reports whether the host refuses a WebSocket for lack of the connection token that it wants.
+// WantsToken reports whether the host refuses a WebSocket because it requires a
+// connection token.
 func (u Upstream) WantsToken(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()

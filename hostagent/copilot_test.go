@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestCopilotArguments tells Copilot's host from other programs, and reads where it is.
+// TestCopilotArguments recognizes Copilot's host among programs, and reads its
+// address.
 func TestCopilotArguments(t *testing.T) {
 	for _, test := range []struct{ arguments, address, token string }{
 		{"/usr/bin/copilot --experimental --ahp-host", "127.0.0.1:8765", ""},
@@ -18,10 +19,10 @@ func TestCopilotArguments(t *testing.T) {
 		{"node /x/node_modules/@github/copilot/npm-loader.js --ahp-host --listen [::1]:9000", "[::1]:9000", ""},
 		{"copilot --ahp-host --listen 0.0.0.0:9000", "127.0.0.1:9000", ""},
 		{"copilot --ahp-host --ahp-host-token", "127.0.0.1:8765", ""}, // the value is missing
-		{"copilot --ahp-host --listen 127.0.0.1:0", "", ""},           // no one knows the port
+		{"copilot --ahp-host --listen 127.0.0.1:0", "", ""},           // the port is unknown
 		{"copilot --ahp-host --listen nonsense", "", ""},
 		{"copilot --ahp ws://127.0.0.1:8765", "", ""}, // a client
-		{"grep --ahp-host /usr/bin/copilot", "", ""},  // about it, not it
+		{"grep --ahp-host /usr/bin/copilot", "", ""},  // mentions it
 		{"other --ahp-host --ahp-host-token s3cret", "", ""},
 		{"--ahp-host", "", ""},
 		{"", "", ""},
@@ -33,7 +34,7 @@ func TestCopilotArguments(t *testing.T) {
 	}
 }
 
-// TestCopilotHostIsFound finds a host that listens, once, among this user's processes.
+// TestCopilotHostIsFound finds a listening host once among this user's processes.
 func TestCopilotHostIsFound(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +60,7 @@ func TestCopilotHostIsFound(t *testing.T) {
 	process("7", true, "node", "/x/copilot/npm-loader.js", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at)
 	process("8", true, "/x/copilot", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at) // started by the first
 	process("9", true, "/x/copilot", "--ahp-host", "--listen", "127.0.0.1:1")                    // nothing listens
-	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                             // another user's
+	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                             // a different user's
 	want := []Found{{"ws://" + at, "GitHub Copilot CLI's AHP host, " + at, "s3cret"}}
 	if got := copilotHosts(proc); !slices.Equal(got, want) {
 		t.Errorf("copilotHosts = %+v; want %+v", got, want)

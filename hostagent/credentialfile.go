@@ -12,26 +12,25 @@ import (
 	"ahprelay/auth"
 )
 
-// A CredentialFile keeps a host-agent's credential and the key that it is
-// bound to: JSON with "credential" and "key", the key's seed in base64. Only
-// its owner may read it: who has it can pose as the host.
+// A CredentialFile holds a host-agent's credential and the key bound to it: JSON with
+// "credential" and "key", the key's seed in base64. Only its owner may read it,
+// because its contents are enough to pose as the host.
 type CredentialFile struct {
 	path  string
-	relay string // that is written beside; "": the one that is there
+	relay string // base URL to write; "" keeps the current one
 }
 
-// credential is what is in a CredentialFile.
+// credential is the JSON of a CredentialFile.
 type credential struct {
 	Credential string `json:"credential"`
 	Key        []byte `json:"key"`
-	Relay      string `json:"relay,omitempty"` // base URL, if it is known
+	Relay      string `json:"relay,omitempty"` // base URL, if known
 }
 
-// maxCredentialFile is far more than one has, in bytes.
+// maxCredentialFile bounds the file, in bytes, far above real sizes.
 const maxCredentialFile = 64 << 10
 
-// OpenCredentialFile returns a file that host-agent enroll has made, and checks
-// it.
+// OpenCredentialFile opens and checks a file made by host-agent enroll.
 func OpenCredentialFile(path string) (*CredentialFile, error) {
 	f := &CredentialFile{path: path}
 	if _, _, err := f.read(); err != nil {
@@ -40,13 +39,13 @@ func OpenCredentialFile(path string) (*CredentialFile, error) {
 	return f, nil
 }
 
-// Token returns the credential, which stands in place of an enrolment token.
+// Token returns the credential, which takes the place of an enrolment token.
 func (f *CredentialFile) Token() (string, error) {
 	c, _, err := f.read()
 	return c.Credential, err
 }
 
-// Relay returns the base URL of the relay that the credential is for, "" if the file does not say.
+// Relay returns the base URL of the credential's relay, or "" if the file has none.
 func (f *CredentialFile) Relay() string {
 	c, _, err := f.read()
 	if err != nil {
@@ -55,29 +54,29 @@ func (f *CredentialFile) Relay() string {
 	return c.Relay
 }
 
-// Key returns the key that the credential is bound to.
+// Key returns the key bound to the credential.
 func (f *CredentialFile) Key() (*auth.HostKey, error) {
 	_, key, err := f.read()
 	return key, err
 }
 
-// read reads the file anew, as somebody may have enrolled again.
+// read reads the file anew, because it may have been replaced by a new enrolment.
 func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	info, err := os.Stat(f.path)
 	switch {
 	case err != nil:
 		return c, nil, fmt.Errorf("credentials file: %w; host-agent enroll makes one", err)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return c, nil, fmt.Errorf("credentials file %s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", f.path, info.Mode().Perm())
+		return c, nil, fmt.Errorf("credentials file %s has mode %04o, so other users may read it; run: chmod 600 %[1]s", f.path, info.Mode().Perm())
 	case info.Size() > maxCredentialFile:
-		return c, nil, fmt.Errorf("credentials file %s: %d bytes; it is none", f.path, info.Size())
+		return c, nil, fmt.Errorf("credentials file %s: not a credentials file (%d bytes)", f.path, info.Size())
 	}
 	data, err := os.ReadFile(f.path)
 	if err != nil {
 		return c, nil, fmt.Errorf("credentials file: %w", err)
 	}
 	if json.Unmarshal(data, &c) != nil || c.Credential == "" {
-		return c, nil, fmt.Errorf("credentials file %s is damaged, or none; want what host-agent enroll has written", f.path)
+		return c, nil, fmt.Errorf("credentials file %s is damaged; want a file written by host-agent enroll", f.path)
 	}
 	if key, err = auth.ReadHostKey(c.Key); err != nil {
 		return c, nil, fmt.Errorf("credentials file %s: %w", f.path, err)
@@ -85,8 +84,8 @@ func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	return c, key, nil
 }
 
-// write puts a credential in place of the one before. The file is there whole,
-// the old or the new one, whatever happens.
+// write replaces the credential atomically: the file always holds either the old or
+// the new one.
 func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	relay := f.relay
 	if relay == "" {
@@ -102,11 +101,11 @@ func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	return nil
 }
 
-// makeable reports why a new file cannot be written. It never replaces one:
-// there may be a good credential in it.
+// makeable reports why a new file cannot be written. It never replaces a file, which
+// may hold a valid credential.
 func (f *CredentialFile) makeable() error {
 	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("credentials file %s is there already; move it away if the host is to be enrolled anew", f.path)
+		return fmt.Errorf("credentials file %s exists; move it away to enroll the host again", f.path)
 	}
 	return f.writable()
 }

@@ -1,98 +1,97 @@
-// Package hostagent makes a private AHP host reachable through relays. It
-// dials out only: to the relay's base URL for credentials, to NATS, and to the
-// host.
+// Package hostagent makes a private AHP host reachable through relays. It dials out
+// only: to the relay's base URL for credentials, to NATS, and to the host.
 //
 // # The host
 //
-// An [Agent] opens a connection of its own to the host for each client, so that
-// the host sees each client's own identity and capabilities, and one more for
-// itself, on which a monitor pings the host: that is how relays know whether
-// the host is up when no client is there, and how a connection that the host
-// closed is told from a host that is gone.
+// An [Agent] opens a separate connection to the host for each client, so the host sees
+// each client's identity and capabilities. A monitor pings the host on one more
+// connection. From it, relays know whether the host is up while no client is
+// connected, and the host-agent can tell a connection closed by the host from a host
+// that is gone.
 //
-// An [Upstream] is a WebSocket, over TCP, TLS or a Unix socket, or a command
-// that is started for each connection and speaks AHP on its standard input and
-// output, one message a line. Messages pass byte for byte, except that line
-// breaks between the tokens of a message become spaces for a command.
+// An [Upstream] is a WebSocket over TCP, TLS or a Unix socket, or a command. The
+// command is started for each connection and speaks AHP on its standard input and
+// output, with one message per line. Messages pass byte for byte, except that for a
+// command the line breaks between a message's tokens become spaces.
 //
-// # Who a connection is for
+// # The client behind a connection
 //
-// The host is told who the client is, as the relay has verified it, where hosts
-// that do not care do not notice: a WebSocket's handshake has the headers
+// The host-agent gives the host the client's identity, as verified by the relay, in a
+// place that other hosts ignore. A WebSocket handshake has the headers
 //
 //	AHP-Relay-Subject     of the client's token
 //	AHP-Relay-Tenant
-//	AHP-Relay-Access      read, talk, approve, write or admin: what is left of the token's by --allow and --approve-only
+//	AHP-Relay-Access      read, talk, approve, write or admin: the token's level, limited by --allow and --approve-only
 //	AHP-Relay-Connection  id of the connection, as in all logs
 //
-// and a command the variables AHP_REMOTE_SUBJECT, AHP_REMOTE_TENANT,
-// AHP_REMOTE_ACCESS and AHP_REMOTE_CONNECTION. Values are percent-encoded as a
-// segment of a URL's path is. The monitor's connection has none of them. No
-// client can set them, but whoever reaches the host otherwise can: a host that
-// believes them must let nobody else connect, by its connection token
-// (--upstream-token-file) or a Unix socket.
+// and a command has the variables AHP_REMOTE_SUBJECT, AHP_REMOTE_TENANT,
+// AHP_REMOTE_ACCESS and AHP_REMOTE_CONNECTION. Values are percent-encoded like a path
+// segment. The monitor's connection has none of them. Clients cannot set them, but
+// anything that reaches the host directly can. A host that trusts them must therefore
+// accept no other connections: it needs a connection token (--upstream-token-file) or
+// a Unix socket.
 //
-// What clients may do, the host-agent sees to: see package gate.
+// Package gate enforces the clients' permissions.
 //
-// # What the host-agent asks itself
+// # The host-agent's own requests
 //
-// The host gets a few requests on a client's connection that the client has not sent. They
-// are exceptions to the promise that each end gets what the other has sent, and nothing
-// else:
+// The host receives a few requests on a client's connection that the client has not
+// sent. These are the only exceptions to the rule that each end receives the other
+// end's messages and nothing else:
 //
-//   - subscribe, for a channel to which the client is subscribed. The host-agent learns from
-//     the answer what a canvas is, before it serves its content (package contentproxy); and,
-//     when a client resumes with a replay, what MCP servers its sessions have (package
-//     mcpgate) and which contents and options the host has named to it (package gate). It
-//     asks for 16 channels at most, and for none whose state it knows;
-//   - canvasReadResource, for a canvas that the client is shown by URL and that the host serves.
+//   - subscribe, for a channel to which the client is subscribed. From the answer, the
+//     host-agent learns a canvas before it serves its content (package contentproxy).
+//     When a client resumes with a replay, it also learns the MCP servers of its
+//     sessions (package mcpgate), and the contents and options that the host has named
+//     to it (package gate). It asks for at most 16 channels, and only for channels
+//     with unknown state.
+//   - canvasReadResource, for a canvas that is shown to the client by URL and served
+//     by the host.
 //
-// Their ids begin with "host-agent-" and cannot be guessed; the gates judge them like the
-// client's own; their answers do not reach the client. What a resumed client sends waits
-// until the host has answered, 5 s at most. A host that takes a second subscribe for a change
-// of options may send the client its default delivery.
+// Their ids begin with "host-agent-" and cannot be guessed. The gates judge them like
+// the client's requests, and the client does not receive their answers. Messages of a
+// resumed client wait for these answers, at most 5 s. A host that treats a second
+// subscribe as a change of options may return to default delivery for the client.
 //
 // # The ends of a connection
 //
-// When a client is gone, what it has sent is still written, for a few seconds
-// at most, and the connection to the host closed. When the host closes the
-// connection, the client is told so with CloseResync, or with CloseHostOffline if
-// the host has closed the monitor's as well.
+// When a client leaves, its last messages are still written, within a few seconds, and
+// the connection to the host is closed. When the host closes the connection, the
+// client is closed with CloseResync, or with CloseHostOffline if the host has closed
+// the monitor's connection as well.
 //
-// A host that does not answer is not gone. Its connections stay, and new ones
-// wait for it for 10 min; relays are told since when it is silent. Only if its
-// machine acknowledges nothing for the resume time are clients closed, with
-// CloseHostOffline, unless the host is still heard on their own connection.
+// A host that does not answer is not gone. Its connections stay, new ones wait for it
+// for 10 min, and relays learn the start of its silence. Clients are closed with
+// CloseHostOffline only if the host's machine acknowledges nothing for the resume
+// time. A client on whose connection the host is still heard stays.
 //
-// What clients and presence are told of a host that is away names no address,
-// no path and nothing else of the host's surroundings: that is in the log, and
-// in what [Agent.Check] says.
+// Close reasons and presence never contain an address, a path or other details of the
+// host's surroundings. Those appear in the log and in the output of [Agent.Check].
 //
 // # Ends of an Agent
 //
-// [Agent.Run] tells clients and relays before it returns, within a few seconds
-// whether or not they and the host answer.
+// [Agent.Run] closes clients and informs relays before it returns, within a few
+// seconds, even if they or the host do not answer.
 //
 // # Crashes
 //
-// At a NATS server, a host-agent that has crashed looks like one whose network was
-// cut: a connection ends, or falls silent. Of a cut shorter than the resume window
-// clients are to hear nothing, of a crash at once. So Run starts a sentinel: a
-// process that does nothing but wait for the end of its standard input, which is a
-// pipe from the host-agent. If that ends without a farewell, the sentinel connects
-// as the host-agent would, with a key of its own, and releases the host in the name
-// of the instance that is gone. Relays then end the links to it and close its
-// clients with CloseHostOffline, "host-agent crashed"; those that come back to
-// resume wait for the next host-agent, which gets the host at once.
+// To a NATS server, a crashed host-agent looks like a host-agent with a broken
+// network: a connection ends, or falls silent. Clients must not notice a break shorter
+// than the resume window, but must learn of a crash at once. Run therefore starts a
+// sentinel: a process that waits for the end of its standard input, which is a pipe
+// from the host-agent. If the pipe ends without a farewell, the sentinel connects like
+// the host-agent, with its own key, and releases the host on behalf of the crashed
+// instance. Relays then end their links to that instance and close its clients with
+// CloseHostOffline, "host-agent crashed". Clients that return to resume wait for the
+// next host-agent, which gets the host at once.
 //
-// The sentinel learns relays, instance and enrolment token through the pipe: there
-// is nothing secret among its arguments, and of the environment it gets what
-// concerns proxies and certificates. It has a session of its own and ignores the
-// signals that ask programs to end. It ends by itself: with its host-agent, or as
-// soon as relays know of a crash, or 30 s after it. When everything is killed
-// together, as the processes of a container are, there is nobody left to tell
-// relays. Then the next host-agent does, if it has the same state directory: a file
-// there says which instance runs, and is locked by it. Who gets the lock knows that
-// the instance has ended, and releases the host in its name. Else the resume window
-// has to pass.
+// The sentinel receives relays, instance and enrolment token through the pipe. Its
+// arguments contain no secret, and from the environment it receives only the variables
+// for proxies and certificates. It has its own session and ignores the signals that
+// ask programs to end. It ends with its host-agent, as soon as relays know of a crash,
+// or 30 s after the crash. If both processes are killed together, as in a container,
+// the next host-agent informs the relays, provided that it has the same state
+// directory. A file there names the running instance, which holds the file's lock. A
+// host-agent that gets the lock knows that the instance has ended, and releases the
+// host on its behalf. Without the file, the resume window has to pass.
 package hostagent

@@ -12,18 +12,18 @@ import (
 	"ahprelay/auth"
 )
 
-// An Enrolment says how to get a credential for an enrolment token.
+// An Enrolment describes how to trade an enrolment token for a credential.
 type Enrolment struct {
-	Relays []string     // required; base URLs of the relays of one cluster
+	Relays []string     // required; base URLs of one cluster's relays
 	Token  string       // required; the enrolment token, which is used up
-	File   string       // required; path of the credentials file, which must not be there yet
-	Plain  bool         // as of Config
-	HTTP   *http.Client // for the relays' base URLs; default: as of Config
+	File   string       // required; path of the credentials file, which must not exist yet
+	Plain  bool         // as in Config
+	HTTP   *http.Client // for the relays' base URLs; default: as in Config
 }
 
-// Enroll trades an enrolment token for a credential that is bound to a key of
-// this machine's own, and writes both to a file. It returns which host it is
-// for, and how long the credential is good.
+// Enroll trades an enrolment token for a credential bound to a new key of this
+// machine, and writes both to a file. It returns the host's tenant and name, and the
+// credential's expiry.
 func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time.Time, err error) {
 	if err := checkRelays(e.Relays); err != nil {
 		return "", "", expires, err
@@ -42,24 +42,23 @@ func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time
 	if err != nil {
 		return "", "", expires, err
 	}
-	said := base64.RawURLEncoding.EncodeToString(key.Public())
-	answer, err := a.prove(ctx, key, auth.ToEnroll, said, "/agent/enroll", map[string]any{"key": []byte(key.Public())})
+	bound := base64.RawURLEncoding.EncodeToString(key.Public())
+	answer, err := a.prove(ctx, key, auth.ToEnroll, bound, "/agent/enroll", map[string]any{"key": []byte(key.Public())})
 	if err != nil {
 		return "", "", expires, err
 	}
 	return a.tenant, a.host, answer.Expires, file.write(answer.Credential, key)
 }
 
-// keyAnswer is a credential, as a relay gives it.
+// keyAnswer is a relay's response with a credential.
 type keyAnswer struct {
 	Credential string
 	Expires    time.Time
 }
 
-// prove asks the first relay that can be reached for a credential. Once a
-// relay may have taken the request, no other is asked: it would find the token
-// used up.
-func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purpose, said, path string, body map[string]any) (answer keyAnswer, err error) {
+// prove requests a credential from the first reachable relay. Once a relay may have
+// received the request, prove tries no further relay: the token would be used up.
+func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purpose, bound, path string, body map[string]any) (answer keyAnswer, err error) {
 	var failures []error
 	for _, relay := range a.relays.inOrder() {
 		challenge, err := a.challenge(ctx, relay)
@@ -69,7 +68,7 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 			}
 			continue
 		}
-		signature, err := key.Prove(purpose, challenge, a.tenant, a.host, said)
+		signature, err := key.Prove(purpose, challenge, a.tenant, a.host, bound)
 		if err != nil {
 			return answer, err
 		}
@@ -86,23 +85,22 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 	return answer, joined(failures)
 }
 
-// renewShare is the part of a credential's life after which it is renewed: two
-// thirds are left for a machine that is off.
+// renewShare is the divisor of a credential's life after which it is renewed: a
+// machine that is off still has two thirds left.
 const renewShare = 3
 
 // Times of renewal.
 const (
 	renewRetry = time.Minute     // first wait after a failure
-	renewMost  = 6 * time.Hour   // and the longest one
-	renewSoon  = 5 * time.Second // after the start at the earliest
+	renewMost  = 6 * time.Hour   // longest wait after failures
+	renewSoon  = 5 * time.Second // earliest renewal after the start
 
-	// renewSpread is one over the part of the time by which a host-agent renews
-	// later than another.
+	// renewSpread is the divisor of the renewal time that bounds its random delay.
 	renewSpread = 10
 )
 
-// renewLoop renews the credential in time, until ctx ends. Redial has the
-// connection to NATS made anew, with the new one. Done is told how it went.
+// renewLoop renews the credential in time, until ctx ends. redial reconnects to NATS
+// with the new credential. done receives each outcome.
 func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires time.Time, err error)) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = renewRetry, renewMost
@@ -122,20 +120,20 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 			return
 		}
 		select {
-		case <-a.outdated: // of what was just renewed; relays that disagree are asked again with the next credentials for NATS
+		case <-a.outdated: // a relay reported the credential as outdated; relays with different keys ask again with the next NATS credentials
 		default:
 		}
 		done(expires, err)
 		if err == nil {
 			wait.Reset()
-			pause, _, err = a.renewal() // whatever the clocks say
+			pause, _, err = a.renewal() // even if the clocks disagree
 		}
 	}
 }
 
-// renewal returns after what time a credential is to be renewed, not in step
-// with others', and how much of it is left. Clocks may be wrong: it is not more
-// than all of it.
+// renewal returns the time until the next renewal, with a random delay, and the
+// credential's remaining life. It never exceeds the credential's full life, because
+// clocks may be wrong.
 func (a *access) renewal() (share, left time.Duration, err error) {
 	token, err := a.token()
 	if err != nil {
@@ -150,14 +148,14 @@ func (a *access) renewal() (share, left time.Duration, err error) {
 	return share, min(max(time.Until(issued.Add(share)), renewSoon), share), nil
 }
 
-// renew gets a new credential and puts it to use, which ends the former one. It
-// is not done again before that: the one before would never end.
+// renew requests a new credential and uses it, which ends the previous one. It does
+// not renew again before that, because the previous credential would never end.
 func (a *access) renew(ctx context.Context, redial func()) (expires time.Time, err error) {
 	key, err := a.file.Key()
 	if err != nil {
 		return expires, err
 	}
-	if err := a.file.writable(); err != nil { // before there is a new one
+	if err := a.file.writable(); err != nil { // before the new credential is issued
 		return expires, err
 	}
 	answer, err := a.prove(ctx, key, auth.ToRenew, "", "/agent/renew", map[string]any{})
@@ -168,18 +166,18 @@ func (a *access) renew(ctx context.Context, redial func()) (expires time.Time, e
 		return expires, err
 	}
 	redial()
-	_, _ = a.credentials(ctx) // if it fails, the next that NATS needs do it
+	_, _ = a.credentials(ctx) // after an error, the next NATS credentials do the same
 	return answer.Expires, nil
 }
 
-// renewed tells in the log how a renewal went.
+// renewed logs the outcome of a renewal.
 func (a *Agent) renewed(expires time.Time, err error) {
 	switch {
 	case err == nil:
 		a.cfg.Log.Info("credential renewed", "expires", expires.UTC().Format(time.RFC3339))
 	case temporary(err):
-		a.cfg.Log.Warn("credential could not be renewed; trying again", "error", err)
+		a.cfg.Log.Warn("credential renewal failed; trying again", "error", err)
 	default:
-		a.cfg.Log.Error("credential could not be renewed", "error", err)
+		a.cfg.Log.Error("credential renewal failed", "error", err)
 	}
 }

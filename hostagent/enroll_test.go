@@ -21,7 +21,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A keyRelay gives credentials as relays do, in memory. It implements
+// A keyRelay issues credentials like a relay, in memory. It implements
 // [http.RoundTripper].
 type keyRelay struct {
 	t    *testing.T
@@ -33,9 +33,9 @@ type keyRelay struct {
 	spent   map[string]bool
 	gave    []time.Time
 	uses    int
-	down    bool // it cannot be reached
-	loses   bool // answers get lost
-	refuses bool // it has a bad day: 500
+	down    bool // it is unreachable
+	loses   bool // responses get lost
+	refuses bool // it responds with 500
 }
 
 func newKeyRelay(t *testing.T) *keyRelay {
@@ -66,7 +66,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	token := strings.TrimPrefix(request.Header.Get("Authorization"), "Bearer ")
 	host, err := r.keys.VerifyAgent(token)
 	if err != nil || r.spent[host.ID] {
-		sayError(w, http.StatusUnauthorized, errors.New("token revoked"))
+		writeError(w, http.StatusUnauthorized, errors.New("token revoked"))
 		return
 	}
 	var body struct {
@@ -80,7 +80,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	prove := func(key []byte, purpose auth.Purpose, said string) bool {
 		err := r.keys.CheckKey(key, purpose, body.Challenge, host.Tenant, host.Host, said, body.KeySignature)
 		if err != nil {
-			sayError(w, http.StatusForbidden, err)
+			writeError(w, http.StatusForbidden, err)
 		}
 		return err == nil
 	}
@@ -103,7 +103,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 		}
 	case "/agent/renew":
 		if r.refuses {
-			sayError(w, http.StatusInternalServerError, errors.New("a bad day"))
+			writeError(w, http.StatusInternalServerError, errors.New("a bad day"))
 		} else if prove(host.Key, auth.ToRenew, "") {
 			give(auth.Enrolment{Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}})
 		}
@@ -118,7 +118,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// given returns when credentials were given.
+// given returns the times of issued credentials.
 func (r *keyRelay) given() []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func openAccess(t *testing.T, r *keyRelay, path string) *access {
 
 const day = 24 * time.Hour
 
-// TestCredentialIsRenewed lets years pass.
+// TestCredentialIsRenewed covers years.
 func TestCredentialIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
@@ -204,7 +204,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Fatalf("%d credentials within 34 days, %d redials, %d failures; want 2, 1, 0", len(r.given()), redials.Load(), failed.Load())
 		}
 		var refused *RefusedError
-		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "there is a copy of its file") {
+		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "a copy of its file has renewed it") {
 			t.Errorf("after it was renewed, a copy: %v; want a refusal that says what may be", err)
 		}
 		if info, err := os.Stat(a.file.path); err != nil || info.Mode().Perm() != 0o600 {
@@ -240,9 +240,9 @@ func TestCredentialIsRenewed(t *testing.T) {
 	})
 }
 
-// TestLostAnswer loses the answer to a renewal: the credential of before stays
-// good.
-func TestLostAnswer(t *testing.T) {
+// TestLostRenewalKeepsTheCredential loses the response to a renewal: the previous
+// credential stays valid.
+func TestLostRenewalKeepsTheCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
 		a := enrolled(t, r)
@@ -270,13 +270,13 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestRenewalOfWrongClocks looks at how long a host-agent waits whose clock is
-// wrong.
-func TestRenewalOfWrongClocks(t *testing.T) {
+// TestRenewalWithWrongClock bounds the renewal time of a host-agent with a wrong
+// clock.
+func TestRenewalWithWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
 		a := enrolled(t, r)
-		time.Sleep(10 * 365 * day) // as a clock that is ten years ahead
+		time.Sleep(10 * 365 * day) // a clock ten years ahead
 		if _, left, err := a.renewal(); left != renewSoon || err != nil {
 			t.Errorf("ahead: %v, %v; want at once", left, err)
 		}
@@ -318,7 +318,7 @@ func TestEnrollRefuses(t *testing.T) {
 		{"no relay", "", token, "new", "want a URL", false},
 		{"plain", "http://relay", token, filepath.Join(dir, "new"), "--relay-plain", false},
 		{"no token", "https://relay", "x", "new", "want what relay token host prints", false},
-		{"a file", "https://relay", token, there, "is there already", false},
+		{"a file", "https://relay", token, there, "exists; move it away", false},
 		{"no directory", "https://relay", token, filepath.Join(dir, "no", "dir"), "no such file", false},
 		{"relay away", "https://relay", token, filepath.Join(dir, "new"), "cannot be reached", true},
 	} {
@@ -345,7 +345,7 @@ func TestCredentialFileRefuses(t *testing.T) {
 		"no JSON":            {`token`, 0o600, "damaged"},
 		"no credential":      {`{"key":"AAAA"}`, 0o600, "damaged"},
 		"no key":             {`{"credential":"x"}`, 0o600, "host key: 0 bytes"},
-		"too long":           {strings.Repeat(" ", maxCredentialFile+1), 0o600, "it is none"},
+		"too long":           {strings.Repeat(" ", maxCredentialFile+1), 0o600, "not a credentials file"},
 	} {
 		path := filepath.Join(dir, "f")
 		_ = os.Remove(path)
@@ -361,8 +361,8 @@ func TestCredentialFileRefuses(t *testing.T) {
 	}
 }
 
-// TestSentinelProves has the sentinel of a host-agent with a credential ask
-// for credentials too.
+// TestSentinelProves fails unless a sentinel gets NATS credentials with its
+// host-agent's credential.
 func TestSentinelProves(t *testing.T) {
 	r := newKeyRelay(t)
 	a := &Agent{access: enrolled(t, r)}

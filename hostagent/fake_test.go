@@ -17,24 +17,24 @@ import (
 // A fakeHost is a host in memory, for tests on fake time.
 type fakeHost struct {
 	mu      sync.Mutex
-	down    error         // why nobody can connect; nil: one can
+	down    error         // error of dialling; nil accepts
 	mute    bool          // it answers nothing
-	hangs   chan struct{} // it takes connections, and does no handshake until this is closed; nil: it does
-	hanging bool          // it does so from the start
-	pongs   bool          // it has WebSockets: it answers their pings, unless it is mute
-	gate    chan struct{} // it reads nothing until this is closed; nil: it reads
-	early   []string      // what it says at once on each connection
+	hangs   chan struct{} // the handshake waits until this is closed; nil does not wait
+	hanging bool          // it hangs from the start
+	pongs   bool          // it has WebSockets and answers pings, unless mute
+	gate    chan struct{} // it reads nothing until this is closed; nil reads
+	early   []string      // its first messages on each connection
 	answers func(env ahp.Envelope) string
 	socks   []*fakeSocket
 	dials   int
 }
 
-// answersAll is a host that has any request succeed.
+// answersAll is a host on which each request succeeds.
 func answersAll(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":null}`, env.ID)
 }
 
-// answersVersion is a host that refuses the monitor's initialize as hosts do.
+// answersVersion is a host that refuses the monitor's initialize like real hosts.
 func answersVersion(env ahp.Envelope) string {
 	if string(env.Method) != "initialize" {
 		return answersAll(env)
@@ -51,7 +51,7 @@ type fakeSocket struct {
 
 	mu     sync.Mutex
 	got    []string
-	ending error // of Read, when the host has closed
+	ending error // returned by Read after the host has closed
 }
 
 var errClosed = fmt.Errorf("fake socket: %w", net.ErrClosed)
@@ -169,7 +169,7 @@ func (s *fakeSocket) Write(message []byte, _ bool) error {
 // Close implements hostSocket.
 func (s *fakeSocket) Close(string) { s.once.Do(func() { close(s.closed) }) }
 
-// end has the host close the connection.
+// end closes the connection from the host's side.
 func (s *fakeSocket) end(err error) {
 	s.mu.Lock()
 	s.ending = err
@@ -194,13 +194,13 @@ func (s *fakeSocket) messages() []string {
 	return slices.Clone(s.got)
 }
 
-// lose has the host's machine vanish: nothing acknowledges anything.
+// lose makes the host's machine vanish without a trace.
 func (h *fakeHost) lose() {
 	h.set(func() { h.down = &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} })
-	h.all()[0].end(fmt.Errorf("read: %w", syscall.ETIMEDOUT)) // the monitor's, for which the kernel was told to notice
+	h.all()[0].end(fmt.Errorf("read: %w", syscall.ETIMEDOUT)) // the monitor's, with the kernel's probes
 }
 
-// crash has the host end all connections and take no more.
+// crash ends all connections, and refuses new ones.
 func (h *fakeHost) crash() {
 	h.set(func() { h.down = errRefused })
 	for _, s := range h.all() {
@@ -208,7 +208,7 @@ func (h *fakeHost) crash() {
 	}
 }
 
-// errRefused is what a dial says where nobody listens.
+// errRefused is the error of dialling without a listener.
 var errRefused = fmt.Errorf("upstream ws://10.1.2.3:7: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 func (h *fakeHost) all() []*fakeSocket {

@@ -9,26 +9,26 @@ import (
 	"ahprelay/routing"
 )
 
-// A frameCache knows the notifications that the host has sent last, and what
-// [ahp.Peek] reads of them: the host sends most to many clients, and each of
-// them is read once. What came after one of them on some connection is likely
-// to come after it on others too: there it is looked for first. Without it, a
-// delivery to 100 clients costs a host-agent 1.5 to 1.9 times as much.
-// The zero frameCache knows none.
+// A frameCache keeps the host's latest notifications with their parsed envelopes. A
+// host sends most notifications to many clients, and each is parsed once. The
+// notification that followed a cached one on some connection is compared first,
+// because the same sequence is likely on the others. Without the cache, a delivery to
+// 100 clients costs a host-agent 1.5 to 1.9 times as much. The zero frameCache is
+// empty.
 type frameCache struct {
 	ring  [cachedFrames]frameSlot
-	added atomic.Uint32                   // how many were ever put into the ring
-	slots [2 * cachedFrames]atomic.Uint32 // of messages by their hash: the last of those that share a place
+	added atomic.Uint32                   // count of all additions to the ring
+	slots [2 * cachedFrames]atomic.Uint32 // slot of the latest message with this hash
 }
 
 type frameSlot struct {
 	frame atomic.Pointer[cachedFrame]
-	next  atomic.Uint32 // slot of what came after it, when that was last seen
+	next  atomic.Uint32 // slot of its last known successor
 }
 
 var frameSeed = maphash.MakeSeed()
 
-// Bounds of a frameCache: together 8 MiB.
+// Bounds of a frameCache: 8 MiB in total.
 const (
 	cachedFrames = 4 << 10
 	cachedSize   = 2 << 10
@@ -37,19 +37,19 @@ const (
 // A cachedFrame is read-only.
 type cachedFrame struct {
 	message []byte
-	env     ahp.Envelope // of message
+	env     ahp.Envelope // parsed from message
 	shared  *routing.Notification
 }
 
 func (c *cachedFrame) is(message []byte) bool { return c != nil && bytes.Equal(c.message, message) }
 
-// byHash is where the slot of a message stands.
+// byHash returns the entry for a message's hash.
 func (f *frameCache) byHash(message []byte) *atomic.Uint32 {
 	return &f.slots[maphash.Bytes(frameSeed, message)%uint64(len(f.slots))]
 }
 
-// find returns the notification that is the same as a message, and its slot; nil
-// if it is not known. After is the slot of the one that came before it.
+// find returns the cached copy of a message and its slot, or nil. after is the slot of
+// the message's predecessor on the same connection.
 func (f *frameCache) find(message []byte, after uint32) (known *cachedFrame, slot uint32) {
 	before := &f.ring[after]
 	slot = before.next.Load()
@@ -67,8 +67,8 @@ func (f *frameCache) find(message []byte, after uint32) (known *cachedFrame, slo
 	return nil, after
 }
 
-// add takes a notification that find does not know, of at most cachedSize bytes,
-// and keeps it. Env is what Peek has read of it.
+// add caches a notification that find did not return, with at most cachedSize bytes.
+// env is its parsed envelope.
 func (f *frameCache) add(message []byte, env *ahp.Envelope, after uint32) (known *cachedFrame, slot uint32) {
 	known = &cachedFrame{message, *env, routing.NewNotification(message, env.Channel)}
 	slot = f.added.Add(1) % cachedFrames

@@ -14,8 +14,8 @@ import (
 	"ahprelay/routing"
 )
 
-// TestFrameCache finds what was added, and nothing else, whatever becomes of the
-// bytes that were added.
+// TestFrameCache fails unless exactly the added messages are found, even if the caller
+// changes the added bytes.
 func TestFrameCache(t *testing.T) {
 	f := new(frameCache)
 	message := []byte(`{"method":"action","params":{"channel":"ahp-chat:/1"}}`)
@@ -43,7 +43,7 @@ func TestFrameCache(t *testing.T) {
 	if known, _ := f.find(again, 0); known != nil {
 		t.Error("another message is found")
 	}
-	for i := range cachedFrames - 1 { // others that came after it
+	for i := range cachedFrames - 1 { // different successors
 		f.add(fmt.Append(nil, i), &ahp.Envelope{}, slot)
 	}
 	again[len(again)-4] = '1'
@@ -56,21 +56,21 @@ func TestFrameCache(t *testing.T) {
 	}
 }
 
-// TestLongFramesAreNotKept bounds what a cache takes.
+// TestLongFramesAreNotKept bounds the cache's memory.
 func TestLongFramesAreNotKept(t *testing.T) {
 	c := benchConn(t, routing.Open{ID: "c", Subject: "ada", Access: "write"})
 	c.agent.clients.open.Store(2)
 	for n, kept := range map[int]bool{cachedSize: true, cachedSize + 1: false} {
 		frame := []byte(`{"method":"","params":{"channel":"ahp-chat:/1"}}`)
 		frame = bytes.Replace(frame, []byte(`""`), []byte(`"`+strings.Repeat("x", n-len(frame))+`"`), 1)
-		known, env, err := c.look(frame)
+		known, env, err := c.reader.parse(frame)
 		if (known != nil) != kept || string(env.Channel) != "ahp-chat:/1" || err != nil {
 			t.Errorf("of %d bytes: kept %v, %v", n, known != nil, err)
 		}
 	}
 }
 
-// TestFrameCacheIsShared adds and finds at once, in orders of their own.
+// TestFrameCacheIsShared adds and finds concurrently, in different orders.
 func TestFrameCacheIsShared(t *testing.T) {
 	f := new(frameCache)
 	var wg sync.WaitGroup
@@ -93,9 +93,8 @@ func TestFrameCacheIsShared(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNothingStaysOfMessages has a connection keep nothing of what the host has
-// said to it.
-func TestNothingStaysOfMessages(t *testing.T) {
+// TestNoMessageIsKept fails if an idle connection keeps a host message in memory.
+func TestNoMessageIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.open().send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`)
 		synctest.Wait()
@@ -103,8 +102,8 @@ func TestNothingStaysOfMessages(t *testing.T) {
 		if len(all) != 1 || all[0].counts.out.Load() == 0 {
 			t.Fatalf("%d connections; want one on which the host has spoken", len(all))
 		}
-		if c := all[0]; c.said.Kind != 0 || c.said.Result != nil || len(c.row) > 0 {
-			t.Errorf("it keeps %+v", c.said)
+		if c := all[0]; c.reader.env.Kind != 0 || c.reader.env.Result != nil || len(c.reader.row) > 0 {
+			t.Errorf("it keeps %+v", c.reader.env)
 		}
 	})
 }

@@ -25,69 +25,68 @@ import (
 	"ahprelay/routing"
 )
 
-// Config says how an [Agent] is to work. Durations and sizes of zero mean
-// their defaults.
+// Config configures an [Agent]. A zero duration or size means the default.
 type Config struct {
-	Relays      []string               // required; base URLs of the relays of one cluster, all http:// or all https://
-	Token       func() (string, error) // required unless Credentials is set; the enrolment token, asked for before each use
-	Credentials *CredentialFile        // in place of Token
+	Relays      []string               // required; base URLs of the relays of one cluster, all http:// required; base URLs of one cluster's relays, all http:// or all https://
+	Token       func() (string, error) // required unless Credentials is set; returns the enrolment token, called before each use
+	Credentials *CredentialFile        // used in place of Token
 
-	NATSURLs []string            // where NATS is, if not behind the relays' /nats
-	Plain    bool                // relays and NATS may be elsewhere and without TLS
+	NATSURLs []string            // NATS URLs, if not the relays' /nats
+	Plain    bool                // permits http:// and nats:// beyond this machine
 	Upstream Upstream            // required; the AHP host
-	TakeOver bool                // serve the host even if another host-agent does, which then stops
+	TakeOver bool                // takes the host over from a running host-agent, which then stops
 	Version  string              // of the program
-	Strict   bool                // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
-	Canvas   contentproxy.Config // what of the host's loopback interface canvases may show; the AHP host's own port is added
+	Strict   bool                // strict gates for MCP and client capabilities, whatever relays request; see package mcpgate
+	Canvas   contentproxy.Config // loopback ports that canvases may show; the AHP host's own port is added
 
-	CanvasLive    CanvasLive // what clients may do with canvases by URL; default: CanvasOn
-	CanvasSockets bool       // clients that may only look may open WebSockets to them
+	CanvasLive    CanvasLive // bounds the use of canvases by URL; default: CanvasOn
+	CanvasSockets bool       // viewers at level look may open WebSockets to canvases
 
-	PreviewPorts []PortRange // of the loopback interface, that clients who may operate the host may open by URL; default: none
+	PreviewPorts []PortRange // loopback ports that clients at level operate may open by URL; default: none
 
-	HostFiles   HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
-	Allow       *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
-	ApproveOnly []string     // patterns of subjects: nobody else may approve what agents ask for, nor operate; none: whoever their tokens let
-	NoReverse   bool         // the host may not ask clients for their files
-	Notify      Notify       // of what people are told while they look at nothing; default: nothing
+	HostFiles   HostFiles    // whether the host shares this machine's files; default: if the upstream is on this machine
+	Allow       *gate.Policy // upper bound of clients' permissions; nil: no bound
+	ApproveOnly []string     // patterns of the only subjects that may approve or operate; empty: all whose tokens permit it
+	NoReverse   bool         // the host may not request files from clients
+	Notify      Notify       // events for notifications; default: none
 
-	NotifyAnswers NotifyAnswers // what may be answered from there; default: AnswersSafe
+	NotifyAnswers NotifyAnswers // answers permitted from notifications; default: AnswersSafe
 
-	StateDir string // where it is noted which instance runs, for the one that comes after a crash; "": nowhere
+	StateDir string // directory of the run file, which lets a successor release the host after a crash; "": none
 
 	Control string // path of the control socket; "": none
 
-	MetricsListen string // address for metrics, as host:port; "": none. Whoever reaches it reads them
+	MetricsListen string // address for metrics, as host:port; "": none. Metrics are readable without authentication
 
-	MaxFrame  int           // bytes of the longest message, each way; default 128 MiB, or a quarter of MaxQueued if that is less
-	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
-	Resume    time.Duration // how long relays, or the host's machine, may be out of reach unnoticed; default 15 s
-	Compress  string        // how what goes to relays is compressed, if they know how: broker.Zstandard; default: not
+	MaxFrame  int           // bytes of the longest message in each direction; default 128 MiB, or a quarter of MaxQueued if less
+	MaxQueued int           // bytes queued for all clients before the clients with the longest queues are closed; default 512 MiB
+	Resume    time.Duration // how long relays, or the host's machine, may be unreachable without effect; default 15 s
+	Compress  string        // compression towards relays that support it: broker.Zstandard; default: none
 
-	// PublishAll has notifications that only one client is sent published on their
-	// channel's subject of NATS too, for who watches there. It costs.
+	// PublishAll also publishes notifications for a single client on their channel's
+	// NATS subject, for observers there. It costs bandwidth.
 	PublishAll bool
 
-	Sentinel SentinelCommand // tells relays if this process crashes
+	Sentinel SentinelCommand // command that starts the sentinel
 
-	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
+	HTTP *http.Client // for the relays' base URLs; default: a client that uses the environment's proxies
 	Log  *slog.Logger // default: none
 
-	// Tracer makes spans of clients' requests. Who has made it closes it after Run.
-	// Default: none does.
+	// Tracer makes spans of client requests. The caller closes it after Run. Default:
+	// no spans.
 	Tracer *tracing.Tracer
 }
 
 // clientPatience is how long stock clients wait for a silent connection.
 const clientPatience = 25 * time.Second
 
-// Times of stopping.
+// Times for stopping.
 const (
-	// settleTime is how long a host-agent that stops tries to get out what it
-	// still has, to clients and to the host.
+	// settleTime is how long a stopping host-agent delivers queued messages to clients
+	// and to the host.
 	settleTime = 5 * time.Second
 
-	// releaseTime is how long it may then take to say that it is gone.
+	// releaseTime is how long a stopping host-agent then takes to release the host.
 	releaseTime = 2 * time.Second
 )
 
@@ -100,30 +99,30 @@ type Agent struct {
 	routing  *routing.AgentEnd
 	canvases *contentproxy.Host
 	live     *live
-	audits   *coalesce.Table // of lines that may be many
+	audits   *coalesce.Table // coalesces repeated audit lines
 	sentinel *sentinel
 
 	clients    clientIndex
 	frames     frameCache
-	known      *view.Host // what the host has said
+	known      *view.Host // the host's state, from its messages
 	subjects   *gate.Subjects
 	rejections rejections
-	barred     barredClients
+	blocked    blocklist
 
-	life  context.Context // of Run; the connections to the host end with it
+	life  context.Context // from Run; ends the connections to the host
 	conns sync.WaitGroup  // the connections to the host
 
 	presence presence
 
-	ledger *notice.Ledger // of events that relays are to know
-	watch  *watch.Watch   // nil: nobody is told of anything
+	ledger *notice.Ledger // events to report to relays
+	watch  *watch.Watch   // nil without notifications
 
 	outcomes outcomes // of answers from notifications
 
 	metrics *metrics
 }
 
-// New returns an Agent for the host that the token names. It asks nobody yet.
+// New returns an Agent for the host named by the token. It opens no connection.
 func New(cfg Config) (*Agent, error) {
 	if cfg.Resume == 0 {
 		cfg.Resume = link.DefaultResume
@@ -145,11 +144,11 @@ func New(cfg Config) (*Agent, error) {
 	}
 	switch {
 	case cfg.Token == nil:
-		return nil, errors.New("host-agent: no Token given")
+		return nil, errors.New("host-agent: Token is missing")
 	case cfg.MaxFrame < 1:
 		return nil, fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
 	case cfg.MaxQueued < 2*cfg.MaxFrame:
-		return nil, fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, for two of the longest messages", cfg.MaxQueued, 2*cfg.MaxFrame)
+		return nil, fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, room for two messages of MaxFrame", cfg.MaxQueued, 2*cfg.MaxFrame)
 	case cfg.Resume < 0:
 		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
@@ -180,7 +179,7 @@ func New(cfg Config) (*Agent, error) {
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
-	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
+	a.fetched = func() { signal(a.sentinel.news) } // the token may have changed
 	a.subjects = gate.NewSubjects()
 	a.dialFor = a.dialForClient
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialForMonitor, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
@@ -205,8 +204,8 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run serves the host until ctx ends, or for ever. An error says why it cannot
-// go on: the token is refused, or another host-agent serves the host.
+// Run serves the host until ctx ends. It returns an error if it cannot continue: the
+// token is refused, or a different host-agent has taken over the host.
 func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -215,7 +214,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer run.close()
 	userJWT, err := a.credentials(ctx)
 	if err != nil && !temporary(err) {
-		return err // better now than in the background for ever
+		return err // fails at the start rather than repeatedly in the background
 	}
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
@@ -234,7 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
-		Previous: run.former(),
+		Previous: run.previous(),
 		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
 		Quiet:    func() bool { return !made.Load().Linked() },
 		Trouble:  a.trouble,
@@ -248,7 +247,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.canvases.Close()
 	defer a.conns.Wait()
 	var wg sync.WaitGroup
-	defer wg.Wait() // from then on, no connections are made
+	defer wg.Wait() // no connections are made after this
 	if a.cfg.MetricsListen != "" {
 		wg.Go(func() { a.serveMetrics(life) })
 	}
@@ -263,7 +262,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if len(a.cfg.Sentinel.Command) > 0 {
 		wg.Go(func() { a.sentinel.run(life) })
-		<-a.sentinel.ready // before there is anything to lose
+		<-a.sentinel.ready // before any client connects
 	}
 	serve := orDone(ctx, life)
 	if err := holder.Acquire(serve); err != nil {
@@ -289,25 +288,24 @@ func (a *Agent) Run(ctx context.Context) error {
 	return ended(ctx, err)
 }
 
-// trouble tells of what keeps clients away though there is a connection.
+// trouble logs an error with effect on clients while NATS is connected.
 func (a *Agent) trouble(err error) {
 	if errors.Is(err, link.ErrIncompatible) {
-		a.cfg.Log.Error("clients cannot reach the host", "error", err)
+		a.cfg.Log.Error("host unavailable to clients", "error", err)
 		return
 	}
-	a.cfg.Log.Warn("relays do not confirm this host-agent", "error", err)
+	a.cfg.Log.Warn("lease not confirmed by relays", "error", err)
 }
 
-// goodbye tells clients and relays that the host cannot be reached any more:
-// clients behind what the host has said. What they have sent goes to the host.
-// It reports whether relays know.
+// goodbye closes clients behind the host's last messages, lets their messages reach
+// the host, and releases the host. It reports whether relays have confirmed.
 func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	none := a.clients.close()
 	a.routing.CloseAll(ahp.CloseHostOffline, stoppedReason)
 	select {
-	case <-none: // each ends when its relay has got all, and said so
+	case <-none: // each ends when its relay has confirmed all messages
 	case <-ctx.Done():
 	}
 	links.Settle(ctx)
@@ -315,62 +313,62 @@ func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bo
 	defer cancel()
 	err := holder.Release(ctx)
 	if err != nil {
-		a.cfg.Log.Warn("could not say goodbye to the relays", "error", err)
+		a.cfg.Log.Warn("release not confirmed by relays", "error", err)
 	}
 	return err == nil
 }
 
-// stoppedReason is why the host is away when its host-agent was told to stop.
+// stoppedReason is the close reason when the host-agent was asked to stop.
 const stoppedReason = "host-agent stopped"
 
-// dial connects to NATS, at first with the given credentials, if there are any.
-// The connection comes back by itself; resumed is called when it has been away.
+// dial connects to NATS, first with userJWT if it is set. The connection returns by
+// itself; resumed is called after each interruption.
 func (a *Agent) dial(ctx context.Context, userJWT string, resumed func()) (*broker.Conn, error) {
 	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
-		Connected: func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
+		Connected: func(url string) { a.cfg.Log.Info("relay connected", "nats", url) },
 		Disconnected: func(err error) {
 			a.metrics.lost.Inc()
-			a.cfg.Log.Warn("connection to the relay lost", "error", err)
+			a.cfg.Log.Warn("relay connection lost", "error", err)
 		},
 		Reconnected: func(url string) {
 			a.metrics.back.Inc()
-			a.cfg.Log.Info("connected to the relay again", "nats", url)
+			a.cfg.Log.Info("relay reconnected", "nats", url)
 			resumed()
 		},
 		Dropped: func(subject string) {
-			a.cfg.Log.Warn("messages lost here; relays send them again", "subject", subject)
+			a.cfg.Log.Warn("NATS messages dropped; relays resend them", "subject", subject)
 			resumed()
 		},
-		Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
+		Error: func(err error) { a.cfg.Log.Warn("NATS error", "error", err) },
 		Woke: func(slept time.Duration) {
-			a.cfg.Log.Info("machine has slept, or its clock was set: connecting anew", "slept", slept.Round(time.Second))
+			a.cfg.Log.Info("sleep or clock change detected; reconnecting", "slept", slept.Round(time.Second))
 		},
 		Retrying: func(attempt int, err error, wait time.Duration) {
 			if attempt > 5 && attempt%10 != 0 {
-				return // it has been said
+				return // already logged
 			}
-			a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
+			a.cfg.Log.Info("reconnecting", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
 		},
 	}))
 }
 
-// newLinks are the links to relays, while a lease says that this instance serves the
-// host.
+// newLinks returns the links to relays, which exist while this instance holds the
+// lease.
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
-		Linked: lease.Recheck, // from now on answers tell of relays that are gone
+		Linked: lease.Recheck, // answers show from now on which relays are gone
 		Hello:  hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
 }
 
-// errNATS reports a connection to NATS that does not come back.
+// errNATS reports a permanently lost NATS connection.
 var errNATS = errors.New("the NATS server broke the protocol; see the log")
 
-// watchConn calls fail if the connection is gone for good, until stopped.
+// watchConn calls fail when the connection has ended for good, until stopped.
 func watchConn(conn *broker.Conn, fail func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	var wg sync.WaitGroup
@@ -387,14 +385,14 @@ func watchConn(conn *broker.Conn, fail func(error)) (stop func()) {
 	}
 }
 
-// orDone returns a context that ends with either.
+// orDone returns a context that ends with either context.
 func orDone(ctx, other context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	context.AfterFunc(other, func() { cancel(context.Cause(other)) })
 	return ctx
 }
 
-// ended returns why Run ended: being asked to is no error.
+// ended returns why Run ended: nil if ctx ended.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil

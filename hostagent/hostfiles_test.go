@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestHostFiles tells whose files a host's are.
+// TestHostFiles checks whether a host's files are on this machine.
 func TestHostFiles(t *testing.T) {
 	for _, test := range []struct {
 		files    HostFiles
@@ -35,8 +35,8 @@ func TestHostFiles(t *testing.T) {
 	}
 }
 
-// TestLinksBesideTheHost has a link lead out of what the owner allows, beside
-// a host of this machine, and beside one of another.
+// TestLinksBesideTheHost checks a symbolic link that leads out of the permitted
+// directories, with the host on this machine and on a remote one.
 func TestLinksBesideTheHost(t *testing.T) {
 	folder := t.TempDir()
 	if err := errors.Join(os.Mkdir(folder+"/allowed", 0o700), os.Symlink("/etc", folder+"/allowed/out")); err != nil {
@@ -59,8 +59,8 @@ func TestLinksBesideTheHost(t *testing.T) {
 	}
 }
 
-// TestReadersFiles has a reader ask for a file: a token names it, or has the
-// files of sessions, and the owner allows that.
+// TestReadersFiles is the table of files that a reader may request, by token and by
+// the owner's limits.
 func TestReadersFiles(t *testing.T) {
 	const file = `{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"file:///home/ada/x"}}`
 	reader := gate.NewPolicy(auth.AccessRead, nil, nil, true)

@@ -41,9 +41,9 @@ func (r *remote) said() (got string, code ahp.CloseCode) {
 	return r.got, r.code
 }
 
-// TestClientIDIsKept refuses another subject's clientId, whatever relay it
-// comes through, as long as the host process lives.
-func TestClientIDIsKept(t *testing.T) {
+// TestForeignClientIDIsRefused fails unless a clientId belongs to its subject on all
+// relays, for the life of the host process.
+func TestForeignClientIDIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		relay2 := w.link(w.life, "relay2")
 		w.openAs(w.relay, of("ada")).send(greeting("initialize", "one"))
@@ -68,8 +68,8 @@ func TestClientIDIsKept(t *testing.T) {
 	})
 }
 
-// TestFilesAreNotAsked answers the host in the client's place once another
-// writer is there.
+// TestFilesAreNotAsked fails unless the host-agent answers the host's file requests
+// once a second writer is connected.
 func TestFilesAreNotAsked(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
 	inWorld(t, func(w *world) {
@@ -92,8 +92,9 @@ func TestFilesAreNotAsked(t *testing.T) {
 	})
 }
 
-// TestAllow limits what clients may do, whatever the relay says.
-func TestAllow(t *testing.T) {
+// TestAllowLimitsClients fails unless the owner's limits apply, whatever the relay
+// states.
+func TestAllowLimitsClients(t *testing.T) {
 	const create = `{"jsonrpc":"2.0","id":5,"method":"createSession","params":{"channel":"mock:/1"}}`
 	const list = `{"jsonrpc":"2.0","id":6,"method":"listSessions","params":{"channel":"ahp-root://"}}`
 	for _, c := range []struct {
@@ -126,8 +127,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestApproveOnly keeps approvals, and what could stand for them, for those whom
-// the host's owner names, whatever tokens say.
+// TestApproveOnly fails unless only the subjects named by the owner may approve,
+// directly or by equivalent actions.
 func TestApproveOnly(t *testing.T) {
 	say := func(action string) string {
 		return `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":1,"action":` + action + `}}`
@@ -155,7 +156,7 @@ func TestApproveOnly(t *testing.T) {
 	}
 }
 
-// TestNoReverse answers the host in every client's place.
+// TestNoReverse fails unless the host-agent answers the host in place of every client.
 func TestNoReverse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.NoReverse = true
@@ -189,7 +190,7 @@ func TestForeignFileIsRefused(t *testing.T) {
 	})
 }
 
-// TestKick ends who the owner does not want, at once, and keeps them away.
+// TestKick fails unless kicked clients are closed at once and cannot return.
 func TestKick(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
@@ -206,8 +207,8 @@ func TestKick(t *testing.T) {
 		if _, code := again.said(); code != ahp.CloseForbidden {
 			t.Errorf("bob came back: close %d; want 4503", code)
 		}
-		if w.agent.subjects.Enter(gate.User{Subject: "x"}); len(w.agent.list().Barred) != 1 {
-			t.Errorf("barred: %v; want bob", w.agent.list().Barred)
+		if w.agent.subjects.Enter(gate.User{Subject: "x"}); len(w.agent.list().Blocked) != 1 {
+			t.Errorf("barred: %v; want bob", w.agent.list().Blocked)
 		}
 		if _, code := ada.said(); code != 0 {
 			t.Errorf("ada was closed with %d", code)
@@ -227,37 +228,37 @@ func TestKick(t *testing.T) {
 		if _, code := w.openAs(w.relay, of("bob")).said(); code != 0 {
 			t.Errorf("bob an hour later: close %d; want none", code)
 		}
-		if got := w.agent.list(); len(got.Clients) != 2 || len(got.Barred) != 0 {
+		if got := w.agent.list(); len(got.Clients) != 2 || len(got.Blocked) != 0 {
 			t.Errorf("list: %+v; want ada's other and bob's connection", got)
 		}
 	})
 }
 
-func TestBarsAreBounded(t *testing.T) {
+func TestBlocklistIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b barredClients
-		for n := range maxBarred {
-			if err := b.add(barredKey{subject: fmt.Sprint(n)}, time.Now().Add(time.Minute)); err != nil {
+		var b blocklist
+		for n := range maxBlocked {
+			if err := b.add(blockedKey{subject: fmt.Sprint(n)}, time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := b.add(barredKey{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBarred {
+		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBlocked {
 			t.Errorf("one more: %v; want errTooManyBars", err)
 		}
-		if err := b.add(barredKey{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
+		if err := b.add(blockedKey{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
 			t.Errorf("one that is there: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if err := b.add(barredKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
+		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
 			t.Errorf("a minute later: %v, %d barred; want 2", err, len(b.list()))
 		}
 	})
 }
 
-// TestAuditOfMany has one client come, ask for what it may not, and go, again and
-// again, on a connection of its own each time: the log has what it does at first,
-// and then how often it did. Another client has lines of its own.
-func TestAuditOfMany(t *testing.T) {
+// TestRepeatedAuditLinesAreCoalesced connects a client again and again, with forbidden
+// requests. The log has the first lines, and then counts. A different client has its
+// own lines.
+func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
 		w.agent.cfg.Log = slog.New(slog.NewJSONHandler(&log, nil))
@@ -292,7 +293,7 @@ func TestAuditOfMany(t *testing.T) {
 				counts[line.Subject+" "+line.Event] += max(1, line.Count)
 			}
 		}
-		want := map[string]int{"guest connect": comingsAtOnce + 1, "guest disconnect": comingsAtOnce + 1, "guest refuse": refusedAtOnce + 1, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
+		want := map[string]int{"guest connect": connectsAtOnce + 1, "guest disconnect": connectsAtOnce + 1, "guest refuse": refusedAtOnce + 1, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
 		if diff := cmp.Diff(want, lines); diff != "" {
 			t.Errorf("lines (-want +got):\n%s", diff)
 		}
@@ -303,8 +304,8 @@ func TestAuditOfMany(t *testing.T) {
 	})
 }
 
-// TestAuditLines wants one line for each connect, refusal, kick and end, with
-// nothing of what was said.
+// TestAuditLines fails unless connect, refusal, kick and end have one line each,
+// without contents.
 func TestAuditLines(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
@@ -337,7 +338,7 @@ func TestAuditLines(t *testing.T) {
 			`conn=c-bob subject=bob event=refuse method=initialize reason="the clientId is not this token's" code=4503`,
 			`conn=c-bob subject=bob event=disconnect`,
 			`conn=c-ada subject=ada event=kick code=4503`,
-			`conn=c-ada subject=ada event=disconnect`, // whether the relay has confirmed it by then, or not
+			`conn=c-ada subject=ada event=disconnect`, // whether or not the relay has confirmed it by then
 			`conn=c-ada subject=ada event=refuse reason="the host's owner does not want this client, until `,
 			`conn=c-cleo subject=cleo event=disconnect code=1000 reason=bye`,
 		}
@@ -358,8 +359,8 @@ func TestAuditLines(t *testing.T) {
 	})
 }
 
-// TestCallerIsTold shows a host who its client is, in headers or variables.
-func TestCallerIsTold(t *testing.T) {
+// TestHostLearnsCaller checks the headers or variables that identify the client.
+func TestHostLearnsCaller(t *testing.T) {
 	who := &caller{tenant: "default", subject: "ada Løve\n%", access: "read", conn: "c1"}
 	header := who.header()
 	for name, want := range map[string]string{
@@ -387,8 +388,8 @@ func TestCallerIsTold(t *testing.T) {
 	}
 }
 
-// TestDialTellsCaller looks at the handshake with a host.
-func TestDialTellsCaller(t *testing.T) {
+// TestDialSendsCaller checks the handshake with a host.
+func TestDialSendsCaller(t *testing.T) {
 	got := make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got <- r.Header
@@ -405,8 +406,7 @@ func TestDialTellsCaller(t *testing.T) {
 	}
 }
 
-// TestNobodyThere tells the end of a host process from a host that is in
-// trouble.
+// TestNobodyThere distinguishes the end of a host process from other failures.
 func TestNobodyThere(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -438,13 +438,13 @@ func TestNobodyThere(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), dialTime(c.what == "hangs"))
 		_, err := c.upstream.dial(ctx, 1000)
 		cancel()
-		if err == nil || isNobodyThere(err) != c.want {
+		if err == nil || isRefused(err) != c.want {
 			t.Errorf("%s: %v: nobody there is %v; want %v", c.what, err, !c.want, c.want)
 		}
 	}
 }
 
-// TestControl asks a host-agent through its socket.
+// TestControl sends requests through the control socket.
 func TestControl(t *testing.T) {
 	a := &Agent{
 		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
@@ -489,8 +489,8 @@ func TestControl(t *testing.T) {
 			t.Errorf("kick %+v: %v", bad, err)
 		}
 	}
-	if list, _ := control.Clients(t.Context()); len(list.Barred) != 1 || list.Barred[0].Subject != "bob" {
-		t.Errorf("barred: %+v; want bob", list.Barred)
+	if list, _ := control.Clients(t.Context()); len(list.Blocked) != 1 || list.Blocked[0].Subject != "bob" {
+		t.Errorf("barred: %+v; want bob", list.Blocked)
 	}
 	stop2 := serve() // a successor takes the socket over
 	stop()

@@ -19,9 +19,9 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestIncompatible has host-agents that are too old, or too new, for a relay: the
-// host is listed as such, and its clients and the host-agent's log hear who must be
-// upgraded.
+// TestIncompatible connects host-agents that are too old or too new for a relay. The
+// host is listed as incompatible; its clients and the host-agent's log learn which
+// side must be upgraded.
 func TestIncompatible(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0", HoldTime: time.Millisecond},
@@ -76,7 +76,7 @@ func TestIncompatible(t *testing.T) {
 	}
 }
 
-// hostInfo asks a relay how a host is.
+// hostInfo returns a relay's description of a host.
 func hostInfo(t *testing.T, url, token string) (info hostsapi.Info) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -95,7 +95,7 @@ func hostInfo(t *testing.T, url, token string) (info hostsapi.Info) {
 	return info
 }
 
-// wantRefusal fails unless a client is closed with a reason, and gets no answer.
+// wantRefusal fails unless a client is closed with a reason and without an answer.
 func wantRefusal(t *testing.T, url, token, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -9,9 +9,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A librarySocket is what a webSocket is measured beside: the library reads and
-// writes frames too. Host-agents that are there to be used have none: it skips
-// nothing, and waits for no room.
+// A librarySocket uses the WebSocket library's frames, as a baseline for benchmarks of
+// webSocket. Production host-agents never use it: it skips no long messages and waits
+// for no queue space.
 type librarySocket struct{ ws *websocket.Conn }
 
 func dialLibrary(ctx context.Context, address string, header http.Header, client *http.Client, limit int) (hostSocket, error) {
@@ -34,7 +34,7 @@ func (s librarySocket) Read() (message []byte, binary bool, err error) {
 	return message, kind == websocket.MessageBinary, err
 }
 
-// Whole implements hostSocket: nobody knows.
+// Whole implements hostSocket. The library cannot tell.
 func (s librarySocket) Whole() bool { return false }
 
 // Write implements hostSocket.

@@ -23,23 +23,22 @@ import (
 	"ahprelay/routing"
 )
 
-// Canvases by URL. A relay opens streams of bytes for a browser that is shown a
-// canvas, as a client with a token is shown it on its connection to the host; each
-// carries requests of HTTP/1.1, which one server here answers. The relay has seen
-// to who the browser is. What it may see is decided here, for each request, and
-// while it lasts every checkEvery: the client has a connection with the very same
-// authority, on which the host has confirmed that it is subscribed to that open
-// instance; or it had one, not longer than awayTime ago, and has not unsubscribed.
-// Streams to previews are served in the same way: see previews.go.
+// Canvases by URL. A relay opens byte streams for a browser that views a canvas. Each
+// stream carries HTTP/1.1 requests, answered by the server here. The relay has
+// authenticated the browser. This file authorizes each request when it starts, and
+// every checkEvery while it lasts. The client needs a connection with equal authority
+// on which the host has confirmed its subscription to that open canvas. A connection
+// that ended at most awayTime ago without an unsubscribe also counts. Streams to
+// previews are served in the same way; see previews.go.
 
-// CanvasLive says what clients may do with canvases by URL, at most.
+// CanvasLive limits the use of canvases by URL.
 type CanvasLive string
 
-// The values of CanvasLive.
+// Values of CanvasLive.
 const (
-	CanvasOn   CanvasLive = "on"   // what they may do with the canvas otherwise
+	CanvasOn   CanvasLive = "on"   // same as in band
 	CanvasRead CanvasLive = "read" // look: GET and HEAD
-	CanvasOff  CanvasLive = "off"  // nothing; canvases are read in band
+	CanvasOff  CanvasLive = "off"  // none; canvases are read in band
 )
 
 func (l CanvasLive) check() error {
@@ -50,15 +49,15 @@ func (l CanvasLive) check() error {
 	return fmt.Errorf("host-agent: CanvasLive is %q; want %s, %s or %s", l, CanvasOn, CanvasRead, CanvasOff)
 }
 
-// Times and bounds of streams to canvases.
+// Times and bounds of canvas streams.
 const (
 	checkEvery = 250 * time.Millisecond
-	awayTime   = 10 * time.Minute // relays hold clients that come again as long
-	arriveTime = 30 * time.Second // in which a client that has connected subscribes again
+	awayTime   = 10 * time.Minute // relays hold returning clients for the same time
+	arriveTime = 30 * time.Second // time for a connected client to subscribe again
 
-	maxStreams  = 2048 // of all relays
-	maxAway     = 1024 // clients that are gone, and may come again
-	hostReads   = 32   // of content of the host's own at a time
+	maxStreams  = 2048 // from all relays
+	maxAway     = 1024 // remembered clients that have left
+	hostReads   = 32   // concurrent reads of content served by the host
 	clientReads = 16
 	readsWait   = 4096
 )
@@ -79,21 +78,21 @@ type live struct {
 	away    *simplelru.LRU[viewer, map[string]shown]
 }
 
-// A viewer is a client, with what it may do.
+// A viewer is a client with its authority.
 type viewer struct{ subject, clientID, authority string }
 
-// shown is a canvas that a client was shown when it went.
+// shown is a canvas visible to a client at its departure.
 type shown struct {
 	known  *view.Host
 	policy gate.Policy
 	until  time.Time
 }
 
-// A canvasStream is a stream to a canvas.
+// A canvasStream is a byte stream to a canvas.
 type canvasStream struct {
 	*routing.ByteConn
 	open  routing.Open
-	shows atomic.Bool // while a request is served: it may see what it asks for
+	shows atomic.Bool // set while a permitted request is served
 }
 
 func (s *canvasStream) viewer() viewer {
@@ -117,10 +116,10 @@ func newLive(a *Agent) *live {
 	return l
 }
 
-// streamKey is where the context of a request has its canvasStream.
+// streamKey is the context key of a request's canvasStream.
 type streamKey struct{}
 
-// serve takes streams until ctx ends, and then ends them.
+// serve accepts streams until ctx ends, and then ends them.
 func (l *live) serve(ctx context.Context) {
 	defer context.AfterFunc(ctx, l.end)()
 	_ = l.server.Serve(streamListener{l}) // until end
@@ -135,7 +134,7 @@ func (l *live) end() {
 	}
 }
 
-// A streamListener is the [net.Listener] of the streams.
+// A streamListener is the streams' [net.Listener].
 type streamListener struct{ *live }
 
 // Accept implements [net.Listener].
@@ -157,7 +156,7 @@ func (l streamListener) Close() error {
 // Addr implements [net.Listener].
 func (l streamListener) Addr() net.Addr { return &net.UnixAddr{Name: "canvases", Net: "ahp-link"} }
 
-// connect is called for each stream that a relay opens. It returns at once.
+// connect accepts a stream from a relay and returns at once.
 func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	bytes, end := conn.Bytes(open.ID)
 	s := &canvasStream{ByteConn: bytes, open: open}
@@ -199,13 +198,13 @@ func (l *live) all() []*canvasStream {
 	return list
 }
 
-// left notes what a client is shown whose connection ends, for when it comes
-// again. A client that was sent away is not shown it.
+// left records the canvases of a client whose connection ends, for its return. It
+// records nothing for a kicked or revoked client.
 func (l *live) left(c *hostConn, clientID string) {
 	sentAway := c.isSentAway()
 	l.previews.clientLeft(c.open.Subject, c.open.Authority(), sentAway)
 	known := c.gates.View.Host()
-	if clientID == "" || known != l.agent.known { // a process that ends with the connection has no canvases
+	if clientID == "" || known != l.agent.known { // a command's process and its canvases end with the connection
 		return
 	}
 	who := viewer{c.open.Subject, clientID, c.open.Authority()}
@@ -226,11 +225,11 @@ func (l *live) left(c *hostConn, clientID string) {
 	}
 }
 
-// forget notes that a client does not want to be shown a canvas any more.
+// forget removes the record of a canvas after the client's unsubscribe.
 func (l *live) forget(c *hostConn, channel string) {
-	c.mu.Lock()
-	clientID := c.clientID
-	c.mu.Unlock()
+	c.writer.mu.Lock()
+	clientID := c.writer.clientID
+	c.writer.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if seen, ok := l.away.Peek(viewer{c.open.Subject, clientID, c.open.Authority()}); ok {
@@ -238,7 +237,7 @@ func (l *live) forget(c *hostConn, channel string) {
 	}
 }
 
-// wasShown returns what a client was shown when it went.
+// wasShown returns the record of a departed client's canvas.
 func (l *live) wasShown(who viewer, channel string) (shown, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +246,7 @@ func (l *live) wasShown(who viewer, channel string) (shown, bool) {
 	return one, ok && time.Now().Before(one.until)
 }
 
-// connsOf returns the connections that a viewer has now.
+// connsOf returns a viewer's current connections.
 func (l *live) connsOf(who viewer) (list []*hostConn) {
 	for _, c := range l.agent.clients.of(who.clientID) {
 		if c.open.Subject == who.subject && !c.isSentAway() && c.open.Authority() == who.authority {
@@ -257,12 +256,12 @@ func (l *live) connsOf(who viewer) (list []*hostConn) {
 	return list
 }
 
-// errBarred reports a client that the host's owner has kicked.
-var errBarred = errors.New(kickedReason)
+// errBlocked reports a client kicked by the host's owner.
+var errBlocked = errors.New(kickedReason)
 
-// A canvasView is what is shown to a browser of a canvas: where the content is, what may be done
-// with it, and the connection on which the host shows it; nil: the client is away,
-// or it is a preview.
+// A canvasView is a canvas as a browser sees it: the place of its content, its
+// permissions, and the connection on which the host shows it. The connection is nil
+// while the client is away, and for a preview.
 type canvasView struct {
 	place   contentproxy.Place
 	policy  gate.Policy
@@ -270,13 +269,13 @@ type canvasView struct {
 	preview bool
 }
 
-// look returns what a stream shows, or why it shows nothing.
-func (l *live) look(ctx context.Context, s *canvasStream) (canvasView, error) {
-	if _, barred := l.agent.barred.has(s.open); barred {
-		return canvasView{}, errBarred
+// view returns the view of a stream, or an error if access is denied.
+func (l *live) view(ctx context.Context, s *canvasStream) (canvasView, error) {
+	if _, blocked := l.agent.blocked.has(s.open); blocked {
+		return canvasView{}, errBlocked
 	}
 	if s.open.Canvas.Preview {
-		return l.lookPreview(s)
+		return l.previewView(s)
 	}
 	who, at := s.viewer(), s.open.Canvas
 	var why error
@@ -296,14 +295,14 @@ func (l *live) look(ctx context.Context, s *canvasStream) (canvasView, error) {
 		}
 		return canvasView{}, why
 	}
-	if _, known := was.known.Canvas(at.Channel); !known { // the host has started anew
+	if _, known := was.known.Canvas(at.Channel); !known { // the host has restarted
 		return canvasView{}, errAway
 	}
 	place, err := l.agent.canvases.PlaceOf(was.known, at.Channel, at.Instance)
 	return canvasView{place: place, policy: was.policy}, err
 }
 
-// isForNow reports whether what keeps a stream from being shown anything may change by itself: the client comes back, or
+// isForNow reports whether an access error may end by itself: the client returns, or
 // has connected and is about to subscribe.
 func (l *live) isForNow(s *canvasStream, err error) bool {
 	if errors.Is(err, errAway) || errors.Is(err, errUnattended) {
@@ -314,10 +313,10 @@ func (l *live) isForNow(s *canvasStream, err error) bool {
 	})
 }
 
-// errAway reports a client that has no connection, and had none of late.
-var errAway = errors.New("the client that was shown this canvas is not connected to the host")
+// errAway reports a client without a current or recent connection.
+var errAway = errors.New("no client that views this canvas is connected to the host")
 
-// watch cuts streams off that show what they may not any more, until ctx ends.
+// watch ends streams that have lost their permission, until ctx ends.
 func (l *live) watch(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -329,24 +328,24 @@ func (l *live) watch(ctx context.Context) {
 			l.previews.endIdle()
 			for _, s := range l.all() {
 				if !l.mayStay(s) {
-					s.Cut(ahp.CloseForbidden, "the canvas is not shown any more")
+					s.Cut(ahp.CloseForbidden, "the canvas is no longer shown")
 				}
 			}
 		}
 	}
 }
 
-// mayStay reports whether a stream may go on, as far as is known. One that shows
-// nothing may: the answer to what it is asked says whether it may show that.
+// mayStay reports whether a stream may continue. A stream without a permitted request
+// stays, because the next request is checked itself.
 func (l *live) mayStay(s *canvasStream) bool {
 	if !s.shows.Load() {
 		return true
 	}
-	if _, barred := l.agent.barred.has(s.open); barred {
+	if _, blocked := l.agent.blocked.has(s.open); blocked {
 		return false
 	}
 	if s.open.Canvas.Preview {
-		_, err := l.lookPreview(s)
+		_, err := l.previewView(s)
 		return err == nil
 	}
 	who, at := s.viewer(), s.open.Canvas
@@ -372,11 +371,11 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no stream", http.StatusInternalServerError)
 		return
 	}
-	if _, barred := l.agent.barred.has(s.open); !barred && s.open.Canvas.Preview && s.open.Canvas.Check {
+	if _, blocked := l.agent.blocked.has(s.open); !blocked && s.open.Canvas.Preview && s.open.Canvas.Check {
 		l.servePreviews(w, r, s)
 		return
 	}
-	seen, err := l.look(r.Context(), s)
+	seen, err := l.view(r.Context(), s)
 	if err != nil {
 		if l.isForNow(s, err) {
 			w.Header().Set(contentproxy.ForNowHeader, "1")
@@ -397,7 +396,7 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !use.use {
-		onlyLookHeaders(r.Header)
+		keepReadOnlyHeaders(r.Header)
 	}
 	s.shows.Store(true)
 	defer s.shows.Store(false)
@@ -405,27 +404,27 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.serveFromHost(w, r, s, &seen)
 		return
 	}
-	_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the request has ended
+	_ = http.NewResponseController(w).EnableFullDuplex() // the application may answer before the request has ended
 	l.agent.canvases.Serve(w, r, seen.place)
 }
 
-// refuseLive answers in place of the application.
+// refuseLive sends an error response in place of the application.
 func refuseLive(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, why, status)
 }
 
-// A usage is what may be done with a canvas.
+// A usage holds the permitted uses of a canvas.
 type usage struct{ look, use, sockets bool }
 
-// allows returns what may be done with what a stream shows: what the client may
-// do with the canvas otherwise, and the host's owner lets canvases do.
+// allows returns the permitted uses of a view: the client's permissions in band,
+// limited by the host's owner.
 func (l *live) allows(seen *canvasView) usage {
 	look, use := seen.policy.Canvas()
 	if seen.preview {
 		look = seen.policy.Previews()
 		use = look
-	} else if seen.place.AtHost() { // it is as in band
+	} else if seen.place.AtHost() { // same as in band
 		return usage{look: look}
 	}
 	cfg := &l.agent.cfg
@@ -435,23 +434,24 @@ func (l *live) allows(seen *canvasView) usage {
 	return u
 }
 
-// refuses returns with what status a request is refused, 0 if it is not.
+// refuses returns the status and text for a refused request, or status 0 for a
+// permitted one.
 func (u usage) refuses(r *http.Request) (status int, why string) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch upgrades := len(r.Header["Upgrade"]) > 0; {
 	case !u.look:
-		return http.StatusForbidden, "canvases may not be looked at by URL here"
+		return http.StatusForbidden, "canvases by URL are disabled on this host"
 	case upgrades && !(u.sockets && reads && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")):
-		return http.StatusForbidden, "this canvas can only be looked at: no WebSockets"
+		return http.StatusForbidden, "this canvas is read-only: WebSockets are not permitted"
 	case !reads && !u.use:
-		return http.StatusMethodNotAllowed, "this canvas can only be looked at"
+		return http.StatusMethodNotAllowed, "this canvas is read-only: only GET and HEAD are permitted"
 	case reads && !u.use && r.ContentLength != 0:
-		return http.StatusBadRequest, "this canvas can only be looked at: no request bodies"
+		return http.StatusBadRequest, "this canvas is read-only: request bodies are not permitted"
 	}
 	return 0, ""
 }
 
-// word is what a ticket calls it.
+// word returns the usage as named in tickets.
 func (u usage) word() string {
 	if u.use {
 		return "use"
@@ -459,22 +459,22 @@ func (u usage) word() string {
 	return "look"
 }
 
-// accessHeader is where an answer to a check says what may be done: look or use.
+// accessHeader carries the permitted usage in the response to a check: look or use.
 const accessHeader = "Ahp-Canvas-Access"
 
-// checked answers a check, which a relay makes before it gives a ticket.
+// checked answers a check, which a relay makes before it issues a ticket.
 func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 	if !use.look {
-		refuseLive(w, http.StatusForbidden, "canvases may not be looked at by URL here")
+		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host")
 		return
 	}
 	at, access := s.open.Canvas, use.word()
-	l.agent.often(&s.open, comingsAtOnce, "canvas", "", "canvas", shorten(at.Channel), "instance", shorten(at.Instance), "access", access, "address", s.open.Remote)
+	l.agent.auditOften(&s.open, connectsAtOnce, "canvas", "", "canvas", shorten(at.Channel), "instance", shorten(at.Instance), "access", access, "address", s.open.Remote)
 	w.Header().Set(accessHeader, access)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// statusOf is the HTTP status for why nothing is shown.
+// statusOf returns the HTTP status for an access error.
 func statusOf(err error) int {
 	if known, ok := err.(*liveError); ok {
 		return known.status

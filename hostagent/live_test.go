@@ -10,13 +10,13 @@ import (
 	"ahprelay/routing"
 )
 
-// shows reports whether a browser that a relay lets in so is shown the canvas, and
-// whether a stream that shows it may go on. One that shows nothing always may: to be
-// cut off is no answer to what it asks just then.
+// shows reports whether a browser may view the canvas, and whether a stream that shows
+// it may continue. A stream without a permitted request always may, because its next
+// request is checked.
 func (w *world) shows(open routing.Open) (looks, stays bool) {
 	w.Helper()
 	s := &canvasStream{open: open}
-	_, err := w.agent.live.look(w.life, s)
+	_, err := w.agent.live.view(w.life, s)
 	synctest.Wait()
 	if !w.agent.live.mayStay(s) {
 		w.Errorf("a stream that shows nothing is cut off before it has its answer")
@@ -25,7 +25,7 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 	return err == nil, w.agent.live.mayStay(s)
 }
 
-// wantShown wants both to be so.
+// wantShown wants both to equal want.
 func (w *world) wantShown(when string, open routing.Open, want bool) {
 	w.Helper()
 	if looks, stays := w.shows(open); looks != want || stays != want {
@@ -33,7 +33,7 @@ func (w *world) wantShown(when string, open routing.Open, want bool) {
 	}
 }
 
-// viewing is what a relay says of the browser of a client.
+// viewing returns a relay's description of a client's browser.
 func viewing(client routing.Open, clientID string) routing.Open {
 	return routing.Open{
 		ID: "browser", Subject: client.Subject, Token: client.Token, Access: "read",
@@ -41,7 +41,7 @@ func viewing(client routing.Open, clientID string) routing.Open {
 	}
 }
 
-// views has a client with the clientId one be shown the canvas.
+// views shows the canvas to a client with the clientId one.
 func (w *world) views(open routing.Open) *remote {
 	c := w.openAs(w.relay, open)
 	c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
@@ -49,9 +49,9 @@ func (w *world) views(open routing.Open) *remote {
 	return c
 }
 
-// TestCanvasIsWhoseViewItIs has browsers come for a canvas that one client is shown. A
-// relay takes a client's own word for its clientId, and may have given a ticket before
-// the host-agent has refused that: so each part of who the viewer is counts here.
+// TestCanvasIsWhoseViewItIs opens browsers for a canvas that one client views. A relay
+// accepts any clientId, and may have issued a ticket before the host-agent refused it.
+// So each part of the viewer's identity counts here.
 func TestCanvasIsWhoseViewItIs(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
@@ -76,9 +76,9 @@ func TestCanvasIsWhoseViewItIs(t *testing.T) {
 	})
 }
 
-// TestClientGoesWhileCanvasIsAsked has a client's connection end while a browser waits
-// for what the host says there of a canvas. The client is away from then on, and what it
-// was shown last holds.
+// TestClientGoesWhileCanvasIsAsked ends a client's connection while a browser waits
+// for the host's state of a canvas. The client counts as away from then on, with its
+// last known canvases.
 func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
@@ -92,7 +92,7 @@ func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 		shown := make(chan looked, 1)
 		begun := time.Now()
 		go func() {
-			_, err := w.agent.live.look(w.life, &canvasStream{open: viewing(ada, "one")})
+			_, err := w.agent.live.view(w.life, &canvasStream{open: viewing(ada, "one")})
 			shown <- looked{err, time.Since(begun)}
 		}()
 		synctest.Wait() // it waits for the host
@@ -103,10 +103,10 @@ func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 	})
 }
 
-// TestKickedCanvas has the host's owner send away a client that is shown a canvas, with
-// and without a time for which it may not come back. Each of what keeps its browser out
-// is tried alone: before its connection has ended, and when it has.
-func TestKickedCanvas(t *testing.T) {
+// TestKickedClientLosesItsCanvas kicks a client that views a canvas, with and without
+// a block. Each check that excludes its browser is tested alone, before and after its
+// connection has ended.
+func TestKickedClientLosesItsCanvas(t *testing.T) {
 	for _, bar := range []time.Duration{0, time.Minute} {
 		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 			ada := of("ada")
@@ -114,9 +114,9 @@ func TestKickedCanvas(t *testing.T) {
 			browser := viewing(ada, "one")
 			w.wantShown("before", browser, true)
 			unnamed := browser
-			unnamed.Subject, unnamed.Token = "ada", "another" // which no bar of the connection's token names
+			unnamed.Subject, unnamed.Token = "ada", "another" // outside the block of the connection's token
 			for _, c := range w.agent.clients.every() {
-				c.kicked.Store(true) // as kick has it first, before the connection can end
+				c.kicked.Store(true) // kick sets this first, before the connection can end
 			}
 			w.wantShown("while it is sent away", unnamed, false)
 			for _, c := range w.agent.clients.every() {
@@ -129,7 +129,7 @@ func TestKickedCanvas(t *testing.T) {
 			w.wantShown("when it was sent away", unnamed, false)
 			if bar > 0 {
 				other := ada
-				other.Token = "another" // the same person with another token may come, and its browser with it
+				other.Token = "another" // a different token of the same person may connect, with its browser
 				w.views(other)
 				w.wantShown("with another token", viewing(other, "one"), true)
 				w.wantShown("with the one that is barred", browser, false)
@@ -140,9 +140,10 @@ func TestKickedCanvas(t *testing.T) {
 	}
 }
 
-// TestCanvasIsBoundToItsClient has the token expire with which a browser came. While the client is connected, or may
-// come back, the canvas is shown. When the relay ends the client's connection because its token has ended, the
-// canvas is not, and the client's return shows it again.
+// TestCanvasIsBoundToItsClient lets a browser's token expire. The canvas stays visible
+// while the client is connected or may return. If the relay ends the client's
+// connection because its token has ended, the canvas is hidden until the client
+// returns.
 func TestCanvasIsBoundToItsClient(t *testing.T) {
 	for _, end := range []struct {
 		code  ahp.CloseCode
@@ -170,8 +171,9 @@ func TestCanvasIsBoundToItsClient(t *testing.T) {
 	}
 }
 
-// TestPreviewOutlivesItsTokenOnlyWithAClient has the token expire with which a browser came to a preview. It is shown
-// then while any client of the subject with the same authority is connected, or may come back.
+// TestPreviewOutlivesItsTokenOnlyWithAClient lets the token of a preview's browser
+// expire. The preview stays visible while a client of the subject with equal authority
+// is connected, or may return.
 func TestPreviewOutlivesItsTokenOnlyWithAClient(t *testing.T) {
 	for _, end := range []struct {
 		code  ahp.CloseCode

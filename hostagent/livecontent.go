@@ -15,11 +15,11 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// liveRead is how long the host may take for a piece of content.
+// liveRead is how long the host may take to return a content.
 const liveRead = 30 * time.Second
 
-// serveFromHost answers a request with content that the host itself serves: it is
-// asked on the client's own connection.
+// serveFromHost answers a request with content from the host, read on the client's own
+// connection.
 func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasStream, seen *canvasView) {
 	if seen.conn == nil {
 		w.Header().Set("Retry-After", "1")
@@ -56,13 +56,13 @@ func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasSt
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content.data))
 }
 
-// canvasContent is an element of the contents of a canvasReadResource.
+// canvasContent is an element of a canvasReadResource result's contents.
 type canvasContent struct {
 	mimeType string
 	data     []byte
 }
 
-// contentType is the type to serve content as.
+// contentType returns the Content-Type to serve.
 func (c *canvasContent) contentType() string {
 	if _, _, err := mime.ParseMediaType(c.mimeType); err != nil {
 		return "application/octet-stream"
@@ -70,7 +70,7 @@ func (c *canvasContent) contentType() string {
 	return c.mimeType
 }
 
-// readContent reads the host's answer.
+// readContent decodes the host's response.
 func readContent(response []byte) (canvasContent, int, error) {
 	var answer struct {
 		Result struct {
@@ -101,10 +101,10 @@ func readContent(response []byte) (canvasContent, int, error) {
 			return canvasContent{c.MimeType, data}, 0, nil
 		}
 	}
-	return canvasContent{}, http.StatusBadGateway, errors.New("the host's answer holds no content")
+	return canvasContent{}, http.StatusBadGateway, errors.New("the host's response contains no content")
 }
 
-// statusOfCode is the HTTP status for an AHP error code.
+// statusOfCode returns the HTTP status for an AHP error code.
 func statusOfCode(code int) int {
 	switch code {
 	case ahp.CodeInvalidParams:

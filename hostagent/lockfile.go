@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// VS Code's command line (code agent host) notes in a lock file where its agent host
-// is, and with which connection token: anew with each start, for each quality, in the cli
-// directory of the user's VS Code. lock:/path names such a file as an upstream: it is read for
-// each connection.
+// VS Code's command line (code agent host) writes its agent host's address and
+// connection token to a lock file: anew at each start, one file for each quality, in
+// the cli directory of the user's VS Code. The upstream lock:/path names such a file,
+// which is read for each connection.
 //
-// It has had two forms: {address, pid, connection_token} and {schemaVersion: 1, pid, port,
-// host?, dialHost?, connectionToken?}.
+// The file has two forms: {address, pid, connection_token} and {schemaVersion: 1, pid,
+// port, host?, dialHost?, connectionToken?}.
 
 const lockScheme = "lock"
 
-// maxLockFile is far more than one has, in bytes.
+// maxLockFile bounds a lock file, in bytes, far above real sizes.
 const maxLockFile = 64 << 10
 
-// lockDirs are where lock files are, below the user's home.
+// lockDirs are the directories of lock files below the user's home.
 var lockDirs = []string{".vscode/cli", ".vscode-insiders/cli", ".vscode-server/cli", ".vscode-server-insiders/cli", ".vscode-cli"}
 
-// readLock returns where the host is that a lock file is about.
+// readLock returns the address, connection token and process id in a lock file.
 func readLock(path string) (address, token string, pid int, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func readLock(path string) (address, token string, pid int, err error) {
 		Port                                     int
 	}
 	if len(data) > maxLockFile || json.Unmarshal(data, &lock) != nil {
-		return "", "", 0, fmt.Errorf("%s is no lock file of an agent host", path)
+		return "", "", 0, fmt.Errorf("%s is not a lock file of an agent host", path)
 	}
 	switch {
 	case lock.Address != "":
@@ -52,7 +52,7 @@ func readLock(path string) (address, token string, pid int, err error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "ws" || u.Port() == "" || !isLoopback(u.Hostname()) {
-		return "", "", 0, fmt.Errorf("%s names no agent host of this machine", path)
+		return "", "", 0, fmt.Errorf("%s names no agent host on this machine", path)
 	}
 	if lock.Token == "" {
 		lock.Token = lock.ConnectionToken
@@ -60,8 +60,8 @@ func readLock(path string) (address, token string, pid int, err error) {
 	return "ws://" + u.Host, lock.Token, lock.PID, nil
 }
 
-// dialable is where to reach a host that listens at what a lock file says: on every
-// address is on the loopback one, too.
+// dialable returns an address to dial for a listener's names: an unspecified address
+// becomes the loopback address.
 func dialable(names ...string) string {
 	for _, name := range names {
 		if isLoopback(name) {
@@ -71,7 +71,7 @@ func dialable(names ...string) string {
 	return "127.0.0.1"
 }
 
-// locked is what a lock file says now of an upstream, in place of it.
+// locked returns the upstream with the address and token from its lock file.
 func (u Upstream) locked() (Upstream, string, error) {
 	parsed, err := url.Parse(u.URL)
 	if err != nil || parsed.Scheme != lockScheme {
@@ -88,22 +88,22 @@ func (u Upstream) locked() (Upstream, string, error) {
 	return u, token, nil
 }
 
-// A Found is an AHP host that runs on this machine.
+// A Found is an AHP host found on this machine.
 type Found struct {
 	Upstream string // as for --upstream
-	What     string // for people
-	Token    string // the connection token that it wants, if that is known and not in Upstream's lock file
+	What     string // description
+	Token    string // required connection token, if known and not in Upstream's lock file
 }
 
-// Locked reports whether a lock file is about the host.
+// Locked reports whether the host was found through a lock file.
 func (f Found) Locked() bool { return strings.HasPrefix(f.Upstream, lockScheme+":") }
 
-// knownPorts are where AHP hosts listen that were started as their documents say.
+// knownPorts are the documented ports of AHP hosts.
 var knownPorts = []string{"18990", "8081", "8765"}
 
-// FindHosts looks for AHP hosts on this machine: in VS Code's lock files below the home
-// directory and among this user's processes (Copilot's), or else on known ports, where something has to take
-// connections. It sends no message to any of them.
+// FindHosts looks for AHP hosts on this machine: in VS Code's lock files below the
+// home directory and among this user's processes (Copilot). If it finds none, it tries
+// known ports, where something must accept connections. It sends no message.
 func FindHosts(home string) (list []Found) {
 	var seen []string
 	for _, dir := range lockDirs {
@@ -126,9 +126,9 @@ func FindHosts(home string) (list []Found) {
 	for _, port := range knownPorts {
 		at := net.JoinHostPort("127.0.0.1", port)
 		if listens(at) {
-			what := "something that listens on " + at
+			what := "a listener on " + at
 			if at == copilotAddress {
-				what += ", where GitHub Copilot CLI's AHP host does"
+				what += ", the default port of GitHub Copilot CLI's AHP host"
 			}
 			list = append(list, Found{Upstream: "ws://" + at, What: what})
 		}

@@ -25,7 +25,7 @@ func TestLockFiles(t *testing.T) {
 		{`{"schemaVersion":1,"pid":7,"port":81,"connectionToken":"tok","protocolVersion":"0.1.0"}`, "ws://127.0.0.1:81?tkn=tok", "81"},
 		{`{"schemaVersion":1,"pid":7,"port":81,"host":"0.0.0.0"}`, "ws://127.0.0.1:81", "81"},
 		{`{"schemaVersion":1,"pid":7,"port":81,"host":"localhost","dialHost":"::1"}`, "ws://[::1]:81", "81"},
-		{`{"address":"ws://192.0.2.1:80","pid":7}`, "", ""}, // another machine's
+		{`{"address":"ws://192.0.2.1:80","pid":7}`, "", ""}, // a different machine's
 		{`{"address":"http://127.0.0.1:80","pid":7}`, "", ""},
 		{`{"address":"ws://127.0.0.1@192.0.2.1:80","pid":7}`, "", ""},
 		{`{"port":0,"pid":7}`, "", ""},
@@ -55,7 +55,7 @@ func TestLockFiles(t *testing.T) {
 	}
 }
 
-// TestFindHosts finds what runs, and not what a lock file has left behind.
+// TestFindHosts finds running hosts, and skips stale lock files.
 func TestFindHosts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,11 +76,11 @@ func TestFindHosts(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	live := write(".vscode/cli/agent-host-stable.lock", fmt.Sprintf(`{"schemaVersion":1,"pid":7,"port":%d}`, port))
 	write(".vscode-server/cli/agent-host-stable.lock", fmt.Sprintf(`{"address":"ws://127.0.0.1:%d","pid":7}`, port)) // the same
-	write(".vscode-insiders/cli/agent-host-insiders.lock", `{"schemaVersion":1,"pid":7,"port":1}`)                   // nobody listens
+	write(".vscode-insiders/cli/agent-host-insiders.lock", `{"schemaVersion":1,"pid":7,"port":1}`)                   // no listener
 	write(".vscode-cli/agent-host-x.lock", `no JSON`)
 	var locks []Found
 	for _, f := range FindHosts(home) {
-		if strings.HasPrefix(f.Upstream, "lock:") { // others may run on this machine
+		if strings.HasPrefix(f.Upstream, "lock:") { // other hosts may run on this machine
 			locks = append(locks, f)
 		}
 	}

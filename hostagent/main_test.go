@@ -16,8 +16,7 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// TestMain runs the tests, or the program that a test has as its host: see
-// child.
+// TestMain runs the tests, or the child program of a test; see child.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "child=") {
 		runChild(strings.TrimPrefix(os.Args[1], "child="))
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child returns a command that behaves in one of the ways of runChild.
+// child returns a command with one of runChild's behaviours.
 func child(how string) []string { return []string{os.Args[0], "child=" + how} }
 
 func runChild(how string) {
@@ -42,7 +41,7 @@ func runChild(how string) {
 	case "deaf": // goes on when its input ends
 		fmt.Println(`{"method":"ready"}`)
 		time.Sleep(time.Hour)
-	case "parent": // of one that goes on, and waits for it
+	case "parent": // of a child that goes on, and waits for it
 		cmd := exec.Command(os.Args[0], "child=deaf")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		_ = cmd.Run()
@@ -50,7 +49,7 @@ func runChild(how string) {
 		fmt.Println(`{"method":"last words"}`)
 		fmt.Fprintln(os.Stderr, "out of luck")
 		os.Exit(3)
-	case "tell": // what it was given
+	case "tell": // prints its input
 		fmt.Fprintf(os.Stderr, "arguments %q\n", os.Args)
 		for _, variable := range os.Environ() {
 			fmt.Fprintln(os.Stderr, "environment", variable)
@@ -58,7 +57,7 @@ func runChild(how string) {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			fmt.Fprintln(os.Stderr, "input", lines.Text())
 		}
-	case "half": // a line has no end
+	case "half": // a line without its end
 		fmt.Print(`{"method":"whole"}` + "\n" + `{"method":"half`)
 	case "huge":
 		fmt.Println(strings.Repeat("x", 100_000))
@@ -66,7 +65,7 @@ func runChild(how string) {
 	}
 }
 
-// requestID finds the id in a request of the monitor's.
+// requestID returns the id in a monitor's request.
 func requestID(line []byte) (id string, ok bool) {
 	_, rest, ok := bytes.Cut(line, []byte(`"id":`))
 	number, _, _ := bytes.Cut(rest, []byte(","))

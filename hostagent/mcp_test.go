@@ -32,8 +32,8 @@ func (h *mcpHost) answers(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
 
-// tries sends a request on the server's channel, and returns "passes" if the
-// host gets it, or the code with which it is refused.
+// tries sends a request on the server's channel, and returns "passes" if it reaches
+// the host, or the error code.
 func (r *remote) tries(method string) string {
 	got := r.asks(method, `{"channel":"mcp://h/1"}`)
 	if strings.Contains(got, `"result"`) {
@@ -53,22 +53,21 @@ func (r *remote) wantTools(when string, want map[string]string) {
 	}
 }
 
-// What a server that serves tools answers to; what is not served at all.
+// Methods of a server that provides tools, and a method without a server.
 var (
 	served = map[string]string{"tools/call": "passes", "tools/list": "passes", "resources/read": "-32601", "initialize": "-32601", "x": "-32601"}
 	none   = map[string]string{"tools/call": "-32008", "tools/list": "-32008", "resources/read": "-32008", "initialize": "-32008", "x": "-32008"}
 )
 
-// TestMCPSurvivesAResume has clients come again with a replay that says nothing
-// of the server: what the host has said to the same client before holds, and
-// nothing else.
+// TestMCPSurvivesAResume resumes clients with a replay that does not mention the
+// server: the host's earlier messages to the same client hold, and only those.
 func TestMCPSurvivesAResume(t *testing.T) {
 	const own, other = "ahp-session:/1", "ahp-session:/2"
 	stopped := notifyParams(own, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"stopped"}}`, "")
 	more := strings.Replace(tools, "serverTools", "serverResources", 1)
 	for name, test := range map[string]struct {
 		clientID, subject string
-		channels          string // that it goes on with
+		channels          string // the next ones
 		host              mcpHost
 		left              bool // the earlier connection has ended
 		want              map[string]string
@@ -113,8 +112,8 @@ func notifyParams(channel, action, more string) string {
 	return fmt.Sprintf(`{"channel":%q,"serverSeq":2,"action":%s%s}`, channel, action, more)
 }
 
-// TestMCPIsServedAfterAResumeAtANewHostAgent has clients resume by a replay at a host-agent
-// that the host has told nothing: it asks the host for the session's state.
+// TestMCPIsServedAfterAResumeAtANewHostAgent resumes clients by a replay at a
+// host-agent without state: it requests the session's state from the host.
 func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -132,9 +131,8 @@ func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	}
 }
 
-// TestOnlyUntoldStateIsAskedFor counts the subscribes that the host gets of the
-// host-agent's own.
-func TestOnlyUntoldStateIsAskedFor(t *testing.T) {
+// TestOnlyUnknownStateIsRequested counts the host-agent's own subscribes.
+func TestOnlyUnknownStateIsRequested(t *testing.T) {
 	inWorld(t, func(w *world) {
 		host := mcpHost{}
 		w.host.set(func() { w.host.answers = host.answers })
@@ -168,12 +166,12 @@ func TestOnlyUntoldStateIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestWhatResumedClientsSendWaitsForTheState has a host take its time to tell the state.
-func TestWhatResumedClientsSendWaitsForTheState(t *testing.T) {
+// TestResumedClientsMessagesWaitForTheState checks a host that reports the state late.
+func TestResumedClientsMessagesWaitForTheState(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		inWorld(t, func(w *world) {
 			host := mcpHost{customizations: tools}
-			w.initializes("other") // whose session has such a server
+			w.initializes("other") // its session has such a server
 			w.host.set(func() { w.host.answers = host.answers })
 			w.initializes("another").subscribes("ahp-session:/2")
 			var late string

@@ -18,13 +18,13 @@ import (
 	"ahprelay/routing"
 )
 
-// metrics are what the host-agent counts.
+// metrics holds the host-agent's counters.
 type metrics struct {
 	registry   *prometheus.Registry
 	delays     prometheus.Histogram
 	lost, back prometheus.Counter // the connection to NATS
 
-	conn atomic.Pointer[broker.Conn] // nil: there was none yet
+	conn atomic.Pointer[broker.Conn] // nil before the first connection
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -33,9 +33,9 @@ func newMetrics(a *Agent) *metrics {
 	}
 	m := &metrics{
 		registry: meter.NewRegistry(),
-		delays:   meter.Delays("ahp_agent_delivery_delay_seconds", "How long what the host says waits here until it leaves for a relay, of a part of all messages."),
-		lost:     counter("ahp_agent_disconnects_total", "Times that the connection to the relay was lost."),
-		back:     counter("ahp_agent_reconnects_total", "Times that it came back."),
+		delays:   meter.Delays("ahp_agent_delivery_delay_seconds", "Sampled time from reading a host message to sending it to a relay."),
+		lost:     counter("ahp_agent_disconnects_total", "Lost connections to the relay."),
+		back:     counter("ahp_agent_reconnects_total", "Reconnections to the relay."),
 	}
 	m.registry.MustRegister(meter.Build("ahp_agent_build_info", a.cfg.Version), m.delays, m.lost, m.back, hostStats(a), &a.rejections)
 	if a.watch != nil {
@@ -44,21 +44,21 @@ func newMetrics(a *Agent) *metrics {
 	return m
 }
 
-// A census is what is known at a time.
+// A census is a snapshot for the gauges.
 type census struct {
 	presence  registry.Presence
 	clients   int
 	total     traffic
 	routing   routing.Stats
-	barred    int
+	blocked   int
 	previews  int
 	connected bool
-	in, out   uint64 // bytes that NATS has carried
+	in, out   uint64 // bytes carried by NATS
 }
 
 func (a *Agent) census() census {
 	n := census{
-		presence: a.presence.now(), clients: len(a.clients.every()), total: a.clients.total(), routing: a.routing.Stats(), barred: len(a.barred.list()),
+		presence: a.presence.now(), clients: len(a.clients.every()), total: a.clients.total(), routing: a.routing.Stats(), blocked: len(a.blocked.list()),
 		previews: len(a.live.previews.list(func(*openPreview) bool { return true })),
 	}
 	if conn := a.metrics.conn.Load(); conn != nil {
@@ -74,21 +74,21 @@ const (
 	toClient = "to_client"
 )
 
-// hostStats looks at the host-agent when it is asked.
+// hostStats collects the host-agent's gauges.
 func hostStats(a *Agent) prometheus.Collector {
 	t := meter.NewTable(a.census)
-	t.Gauge("ahp_agent_host_up", "Whether the host is there.", func(n census) float64 { return meter.Bool(n.presence.State == registry.Online) })
-	t.Gauge("ahp_agent_host_silent_seconds", "How long the host had not answered when relays were last told of it; 0 while it answers.", func(n census) float64 { return float64(n.presence.Silent) / 1000 })
-	t.Gauge("ahp_agent_connected", "Whether there is a connection to NATS, through a relay or not.", func(n census) float64 { return meter.Bool(n.connected) })
+	t.Gauge("ahp_agent_host_up", "Whether the host is up.", func(n census) float64 { return meter.Bool(n.presence.State == registry.Online) })
+	t.Gauge("ahp_agent_host_silent_seconds", "The host's silence as last reported to relays; 0 while it answers.", func(n census) float64 { return float64(n.presence.Silent) / 1000 })
+	t.Gauge("ahp_agent_connected", "Whether NATS is connected, directly or through a relay.", func(n census) float64 { return meter.Bool(n.connected) })
 	t.Gauge("ahp_agent_links", "Links to relays.", func(n census) float64 { return float64(n.routing.Links) })
-	t.Gauge("ahp_agent_clients", "Connections of clients.", func(n census) float64 { return float64(n.clients) })
-	t.Gauge("ahp_agent_barred", "Subjects and tokens that the host's owner keeps away.", func(n census) float64 { return float64(n.barred) })
-	t.Gauge("ahp_agent_previews", "Ports that clients have opened.", func(n census) float64 { return float64(n.previews) })
-	t.Gauge("ahp_agent_queued_bytes", "Bytes that wait for relays and for the host.", func(n census) float64 { return float64(n.routing.Queued) })
-	t.Gauge("ahp_agent_window_bytes", "Bytes of notifications that were sent last, kept to find them again.", func(n census) float64 { return float64(n.routing.Window) })
-	t.Counter("ahp_agent_client_connections_total", "Connections of clients that relays have opened.", func(n census) float64 { return float64(n.total.conns) })
-	t.Counter("ahp_agent_refused_frames_total", "Messages of clients that were refused.", func(n census) float64 { return float64(n.total.refused) })
-	const frames, bytes, nats = "Messages of clients and of the host.", "Bytes of those messages, each client's counted.", "Bytes that NATS has carried, before they are compressed."
+	t.Gauge("ahp_agent_clients", "Client connections.", func(n census) float64 { return float64(n.clients) })
+	t.Gauge("ahp_agent_barred", "Subjects and tokens blocked by the host's owner.", func(n census) float64 { return float64(n.blocked) })
+	t.Gauge("ahp_agent_previews", "Open previews of ports.", func(n census) float64 { return float64(n.previews) })
+	t.Gauge("ahp_agent_queued_bytes", "Bytes queued for relays and for the host.", func(n census) float64 { return float64(n.routing.Queued) })
+	t.Gauge("ahp_agent_window_bytes", "Bytes of recent notifications kept for sharing.", func(n census) float64 { return float64(n.routing.Window) })
+	t.Counter("ahp_agent_client_connections_total", "Client connections opened by relays.", func(n census) float64 { return float64(n.total.conns) })
+	t.Counter("ahp_agent_refused_frames_total", "Client messages refused.", func(n census) float64 { return float64(n.total.refused) })
+	const frames, bytes, nats = "Messages from clients and from the host.", "Bytes of messages, counted for each client.", "Bytes carried by NATS, before compression."
 	t.Counter("ahp_agent_frames_total", frames, func(n census) float64 { return float64(n.total.in) }, "direction", toHost)
 	t.Counter("ahp_agent_frames_total", frames, func(n census) float64 { return float64(n.total.out) }, "direction", toClient)
 	t.Counter("ahp_agent_frame_bytes_total", bytes, func(n census) float64 { return float64(n.total.inBytes) }, "direction", toHost)
@@ -98,16 +98,16 @@ func hostStats(a *Agent) prometheus.Collector {
 	return t
 }
 
-// watchStats looks at the watch for notifications when it is asked.
+// watchStats collects the metrics of the notification watch.
 func watchStats(w *watch.Watch) prometheus.Collector {
 	t := meter.NewTable(w.Stats)
-	t.Gauge("ahp_agent_watch_up", "Whether there is a connection to the host that watches for notifications.", func(s watch.Stats) float64 { return meter.Bool(s.Connected) })
-	t.Gauge("ahp_agent_watch_sessions", "Sessions that are watched.", func(s watch.Stats) float64 { return float64(s.Sessions) })
-	t.Gauge("ahp_agent_watch_needs", "What of these waits for somebody.", func(s watch.Stats) float64 { return float64(s.Needs) })
+	t.Gauge("ahp_agent_watch_up", "Whether the watch for notifications is connected to the host.", func(s watch.Stats) float64 { return meter.Bool(s.Connected) })
+	t.Gauge("ahp_agent_watch_sessions", "Watched sessions.", func(s watch.Stats) float64 { return float64(s.Sessions) })
+	t.Gauge("ahp_agent_watch_needs", "Open events that need a person.", func(s watch.Stats) float64 { return float64(s.Needs) })
 	return t
 }
 
-// checkListen reports an address that nobody can listen at.
+// checkListen returns an error for an unusable address.
 func checkListen(address string) error {
 	if address == "" {
 		return nil
@@ -118,8 +118,8 @@ func checkListen(address string) error {
 	return nil
 }
 
-// metricsHandler serves metrics at an address. At one that only this machine
-// reaches, it answers only to such names: else DNS could lead a web page here.
+// metricsHandler serves metrics at an address. At a loopback address it accepts only
+// loopback names as Host; otherwise a web page could reach it by DNS rebinding.
 func (a *Agent) metricsHandler(at net.Addr) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", meter.Handler(a.metrics.registry))
@@ -129,12 +129,12 @@ func (a *Agent) metricsHandler(at net.Addr) http.Handler {
 	return meter.NoPages(mux)
 }
 
-// serveMetrics serves metrics until ctx ends. Without them the host is served
-// all the same.
+// serveMetrics serves metrics until ctx ends. If that fails, the host is served
+// without metrics.
 func (a *Agent) serveMetrics(ctx context.Context) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.MetricsListen)
 	if err != nil {
-		a.cfg.Log.Error("no metrics", "error", err)
+		a.cfg.Log.Error("metrics unavailable", "error", err)
 		return
 	}
 	a.cfg.Log.Info("metrics", "url", "http://"+listener.Addr().String()+"/metrics")

@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// scrape returns the metrics, as who asks with that Host is told.
+// scrape returns the metrics for a request with the given Host.
 func scrape(a *Agent, at net.Addr, host string) (status int, page string) {
 	r := httptest.NewRequest(http.MethodGet, "http://"+host+"/metrics", nil)
 	got := httptest.NewRecorder()
@@ -29,8 +29,7 @@ var (
 	networkAddr  = &net.TCPAddr{IP: net.IPv4zero, Port: 8486}
 )
 
-// TestMetrics has a client come, say something and go: metrics tell of it, and
-// their counters do not forget it.
+// TestMetrics connects and disconnects a client: the counters include it, and keep it.
 func TestMetrics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.Version = "0.1.0+1a2b3c4d"
@@ -63,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestMetricsAreServed listens, and answers no web page.
+// TestMetricsAreServed fails unless a web page's request is refused.
 func TestMetricsAreServed(t *testing.T) {
 	a, err := newAgent(t, func(cfg *Config) { cfg.MetricsListen, cfg.Version = "127.0.0.1:0", "0.1.0+1a2b3c4d" })
 	if err != nil {
@@ -100,7 +99,7 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 }
 
-// TestMetricsAddress refuses one that nobody can listen at.
+// TestMetricsAddress refuses addresses that cannot be listened at.
 func TestMetricsAddress(t *testing.T) {
 	for address, ok := range map[string]bool{"": true, "127.0.0.1:8486": true, ":8486": true, "[::1]:0": true, "8486": false, "localhost": false} {
 		if err := checkListen(address); (err == nil) != ok {

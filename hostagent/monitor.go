@@ -18,77 +18,77 @@ import (
 // Times of the monitor.
 const (
 	pingEvery    = 5 * time.Second
-	pingTimeout  = 5 * time.Second        // a host that shows no life for so long is silent
-	listenEvery  = time.Second            // for life of a silent host on the connections of clients
-	identifyTime = time.Second            // for a host to say which AHP it speaks, before others hear that it is there
-	aliveWithin  = 500 * time.Millisecond // the end of a host decides between two close codes
-	endWithin    = 200 * time.Millisecond // and may follow an answer of one that is shutting down
+	pingTimeout  = 5 * time.Second        // silence after which a host is reported as silent
+	listenEvery  = time.Second            // interval of looking for a silent host's messages to clients
+	identifyTime = time.Second            // time for a host to report its AHP version, before it is announced
+	aliveWithin  = 500 * time.Millisecond // time to choose between two close codes when a host's connection ends
+	endWithin    = 200 * time.Millisecond // a shutting-down host may close this long after its answer
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 2 * time.Second
 
-	// openTime is how long a host may take to open a connection: as long as a
-	// client that resumes is held.
+	// openTime is how long a host may take to accept a connection: as long as relays
+	// hold a resuming client.
 	openTime = 10 * time.Minute
 )
 
-// A condition is how the host is.
+// A condition is the host's state, as announced to relays.
 type condition struct {
 	state   registry.State
-	reason  string        // for clients: why it is offline
-	silent  time.Duration // how long it had not answered when that was noticed; 0: it answers
-	version string        // of its software, or of the AHP that it speaks
+	reason  string        // close reason for clients while offline
+	silent  time.Duration // silence when it was noticed; 0 if the host answers
+	version string        // of the host's software, or of its AHP
 }
 
-// A monitorDial connects to the host, for the monitor. It calls accepted when
-// somebody has taken the connection, and only the host's word is missing.
+// A monitorDial connects the monitor to the host. It calls accepted once the
+// connection is accepted and only the handshake is missing.
 type monitorDial func(ctx context.Context, accepted func()) (hostSocket, error)
 
-// A pinger is a hostSocket that can ask for life below AHP.
+// A pinger is a hostSocket that can ping below AHP.
 type pinger interface {
-	// OnControl has life called for each ping and pong of the host. It must be
-	// called before the first Read.
+	// OnControl sets the function called for each ping and pong from the host. It must
+	// be called before the first Read.
 	OnControl(life func())
-	// Ping asks for one.
+	// Ping sends a ping.
 	Ping() error
 }
 
-// A monitor keeps a connection of its own to the host, which is how a
-// host-agent knows how the host is when no client is there. It asks what every
-// host answers at any time: ping; and which AHP versions the host speaks, by an
-// initialize that offers none, so that it is no client.
+// A monitor keeps its own connection to the host, so the host's state is known while
+// no client is connected. It sends requests that every host answers at any time: a
+// ping, and an initialize that offers no version, so the host answers with its
+// versions and the monitor never becomes a client.
 //
-// A host is gone when there is proof: its socket ended, or nobody takes
-// another, or its machine has acknowledged nothing for the resume time. One
-// that only does not answer is silent: others hear since when, and nothing
-// else happens. It has no duty to answer a ping before an initialize; any
-// message is life, and any control frame, and whatever it says to a client.
+// A host is gone only with proof: its socket ended, no process accepts a new
+// connection, or its machine acknowledged nothing for the resume time. A host that
+// does not answer is silent. Relays learn since when, and nothing else happens,
+// because a host need not answer a ping before an initialize. Any message, any control
+// frame and any message to a client is a sign of life.
 //
-// Hosts of AHP 1.0 close a connection whose offer they refuse. So one that ends
-// right behind that answer says nothing about the host: on the next one the
-// monitor asks for no versions.
+// Hosts of AHP 1.0 close a connection after they refuse its offer. So a close directly
+// behind that answer proves nothing, and the monitor does not ask for versions on the
+// next connection.
 type monitor struct {
-	upstream string // as messages name it
+	upstream string // name for messages
 	dial     monitorDial
 	log      *slog.Logger
-	resume   time.Duration       // how long the host's machine may be out of reach before connections count as gone
-	gone     func()              // called when it is, and again as long as it is; nil: nobody cares
-	heard    func() time.Time    // when the host last said something to a client; nil: there are none
-	changed  func(now condition) // called in order; must not block, nor call the monitor
-	poke     chan struct{}       // holds one: do not wait, look now
+	resume   time.Duration       // how long the host's machine may be unreachable before connections count as lost
+	gone     func()              // called then, and again while it lasts; may be nil
+	heard    func() time.Time    // time of the host's last message to a client; nil without clients
+	changed  func(now condition) // called in order; must neither block nor call the monitor
+	poke     chan struct{}       // skips the current wait; capacity 1
 
-	mu     sync.Mutex    // guards the fields below
-	sock   hostSocket    // nil while the host is away
-	err    error         // why it is; nil: it is there
-	name   string        // of the host's software, with its version
-	speaks string        // versions of AHP, as the host says them
-	spoke  bool          // it has shown life on this connection
-	pongs  bool          // and answered a ping of AHP
-	named  time.Time     // when it has answered the initialize; zero: it has not
-	turn   chan struct{} // closed when it shows life here, or goes away
-	asked  time.Time     // since when it owes a sign of life; zero: it does not
-	told   condition     // that others heard of last
-	silent time.Duration // it does not answer: what asked had grown to when others were told
-	lost   *time.Timer   // ends the time of a machine that is out of reach; nil while it is not
+	mu        sync.Mutex    // guards the fields below
+	sock      hostSocket    // nil while the host is away
+	err       error         // why the host is away; nil otherwise
+	name      string        // the host's software, with its version
+	speaks    string        // AHP versions, as reported by the host
+	spoke     bool          // the host has shown life on this connection
+	pongs     bool          // the host has answered an AHP ping on this connection
+	named     time.Time     // time of the answer to initialize; zero before it
+	turn      chan struct{} // closed by the next sign of life, or when the host goes away
+	asked     time.Time     // start of the wait for a sign of life; zero if none is due
+	announced condition     // last announced condition
+	silent    time.Duration // silence when it was announced; 0 while the host answers
+	lost      *time.Timer   // timer of an unreachable machine; nil while it is reachable
 }
 
 func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *slog.Logger, changed func(now condition)) *monitor {
@@ -98,7 +98,7 @@ func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *sl
 	}
 }
 
-// run watches the host until ctx ends.
+// run monitors the host until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
@@ -109,7 +109,7 @@ func (m *monitor) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if ask = !errors.Is(err, errTurnedAway); !ask {
+		if ask = !errors.Is(err, errOfferRefused); !ask {
 			continue
 		}
 		if !errors.Is(err, errHangs) {
@@ -125,7 +125,7 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// rest has nothing happen any more.
+// rest stops the timers.
 func (m *monitor) rest() {
 	m.inReach()
 	m.mu.Lock()
@@ -133,12 +133,12 @@ func (m *monitor) rest() {
 	m.mu.Unlock()
 }
 
-// errTurnedAway reports a connection that the host has ended because no version
-// that was offered suits it.
-var errTurnedAway = errors.New("the host has closed a connection whose offer it refused")
+// errOfferRefused reports a connection that the host closed because it accepts none of
+// the offered versions.
+var errOfferRefused = errors.New("the host closed the connection after it refused the offered AHP versions")
 
-// watch connects to the host and looks after it until its connection ends. It
-// asks for the versions that the host speaks, if it is to.
+// watch connects to the host and monitors the connection until it ends. It requests
+// the host's versions if ask is set.
 func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	sock, err := m.connect(ctx)
 	if err != nil {
@@ -158,8 +158,8 @@ func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- m.readLoop(sock) })
 	if err := m.identify(sock, ask, ended); err != nil {
-		if m.turnedAway() {
-			return errTurnedAway
+		if m.offerRefused() {
+			return errOfferRefused
 		}
 		return fmt.Errorf("upstream %s does not speak AHP: %w", m.upstream, err)
 	}
@@ -170,44 +170,43 @@ func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 		select {
 		case err := <-ended:
 			timer.Stop()
-			if m.turnedAway() {
-				return errTurnedAway
+			if m.offerRefused() {
+				return errOfferRefused
 			}
 			return fmt.Errorf("upstream %s: connection lost: %w", m.upstream, err)
 		case <-timer.C:
 		case <-m.poke:
 			timer.Stop()
 		}
-		if err := m.look(sock); err != nil {
+		if err := m.check(sock); err != nil {
 			return err
 		}
 	}
 }
 
-// turnedAway reports whether the host has just refused the offer of the
-// connection that has ended.
-func (m *monitor) turnedAway() bool {
+// offerRefused reports whether the host has just refused the ended connection's offer.
+func (m *monitor) offerRefused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.named.IsZero() && time.Since(m.named) < identifyTime
 }
 
-// connect dials the host. Somebody who takes the connection and says no more is
-// there, and silent.
+// connect dials the host. A host that accepts the connection without a handshake is
+// present and silent.
 func (m *monitor) connect(ctx context.Context) (hostSocket, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	sock, err := m.dial(ctx, func() {
-		m.owes()
-		time.AfterFunc(pingTimeout, m.overdue) // which looks whether it still does
+		m.expectLife()
+		time.AfterFunc(pingTimeout, m.overdue) // overdue checks whether the wait still lasts
 	})
 	if _, ok := sock.(pinger); ok {
-		m.life() // it was a handshake
+		m.life() // a completed handshake
 	}
 	return sock, err
 }
 
-// Requests of the monitor. Their numbers tell their answers apart.
+// Ids of the monitor's requests.
 const (
 	pingID       = 1
 	initializeID = 2
@@ -216,9 +215,9 @@ const (
 	initializeRequest = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"channel":"ahp-root://","clientId":"ahp-host-agent","protocolVersions":[]}}`
 )
 
-// identify asks what is at the other end. It returns when that has said which
-// AHP it speaks, or after a while: it may not want to. If it has said so before,
-// it is only to show life.
+// identify requests the host's AHP versions, or a mere sign of life if the versions
+// are known. It returns when the host has answered, or after identifyTime: the host
+// may never answer.
 func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) error {
 	requests := []string{pingRequest, initializeRequest}
 	if !versions {
@@ -246,7 +245,7 @@ func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) e
 	}
 }
 
-// pause is how long the monitor does nothing.
+// pause returns the time until the next check.
 func (m *monitor) pause() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,9 +258,9 @@ func (m *monitor) pause() time.Duration {
 	return max(time.Until(m.asked.Add(pingTimeout)), 0)
 }
 
-// look asks the host for a sign of life, or looks whether it has given one. As
-// long as it owes one it is not asked for more, which it might never read.
-func (m *monitor) look(sock hostSocket) error {
+// check requests a sign of life, or checks for a requested one. It sends no second
+// request meanwhile, because the host might never read it.
+func (m *monitor) check(sock hostSocket) error {
 	m.mu.Lock()
 	_, below := sock.(pinger)
 	asked, pongs := m.asked, m.pongs
@@ -270,15 +269,15 @@ func (m *monitor) look(sock hostSocket) error {
 	case !asked.IsZero():
 		m.overdue()
 		return nil
-	case below || pongs: // else nobody can know
+	case below || pongs: // otherwise silence proves nothing
 		return m.ask(sock, pingRequest)
 	}
 	return nil
 }
 
-// ask sends requests, of which any sign of life is an answer.
+// ask sends requests. Any sign of life counts as the answer.
 func (m *monitor) ask(sock hostSocket, requests ...string) error {
-	m.owes()
+	m.expectLife()
 	if p, ok := sock.(pinger); ok {
 		if err := p.Ping(); err != nil {
 			return err
@@ -292,8 +291,8 @@ func (m *monitor) ask(sock hostSocket, requests ...string) error {
 	return nil
 }
 
-// owes notes that the host is to show that it is there.
-func (m *monitor) owes() {
+// expectLife begins the wait for a sign of life.
+func (m *monitor) expectLife() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.asked.IsZero() {
@@ -301,23 +300,23 @@ func (m *monitor) owes() {
 	}
 }
 
-// overdue looks whether the host has been silent for too long.
+// overdue checks whether the host has been silent for too long.
 func (m *monitor) overdue() {
 	m.mu.Lock()
-	since, told, mute := m.asked, m.silent > 0, m.sock != nil && !m.spoke
+	since, announced, mute := m.asked, m.silent > 0, m.sock != nil && !m.spoke
 	if _, below := m.sock.(pinger); below {
 		mute = false
 	}
 	m.mu.Unlock()
 	switch {
-	case since.IsZero(), !told && time.Since(since) < pingTimeout:
+	case since.IsZero(), !announced && time.Since(since) < pingTimeout:
 		return
 	case mute, m.heard != nil && m.heard().After(since):
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.livesLocked() // which does not say that it still does: that may have waited here to be read
+		m.livesLocked() // old data may have waited in the receive buffer
 		return
-	case told:
+	case announced:
 		return
 	}
 	m.mu.Lock()
@@ -326,12 +325,12 @@ func (m *monitor) overdue() {
 		return
 	}
 	m.silent, m.err = time.Since(since), nil
-	m.tellLocked()
+	m.announceLocked()
 	m.mu.Unlock()
 	m.log.Warn("host does not answer; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
 }
 
-// life notes that the host has shown some on the monitor's connection.
+// life records a sign of life on the monitor's connection.
 func (m *monitor) life() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -339,12 +338,12 @@ func (m *monitor) life() {
 	m.turnLocked()
 }
 
-// livesLocked notes that the host owes no sign of life.
+// livesLocked clears the due sign of life.
 func (m *monitor) livesLocked() {
 	was := m.silent
 	m.asked, m.silent, m.spoke = time.Time{}, 0, true
 	if was > 0 {
-		m.tellLocked()
+		m.announceLocked()
 		m.log.Info("host answers again", "upstream", m.upstream)
 	}
 }
@@ -354,22 +353,22 @@ func (m *monitor) turnLocked() {
 	m.turn = make(chan struct{})
 }
 
-// tellLocked tells others how the host is, if that is news.
-func (m *monitor) tellLocked() {
+// announceLocked announces the condition if it has changed.
+func (m *monitor) announceLocked() {
 	now := condition{state: registry.Online, silent: m.silent, version: m.versionLocked()}
 	if m.err != nil {
 		now = condition{state: registry.Offline, reason: publicReason(m.err), version: m.versionLocked()}
 	}
-	if now != m.told {
-		m.told = now
+	if now != m.announced {
+		m.announced = now
 		m.changed(now)
 	}
 }
 
-// maxSpeaks is how many versions of AHP a host is said to speak at most.
+// maxSpeaks bounds the AHP versions of a host.
 const maxSpeaks = 8
 
-// learnVersions takes what the host says when no version suits it.
+// learnVersions records the versions in the host's answer to an empty offer.
 func (m *monitor) learnVersions(answer *ahp.Envelope) {
 	data := [...]ahp.Member{{Name: "data"}}
 	versions := [...]ahp.Member{{Name: "supportedVersions"}}
@@ -385,7 +384,7 @@ func (m *monitor) learnVersions(answer *ahp.Envelope) {
 	}
 }
 
-// learn takes what a host told a client about itself.
+// learn records the host's description from its answer to a client's initialize.
 func (m *monitor) learn(result ahp.InitializeResult) {
 	info := [...]ahp.Member{{Name: "name"}, {Name: "version"}}
 	m.mu.Lock()
@@ -403,15 +402,14 @@ func (m *monitor) learn(result ahp.InitializeResult) {
 	m.knownLocked()
 }
 
-// knownLocked tells others what is known of the host now.
+// knownLocked announces the host's version.
 func (m *monitor) knownLocked() {
 	if m.err == nil {
-		m.tellLocked()
+		m.announceLocked()
 	}
 }
 
-// versionLocked is what is known of the host's software and of the AHP that it
-// speaks.
+// versionLocked returns the host's software, or its AHP versions.
 func (m *monitor) versionLocked() string {
 	switch {
 	case m.speaks == "":
@@ -422,28 +420,28 @@ func (m *monitor) versionLocked() string {
 	return m.name + ", AHP " + m.speaks
 }
 
-// online tells others that the host is there.
+// online announces a present host.
 func (m *monitor) online() {
 	m.inReach()
 	m.mu.Lock()
 	m.err = nil
-	m.tellLocked()
+	m.announceLocked()
 	version := m.versionLocked()
 	m.mu.Unlock()
 	m.log.Info("host is up", "upstream", m.upstream, "version", version)
 	if version == "" {
-		m.log.Warn("the host does not say which AHP it speaks: is this an AHP host's port?", "upstream", m.upstream)
+		m.log.Warn("host does not report its AHP version: is this an AHP host's port?", "upstream", m.upstream)
 	}
 }
 
-// away tells others that the host is gone.
+// away announces an absent host.
 func (m *monitor) away(err error) {
 	m.mu.Lock()
 	news := m.err == nil || m.sock != nil || m.err.Error() != err.Error()
 	m.sock, m.err = nil, err
 	m.asked, m.silent = time.Time{}, 0
 	m.turnLocked()
-	m.tellLocked()
+	m.announceLocked()
 	m.mu.Unlock()
 	if unacknowledged, outOfReach := reach(err); outOfReach {
 		m.outOfReach(unacknowledged)
@@ -455,8 +453,7 @@ func (m *monitor) away(err error) {
 	}
 }
 
-// outOfReach begins the time in which the host's machine may come back, unless
-// that is over.
+// outOfReach starts the timer of an unreachable machine, or fires it if over is set.
 func (m *monitor) outOfReach(over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -470,8 +467,7 @@ func (m *monitor) outOfReach(over bool) {
 	m.lost = time.AfterFunc(left, m.expired)
 }
 
-// inReach says that there is a machine where the host's was, or that nobody
-// asks any more.
+// inReach stops the timer of an unreachable machine.
 func (m *monitor) inReach() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -481,11 +477,10 @@ func (m *monitor) inReach() {
 	}
 }
 
-// expired is called when the host's machine has been out of reach for the
-// resume time.
+// expired runs when the host's machine has been unreachable for the resume time.
 func (m *monitor) expired() {
 	m.mu.Lock()
-	away := m.lost != nil // it may just have come back
+	away := m.lost != nil // the machine may just have returned
 	if away {
 		m.lost.Reset(m.resume)
 	}
@@ -495,25 +490,26 @@ func (m *monitor) expired() {
 	}
 }
 
-// reason says to clients why the host is away.
+// reason returns the close reason while the host is away.
 func (m *monitor) reason() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.err != nil:
 		return publicReason(m.err)
-	case m.sock == nil && m.silent == 0: // it has just ended
+	case m.sock == nil && m.silent == 0: // the host has just ended
 		return reasonEnded
 	}
 	return reasonSilent
 }
 
-// suspect has the monitor look at the host now.
+// suspect triggers an immediate check of the host.
 func (m *monitor) suspect() { signal(m.poke) }
 
-// alive reports whether the host is there, as far as can be seen at once. A host that
-// is shutting down ends one connection after the other, and may answer here when it has
-// ended that of a client: so its answer counts only if its own end does not follow.
+// alive reports whether the host seems present now. A host that shuts down ends its
+// connections one by one, and may answer here after it has ended a client's
+// connection. So its answer counts only if the monitor's connection does not end
+// directly afterwards.
 func (m *monitor) alive(ctx context.Context) bool {
 	turn, there := m.present()
 	m.suspect()
@@ -538,14 +534,14 @@ func (m *monitor) alive(ctx context.Context) bool {
 			return true
 		case <-settled.C:
 			return true
-		case <-turn: // more life is no news
+		case <-turn: // further signs of life change nothing
 		}
 	}
 	return false
 }
 
-// present reports whether the host is connected to, and returns what is closed when it
-// shows life, or goes away.
+// present reports whether the host is connected. The channel is closed by its next
+// sign of life, or when it goes away.
 func (m *monitor) present() (turn <-chan struct{}, there bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -555,7 +551,7 @@ func (m *monitor) present() (turn <-chan struct{}, there bool) {
 // errNotYet is why the host is away when a host-agent has just started.
 var errNotYet = errors.New("not connected to the host yet")
 
-// readLoop takes what the host says. All of it is life.
+// readLoop reads the host's messages. Each is a sign of life.
 func (m *monitor) readLoop(sock hostSocket) error {
 	for {
 		message, _, err := sock.Read()
@@ -570,7 +566,7 @@ func (m *monitor) readLoop(sock hostSocket) error {
 	}
 }
 
-// answered takes an answer of the host.
+// answered handles a response of the host.
 func (m *monitor) answered(env *ahp.Envelope) {
 	switch {
 	case ahp.SameID(fmt.Append(nil, pingID), env.ID):
@@ -585,7 +581,7 @@ func (m *monitor) answered(env *ahp.Envelope) {
 	}
 }
 
-// ended notes the end of a connection as soon as it is there.
+// ended records the end of the connection at once.
 func (m *monitor) ended(sock hostSocket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

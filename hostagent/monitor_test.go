@@ -17,14 +17,14 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// A watched is a host under the eyes of a monitor.
+// A watched is a host with a monitor.
 type watched struct {
 	*testing.T
 	*monitor
 	host *fakeHost
 
 	mu   sync.Mutex
-	said []string // what the monitor said, in order
+	said []string // the monitor's announcements, in order
 }
 
 func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
@@ -63,7 +63,7 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 	})
 }
 
-// last returns what the monitor has said last.
+// last returns the latest announcement.
 func (w *watched) last() string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -73,8 +73,7 @@ func (w *watched) last() string {
 	return last
 }
 
-// wantSaid fails unless the monitor has said that, and nothing else, since the
-// last call.
+// wantSaid fails unless the announcements since the last call equal want.
 func (w *watched) wantSaid(want ...string) {
 	w.Helper()
 	synctest.Wait()
@@ -124,9 +123,8 @@ func TestMonitorSeesHost(t *testing.T) {
 	})
 }
 
-// TestMonitorSeesHang has the host hang without closing anything: it is there,
-// and silent, and nothing else happens.
-func TestMonitorSeesHang(t *testing.T) {
+// TestHungHostIsSilent fails unless a hanging host counts as present and silent.
+func TestHungHostIsSilent(t *testing.T) {
 	for _, kind := range []string{"program", "WebSocket"} {
 		t.Run(kind, func(t *testing.T) {
 			host := &fakeHost{answers: answersVersion, pongs: kind == "WebSocket"}
@@ -139,7 +137,7 @@ func TestMonitorSeesHang(t *testing.T) {
 				if got := w.reason(); got != reasonSilent {
 					t.Errorf("reason = %q; want %q", got, reasonSilent)
 				}
-				// That has the monitor look at once.
+				// The monitor checks at once.
 				time.Sleep(pingTimeout - aliveWithin - time.Millisecond)
 				w.wantSaid()
 				time.Sleep(time.Millisecond)
@@ -160,8 +158,8 @@ func TestMonitorSeesHang(t *testing.T) {
 	}
 }
 
-// TestMonitorHearsClients has a host that does not read the monitor's
-// connection, and speaks on a client's.
+// TestMonitorHearsClients checks a host that ignores the monitor's connection but
+// sends to a client.
 func TestMonitorHearsClients(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
@@ -194,8 +192,8 @@ func TestMonitorHearsClients(t *testing.T) {
 	})
 }
 
-// TestMonitorTrustsItself has a host die of which more is still read on a client's
-// connection, behind the end of others: it is gone for all of them.
+// TestMonitorTrustsItself checks a dead host with unread data on a client's
+// connection: it is gone for all clients.
 func TestMonitorTrustsItself(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
@@ -222,9 +220,9 @@ func TestMonitorTrustsItself(t *testing.T) {
 	})
 }
 
-// TestMonitorWaitsForTheEnd has a host that shuts down still answer the monitor, again
-// and again, when it has ended the connections of clients: it is gone for them. One that
-// only answers is there, and that is known soon.
+// TestMonitorWaitsForTheEnd checks a host that shuts down and still answers the
+// monitor after it has closed clients: it counts as gone. A host that only answers
+// counts as present, after a short time.
 func TestMonitorWaitsForTheEnd(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		host := &fakeHost{answers: answersVersion}
@@ -254,8 +252,8 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// TestMonitorWaits has the host take a connection and do no handshake: it is
-// there. When it ends instead, it is not.
+// TestMonitorWaits checks a host that accepts a connection without a handshake: it is
+// present until it ends.
 func TestMonitorWaits(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		host := &fakeHost{answers: answersVersion, hanging: true, pongs: true}
@@ -282,9 +280,9 @@ func TestMonitorWaits(t *testing.T) {
 	}
 }
 
-// TestMonitorIsPoked has an attempt to connect fail: the monitor does not wait
-// to look itself.
-func TestMonitorIsPoked(t *testing.T) {
+// TestFailedDialWakesMonitor fails unless the monitor connects at once after a
+// client's failed connection.
+func TestFailedDialWakesMonitor(t *testing.T) {
 	host := &fakeHost{answers: answersAll}
 	underEyes(t, host, func(w *watched) {
 		w.wantSaid("online")
@@ -307,9 +305,9 @@ func TestMonitorIsPoked(t *testing.T) {
 	})
 }
 
-// TestMonitorAtStrangers has the monitor look at hosts that do not answer ping
-// before they are greeted, and at what is no AHP host. They are there.
-func TestMonitorAtStrangers(t *testing.T) {
+// TestHostsThatDoNotPingArePresent checks hosts that answer no ping before initialize,
+// and servers that are no AHP host.
+func TestHostsThatDoNotPingArePresent(t *testing.T) {
 	for name, answers := range map[string]func(env ahp.Envelope) string{
 		"silent": func(ahp.Envelope) string { return "" },
 		"echo": func(env ahp.Envelope) string {
@@ -355,18 +353,16 @@ func TestMonitorAtStrangers(t *testing.T) {
 	})
 }
 
-// TestMonitorStops ends a monitor whose host hangs.
+// TestMonitorStops ends a monitor while its host hangs.
 func TestMonitorStops(t *testing.T) {
 	underEyes(t, &fakeHost{mute: true}, func(w *watched) { synctest.Wait() })
 	underEyes(t, &fakeHost{answers: answersAll}, func(w *watched) { time.Sleep(time.Hour) })
 	underEyes(t, &fakeHost{down: io.EOF}, func(w *watched) { time.Sleep(time.Hour) })
 }
 
-// TestPresenceIsAnnounced passes changes of the host on at once, and those of
-// the number of clients in a while, together.
-// TestMonitorIsTurnedAway has a host close connections whose offer it refuses, as
-// those of AHP 1.0 do: it is there all the same, and is not asked again. When it
-// is another one, it is.
+// TestMonitorIsTurnedAway checks hosts that close connections after a refused offer,
+// like those of AHP 1.0: they are present, and are not asked again until a new host
+// appears.
 func TestMonitorIsTurnedAway(t *testing.T) {
 	host := &fakeHost{pongs: true}
 	host.answers = func(env ahp.Envelope) string {
@@ -414,7 +410,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 				told = append(told, now)
 			})
 		})
-		// wantTold checks how often relays were told, and returns what last.
+		// wantTold checks the count of announcements, and returns the last one.
 		wantTold := func(times int) registry.Presence {
 			t.Helper()
 			synctest.Wait()

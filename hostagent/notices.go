@@ -11,29 +11,29 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// A Notify says of what people are told while they look at nothing.
+// A Notify selects the events for notifications.
 type Notify string
 
-// What they are told of.
+// Values of Notify.
 const (
-	NotifyOff   Notify = "off"   // nothing; the host has no connection more
-	NotifyNeeds Notify = "needs" // that somebody is needed
-	NotifyAll   Notify = "all"   // and that an agent is done, or has failed
+	NotifyOff   Notify = "off"   // none; no extra connection to the host
+	NotifyNeeds Notify = "needs" // events that need a person
+	NotifyAll   Notify = "all"   // also agents that finished or failed
 )
 
 // Times of reports.
 const (
-	// noticeEvery is how often relays are told of open events that they know, in
-	// case that one does not.
+	// noticeEvery is how often open events are reported again, in case a relay has
+	// lost them.
 	noticeEvery = 20 * time.Second
 
-	// noticeTimeout is how long a relay has to confirm a report.
+	// noticeTimeout is how long a relay may take to confirm a report.
 	noticeTimeout = 2 * time.Second
 )
 
-// notices has the host watched, and tells relays what is to be told, until ctx
-// ends. A command is a process for each connection: there is nothing to be seen on
-// one of its own.
+// notices watches the host and reports events to relays until ctx ends. A command is
+// not watched: it is a new process for each connection, so a separate connection would
+// see no session.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	watching.Go(func() { a.watch.Run(ctx) })
@@ -42,7 +42,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	watching.Wait()
 }
 
-// newWatch returns what watches the host, nil for nothing.
+// newWatch returns the watch of the host, or nil without notifications.
 func (a *Agent) newWatch() *watch.Watch {
 	if a.cfg.Notify == "" || a.cfg.Notify == NotifyOff || len(a.cfg.Upstream.Command) > 0 {
 		return nil
@@ -57,7 +57,7 @@ func (a *Agent) newWatch() *watch.Watch {
 	})
 }
 
-// tells reports whether the host's owner lets anybody see a session.
+// tells reports whether the host's owner permits clients to see a session.
 func (a *Agent) tells(session string) bool {
 	return a.cfg.Allow == nil || a.cfg.Allow.Takes(session, "listSessions")
 }
@@ -81,13 +81,13 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 		always = false
 		wake := a.ledger.Wake()
 		if again != nil {
-			wake = nil // what has come meanwhile goes with it
+			wake = nil // later events go into the same report
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-again:
-		case <-login: // maybe at another relay, which knows nothing
+		case <-login: // perhaps to a new relay without any events
 			login, always = conn.NextLogin(), true
 		case <-wake:
 		case <-every.C:
@@ -96,11 +96,11 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// sendReport returns what a relay has answered, nil for nothing.
+// sendReport returns a relay's confirmation, or nil.
 func (a *Agent) sendReport(ctx context.Context, conn *broker.Conn, report notice.Report) *notice.Ack {
 	data, err := json.Marshal(report)
 	if err != nil {
-		return nil // no field can fail
+		return nil // all fields can be encoded
 	}
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (a *Agent) sendReport(ctx context.Context, conn *broker.Conn, report notice
 		err = json.Unmarshal(answer, &ack)
 	}
 	if err != nil {
-		a.cfg.Log.Debug("relays do not confirm a report of events", "error", err)
+		a.cfg.Log.Debug("event report not confirmed by relays", "error", err)
 		return nil
 	}
 	return &ack

@@ -14,25 +14,24 @@ import (
 	"ahprelay/auth/device"
 )
 
-// findTime bounds a look whether something listens on this machine.
+// findTime bounds the check for a listener on this machine.
 const findTime = time.Second
 
-// A Pairing says how to have somebody who is signed in at a relay approve a
-// host-agent (RFC 8628).
+// A Pairing lets a person who is signed in at a relay approve a host-agent (RFC 8628).
 type Pairing struct {
 	Relay   string // required; base URL
-	File    string // required; path of the credentials file, which must not be there yet
-	Machine string // what who approves is shown
+	File    string // required; path of the credentials file, which must not exist yet
+	Machine string // shown to the approving person
 	User    string
-	Name    string       // that the host would like
-	Plain   bool         // as of Config
-	HTTP    *http.Client // default: as of Config
+	Name    string       // requested host name
+	Plain   bool         // as in Config
+	HTTP    *http.Client // default: as in Config
 
-	// Show tells what is to be done; required.
+	// Show displays the code and its URL; required.
 	Show func(device.Code)
 }
 
-// grantAnswer are answers of /auth, with an error or without.
+// grantAnswer is a response of /auth, with or without an error.
 type grantAnswer struct {
 	Error       string
 	Description string `json:"error_description"`
@@ -50,19 +49,19 @@ type grantAnswer struct {
 	Host       string
 }
 
-// slowDown is how much longer is waited after a relay has said so (RFC 8628, section
-// 3.5).
+// slowDown is added to the polling interval when a relay asks for it (RFC 8628,
+// section 3.5).
 const slowDown = 5 * time.Second
 
-// Bounds of what a relay may say of times.
+// Bounds of a relay's times.
 const (
 	minPoll = time.Second
 	maxPoll = time.Minute
 	maxPair = time.Hour
 )
 
-// Pair asks to be let in, and returns when somebody has approved: for which host, and
-// how long the credential is good that it has written. It trusts who answers at the relay's URL.
+// Pair requests access, and returns after the approval: the host's tenant and name,
+// and the expiry of the written credential. It trusts the server at the relay's URL.
 func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Time, err error) {
 	if err := checkRelays([]string{p.Relay}); err != nil {
 		return "", "", expires, err
@@ -91,7 +90,7 @@ func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Tim
 	return tenant, host, got.Expires, file.write(got.Credential, key)
 }
 
-// approved asks, and looks until somebody has decided.
+// approved requests a code and polls until a person has decided.
 func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAnswer, err error) {
 	ask := url.Values{"kind": {"host"}, "machine": {p.Machine}, "user": {p.User}, "name": {p.Name}, "key": {key.PublicText()}}
 	asked, err := p.post(ctx, "/auth/device", ask)
@@ -103,7 +102,7 @@ func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAns
 	}
 	life := min(time.Duration(asked.Seconds)*time.Second, maxPair)
 	p.Show(device.Code{Code: asked.UserCode, Page: asked.Page, Link: asked.Link, Fingerprint: key.Fingerprint(), Expires: time.Now().Add(life)})
-	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("nobody has approved in time; begin anew"))
+	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("not approved in time; run the command again"))
 	defer cancel()
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
 	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.DeviceCode}, "key": {key.PublicText()}}
@@ -126,8 +125,8 @@ func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAns
 	}
 }
 
-// post sends a form, and returns the answer; with an error too, as far as it can be
-// read.
+// post sends a form and returns the response. With an error, it also returns the
+// readable part of the response.
 func (p *Pairing) post(ctx context.Context, path string, form url.Values) (answer grantAnswer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(p.Relay, "/")+path, strings.NewReader(form.Encode()))
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// countEvery is how often relays hear of a changed number of clients at most.
+// countEvery is the shortest interval between reports of the client count.
 const countEvery = time.Second
 
-// presence is what relays are told of the host.
+// presence is the host's state as reported to relays.
 type presence struct {
-	changed chan struct{} // the host has; holds one
-	counted chan struct{} // the number of clients has; holds one
+	changed chan struct{} // the host's condition has changed; capacity 1
+	counted chan struct{} // the client count has changed; capacity 1
 
 	mu      sync.Mutex
 	current registry.Presence
@@ -35,7 +35,7 @@ func (p *presence) now() registry.Presence {
 	return p.current
 }
 
-// hostChanged notes how the host is.
+// hostChanged sets the host's condition.
 func (p *presence) hostChanged(now condition) {
 	p.mu.Lock()
 	p.current.State, p.current.Reason, p.current.HostVersion = now.state, now.reason, now.version
@@ -44,7 +44,7 @@ func (p *presence) hostChanged(now condition) {
 	signal(p.changed)
 }
 
-// clients notes that a number of clients came, or went.
+// clients changes the client count by n.
 func (p *presence) clients(n int) {
 	p.mu.Lock()
 	p.current.Clients += n
@@ -59,8 +59,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// announce passes changes on until ctx ends: those of the host at once, those
-// of the number of clients in a while.
+// announce reports changes until ctx ends: the host's condition at once, the client
+// count at most every countEvery.
 func (p *presence) announce(ctx context.Context, update func(registry.Presence)) {
 	for {
 		select {

@@ -19,31 +19,31 @@ import (
 )
 
 // Previews. Where a host shows no canvas, a client may open a port of the host's
-// loopback interface in the same way, of those that the owner names: one whose token
-// would let it open a raw connection there (createTcpConnection). It belongs to a
-// session, to which the client is subscribed when it opens it, and to the subject: a
-// page in a tab of its own outlives the page that opened it. Relays ask on a stream
-// that is for a check:
+// loopback interface in the same way, if the owner permits the port. The client's
+// token must permit a raw connection there (createTcpConnection). A preview belongs to
+// a session, to which the client is subscribed when it opens the preview, and to the
+// subject: a page in its own tab outlives the page that opened it. Relays send these
+// requests on a stream for checks:
 //
-//	POST   /?port=3000  opens it, or finds the one that is open already → Preview
-//	GET    /            → those of the subject, of that session, or of all for ahp-root://
+//	POST   /?port=3000  opens a preview, or finds the open one → Preview
+//	GET    /            → the subject's previews in that session, or all for ahp-root://
 //	DELETE /?id=…       closes one of these
 //
-// It is open until somebody closes it, the session is removed, the owner kicks its
-// subject, or nobody has used it for previewIdle. Its ID is new each time, so nothing
-// that has ended comes back.
+// A preview stays open until it is closed, its session is removed, the owner kicks its
+// subject, or it is unused for previewIdle. Its id is new each time, so an ended
+// preview never returns.
 
 // Bounds of previews.
 const (
-	maxPreviews      = 256 // of a host
-	subjectsPreviews = 32  // of a subject
+	maxPreviews      = 256 // per host
+	subjectsPreviews = 32  // per subject
 	previewIdle      = time.Hour
 )
 
-// A PortRange are the ports that previews may show.
+// A PortRange is a range of ports for previews.
 type PortRange struct{ From, To uint16 }
 
-// ParsePorts reads "3000-5999", or one port.
+// ParsePorts parses "3000-5999", or a single port.
 func ParsePorts(text string) (PortRange, error) {
 	from, to, span := strings.Cut(text, "-")
 	if !span {
@@ -52,33 +52,33 @@ func ParsePorts(text string) (PortRange, error) {
 	first, err := parsePort(from)
 	last, err2 := parsePort(to)
 	if errors.Join(err, err2) != nil || first > last {
-		return PortRange{}, fmt.Errorf("%q are no ports; want one such as 3000, or a range such as 3000-5999", text)
+		return PortRange{}, fmt.Errorf("%q: want a port such as 3000, or a range such as 3000-5999", text)
 	}
 	return PortRange{first, last}, nil
 }
 
-// parsePort reads a port as it is usually written, and in no other way.
+// parsePort parses a port in its canonical form only.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, fmt.Errorf("%q is no port", text)
+		return 0, fmt.Errorf("%q: want a port from 1 to 65535", text)
 	}
 	return uint16(n), nil
 }
 
-// Has reports whether a port is one of them.
+// Has reports whether a port is in the range.
 func (r PortRange) Has(port uint16) bool { return r.From <= port && port <= r.To }
 
-// A Preview is a port of the host's loopback interface that a client has opened.
+// A Preview is a port of the host's loopback interface, opened by a client.
 type Preview struct {
 	ID      string    `json:"id"`
 	Port    uint16    `json:"port"`
-	Channel string    `json:"channel"` // of the session
+	Channel string    `json:"channel"` // the session's
 	Subject string    `json:"subject"`
 	Since   time.Time `json:"since"`
 }
 
-// previews are those of a host.
+// previews holds a host's open previews.
 type previews struct {
 	mu   sync.Mutex // guards the field below
 	open map[string]*openPreview
@@ -86,21 +86,21 @@ type previews struct {
 
 type openPreview struct {
 	Preview
-	authority string // of whom it is for
+	authority string // of the clients that may use it
 	policy    gate.Policy
-	used      time.Time // when a browser last had something of it
-	left      time.Time // when a client that it is for last left without being sent away
+	used      time.Time // time of a browser's last request
+	left      time.Time // when the last of its clients left without being kicked or revoked
 }
 
-// isFor reports whether a client is one of those that it is for.
+// isFor reports whether a client may use the preview.
 func (p *openPreview) isFor(who viewer) bool {
 	return p.Subject == who.subject && p.authority == who.authority
 }
 
-// errPreviews reports that there is no room for another.
-var errPreviews = fmt.Errorf("too many previews are open: close one first (%d of a subject, %d in all)", subjectsPreviews, maxPreviews)
+// errPreviews reports too many previews.
+var errPreviews = fmt.Errorf("too many open previews (limits: %d per subject, %d in total): close one first", subjectsPreviews, maxPreviews)
 
-// add opens a preview, or finds the same.
+// add opens a preview, or returns an equal open one.
 func (p *previews) add(who viewer, channel string, port uint16, policy gate.Policy) (Preview, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *previews) add(who viewer, channel string, port uint16, policy gate.Poli
 	return one.Preview, nil
 }
 
-// use finds a preview for a browser.
+// use returns a preview for a browser's request.
 func (p *previews) use(who viewer, id string) (openPreview, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *previews) use(who viewer, id string) (openPreview, bool) {
 	return *one, true
 }
 
-// clientLeft notes that a connection of a client has ended, and whether the client was sent away.
+// clientLeft records the end of a client's connection.
 func (p *previews) clientLeft(subject, authority string, sentAway bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *previews) clientLeft(subject, authority string, sentAway bool) {
 	}
 }
 
-// list returns those that are wanted, the oldest first.
+// list returns the matching previews, the oldest first.
 func (p *previews) list(wanted func(*openPreview) bool) []Preview {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,8 @@ func (p *previews) list(wanted func(*openPreview) bool) []Preview {
 	return list
 }
 
-// end closes those that are over, and returns how many. Their streams end with them.
+// end closes the matching previews, which ends their streams, and returns their
+// number.
 func (p *previews) end(over func(*openPreview) bool) (ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,28 +180,28 @@ func (p *previews) end(over func(*openPreview) bool) (ended int) {
 	return ended
 }
 
-// sessionsGone closes the previews of sessions that the host says are removed.
-func (p *previews) sessionsGone(said *view.Reading) {
-	if said == nil {
+// sessionsGone closes the previews of removed sessions.
+func (p *previews) sessionsGone(reading *view.Reading) {
+	if reading == nil {
 		return
 	}
-	for _, fact := range said.Facts {
+	for _, fact := range reading.Facts {
 		if fact.Kind == view.SessionGone {
 			p.end(func(one *openPreview) bool { return one.Channel == fact.Of })
 		}
 	}
 }
 
-// endIdle closes those that nobody has used for long.
+// endIdle closes unused previews.
 func (p *previews) endIdle() {
 	since := time.Now().Add(-previewIdle)
 	p.end(func(one *openPreview) bool { return !one.used.After(since) })
 }
 
-// errNoPreview reports a preview that is not open.
+// errNoPreview reports a closed preview.
 var errNoPreview = &liveError{http.StatusGone, "the preview is closed"}
 
-// A liveError is why nothing is shown, as a status of HTTP.
+// A liveError is an access error with its HTTP status.
 type liveError struct {
 	status int
 	why    string
@@ -208,8 +209,8 @@ type liveError struct {
 
 func (e *liveError) Error() string { return e.why }
 
-// lookPreview returns what a stream to a preview shows.
-func (l *live) lookPreview(s *canvasStream) (canvasView, error) {
+// previewView returns the view of a stream to a preview.
+func (l *live) previewView(s *canvasStream) (canvasView, error) {
 	one, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
 	if !ok {
 		return canvasView{}, errNoPreview
@@ -221,12 +222,14 @@ func (l *live) lookPreview(s *canvasStream) (canvasView, error) {
 	return canvasView{place: place, policy: one.policy, preview: true}, err
 }
 
-// errUnattended reports a preview whose browser came with a token that has expired, and that no client may look after.
+// errUnattended reports a preview whose browser's token has expired while no client of
+// the subject is connected.
 var errUnattended = &liveError{http.StatusForbidden, "the token has expired, and no client of its subject is connected to the host"}
 
-// isAttended reports whether the stream's token lasts, or a client of the same subject and authority is connected, or
-// left within awayTime and may come back. A page in a tab of its own outlives the page that opened it, but not the
-// subject's right to it.
+// isAttended reports whether the stream's token is valid, or a client of the same
+// subject and authority is connected, or left within awayTime and may return. A page
+// in its own tab outlives the page that opened it, but not the subject's
+// authorization.
 func (l *live) isAttended(s *canvasStream, one *openPreview) bool {
 	now := time.Now()
 	if s.open.Expires == nil || now.Before(*s.open.Expires) || now.Before(one.left.Add(awayTime)) {
@@ -237,18 +240,18 @@ func (l *live) isAttended(s *canvasStream, one *openPreview) bool {
 	})
 }
 
-// mayPreview returns where a port is, if one who may do so much may open it.
+// mayPreview returns the place of a port, if a client with this policy may open it.
 func (l *live) mayPreview(policy gate.Policy, port uint16) (contentproxy.Place, error) {
 	if !policy.Previews() {
-		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the token does not let you open ports of the host"}
+		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the token does not permit opening ports of the host"}
 	}
 	if !slices.ContainsFunc(l.agent.cfg.PreviewPorts, func(r PortRange) bool { return r.Has(port) }) {
-		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the host's owner does not let this port be opened (host-agent run --preview-port)"}
+		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the host's owner does not permit this port (host-agent run --preview-port)"}
 	}
 	return l.agent.canvases.PlaceAt(strconv.Itoa(int(port)))
 }
 
-// servePreviews answers what a relay asks about previews for a client.
+// servePreviews answers a relay's request about a client's previews.
 func (l *live) servePreviews(w http.ResponseWriter, r *http.Request, s *canvasStream) {
 	who, at := s.viewer(), s.open.Canvas
 	ofSubject := func(one *openPreview) bool {
@@ -260,7 +263,7 @@ func (l *live) servePreviews(w http.ResponseWriter, r *http.Request, s *canvasSt
 		return
 	}
 	if !conns[0].policy.Previews() {
-		refuseLive(w, http.StatusForbidden, "the token does not let you open ports of the host")
+		refuseLive(w, http.StatusForbidden, "the token does not permit opening ports of the host")
 		return
 	}
 	switch r.Method {
@@ -274,14 +277,14 @@ func (l *live) servePreviews(w http.ResponseWriter, r *http.Request, s *canvasSt
 			refuseLive(w, http.StatusGone, errNoPreview.why)
 			return
 		}
-		l.agent.often(&s.open, deedsAtOnce, "port", "closed", "closed", id, "token", s.open.Token)
+		l.agent.auditOften(&s.open, auditEventsAtOnce, "port", "closed", "closed", id, "token", s.open.Token)
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		refuseLive(w, http.StatusMethodNotAllowed, "want POST, GET or DELETE")
 	}
 }
 
-// openPreview opens one for a client that has these connections.
+// openPreview opens a preview for a client with these connections.
 func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStream, conns []*hostConn) {
 	port, err := parsePort(r.URL.Query().Get("port"))
 	if err != nil {
@@ -293,12 +296,12 @@ func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStre
 		refuseLive(w, http.StatusForbidden, "subscribe to the session first")
 		return
 	}
-	policy := conns[0].policy // that of all: they have the same authority
+	policy := conns[0].policy // equal on all, because they have the same authority
 	use := usage{}
 	if _, err = l.mayPreview(policy, port); err == nil {
 		use = l.allows(&canvasView{policy: policy, preview: true})
 		if !use.look {
-			err = &liveError{http.StatusForbidden, "the host's owner does not want canvases by URL"}
+			err = &liveError{http.StatusForbidden, "the host's owner has disabled canvases by URL"}
 		}
 	}
 	var one Preview
@@ -309,11 +312,11 @@ func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStre
 		refuseLive(w, statusOf(err), err.Error())
 		return
 	}
-	l.agent.often(&s.open, deedsAtOnce, "port", "", "port", port, "preview", one.ID, "channel", shorten(channel), "token", s.open.Token, "address", s.open.Remote)
+	l.agent.auditOften(&s.open, auditEventsAtOnce, "port", "", "port", port, "preview", one.ID, "channel", shorten(channel), "token", s.open.Token, "address", s.open.Remote)
 	w.Header().Set(accessHeader, use.word())
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(one) // fails if nobody waits for it
+	_ = json.NewEncoder(w).Encode(one) // fails if the requester has left
 }
 
 // subscribed reports whether the host has confirmed a subscription.

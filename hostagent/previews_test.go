@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestParsePorts reads what the owner says of ports.
+// TestParsePorts covers the owner's settings.
 func TestParsePorts(t *testing.T) {
 	for text, want := range map[string]PortRange{"3000": {3000, 3000}, "3000-5999": {3000, 5999}, "1-65535": {1, 65535}} {
 		if got, err := ParsePorts(text); err != nil || got != want {
@@ -24,8 +24,8 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
-// TestPreviewsAreBounded opens as many as there may be, of one subject and in all, and
-// lets them be forgotten.
+// TestPreviewsAreBounded opens the maximum of one subject and in all, and closes them
+// by time.
 func TestPreviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := previews{open: map[string]*openPreview{}}

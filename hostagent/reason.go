@@ -12,23 +12,23 @@ import (
 	"github.com/coder/websocket"
 )
 
-// What clients are told of a host that is away. Clients, and whoever may see
-// the host, are not to learn where it is: addresses, names and paths are for
-// the host's owner, in the log and in what host-agent check says.
+// Close reasons for a host that is away. They never contain addresses, names or paths
+// of the host, because clients and people with access to it must not learn those. The
+// owner finds them in the log and with host-agent check.
 const (
 	reasonSilent      = "the host does not answer"
-	reasonNobody      = "nobody listens where the host should be"
+	reasonNobody      = "nothing listens at the host's address"
 	reasonEnded       = "the connection to the host ended"
 	reasonUnreachable = "the host's machine cannot be reached"
 	reasonName        = "the host's name is not known"
-	reasonCertificate = "the host's certificate is not good"
+	reasonCertificate = "the host's certificate is invalid"
 	reasonProgram     = "the host's program does not start"
 	reasonToken       = "the host's token cannot be read"
 	reasonHandshake   = "the host opens no WebSocket"
 	reasonOther       = "the host cannot be reached"
 )
 
-// An httpError reports a host that answers what is no WebSocket.
+// An httpError reports an HTTP response in place of a WebSocket.
 type httpError struct {
 	status int
 	err    error
@@ -37,25 +37,26 @@ type httpError struct {
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
-// A handshakeError reports a host that took a connection and opened no WebSocket.
+// A handshakeError reports a host that accepted a connection without opening a
+// WebSocket.
 type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// A programError reports the end of a program that is the host.
+// A programError reports the end of the host program.
 type programError struct{ state *os.ProcessState }
 
 func (e *programError) Error() string { return fmt.Sprintf("the program ended: %v", e.state) }
 
-// Causes of errors that are told apart.
+// Distinguishable causes of errors.
 var (
 	errUpstreamToken = errors.New("upstream token file")
 	errStart         = errors.New("the program does not start")
-	errHangs         = errors.New("gives no answer: is this an AHP host's port?")
+	errHangs         = errors.New("does not answer: is this an AHP host's port?")
 )
 
-// publicReason says to clients what an error of the connection to the host
-// means. It never has the error's own text, in which there may be an address.
+// publicReason returns the close reason for a connection error. It never contains the
+// error's own text, which may contain an address.
 func publicReason(err error) string {
 	var answer *httpError
 	var program *programError
@@ -78,7 +79,7 @@ func publicReason(err error) string {
 		return reasonName
 	case errors.As(err, &certificate):
 		return reasonCertificate
-	case isNobodyThere(err):
+	case isRefused(err):
 		return reasonNobody
 	case outOfReach:
 		return reasonUnreachable
@@ -92,15 +93,15 @@ func publicReason(err error) string {
 	return reasonOther
 }
 
-// isEnd reports whether an error says that a connection has ended.
+// isEnd reports whether an error means a connection's end.
 func isEnd(err error) bool {
 	var closed websocket.CloseError
 	return errors.As(err, &closed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// reach reports whether an error says that the host's machine is out of reach,
-// and whether it has then acknowledged nothing for long.
+// reach classifies an error: out reports that the host's machine is unreachable, and
+// unacknowledged that it acknowledged nothing for the limit.
 func reach(err error) (unacknowledged, out bool) {
 	var name *net.DNSError
 	var dial *net.OpError

@@ -20,9 +20,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestClientsLearnNoAddress dials what is no host in all ways that there are:
-// the error names the upstream, and what clients are told says what is wrong
-// without that.
+// TestClientsLearnNoAddress dials targets other than AHP hosts: the error names the
+// upstream, and the clients' close reason names the problem without the address.
 func TestClientsLearnNoAddress(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,8 +97,8 @@ func TestClientsLearnNoAddress(t *testing.T) {
 	})
 }
 
-// TestReasonsAreOurWords makes errors of all kinds, in any wrapping: what
-// clients are told is never any of their text.
+// TestReasonsAreOurWords wraps errors of all kinds: a close reason never contains an
+// error's text.
 func TestReasonsAreOurWords(t *testing.T) {
 	const secret = "10.1.2.3:4567/private"
 	address := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}

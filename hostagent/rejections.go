@@ -11,27 +11,29 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// Some clients send an action that was rejected again at once, and do so without end: each
-// rejection changes the state that made them send it. They are counted by action and by client, and
-// slowed down: the client's next message is read only after a while.
+// Some clients repeat a rejected action at once and without end, because each
+// rejection changes the state that triggered it. Rejections are counted by action and
+// client. A client that repeats them is slowed down: its next message is read after a
+// delay.
 
 // Bounds of rejected actions.
 const (
-	rejectedAtOnce = 64          // of one action on one connection, without a delay; a window of VS Code sends some 40 when it connects
-	rejectedEvery  = time.Second // between those that follow
-	rejectedNames  = 16          // of clients that have series of their own
+	rejectedAtOnce = 64          // per action and connection, without a delay; a VS Code window sends about 40 when it connects
+	rejectedEvery  = time.Second // interval between further ones
+	rejectedNames  = 16          // client names with their own series
 	rejectedName   = 32          // bytes of such a name
 )
 
-// otherClient is the label of clients without a series of their own.
+// otherClient is the label of clients without their own series.
 const otherClient = "other"
 
-// A pace slows down a client that repeats rejected actions. Its methods are not called at once.
+// A pace slows down a client that repeats rejected actions. Its methods must not be
+// called concurrently.
 type pace struct {
-	due map[string]time.Time // by action, bounded by the labels of actions: when all so far would be, one at a time
+	due map[string]time.Time // by action, bounded by the labels of actions: when the earlier rejections are worked off at one per rejectedEvery
 }
 
-// wait returns how long a client is to wait behind a rejected action, at most rejectedEvery.
+// wait returns the delay after a rejected action, at most rejectedEvery.
 func (p *pace) wait(action string, now time.Time) time.Duration {
 	if p.due == nil {
 		p.due = map[string]time.Time{}
@@ -45,17 +47,18 @@ func (p *pace) wait(action string, now time.Time) time.Duration {
 	return min(max(due.Sub(now)-rejectedAtOnce*rejectedEvery, 0), rejectedEvery)
 }
 
-// A rejectedAction is what one series of rejections counts.
+// A rejectedAction is the key of a series.
 type rejectedAction struct{ action, client string }
 
-// rejections counts the rejected actions of all clients. It is a [prometheus.Collector].
+// rejections counts the rejected actions of all clients. It is a
+// [prometheus.Collector].
 type rejections struct {
 	mu     sync.Mutex
 	counts map[rejectedAction]int64
-	names  map[string]bool // of clients that have series of their own
+	names  map[string]bool // client names with their own series
 }
 
-// client returns the label of a client that calls itself by a name.
+// client returns the label for a client's name.
 func (r *rejections) client(name string) string {
 	if name == "" || len(name) > rejectedName || !isPlain(name) {
 		return otherClient
@@ -74,7 +77,7 @@ func (r *rejections) client(name string) string {
 	return name
 }
 
-// isPlain reports whether a name consists of letters, digits and . _ - / alone.
+// isPlain reports whether a name consists only of letters, digits and . _ - /.
 func isPlain(name string) bool {
 	for _, c := range []byte(name) {
 		switch {
@@ -97,7 +100,7 @@ func (r *rejections) note(one rejectedAction) {
 }
 
 var rejectionsDesc = prometheus.NewDesc("ahp_agent_rejected_actions_total",
-	"Actions of clients that were rejected, by the name that the client gives itself; other stands for unknown actions and further names.", []string{"action", "client"}, nil)
+	"Rejected client actions by client name; other covers unknown actions and further names.", []string{"action", "client"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (r *rejections) Describe(out chan<- *prometheus.Desc) { out <- rejectionsDesc }
@@ -112,21 +115,21 @@ func (r *rejections) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// rejected notes that an action of the client's was rejected, and waits if the client repeats it.
-func (c *hostConn) rejected(env *ahp.Envelope) {
+// rejected counts a rejected action of the client, and waits if the client repeats it.
+func (w *hostWriter) rejected(env *ahp.Envelope) {
 	if string(env.Method) != "dispatchAction" {
 		return
 	}
 	action := gate.ActionLabel(string(env.Said.Type))
-	c.agent.rejections.note(rejectedAction{action, c.agent.rejections.client(c.clientName)})
-	wait := c.pace.wait(action, time.Now())
-	if wait == 0 || c.left() != nil {
+	w.c.agent.rejections.note(rejectedAction{action, w.c.agent.rejections.client(w.clientName)})
+	wait := w.pace.wait(action, time.Now())
+	if wait == 0 || w.left() != nil {
 		return
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-c.ended:
+	case <-w.c.ended:
 	}
 }

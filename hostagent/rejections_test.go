@@ -10,14 +10,14 @@ import (
 	"ahprelay/routing"
 )
 
-// dispatch is an action of a client's.
+// dispatch returns an action of a client.
 func dispatch(seq int, kind string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":%q}}}`, seq, kind)
 }
 
-// TestRepeatedRejectionsSlowTheClient proves that a client which repeats a rejected action gets no
-// more than one rejection a second beyond the first 64, that its other messages still pass, and that
-// all other clients are as fast as before.
+// TestRepeatedRejectionsSlowTheClient fails unless a client with repeated rejected
+// actions gets at most one rejection a second after the first 64. The client's other
+// messages still pass, and other clients are not delayed.
 func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
@@ -55,8 +55,8 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 	})
 }
 
-// TestRejectionsOfAWindowThatConnectsDoNotSlowIt proves that one rejection after another of
-// several actions, or with time between them, costs no delay.
+// TestRejectionsOfAWindowThatConnectsDoNotSlowIt fails if rejections of several
+// actions, or with pauses between them, cause a delay.
 func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 	var p pace
 	now := time.Unix(0, 0)
@@ -78,8 +78,8 @@ func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 	}
 }
 
-// TestClientThatLeavesDoesNotWait proves that a client which goes while it is slowed down keeps its
-// connection to the host no longer than a second.
+// TestClientThatLeavesDoesNotWait fails unless a slowed client keeps its connection to
+// the host for at most a second after it leaves.
 func TestClientThatLeavesDoesNotWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
@@ -96,8 +96,8 @@ func TestClientThatLeavesDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestRejectionsAreCountedByActionAndClient proves that rejected actions are counted by their type
-// and by the name that the client gives itself, with few labels whatever clients send.
+// TestRejectionsAreCountedByActionAndClient fails unless rejected actions are counted
+// by type and client name, with few labels whatever clients send.
 func TestRejectionsAreCountedByActionAndClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.metrics = newMetrics(w.agent)

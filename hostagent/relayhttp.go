@@ -18,14 +18,14 @@ import (
 // relayTimeout bounds one request to the relay's base URL.
 const relayTimeout = 8 * time.Second
 
-// Bounds of answers, in bytes.
+// Bounds of responses, in bytes.
 const (
-	maxAnswer = 16 << 10 // that are read
-	maxText   = 200      // of what is no answer of a relay, in messages
+	maxAnswer = 16 << 10 // read from a response
+	maxText   = 200      // quoted in messages from an unknown response
 )
 
-// newHTTPClient returns the default client for the relay's base URL. It does
-// not follow redirects: a POST would become a GET on the way.
+// newHTTPClient returns the default client for the relay's base URL. It does not
+// follow redirects, which would turn a POST into a GET.
 func newHTTPClient() *http.Client {
 	return &http.Client{
 		Timeout:       relayTimeout,
@@ -33,16 +33,16 @@ func newHTTPClient() *http.Client {
 	}
 }
 
-// A RefusedError is the relay's word that this host-agent is not welcome: to
-// try again does not help.
+// A RefusedError reports a relay's refusal of this host-agent: a new attempt does not
+// help.
 type RefusedError struct {
-	Status int    // of HTTP; 0: it is the host-agent that cannot use the answer
-	Text   string // what the relay says, or is wrong
+	Status int    // HTTP status; 0 if the host-agent cannot use the response
+	Text   string // the relay's text, or the problem
 
-	Credential bool // what was shown is a credential, and no enrolment token
+	Credential bool // the refused token is a credential rather than an enrolment token
 }
 
-// Error says what to do.
+// Error includes the remedy.
 func (e *RefusedError) Error() string {
 	switch {
 	case e.Status == 0:
@@ -50,23 +50,23 @@ func (e *RefusedError) Error() string {
 	case e.Status < 400:
 		return fmt.Sprintf("the relay is at another URL: %s; change --relay", e.Text)
 	case e.Status == http.StatusUnauthorized && e.Credential:
-		return fmt.Sprintf("the relay refuses the credential: %s; if nobody has revoked it, and it has not expired, somebody else has renewed it, "+
-			"so there is a copy of its file: relay revoke --host ends both; then host-agent enroll begins anew", e.Text)
+		return fmt.Sprintf("the relay refuses the credential: %s; unless it was revoked or has expired, a copy of its file has renewed it: "+
+			"run relay revoke --host to end both, then host-agent enroll", e.Text)
 	case e.Status == http.StatusUnauthorized:
 		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
-		return fmt.Sprintf("there is no relay at that URL (HTTP %d); check --relay", e.Status)
+		return fmt.Sprintf("no relay at that URL (HTTP %d); check --relay", e.Status)
 	}
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
 
-// ofToken reports whether it is the token that is not welcome, which other relays
-// of the same keys will say too.
+// ofToken reports whether the token was refused, as all relays with the same keys
+// would.
 func (e *RefusedError) ofToken() bool {
 	return e.Status == 0 || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }
 
-// temporary reports whether another attempt may succeed.
+// temporary reports whether a new attempt may succeed.
 func temporary(err error) bool {
 	var refused *RefusedError
 	return !errors.As(err, &refused)
@@ -79,7 +79,7 @@ func checkRelay(base string) error {
 	case err != nil:
 		return errors.New("relay: the URL is malformed; want http://host:port or https://host")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("relay: want only http://host:port or https://host, and nothing secret, in the URL")
+		return errors.New("relay: want only http://host:port or https://host in the URL, without user, query or fragment")
 	case !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://"):
 		return fmt.Errorf("relay %q: want a URL that begins with http:// or https://", base)
 	case u.Hostname() == "":
@@ -88,7 +88,7 @@ func checkRelay(base string) error {
 	return nil
 }
 
-// headers are those of the WebSocket handshake with the relay.
+// headers returns the headers of the WebSocket handshake with the relay.
 func (a *access) headers() (http.Header, error) {
 	token, err := a.token()
 	if err != nil {
@@ -97,8 +97,8 @@ func (a *access) headers() (http.Header, error) {
 	return http.Header{"Authorization": {"Bearer " + token}}, nil
 }
 
-// credentialsFrom gets NATS credentials for this host-agent's nkey from one
-// relay, which wants to see the enrolment token, and the nkey proved.
+// credentialsFrom requests NATS credentials for this host-agent's nkey from one relay.
+// It presents the enrolment token and proves the nkey.
 func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
 	challenge, err := a.challenge(ctx, relay)
 	if err != nil {
@@ -120,14 +120,14 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 	}
 	var answer struct {
 		JWT   string
-		NATS  *bool // whether /nats is there
-		Renew bool  // relays have other keys than the credential says
+		NATS  *bool // whether the relay serves /nats
+		Renew bool  // the relay's keys differ from the credential's
 	}
 	if err := a.post(ctx, relay, "/agent/credentials", body, &answer); err != nil {
 		return "", err
 	}
 	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
-		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
+		return "", &RefusedError{Text: "the relay does not serve /nats; set the NATS cluster's address with --nats-url"}
 	}
 	if answer.Renew {
 		signal(a.outdated)
@@ -135,7 +135,7 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 	return answer.JWT, nil
 }
 
-// challenge asks a relay for a challenge, and sees whether the token is still
+// challenge requests a challenge from a relay, and checks whether the token is still
 // for the same host.
 func (a *access) challenge(ctx context.Context, relay string) (string, error) {
 	var challenge struct{ Challenge, Tenant, Host string }
@@ -147,12 +147,12 @@ func (a *access) challenge(ctx context.Context, relay string) (string, error) {
 	}
 	if challenge.Tenant != a.tenant || challenge.Host != a.host {
 		return "", &RefusedError{Text: fmt.Sprintf(
-			"the token is now for %s/%s; this host-agent serves %s/%s: start it anew", challenge.Tenant, challenge.Host, a.tenant, a.host)}
+			"the token is now for %s/%s; this host-agent serves %s/%s: restart it", challenge.Tenant, challenge.Host, a.tenant, a.host)}
 	}
 	return challenge.Challenge, nil
 }
 
-// post sends one request to a relay and decodes the answer.
+// post sends one request to a relay and decodes the response.
 func (a *access) post(ctx context.Context, relay, path string, body, answer any) error {
 	token, err := a.token()
 	if err != nil {
@@ -187,8 +187,8 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 	return nil
 }
 
-// exchange sends a request to a relay, and returns the answer with what was read of
-// its body, which is closed.
+// exchange sends a request to a relay. It returns the response and its body, which is
+// closed.
 func exchange(client *http.Client, relay string, request *http.Request) (response *http.Response, data []byte, err error) {
 	response, err = client.Do(request)
 	if err != nil {
@@ -203,15 +203,15 @@ func exchange(client *http.Client, relay string, request *http.Request) (respons
 }
 
 func notRelay(relay string) error {
-	return fmt.Errorf("relay %s: the answer is not that of a relay", relay)
+	return fmt.Errorf("relay %s: the response is not that of a relay", relay)
 }
 
-// refusal says why the answer is not what was asked for.
+// refusal returns the error for a response other than success.
 func refusal(relay string, response *http.Response, data []byte) error {
 	status, text := response.StatusCode, shorten(string(data))
-	var said struct{ Error string }
-	if json.Unmarshal(data, &said) == nil && said.Error != "" {
-		text = shorten(said.Error)
+	var failure struct{ Error string }
+	if json.Unmarshal(data, &failure) == nil && failure.Error != "" {
+		text = shorten(failure.Error)
 	}
 	if to, err := response.Location(); err == nil && status < 400 {
 		to.Path = strings.TrimSuffix(to.Path, response.Request.URL.Path)
@@ -223,7 +223,7 @@ func refusal(relay string, response *http.Response, data []byte) error {
 	return &RefusedError{Status: status, Text: text}
 }
 
-// shorten makes a line of what a server says.
+// shorten turns a server's text into a short line.
 func shorten(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) <= maxText {
@@ -232,7 +232,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "..."
 }
 
-// unwrapURL drops the URL from an error of net/http: messages name the relay
+// unwrapURL removes the URL from a net/http error, because messages name the relay
 // already.
 func unwrapURL(err error) error {
 	var inURL *url.Error

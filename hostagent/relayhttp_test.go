@@ -43,8 +43,8 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	return New(cfg)
 }
 
-// TestPlainIsNamed takes relays and NATS without TLS on this machine, and
-// elsewhere where it is told to.
+// TestPlainIsNamed permits relays and NATS without TLS on this machine, and elsewhere
+// only with Plain.
 func TestPlainIsNamed(t *testing.T) {
 	for _, change := range []func(*Config){
 		func(c *Config) { c.Relays = []string{"http://localhost:1", "http://127.3.2.1", "http://[::1]:8484"} },
@@ -82,20 +82,20 @@ func TestNewRefuses(t *testing.T) {
 		{"another scheme", func(c *Config) { c.Relays = []string{"ws://relay.example.com"} }, `want a URL that begins with http://`},
 		{"capitals", func(c *Config) { c.Relays = []string{"HTTP://relay.example.com"} }, `want a URL that begins with http://`},
 		{"no host", func(c *Config) { c.Relays = []string{"http://:8484"} }, "no host in the URL"},
-		{"plain", func(c *Config) { c.Relays = []string{"http://relay.example.com"} }, "relay http://relay.example.com: nothing is encrypted"},
+		{"plain", func(c *Config) { c.Relays = []string{"http://relay.example.com"} }, "relay http://relay.example.com: the connection, including the token, would not be encrypted"},
 		{"plain, by number", func(c *Config) { c.Relays = []string{"http://10.1.2.3:8484"} }, "want https://, or --relay-plain"},
-		{"plain, the second", func(c *Config) { c.Relays = []string{"http://127.0.0.1:1", "http://[fe80::1]:2"} }, "relay http://[fe80::1]:2: nothing"},
-		{"plain, a name like ours", func(c *Config) { c.Relays = []string{"http://localhost.example.com"} }, "nothing is encrypted"},
+		{"plain, the second", func(c *Config) { c.Relays = []string{"http://127.0.0.1:1", "http://[fe80::1]:2"} }, "relay http://[fe80::1]:2: the connection"},
+		{"plain, a name like ours", func(c *Config) { c.Relays = []string{"http://localhost.example.com"} }, "would not be encrypted"},
 		{"plain NATS", func(c *Config) { c.NATSURLs = []string{"nats://127.0.0.1", "nats://me:secret@nats.example.com"} },
-			"NATS nats://nats.example.com: nothing is encrypted on the way there, the token neither; want tls:// or wss://"},
+			"NATS nats://nats.example.com: the connection, including the token, would not be encrypted; want tls:// or wss://"},
 		{"plain NATS over WebSocket", func(c *Config) { c.NATSURLs = []string{"ws://nats.example.com/nats"} }, "NATS ws://nats.example.com"},
-		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "nothing secret"},
-		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "nothing secret"},
+		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "without user, query or fragment"},
+		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "without user, query or fragment"},
 		{"malformed", func(c *Config) { c.Relays = []string{"http://relay:port"} }, "want http://host:port or https://host"},
-		{"no token", func(c *Config) { c.Token = nil }, "no Token given"},
+		{"no token", func(c *Config) { c.Token = nil }, "Token is missing"},
 		{"no token file", func(c *Config) { c.Token = func() (string, error) { return "", broken } }, broken.Error()},
 		{"no host token", func(c *Config) { c.Token = func() (string, error) { return "secret", nil } }, "want what relay token host prints"},
-		{"no upstream", func(c *Config) { c.Upstream = Upstream{} }, "upstream: give either"},
+		{"no upstream", func(c *Config) { c.Upstream = Upstream{} }, "upstream: want either"},
 		{"limit", func(c *Config) { c.MaxFrame = -1 }, "MaxFrame is -1; want at least 1"},
 		{"resume", func(c *Config) { c.Resume = -time.Second }, "Resume is -1s"},
 	} {
@@ -111,8 +111,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRelayAnswers asks for credentials at what is no relay, or is one that
-// refuses: the error says what to do, and whether to try again.
+// TestRelayAnswers requests credentials from servers that are no relay, or refuse: the
+// error has the remedy, and states whether to try again.
 func TestRelayAnswers(t *testing.T) {
 	text := func(status int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -137,8 +137,8 @@ func TestRelayAnswers(t *testing.T) {
 		want    string // %s is the relay's URL
 		again   bool
 	}{
-		{"no relay", http.NotFound, "there is no relay at that URL (HTTP 404); check --relay", false},
-		{"web server", text(http.StatusMethodNotAllowed, page), "there is no relay at that URL (HTTP 405); check --relay", false},
+		{"no relay", http.NotFound, "no relay at that URL (HTTP 404); check --relay", false},
+		{"web server", text(http.StatusMethodNotAllowed, page), "no relay at that URL (HTTP 405); check --relay", false},
 		{"wrong token", text(http.StatusUnauthorized, "token invalid: not a JWT\n"),
 			"the relay refuses the enrolment token: token invalid: not a JWT; get a new one with relay token host", false},
 		{"other keys", text(http.StatusUnauthorized, "token invalid: signed with a key that this relay does not have"),
@@ -151,12 +151,12 @@ func TestRelayAnswers(t *testing.T) {
 		}, "the relay is at another URL: https://relay.example.com/base; change --relay", false},
 		{"busy", text(http.StatusTooManyRequests, "later"), "relay %s: HTTP 429: later", true},
 		{"broken", text(http.StatusBadGateway, page), "relay %s: HTTP 502: <html>", true},
-		{"no JSON", text(http.StatusOK, page), "relay %s: the answer is not that of a relay: invalid character", true},
-		{"other JSON", text(http.StatusOK, `{}`), "relay %s: the answer is not that of a relay: no challenge in it", true},
+		{"no JSON", text(http.StatusOK, page), "relay %s: the response is not that of a relay: invalid character", true},
+		{"other JSON", text(http.StatusOK, `{}`), "relay %s: the response is not that of a relay: no challenge in it", true},
 		{"another host", text(http.StatusOK, `{"challenge":"x","tenant":"default","host":"desktop"}`),
-			"the token is now for default/desktop; this host-agent serves default/laptop: start it anew", false},
+			"the token is now for default/desktop; this host-agent serves default/laptop: restart it", false},
 		{"NATS elsewhere", twoSteps(challenge, text(http.StatusOK, `{"jwt":"x","nats":false}`)),
-			"the relay's NATS is a cluster elsewhere; say where, with --nats-url", false},
+			"the relay does not serve /nats; set the NATS cluster's address with --nats-url", false},
 		{"hangs up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "relay %s cannot be reached: EOF", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestRelayAnswers(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfRelay proves the nkey as the relay wants it.
+// TestCredentialsOfRelay checks the nkey's proof.
 func TestCredentialsOfRelay(t *testing.T) {
 	var got struct {
 		Challenge, NKey string
@@ -233,8 +233,9 @@ func TestCredentialsOfRelay(t *testing.T) {
 	}
 }
 
-// TestUnreachableRelay goes on trying, says so, and stops when asked to.
-func TestUnreachableRelay(t *testing.T) {
+// TestUnreachableRelayIsTriedAgain fails unless attempts continue, are logged, and
+// stop on request.
+func TestUnreachableRelayIsTriedAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +270,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// relaysByURL answers requests in memory. Where there is no handler, nobody listens.
+// relaysByURL answers requests in memory. Without a handler, a connection is refused.
 type relaysByURL map[string]http.HandlerFunc
 
 // RoundTrip implements [http.RoundTripper].
@@ -286,7 +287,7 @@ func (r relaysByURL) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// TestSeveralRelays asks one relay after the other, unless the token is refused.
+// TestSeveralRelays tries relays in turn, unless the token is refused.
 func TestSeveralRelays(t *testing.T) {
 	all := relaysByURL{}
 	serve := func(handler http.HandlerFunc) string {
@@ -311,9 +312,9 @@ func TestSeveralRelays(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		relays []string
-		want   []string // in the error; none: credentials
+		want   []string // parts of the error; none for success
 		again  bool
-		first  string // whom to ask next time
+		first  string // the first relay of the next attempt
 	}{
 		{"nobody there", []string{nobody, good}, nil, false, good},
 		{"says nothing", []string{silent, nobody, good}, nil, false, good},
@@ -332,8 +333,8 @@ func TestSeveralRelays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a.relays.urls = test.relays                                     // in that order
-				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // of which the silent one has a third
+				a.relays.urls = test.relays                                     // in this order
+				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // the silent relay has a third of it
 				defer cancel()
 				jwt, err := a.credentials(ctx)
 				if test.want == nil && (jwt != "the JWT" || err != nil) {
@@ -355,8 +356,8 @@ func TestSeveralRelays(t *testing.T) {
 	}
 }
 
-// TestRelaysAreShared has hosts turn to different relays, always in the same order, and
-// those of one that is away to all others.
+// TestRelaysAreShared fails unless hosts use different relays, each in a fixed order,
+// and a failed relay's hosts are spread over all others.
 func TestRelaysAreShared(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	first, second := map[string]int{}, map[string]int{}
@@ -378,7 +379,8 @@ func TestRelaysAreShared(t *testing.T) {
 	}
 }
 
-// TestGoHome has a host-agent go back when its first relay was found there twice, once.
+// TestGoHome returns a host-agent once, after two successful checks of its first
+// relay.
 func TestGoHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// relays are the base URLs of the relays of one cluster. Each host has them in an order
-// of its own, which is always the same: so many host-agents do not all turn to the same
-// relay, and those of one that is away are spread over all others.
+// relays holds the base URLs of one cluster's relays. Each host has its own fixed
+// order. This spreads host-agents over relays, and spreads a failed relay's
+// host-agents over all others.
 type relays struct {
 	home string // the first in that order
 
 	mu   sync.Mutex
-	urls []string // the one that answered last is the first
+	urls []string // starts with the relay that answered last
 }
 
 func newRelays(urls []string, tenant, host string) *relays {
@@ -36,15 +36,16 @@ func newRelays(urls []string, tenant, host string) *relays {
 	return &relays{home: urls[0], urls: urls}
 }
 
-// Times of going home.
+// Times of returning to the first relay.
 const (
-	homeEvery = time.Minute // it is looked whether the first relay takes host-agents again; up to as long again later
-	homeLooks = 2           // so often, one after the other, it must have
+	homeEvery  = time.Minute // interval of checks whether the first relay accepts host-agents again, plus a random delay of up to the same time
+	homeChecks = 2           // consecutive successes before the return
 )
 
-// goHome has a host-agent go back to its first relay when that is there again, until ctx
-// ends: else, after one relay after the other was restarted, most would be at the first
-// of these, and none at the last. Clients notice nothing of it.
+// goHome moves a host-agent back to its first relay when that relay is ready again,
+// until ctx ends. Without it, after a rolling restart of the relays most host-agents
+// would be at the first restarted relay, and none at the last. Clients do not notice
+// the move.
 func goHome(ctx context.Context, away, ready func() bool, move func()) {
 	looks := 0
 	for {
@@ -57,22 +58,22 @@ func goHome(ctx context.Context, away, ready func() bool, move func()) {
 			looks = 0
 			continue
 		}
-		if looks++; looks == homeLooks {
+		if looks++; looks == homeChecks {
 			looks = 0
 			move()
 		}
 	}
 }
 
-// inOrder returns which relays to try, one after the other.
+// inOrder returns the relays in the order of attempts.
 func (r *relays) inOrder() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.urls)
 }
 
-// answered notes that a relay can be reached. Those before it could not: they
-// are tried last.
+// answered moves a reachable relay to the front. The relays before it were unreachable
+// and move to the end.
 func (r *relays) answered(relay string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +82,7 @@ func (r *relays) answered(relay string) {
 	}
 }
 
-// checkRelays reports why these are not the base URLs of relays.
+// checkRelays returns an error unless urls are base URLs of relays.
 func checkRelays(urls []string) error {
 	if len(urls) == 0 {
 		return errors.New("relay: no URL given; want http://host:port or https://host")
@@ -94,15 +95,14 @@ func checkRelays(urls []string) error {
 	secure := strings.HasPrefix(urls[0], "https://")
 	for _, u := range urls[1:] {
 		if strings.HasPrefix(u, "https://") != secure {
-			return errors.New("relay: want either http:// or https:// for all relays; one way in that is not encrypted spoils the others")
+			return errors.New("relay: want either http:// or https:// for all relays; a single unencrypted relay exposes the host")
 		}
 	}
 	return nil
 }
 
-// checkPlain reports which of the URLs of relays and of NATS leads over a network
-// without encryption. The tokens that go there, and all that host and clients
-// say, could be read and changed on the way.
+// checkPlain returns an error for a relay or NATS URL that leads over a network
+// without encryption, where the tokens and all messages could be read and changed.
 func checkPlain(relays, nats []string) error {
 	for _, list := range []struct {
 		what, want, plain string
@@ -114,28 +114,27 @@ func checkPlain(relays, nats []string) error {
 		for _, text := range list.urls {
 			u, err := url.Parse(text)
 			if err != nil || !slices.Contains(strings.Fields(list.plain), u.Scheme+"://") || isLoopback(u.Hostname()) {
-				continue // what else is wrong with it is said elsewhere
+				continue // other errors are reported elsewhere
 			}
-			return fmt.Errorf("%s %s://%s: nothing is encrypted on the way there, the token neither; want %s, or --relay-plain where the network is private", list.what, u.Scheme, u.Host, list.want)
+			return fmt.Errorf("%s %s://%s: the connection, including the token, would not be encrypted; want %s, or --relay-plain on a private network", list.what, u.Scheme, u.Host, list.want)
 		}
 	}
 	return nil
 }
 
-// isLoopback reports whether a URL's host is this machine, as far as can be told
-// without DNS.
+// isLoopback reports whether a URL's host is this machine, without DNS.
 func isLoopback(host string) bool {
 	at, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && at.Unmap().IsLoopback()
 }
 
-// natsURL is where NATS is behind a relay.
+// natsURL returns the URL of NATS behind a relay.
 func natsURL(relay string) string {
 	return "ws" + strings.TrimPrefix(strings.TrimRight(relay, "/"), "http") + "/nats"
 }
 
-// share returns a context with as much of the time that is left as one of n
-// may take. The last one may take all of it.
+// share returns a context with the share of the remaining time for one of n attempts.
+// The last attempt gets all of it.
 func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {
@@ -144,8 +143,8 @@ func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(n))
 }
 
-// joined is why no relay gave credentials. Unless all of them refuse, another
-// attempt may succeed.
+// joined returns why no relay issued credentials. The error is temporary unless all of
+// them refused.
 func joined(failures []error) error {
 	if len(failures) == 1 {
 		return failures[0]

@@ -12,10 +12,10 @@ import (
 	"ahprelay/routing"
 )
 
-// A reporter tells the relay of one connection: what the gates have seen
-// there, how often, and what is known of MCP. And it logs that.
+// A reporter logs a connection's gate events, counts them, and sends the counts and
+// the MCP state to the relay.
 type reporter struct {
-	id   string // of the connection
+	id   string // connection id
 	conn *routing.AgentConn
 	log  *slog.Logger
 	mcp  *mcpgate.Gate
@@ -24,15 +24,15 @@ type reporter struct {
 	counts map[occasion]*tally
 }
 
-// An occasion is what a gate may see, and a class of it: few, and none is the
-// client's choice.
+// An occasion is the kind and class of a gate event. Both come from fixed sets, never
+// from the client.
 type occasion struct{ kind, class string }
 
-// A tally is how often something was seen.
-type tally struct{ all, told int64 }
+// A tally counts the events of an occasion.
+type tally struct{ all, reported int64 }
 
-// count notes something that a gate has seen. Of what comes often, the log
-// tells the first, the tenth, the hundredth …
+// count records a gate event. The log gets the first, tenth, hundredth … event of an
+// occasion.
 func (r *reporter) count(kind, class, method string) {
 	r.mu.Lock()
 	if r.counts == nil {
@@ -63,12 +63,12 @@ func isPowerOfTen(n int64) bool {
 	return n == 1
 }
 
-// say logs what a gate has seen, for the n-th time.
+// log writes the n-th event of an occasion to the log.
 func (r *reporter) say(kind, class, method string, n int64) {
 	switch kind {
 	case mcpgate.Warning:
 		r.log.Warn("mcp.capability.warning", "warning_class", class, "method", method, "count", n)
-	case gate.Refusal: // has lines of the audit
+	case gate.Refusal: // refusals have audit lines
 	case mcpgate.Rejection:
 		r.log.Warn("mcp.rejection", "rejection_class", class, "method", method, "count", n)
 	default:
@@ -76,19 +76,19 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	}
 }
 
-// changed has the relay told how things are.
+// changed schedules a report to the relay.
 func (r *reporter) changed() { r.conn.Report(r.report) }
 
-// A connState is what the relay shows of a connection.
+// A connState is a connection's state, as shown by the relay.
 type connState struct {
 	MCP mcpgate.State `json:"mcp"`
 
-	// What the gates have seen so far, by kind and class.
+	// Seen counts gate events by kind and class.
 	Seen map[string]map[string]int64 `json:"seen,omitempty"`
 }
 
-// report returns how things are, and what has happened since it was last
-// called. Routing calls it under its locks.
+// report returns the current state and the new counts since the last call. Routing
+// calls it under its locks.
 func (r *reporter) report() routing.Report {
 	state := connState{MCP: r.mcp.State(), Seen: map[string]map[string]int64{}}
 	report := routing.Report{Conn: r.id}
@@ -99,27 +99,26 @@ func (r *reporter) report() routing.Report {
 			state.Seen[o.kind] = map[string]int64{}
 		}
 		state.Seen[o.kind][o.class] = t.all
-		if t.all > t.told {
-			report.Counts = append(report.Counts, routing.Count{Kind: o.kind, Class: o.class, N: t.all - t.told})
-			t.told = t.all
+		if t.all > t.reported {
+			report.Counts = append(report.Counts, routing.Count{Kind: o.kind, Class: o.class, N: t.all - t.reported})
+			t.reported = t.all
 		}
 	}
 	report.State = encode(state)
 	return report
 }
 
-// encode returns a state as JSON, in which <, > and & are not escaped, as
-// [mcpgate.Gate.State] wants it.
+// encode returns a state as JSON without escaping <, > and &, as [mcpgate.Gate.State]
+// requires.
 func encode(state connState) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(state) // no field can fail
+	_ = e.Encode(state) // all fields can be encoded
 	return b.Bytes()
 }
 
-// mcpGate returns the gate of a new connection for MCP, whose events are
-// reported.
+// mcpGate returns a new connection's gate for MCP, with its events reported.
 func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Gate {
 	r := &reporter{id: open.ID, conn: c.conn, log: c.log}
 	r.mcp = mcpgate.New(v, mcpgate.Config{

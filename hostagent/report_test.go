@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// reported is what a relay was told of connections.
+// reported collects a relay's reports of connections.
 type reported struct {
 	mu     sync.Mutex
 	counts map[string]int64 // kind and class
@@ -39,7 +39,7 @@ func (r *reported) add(report routing.Report) {
 	}
 }
 
-// now waits for what is under way.
+// now waits for pending reports.
 func (r *reported) now() (counts map[string]int64, state connState) {
 	time.Sleep(time.Second)
 	synctest.Wait()
@@ -63,7 +63,7 @@ const (
 	call  = `{"jsonrpc":"2.0","id":%d,"channel":"mcp://h/1","method":%q,"params":{"secret":"xyzzy"}}`
 )
 
-// greet lets a client in, and shows it a session with an MCP server.
+// greet connects a client, and shows it a session with an MCP server.
 func (r *remote) greet(capabilities string) (host *fakeSocket) {
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c1","capabilities":` + capabilities + `}}`)
 	host = r.w.hostSide()
@@ -72,8 +72,8 @@ func (r *remote) greet(capabilities string) (host *fakeSocket) {
 	return host
 }
 
-// TestSoftMode warns of what host and client have not declared, and refuses
-// only what the host does not serve.
+// TestSoftMode warns of undeclared features of host and client, and refuses only
+// methods that the host does not serve.
 func TestSoftMode(t *testing.T) {
 	inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
 		c := w.open()
@@ -111,8 +111,8 @@ func TestSoftMode(t *testing.T) {
 	})
 }
 
-// TestStrictMode refuses what the client has not declared, if relay or owner
-// want that.
+// TestStrictMode refuses undeclared features of the client, if relay or owner require
+// it.
 func TestStrictMode(t *testing.T) {
 	for _, by := range []string{"relay", "owner", "nobody"} {
 		inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
@@ -138,7 +138,7 @@ func TestStrictMode(t *testing.T) {
 	}
 }
 
-// TestLastCountsAreReported has a client do what is refused, and go.
+// TestLastCountsAreReported disconnects a client after a refused request.
 func TestLastCountsAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()
@@ -152,7 +152,7 @@ func TestLastCountsAreReported(t *testing.T) {
 	})
 }
 
-// TestQuietConnectionsReportOnce has a client that does nothing about MCP.
+// TestQuietConnectionsReportOnce connects a client without MCP traffic.
 func TestQuietConnectionsReportOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()
@@ -169,7 +169,7 @@ func TestQuietConnectionsReportOnce(t *testing.T) {
 	})
 }
 
-// TestManyClassesAreBounded counts no more classes than fit into a report.
+// TestManyClassesAreBounded fails unless the counted classes fit into a report.
 func TestManyClassesAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()

@@ -14,39 +14,39 @@ import (
 	"ahprelay/auth"
 )
 
-// A runFile is where a host-agent notes which instance it is, for its successor.
-// It is locked by the host-agent that runs. A successor that gets the lock knows
-// that its predecessor has ended, however that died, and so gives the host up in
-// its name, where there was no sentinel left to do it.
+// A runFile records a host-agent's instance for its successor. The running host-agent
+// holds the file's lock. A successor that gets the lock knows that its predecessor has
+// ended, however it died. It then releases the host on the predecessor's behalf, in
+// case no sentinel was left to do so.
 //
-// What that proves is that the process is gone which had this very file open, on
-// this kernel since it started: the note names the file's inode and the kernel's boot.
-// A copy has another inode, another machine another boot; a lock on what machines
-// share proves nothing between them. Whoever has only a copy, or no file, waits
-// for the lease. Relays have no proof, and want none: whoever has a host's
-// credentials may take it over.
+// The lock proves that the process that had this very file open, on this kernel since
+// its boot, is gone. The note therefore contains the file's inode and the kernel's
+// boot id: a copy has a different inode, another machine has a different boot, and a
+// lock on a file system shared by machines proves nothing. A host-agent with a copy,
+// or without the file, waits for the lease. Relays require no proof, because a holder
+// of the host's credentials may take over the host anyway.
 type runFile struct {
-	f      *os.File
-	former []string // instances that have ended, and may not have given the host up
+	f        *os.File
+	previous []string // instances that have ended, and may still hold the host
 }
 
-// A runNote is what is in a runFile, as JSON.
+// A runNote is the JSON in a runFile.
 type runNote struct {
 	Boot      string   `json:"boot"`
 	Inode     uint64   `json:"inode"`
-	Instances []string `json:"instances"` // the one that runs, and those before it that may hold the host
+	Instances []string `json:"instances"` // the running instance, and earlier ones that may hold the host
 }
 
 // Bounds of a runNote.
 const (
-	maxRunNote = 4 << 10 // bytes
-	maxFormer  = 8       // instances
+	maxRunNote  = 4 << 10 // bytes
+	maxPrevious = 8       // instances
 )
 
-// errRunning reports that the process that has the file's lock runs.
-var errRunning = errors.New("another host-agent of this host runs on this machine")
+// errRunning reports that a running process holds the file's lock.
+var errRunning = errors.New("a host-agent for this host is already running on this machine")
 
-// openRunFile locks the file of a host, which is made if there is none.
+// openRunFile opens or creates a host's file, and locks it.
 func openRunFile(dir, tenant, host string) (*runFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -64,11 +64,11 @@ func openRunFile(dir, tenant, host string) (*runFile, error) {
 		return nil, errors.Join(fmt.Errorf("state directory: this system has no locks for %s", path), f.Close())
 	}
 	r := &runFile{f: f}
-	r.former = r.read()
+	r.previous = r.read()
 	return r, nil
 }
 
-// read returns the instances that the file proves to have ended.
+// read returns the instances that have ended, as proved by the file.
 func (r *runFile) read() []string {
 	here, ok := r.here()
 	if !ok {
@@ -76,47 +76,46 @@ func (r *runFile) read() []string {
 	}
 	data, err := io.ReadAll(io.NewSectionReader(r.f, 0, maxRunNote))
 	var note runNote
-	if err != nil || json.Unmarshal(data, &note) != nil { // as of one who died while it wrote
+	if err != nil || json.Unmarshal(data, &note) != nil { // left by a process that died while writing
 		return nil
 	}
 	if note.Boot != here.Boot || note.Inode != here.Inode {
 		return nil
 	}
 	bad := func(name string) bool { return ahp.CheckName("instance", name) != nil }
-	former := slices.DeleteFunc(note.Instances, bad)
-	return former[:min(len(former), maxFormer)]
+	previous := slices.DeleteFunc(note.Instances, bad)
+	return previous[:min(len(previous), maxPrevious)]
 }
 
-// here returns a note of this file and kernel, or false if there is no telling
-// them from others.
+// here returns an empty note for this file and kernel, or false if they cannot be
+// identified.
 func (r *runFile) here() (runNote, bool) {
 	boot := bootID()
 	inode, ok := inodeOf(r.f)
 	return runNote{Boot: boot, Inode: inode}, ok && boot != ""
 }
 
-// note writes that an instance is about to run.
+// note records an instance about to run.
 func (r *runFile) note(instance string) error {
-	return r.write(append([]string{instance}, r.former...))
+	return r.write(append([]string{instance}, r.previous...))
 }
 
-// holds writes that it is this instance and no other that has the host.
+// holds records this instance as the host's only holder.
 func (r *runFile) holds(instance string) error {
-	r.former = nil
+	r.previous = nil
 	return r.write([]string{instance})
 }
 
-// released writes that nobody has the host.
+// released records the host's release.
 func (r *runFile) released() error { return r.write(nil) }
 
-// write puts a note in place of the one before. The file stays the same one,
-// and locked.
+// write replaces the note in place, so the file keeps its inode and its lock.
 func (r *runFile) write(instances []string) error {
 	note, ok := r.here()
 	if !ok {
 		return nil
 	}
-	note.Instances = instances[:min(len(instances), maxFormer)]
+	note.Instances = instances[:min(len(instances), maxPrevious)]
 	data, err := json.Marshal(note)
 	if err == nil {
 		err = r.f.Truncate(0)
@@ -130,17 +129,17 @@ func (r *runFile) write(instances []string) error {
 	return nil
 }
 
-// close lets a successor have the file.
+// close releases the lock for a successor.
 func (r *runFile) close() { _ = r.f.Close() }
 
-// A run is what a host-agent notes of itself. Without a file it notes nothing.
+// A run records this host-agent's instance. Without a file it records nothing.
 type run struct {
-	file     *runFile // nil: none
+	file     *runFile // nil for none
 	instance string
 	log      *slog.Logger
 }
 
-// enter notes that this host-agent is about to run.
+// enter records this host-agent's start.
 func (a *Agent) enter() *run {
 	r := &run{instance: a.instance, log: a.cfg.Log}
 	if a.cfg.StateDir == "" {
@@ -156,22 +155,22 @@ func (a *Agent) enter() *run {
 	return r
 }
 
-// former returns the instances that have ended and may still have the host.
-func (r *run) former() []string {
+// previous returns the instances that have ended and may still hold the host.
+func (r *run) previous() []string {
 	if r.file == nil {
 		return nil
 	}
-	return r.file.former
+	return r.file.previous
 }
 
-// holds notes that this instance has the host.
+// holds records this instance as holder.
 func (r *run) holds() {
 	if r.file != nil {
 		r.check(r.file.holds(r.instance))
 	}
 }
 
-// released notes that it has given the host up.
+// released records the host's release.
 func (r *run) released() {
 	if r.file != nil {
 		r.check(r.file.released())
@@ -184,9 +183,9 @@ func (r *run) close() {
 	}
 }
 
-// check tells of what makes a successor wait, and nothing worse.
+// check logs an error, whose only effect is that a successor has to wait.
 func (r *run) check(err error) {
 	if err != nil {
-		r.log.Warn("if this host-agent crashed together with its sentinel, the next one would wait for its lease", "error", err)
+		r.log.Warn("run file unavailable: after a crash with its sentinel, a new host-agent must wait for the lease", "error", err)
 	}
 }

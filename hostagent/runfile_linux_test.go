@@ -19,8 +19,8 @@ func openRun(t *testing.T, dir string) *runFile {
 	return r
 }
 
-// TestRunFile has one host-agent after another note that it runs: each knows those
-// before it that may still have the host.
+// TestRunFile starts host-agents in turn: each knows its predecessors that may still
+// hold the host.
 func TestRunFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(err error) {
@@ -32,8 +32,8 @@ func TestRunFile(t *testing.T) {
 	next := func(want ...string) *runFile {
 		t.Helper()
 		r := openRun(t, dir)
-		if !slices.Equal(r.former, want) {
-			t.Errorf("former = %q; want %q", r.former, want)
+		if !slices.Equal(r.previous, want) {
+			t.Errorf("former = %q; want %q", r.previous, want)
 		}
 		return r
 	}
@@ -45,7 +45,7 @@ func TestRunFile(t *testing.T) {
 	other, err := openRunFile(dir, "default", "tower")
 	check(err)
 	other.close()
-	first.close() // it dies before it has the host
+	first.close() // it dies before it holds the host
 
 	second := next("a")
 	check(second.note("b"))
@@ -54,7 +54,7 @@ func TestRunFile(t *testing.T) {
 	third := next("b", "a")
 	check(third.note("c"))
 	check(third.holds("c"))
-	third.close() // this one has it
+	third.close() // this one holds it
 
 	fourth := next("c")
 	check(fourth.note("d"))
@@ -63,18 +63,18 @@ func TestRunFile(t *testing.T) {
 	fourth.close() // in good order
 
 	fifth := next()
-	for i := range 3 * maxFormer {
+	for i := range 3 * maxPrevious {
 		check(fifth.note("e" + strings.Repeat("x", i)))
-		fifth.former = fifth.read()
+		fifth.previous = fifth.read()
 	}
-	if len(fifth.former) != maxFormer {
-		t.Errorf("%d instances are remembered; want %d", len(fifth.former), maxFormer)
+	if len(fifth.previous) != maxPrevious {
+		t.Errorf("%d instances are remembered; want %d", len(fifth.previous), maxPrevious)
 	}
 }
 
-// TestRunFileElsewhere proves nothing: a copy, a note of another kernel, and what
-// is no note.
-func TestRunFileElsewhere(t *testing.T) {
+// TestForeignRunFileProvesNothing covers a copy, a note of a different kernel, and
+// invalid notes.
+func TestForeignRunFileProvesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := openRun(t, dir)
 	if err := r.note("a"); err != nil {
@@ -105,8 +105,8 @@ func TestRunFileElsewhere(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(at, name), []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if again := openRun(t, at); len(again.former) > 0 {
-			t.Errorf("%s: former = %q; want none", what, again.former)
+		if again := openRun(t, at); len(again.previous) > 0 {
+			t.Errorf("%s: former = %q; want none", what, again.previous)
 		} else {
 			again.close()
 		}

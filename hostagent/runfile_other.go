@@ -4,5 +4,5 @@ package hostagent
 
 import "os"
 
-// inodeOf knows nothing of files here.
+// inodeOf returns false: this system has no inodes.
 func inodeOf(*os.File) (uint64, bool) { return 0, false }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inodeOf returns which file an open file is.
+// inodeOf returns an open file's inode.
 func inodeOf(f *os.File) (uint64, bool) {
 	info, err := f.Stat()
 	if err != nil {

@@ -16,40 +16,40 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// At a NATS server, a host-agent that has crashed and one whose network was cut
-// look alike. So that the clients of the first hear of it at once, and those of
-// the second do not, a host-agent starts a second process of its program, the
-// sentinel, which knows the difference: the pipe that is its standard input ends
-// with the host-agent. On it come lines of JSON, each a [sentinelInput] in place of the
-// one before, and the last one is a farewell if the host-agent ends in good order.
+// To a NATS server, a crashed host-agent looks like a host-agent with a broken
+// network. Clients must learn of a crash at once, and must not notice a short break.
+// The host-agent therefore starts a second process of its program, the sentinel, which
+// can tell the two apart: its standard input is a pipe that ends with the host-agent.
+// The pipe carries lines of JSON. Each is a [sentinelInput] that replaces the one
+// before, and the last is a farewell if the host-agent ends in good order.
 
-// A sentinelInput is what a sentinel needs for telling relays that a host-agent has
-// crashed. It goes through the pipe, and so may be secret.
+// A sentinelInput holds the data with which a sentinel reports a crash. It may contain
+// secrets, because it goes through the pipe.
 type sentinelInput struct {
-	Farewell bool     `json:"farewell,omitempty"` // the host-agent ends: nothing is to be done
+	Farewell bool     `json:"farewell,omitempty"` // the host-agent ends in good order
 	Relays   []string `json:"relays,omitempty"`
 	NATSURLs []string `json:"natsUrls,omitempty"`
-	Token    string   `json:"token,omitempty"`    // for enrolment, or a credential
-	Key      []byte   `json:"key,omitempty"`      // that the credential is bound to
-	Instance string   `json:"instance,omitempty"` // of the host-agent
+	Token    string   `json:"token,omitempty"`    // enrolment token or credential
+	Key      []byte   `json:"key,omitempty"`      // bound to the credential
+	Instance string   `json:"instance,omitempty"` // the host-agent's instance
 }
 
 // Bounds of a sentinel.
 const (
 	maxSentinelInput = 256 << 10 // bytes of a line
 
-	// sentinelTime is how long a sentinel outlives its host-agent at most. The
-	// lease has run out by then.
+	// sentinelTime is how long a sentinel outlives its host-agent at most. The lease
+	// has expired by then.
 	sentinelTime = 30 * time.Second
 
-	// askAgain is the wait before credentials are asked for again.
+	// askAgain is the pause between requests for credentials.
 	askAgain = time.Second
 )
 
-// RunSentinel waits until the host-agent at the other end of a pipe has ended. If
-// that did not say farewell, it gives the host up in its name, so that clients
-// are told and another host-agent can serve the host at once. It tries that for
-// half a minute, and returns why it could not.
+// RunSentinel waits until the host-agent at the pipe's other end has ended. Without a
+// farewell, it releases the host on the host-agent's behalf, so relays close its
+// clients and a new host-agent can serve the host at once. It tries for sentinelTime,
+// and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	in, err := readSentinelInput(pipe)
 	if err != nil || in.Farewell || in.Instance == "" {
@@ -59,21 +59,21 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	defer cancel()
 	start := time.Now()
 	if err := in.release(ctx); err != nil {
-		return fmt.Errorf("host-agent %s crashed, and relays could not be told: %w", in.Instance, err)
+		return fmt.Errorf("host-agent %s crashed, and its host was not released: %w", in.Instance, err)
 	}
-	log.Warn("host-agent crashed; relays know", "agent", in.Instance, "after", time.Since(start).Round(time.Millisecond))
+	log.Warn("host-agent crashed; host released", "agent", in.Instance, "after", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
-// readSentinelInput returns the last line when the pipe ends or has brought a farewell.
+// readSentinelInput returns the last line when the pipe ends or a farewell arrives.
 func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
-	debug.FreeOSMemory() // what the start of the program took is not needed again
+	debug.FreeOSMemory() // frees the memory of the program's start
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)
 	for lines.Scan() {
 		var next sentinelInput
 		if err := json.Unmarshal(lines.Bytes(), &next); err != nil {
-			return sentinelInput{}, fmt.Errorf("sentinel: a line of the standard input is none of a host-agent's; only host-agent run starts this command: %w", err)
+			return sentinelInput{}, fmt.Errorf("sentinel: malformed standard input; this command is started by host-agent run only: %w", err)
 		}
 		if in = next; in.Farewell {
 			break
@@ -82,7 +82,7 @@ func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
 	return in, lines.Err()
 }
 
-// release releases the host of the instance that crashed.
+// release releases the host of the crashed instance.
 func (in *sentinelInput) release(ctx context.Context) error {
 	client := newHTTPClient()
 	defer client.CloseIdleConnections()
@@ -107,7 +107,7 @@ func (in *sentinelInput) release(ctx context.Context) error {
 	}, registry.ReasonCrashed)
 }
 
-// access is the sentinel's own.
+// access returns the sentinel's own access.
 func (in *sentinelInput) access(client *http.Client) (*access, error) {
 	a, err := newAccess(in.Relays, in.NATSURLs, func() (string, error) { return in.Token, nil }, client)
 	if err == nil && in.Key != nil {
@@ -116,8 +116,8 @@ func (in *sentinelInput) access(client *http.Client) (*access, error) {
 	return a, err
 }
 
-// keepAsking gets credentials, from whichever relay can be reached first, until
-// one refuses or ctx ends.
+// keepAsking requests credentials from the relays in turn, until one refuses or ctx
+// ends.
 func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 	for {
 		userJWT, err := a.credentials(ctx)
@@ -132,7 +132,7 @@ func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 	}
 }
 
-// sentinelInput is what this host-agent's sentinel needs to know.
+// sentinelInput returns the current input for this host-agent's sentinel.
 func (a *Agent) sentinelInput() (sentinelInput, error) {
 	token, err := a.token()
 	in := sentinelInput{Relays: a.relays.inOrder(), NATSURLs: a.elsewhere, Token: token, Instance: a.instance}

@@ -36,8 +36,8 @@ func testSentinelInput(t *testing.T, relay string) string {
 	return string(line) + "\n"
 }
 
-// TestSentinelHasNothingToDo asks no relay for anything.
-func TestSentinelHasNothingToDo(t *testing.T) {
+// TestSentinelDoesNothingAfterFarewell fails if a relay is asked.
+func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a relay was asked")
 	}))
@@ -47,9 +47,9 @@ func TestSentinelHasNothingToDo(t *testing.T) {
 		{"no input", "", ""},
 		{"farewell", w + `{"farewell":true}` + "\n" + w, ""},
 		{"farewell at once", `{"farewell":true}` + "\n", ""},
-		{"started by hand", "hello\n", "only host-agent run starts this command"},
+		{"started by hand", "hello\n", "started by host-agent run only"},
 		{"no end", strings.Repeat("x", maxSentinelInput+1), "too long"},
-		{"half a line", w[:20], "none of a host-agent"},
+		{"half a line", w[:20], "malformed standard input"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := RunSentinel(strings.NewReader(test.pipe), slog.New(slog.DiscardHandler))
@@ -60,7 +60,8 @@ func TestSentinelHasNothingToDo(t *testing.T) {
 	}
 }
 
-// TestSentinelGivesUp when relays refuse, at once, or cannot be reached, soon.
+// TestSentinelGivesUp checks refusing relays, at once, and unreachable relays, after a
+// while.
 func TestSentinelGivesUp(t *testing.T) {
 	var asked int
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -89,7 +90,7 @@ func TestSentinelGivesUp(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a buffer that is read while somebody writes.
+// lockedBuffer is a buffer for concurrent reads and writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -135,9 +136,9 @@ func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (
 	return s, said, stop
 }
 
-// TestSentinelIsTold has a sentinel get its input, each new one, and a farewell; and
-// nothing secret by another way.
-func TestSentinelIsTold(t *testing.T) {
+// TestSentinelGetsItsInput fails unless a sentinel receives its input, each update and
+// a farewell, and no secret through any other channel.
+func TestSentinelGetsItsInput(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_HOST", "s3cret")
 	t.Setenv("https_proxy", "http://proxy:3128")
 	tokens := make(chan string, 1)
@@ -160,7 +161,7 @@ func TestSentinelIsTold(t *testing.T) {
 	tokens <- "second"
 	signal(s.news)
 	said.await(t, `input {"token":"second","instance":"agent1"}`, 1)
-	signal(s.news) // there is none that can be read: the one before stays
+	signal(s.news) // unreadable: the previous input stays
 	stop()
 	text = said.await(t, `input {"farewell":true}`, 1)
 	if n := strings.Count(text, "input {"); n != 3 {
@@ -168,11 +169,11 @@ func TestSentinelIsTold(t *testing.T) {
 	}
 }
 
-// TestSentinelIsKept replaces one that ends, and ends one that does not.
+// TestSentinelIsKept replaces an ended sentinel, and kills a hanging one.
 func TestSentinelIsKept(t *testing.T) {
 	now := func() (sentinelInput, error) { return sentinelInput{Instance: "agent1"}, nil }
 	_, said, stop := runSentinel(t, "crash", now)
-	said.await(t, "it ended: exit status 3", 3)
+	said.await(t, "sentinel ended: exit status 3", 3)
 	stop()
 	_, _, stop = runSentinel(t, "deaf", now)
 	stop() // or the test hangs

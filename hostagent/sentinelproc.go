@@ -14,42 +14,41 @@ import (
 	"time"
 )
 
-// A SentinelCommand says how to start a sentinel: a process that calls
-// [RunSentinel] on its standard input.
+// A SentinelCommand starts a sentinel: a process that calls [RunSentinel] on its
+// standard input.
 type SentinelCommand struct {
-	Command []string  // program and arguments; empty: no sentinel
-	Stderr  io.Writer // of the process; default: none
+	Command []string  // program and arguments; empty for no sentinel
+	Stderr  io.Writer // the process's standard error; default: none
 }
 
 // Times of a sentinel's process.
 const (
-	// farewellTime is how long it may take to end when it is told to.
+	// farewellTime is how long the process may take to end after the farewell.
 	farewellTime = 2 * time.Second
 
-	// sentinelAgain is the wait before another is started in place of one that
-	// was ended by somebody.
+	// sentinelAgain is the pause before an ended sentinel is replaced.
 	sentinelAgain = 10 * time.Second
 )
 
-// sentinelEnv are the variables of the environment that a sentinel gets: what it
-// needs to reach relays. Others may hold secrets that are not for it.
+// sentinelEnv lists the environment variables that a sentinel receives: those for
+// reaching relays. Others may contain secrets.
 var sentinelEnv = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "TZ",
 }
 
-// sentinelTuning keeps a process small that waits all its life.
+// sentinelTuning keeps the waiting process small.
 var sentinelTuning = []string{"GOMAXPROCS=1", "GOGC=25"}
 
 // A sentinel is the host-agent's end of its sentinel.
 type sentinel struct {
 	cfg   SentinelCommand
 	log   *slog.Logger
-	input func() (sentinelInput, error) // as it is now
-	news  chan struct{}                 // what it says has changed; holds one
+	input func() (sentinelInput, error) // returns the current input
+	news  chan struct{}                 // the input has changed; capacity 1
 
-	again time.Duration // the wait before one that has ended is replaced
+	again time.Duration // pause before an ended process is replaced
 
-	ready chan struct{} // closed by run when there is one that knows its input, or none can be started
+	ready chan struct{} // closed by run when a process has its input, or none can be started
 	once  sync.Once
 }
 
@@ -57,8 +56,8 @@ func newSentinel(cfg SentinelCommand, log *slog.Logger, now func() (sentinelInpu
 	return &sentinel{cfg: cfg, log: log, input: now, news: make(chan struct{}, 1), again: sentinelAgain, ready: make(chan struct{})}
 }
 
-// run keeps a sentinel until ctx ends, and then says farewell. It returns when
-// there is none left.
+// run keeps a sentinel running until ctx ends, and then sends the farewell. It returns
+// when the process has ended.
 func (s *sentinel) run(ctx context.Context) {
 	defer s.setReady()
 	for ctx.Err() == nil {
@@ -67,7 +66,7 @@ func (s *sentinel) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("no sentinel: clients would have to wait if this host-agent crashed", "error", err)
+		s.log.Warn("sentinel unavailable: after a crash, clients must wait for the resume window", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(s.again):
@@ -77,7 +76,7 @@ func (s *sentinel) run(ctx context.Context) {
 
 func (s *sentinel) setReady() { s.once.Do(func() { close(s.ready) }) }
 
-// keep keeps one process, and returns why it ended.
+// keep runs one process, and returns why it ended.
 func (s *sentinel) keep(ctx context.Context) error {
 	cmd := exec.Command(s.cfg.Command[0], s.cfg.Command[1:]...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), notForSentinel), sentinelTuning...)
@@ -94,7 +93,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for ctx.Err() == nil {
-		if in, err := s.input(); err == nil { // else the one before stays
+		if in, err := s.input(); err == nil { // after an error, the last input stays
 			writeSentinelInput(pipe, in)
 			s.setReady()
 		}
@@ -102,7 +101,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 		case <-s.news:
 		case <-ctx.Done():
 		case <-ended:
-			return fmt.Errorf("it ended: %v", cmd.ProcessState)
+			return fmt.Errorf("sentinel ended: %v", cmd.ProcessState)
 		}
 	}
 	writeSentinelInput(pipe, sentinelInput{Farewell: true})
@@ -113,11 +112,11 @@ func (s *sentinel) keep(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// writeSentinelInput fails if nobody is there, which is noticed otherwise.
+// writeSentinelInput ignores write errors: the end of the process is noticed by keep.
 func writeSentinelInput(pipe io.Writer, in sentinelInput) {
 	line, err := json.Marshal(in)
 	if err != nil {
-		panic(err) // no field can fail
+		panic(err) // all fields can be encoded
 	}
 	_, _ = pipe.Write(append(line, '\n'))
 }

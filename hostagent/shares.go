@@ -11,33 +11,33 @@ import (
 	"ahprelay/auth"
 )
 
-// Sharing says how the owner of a host's machine has a relay share its sessions. What a link allows is
-// judged by the host-agent too: none widens what its owner has set.
+// Sharing lets the owner of a host's machine share its sessions through a relay. The
+// host-agent applies its owner's limits to links too.
 type Sharing struct {
-	Relays      []string               // required; base URLs of the relays of one cluster
-	Token       func() (string, error) // required; as of Config
-	Credentials *CredentialFile        // as of Config
-	Plain       bool                   // as of Config
-	HTTP        *http.Client           // default: as of Config
+	Relays      []string               // required; base URLs of one cluster's relays
+	Token       func() (string, error) // required; as in Config
+	Credentials *CredentialFile        // as in Config
+	Plain       bool                   // as in Config
+	HTTP        *http.Client           // default: as in Config
 }
 
-// A ShareAsk is what a link is to be.
+// A ShareAsk describes a link to make.
 type ShareAsk struct {
 	Session string        // URI
-	Level   auth.Access   // "": look
-	TTL     time.Duration // 0: an hour
-	People  int           // connections at a time; 0: 64
-	Files   bool          // in the session's working directories, too
+	Level   auth.Access   // "" for look
+	TTL     time.Duration // 0 for an hour
+	People  int           // concurrent connections; 0 for 64
+	Files   bool          // includes the session's working directories
 }
 
-// A Link is one that was made.
+// A Link is a new link.
 type Link struct {
 	ID      string
 	Link    string
 	Expires time.Time
 }
 
-// A Shared is a link to the host that is good, and who is there by it, at the relay that was asked.
+// A Shared is a valid link to the host, with its viewers at the relay.
 type Shared struct {
 	ID, By, Session, Level string
 	People                 int
@@ -48,26 +48,26 @@ type Shared struct {
 	}
 }
 
-// Share has a link made.
+// Share makes a link.
 func (s *Sharing) Share(ctx context.Context, ask ShareAsk) (link Link, err error) {
 	return link, s.do(ctx, map[string]any{
 		"do": "make", "session": ask.Session, "level": ask.Level, "seconds": int(ask.TTL.Seconds()), "people": ask.People, "files": ask.Files,
 	}, &link)
 }
 
-// List returns the links to the host that are good, whoever has made them.
+// List returns all valid links to the host.
 func (s *Sharing) List(ctx context.Context) ([]Shared, error) {
 	var answer struct{ Shares []Shared }
 	return answer.Shares, s.do(ctx, map[string]any{"do": "list"}, &answer)
 }
 
-// TakeBack ends a link to the host, all for "", and says how many.
+// TakeBack ends a link to the host, or all for "", and returns their number.
 func (s *Sharing) TakeBack(ctx context.Context, id string) (int, error) {
 	var answer struct{ Ended int }
 	return answer.Ended, s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
 }
 
-// do asks the first relay that can be reached.
+// do sends a request to the first reachable relay.
 func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error {
 	if err := checkRelays(s.Relays); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// limitUnacked ends a connection whose other machine does not acknowledge the
-// kernel's probes for a time. If bytes are under way when the machine goes, it is
-// the system that says how long they are sent again.
+// limitUnacked ends a connection when the other machine does not acknowledge the
+// kernel's probes for a time. Bytes in flight are sent again for as long as the system
+// decides.
 func limitUnacked(conn *net.TCPConn, limit time.Duration) { probeEvery(conn, limit) }

@@ -19,25 +19,24 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// An Upstream says where the AHP host is. Exactly one of URL and Command is
-// set.
+// An Upstream is the address of the AHP host. Exactly one of URL and Command is set.
 type Upstream struct {
 	URL     string   // ws://…, wss://…, unix:/path for a WebSocket over a Unix socket, or lock:/path of VS Code's lock file
-	Command []string // a program that speaks AHP on its standard input and output, one message a line
+	Command []string // a program that speaks AHP on its standard input and output, one message per line
 
-	// TokenFile holds the connection token that the host wants (?tkn=), if it
-	// wants one. It is read anew for each connection.
+	// TokenFile holds the host's connection token (?tkn=), if it requires one. It is
+	// read anew for each connection.
 	TokenFile string
 
-	// Stderr is where a Command's standard error goes. Default: nowhere.
+	// Stderr receives a Command's standard error. Default: discarded.
 	Stderr io.Writer
 
-	caller   *caller       // who a connection is for; nil: the host-agent itself
-	accepted func()        // called when somebody has taken the connection; may be nil
-	unacked  time.Duration // how long the host's machine may acknowledge nothing; 0: as long as the system lets it
+	caller   *caller       // the client behind the connection; nil for the host-agent itself
+	accepted func()        // called when the connection is accepted; may be nil
+	unacked  time.Duration // how long the host's machine may acknowledge nothing; 0 for the system's limit
 }
 
-// String returns the upstream as the log names it, without secrets.
+// String returns the upstream for the log, without secrets.
 func (u Upstream) String() string {
 	if len(u.Command) > 0 {
 		return u.Command[0]
@@ -68,18 +67,18 @@ func (u Upstream) port() []string {
 	return []string{"80"}
 }
 
-// HostFiles say whether the host's files are those of the host-agent's machine:
-// then symbolic links are followed before a file is judged.
+// HostFiles states whether the host shares the file system of the host-agent's
+// machine. If so, symbolic links are resolved before a path is judged.
 type HostFiles string
 
-// Whether they are.
+// Values of HostFiles.
 const (
-	HostFilesAuto     HostFiles = "auto"     // if the upstream is a command, a Unix socket or a loopback address
-	HostFilesShared   HostFiles = "shared"   // yes
-	HostFilesSeparate HostFiles = "separate" // no
+	HostFilesAuto     HostFiles = "auto"     // shared if the upstream is a command, a Unix socket or a loopback address
+	HostFilesShared   HostFiles = "shared"   // shared
+	HostFilesSeparate HostFiles = "separate" // not shared
 )
 
-// shared reports whether they are, of a host at an upstream.
+// shared resolves HostFiles for an upstream.
 func (f HostFiles) shared(u Upstream) bool {
 	if f == HostFilesShared || f == HostFilesSeparate {
 		return f == HostFilesShared
@@ -87,23 +86,22 @@ func (f HostFiles) shared(u Upstream) bool {
 	return u.isHere()
 }
 
-// isHere reports whether the host is on this machine, as far as can be told.
+// isHere reports whether the host seems to be on this machine.
 func (u Upstream) isHere() bool {
 	if len(u.Command) > 0 {
 		return true
 	}
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
-		return true // nothing follows from it
+		return true // an upstream without an address
 	}
 	return parsed.Scheme == "unix" || parsed.Scheme == lockScheme || isLoopback(parsed.Hostname())
 }
 
-// Check reports what is wrong with an upstream that can be seen without
-// connecting to it.
+// Check returns the errors in an upstream that are visible without connecting.
 func (u Upstream) Check() error {
 	if (u.URL == "") == (len(u.Command) == 0) {
-		return errors.New("upstream: give either a URL (ws://, wss://, unix:) or a command behind --")
+		return errors.New("upstream: want either a URL (ws://, wss://, unix:) or a command behind --")
 	}
 	if u.TokenFile != "" {
 		if _, err := u.token(); err != nil {
@@ -112,7 +110,7 @@ func (u Upstream) Check() error {
 	}
 	if len(u.Command) > 0 {
 		if u.TokenFile != "" {
-			return errors.New("upstream: a token file is for URLs; a command gets its secrets from its environment")
+			return errors.New("upstream: a token file requires a URL; pass secrets to a command in its environment")
 		}
 		if _, err := exec.LookPath(u.Command[0]); err != nil {
 			return fmt.Errorf("upstream: command %q: %w", u.Command[0], err)
@@ -127,7 +125,7 @@ func (u Upstream) Check() error {
 	case (parsed.Scheme == "unix" || parsed.Scheme == lockScheme) && parsed.Path == "":
 		return fmt.Errorf("upstream %q: want %s:/path/to/%s", u, parsed.Scheme, map[string]string{"unix": "socket", lockScheme: "file"}[parsed.Scheme])
 	case parsed.Scheme == lockScheme && u.TokenFile != "":
-		return fmt.Errorf("upstream %q: the token is in the lock file; leave the token file out", u)
+		return fmt.Errorf("upstream %q: the lock file contains the token; remove --upstream-token-file", u)
 	case parsed.Scheme == "unix", parsed.Scheme == lockScheme:
 		return nil
 	case parsed.Scheme != "ws" && parsed.Scheme != "wss":
@@ -152,30 +150,29 @@ func (u Upstream) token() (string, error) {
 	return token, nil
 }
 
-// A hostSocket is a connection to the AHP host that carries whole messages.
-// One goroutine may read while another writes. Close ends both.
+// A hostSocket carries whole messages to and from the AHP host. One goroutine may read
+// while another writes. Close ends both.
 type hostSocket interface {
-	// Read returns the next message. One of up to [routing.MaxLent] bytes is
-	// good until the next Read; a longer one is the caller's. A request or
-	// response over the limit is skipped: the error is a [*skippedError], and
-	// the next Read goes on behind it.
+	// Read returns the next message. A message of up to [routing.MaxLent] bytes is
+	// valid until the next Read; the caller owns a longer one. A request or response
+	// above the limit is skipped: the error is a [*skippedError], and the next Read
+	// continues behind it.
 	Read() (message []byte, binary bool, err error)
 
-	// Whole reports whether the next Read returns a message without waiting. It
-	// may say no though that is so.
+	// Whole reports whether the next Read returns a message without waiting. A false
+	// result may be wrong.
 	Whole() bool
 
 	// Write writes a message, and does not keep it.
 	Write(message []byte, binary bool) error
 
-	// Close says goodbye, if there is a way to, and ends the connection: it
-	// returns within seconds, and so do Read and Write. It may be called more
-	// than once.
+	// Close says goodbye if the transport can, and ends the connection. Close, Read
+	// and Write then return within seconds. It may be called more than once.
 	Close(reason string)
 }
 
-// A roomFunc waits until a message of so many bytes, more than
-// [routing.Reserved], may be read; nil: it may always.
+// A roomFunc waits until a message of so many bytes, more than [routing.Reserved], may
+// be read. A nil roomFunc never waits.
 type roomFunc func(bytes int) error
 
 func (f roomFunc) wait(bytes int) error {
@@ -185,8 +182,8 @@ func (f roomFunc) wait(bytes int) error {
 	return f(bytes)
 }
 
-// dial connects to the host. It waits for a host that takes a connection and
-// says no more, until ctx ends.
+// dial connects to the host. It waits for the handshake of a host that has accepted
+// the connection, until ctx ends.
 func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if len(u.Command) > 0 {
 		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame, u.caller.roomFor())
@@ -197,7 +194,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	}
 	var conn net.Conn
 	var connected atomic.Bool
-	// Proxies are for the outside, and not asked.
+	// Proxies are for remote addresses, and not used.
 	transport := &http.Transport{DisableKeepAlives: true}
 	transport.DialContext = func(ctx context.Context, _, at string) (_ net.Conn, err error) {
 		if network == "unix" {
@@ -222,18 +219,18 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame, u.caller.roomFor()), nil
 }
 
-// fullEvery is the wait before a Unix socket is tried again that has too many
-// connections nobody has taken: a connection over TCP waits then.
+// fullEvery is the pause between attempts on a Unix socket with a full backlog, where
+// a TCP connection would wait.
 const fullEvery = 100 * time.Millisecond
 
-// connect makes the connection below the WebSocket.
+// connect opens the connection below the WebSocket.
 func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, error) {
 	d := net.Dialer{Timeout: u.unacked}
-	for told := false; ; {
+	for notified := false; ; {
 		conn, err := d.DialContext(ctx, network, at)
 		full := network == "unix" && errors.Is(err, syscall.EAGAIN)
-		if (err == nil || full) && !told && u.accepted != nil {
-			told = true
+		if (err == nil || full) && !notified && u.accepted != nil {
+			notified = true
 			u.accepted()
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok && u.unacked > 0 {
@@ -250,16 +247,15 @@ func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, er
 	}
 }
 
-// probeEvery has the kernel look for the other machine when nothing is under
-// way, so that its absence is known in a time.
+// probeEvery enables the kernel's keep-alive probes, which detect the other machine's
+// absence while no bytes are in flight.
 func probeEvery(conn *net.TCPConn, limit time.Duration) {
-	third := max(limit/3, time.Second) // the least that systems know
-	// It fails if the connection is closed.
+	third := max(limit/3, time.Second) // the shortest interval of all systems
+	// This fails if the connection is closed.
 	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: third, Interval: third, Count: 2})
 }
 
-// endpoint returns the URL to dial, and over which network: that of a Unix
-// socket has a path.
+// endpoint returns the URL to dial, its network, and the path of a Unix socket.
 func (u Upstream) endpoint() (address, network, path string, err error) {
 	u, token, err := u.locked()
 	if err != nil {
@@ -287,8 +283,7 @@ func (u Upstream) endpoint() (address, network, path string, err error) {
 	return parsed.String(), network, path, nil
 }
 
-// dialError says what went wrong without the URL, in which there may be a
-// token.
+// dialError describes a failed dial without the URL, which may contain a token.
 func (u Upstream) dialError(connected bool, response *http.Response, err error) error {
 	if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
 		hint := "is this an AHP host's port?"
@@ -310,22 +305,22 @@ func (u Upstream) dialError(connected bool, response *http.Response, err error) 
 	return fmt.Errorf("upstream %s: %w", u, err)
 }
 
-// errTooBig reports a message of the host that is over the limit.
+// errTooBig reports a host message above the limit.
 var errTooBig = errors.New("message too big")
 
-// A skippedError is a request or response of the host's over the limit, of which
-// nothing is kept but its envelope, as [ahp.Skimmer] reads it.
+// A skippedError is a request or response above the limit, reduced to its envelope by
+// [ahp.Skimmer].
 type skippedError struct {
 	env         ahp.Envelope
 	size, limit int
 }
 
-// Error says how long it was.
+// Error includes the length.
 func (e *skippedError) Error() string {
-	return fmt.Sprintf("%v: a %v of %d bytes; at most %d pass", errTooBig, e.env.Kind, e.size, e.limit)
+	return fmt.Sprintf("%v: %v of %d bytes; want at most %d", errTooBig, e.env.Kind, e.size, e.limit)
 }
 
-// Unwrap returns why it was skipped.
+// Unwrap returns errTooBig.
 func (e *skippedError) Unwrap() error { return errTooBig }
 
 func isSkipped(err error) bool {
@@ -333,7 +328,7 @@ func isSkipped(err error) bool {
 	return errors.As(err, &skip)
 }
 
-// skipped returns the error for a message that was skimmed.
+// skipped returns the error for a skimmed message.
 func skipped(skim *ahp.Skimmer, limit int) error {
 	env, err := skim.Envelope()
 	if err != nil {

@@ -34,15 +34,15 @@ func TestCheckUpstream(t *testing.T) {
 	const malformed = "upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path"
 	for _, test := range []struct {
 		upstream Upstream
-		want     string // in the error; empty: none
+		want     string // in the error; empty for none
 	}{
 		{Upstream{URL: "ws://127.0.0.1:1"}, ""},
 		{Upstream{URL: "wss://host.example/path?x=1", TokenFile: token}, ""},
 		{Upstream{URL: "unix:/run/host.sock", TokenFile: token}, ""},
 		{Upstream{URL: "unix:///run/host.sock"}, ""},
 		{Upstream{Command: []string{"sh", "-c", "exit"}}, ""},
-		{Upstream{}, "give either a URL (ws://, wss://, unix:) or a command behind --"},
-		{Upstream{URL: "ws://127.0.0.1:1", Command: []string{"sh"}}, "give either"},
+		{Upstream{}, "want either a URL (ws://, wss://, unix:) or a command behind --"},
+		{Upstream{URL: "ws://127.0.0.1:1", Command: []string{"sh"}}, "want either"},
 		{Upstream{URL: "http://127.0.0.1:1?tkn=secret"}, `"http://127.0.0.1:1": scheme is "http"; want ws://, wss:// or unix:/path`},
 		{Upstream{URL: "localhost:8080"}, `scheme is "localhost"; want ws://`},
 		{Upstream{URL: "127.0.0.1:8080"}, malformed},
@@ -52,7 +52,7 @@ func TestCheckUpstream(t *testing.T) {
 		{Upstream{URL: "ws://h", TokenFile: filepath.Join(token, "none")}, "upstream token file: open " + token},
 		{Upstream{URL: "ws://h", TokenFile: empty}, empty + ": want one token on one line"},
 		{Upstream{URL: "ws://h", TokenFile: two}, two + ": want one token on one line"},
-		{Upstream{Command: []string{"sh"}, TokenFile: token}, "a token file is for URLs"},
+		{Upstream{Command: []string{"sh"}, TokenFile: token}, "a token file requires a URL"},
 		{Upstream{Command: []string{"no-such-program-here", "--token=secret"}}, `command "no-such-program-here"`},
 	} {
 		err := test.upstream.Check()
@@ -92,9 +92,9 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 // wsURL returns the WebSocket URL of a server.
 func wsURL(server *httptest.Server) string { return "ws" + strings.TrimPrefix(server.URL, "http") }
 
-// TestStrangeUpstreams dials what is no AHP host, and says so.
+// TestStrangeUpstreams dials servers that are no AHP host, and checks the errors.
 func TestStrangeUpstreams(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody answers what it accepts
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are accepted and never answered
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestStrangeUpstreams(t *testing.T) {
 		{"unauthorized", answer(http.StatusUnauthorized), "answers HTTP 401 instead of a WebSocket: " + token},
 		{"forbidden", answer(http.StatusForbidden), "answers HTTP 403 instead of a WebSocket: " + token},
 		{"redirects", wsURL(loop), "answers HTTP 302 instead of a WebSocket: " + port},
-		{"silent", "ws://" + silent.Addr().String(), "gives no answer: " + port},
+		{"silent", "ws://" + silent.Addr().String(), "does not answer: " + port},
 		{"another protocol", "ws://" + rude.Addr().String(), "malformed HTTP"},
 		{"nobody", "ws://" + closed.Addr().String(), "connection refused"},
 		{"no socket", "unix:" + filepath.Join(t.TempDir(), "none"), "no such file or directory"},
@@ -156,7 +156,7 @@ func TestStrangeUpstreams(t *testing.T) {
 	}
 }
 
-// dialTime is for how long a host is dialled, which hangs or not.
+// dialTime returns the time limit for dialling a host.
 func dialTime(hangs bool) time.Duration {
 	if hangs {
 		return time.Second
@@ -164,7 +164,7 @@ func dialTime(hangs bool) time.Duration {
 	return time.Minute
 }
 
-// echo is a host that sends back what it gets.
+// echo is a host that returns each message.
 func echo(w http.ResponseWriter, r *http.Request) {
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -179,8 +179,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestUpstreamToken shows the host the token of the file as it is now, and
-// what the URL says besides.
+// TestUpstreamToken fails unless the host receives the file's current token, and the
+// URL's query.
 func TestUpstreamToken(t *testing.T) {
 	queries := make(chan string, 10)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -221,8 +221,8 @@ func TestUpstreamToken(t *testing.T) {
 	}
 }
 
-// TestWebSocketUpstream carries messages up to the limit, over TCP, TLS and a
-// Unix socket.
+// TestWebSocketUpstream carries messages up to the limit, over TCP, TLS and a Unix
+// socket.
 func TestWebSocketUpstream(t *testing.T) {
 	const limit = 100_000
 	for _, kind := range []string{"ws", "wss", "unix"} {
@@ -294,8 +294,8 @@ func TestWebSocketUpstream(t *testing.T) {
 	}
 }
 
-// TestCloseOfHungHost ends a connection to a host that reads nothing, in the
-// middle of a message.
+// TestCloseOfHungHost ends a connection in the middle of a message to a host that
+// reads nothing.
 func TestCloseOfHungHost(t *testing.T) {
 	release := make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -19,38 +19,38 @@ import (
 	"ahprelay/routing"
 )
 
-// webSocket is a hostSocket over WebSocket (RFC 6455). A library does the
-// handshake. Frames are read and written here, because all that a host says to
-// all clients comes this way: a message is looked at where it was read, without
-// a copy, and a connection on which nothing happens has no buffers. With the
-// library's frames a host-agent needs 4 times the processor for each delivery to 100
-// clients, and twice the memory for an idle one.
+// webSocket is a hostSocket over WebSocket (RFC 6455). A library performs the
+// handshake. Frames are read and written here, because all host messages for all
+// clients pass this way: a message is parsed in the read buffer without a copy, and an
+// idle connection has no buffers. With the library's frames, a host-agent needs 4
+// times the processor time for each delivery to 100 clients, and twice the memory for
+// an idle connection.
 type webSocket struct {
-	conn   net.Conn           // below the stream: for deadlines, and to end it
-	stream io.ReadWriteCloser // of frames: conn, perhaps TLS over it, and what came with the handshake
+	conn   net.Conn           // below the stream; for deadlines, and to end it
+	stream io.ReadWriteCloser // carries the frames: conn, perhaps TLS over it, and bytes that came with the handshake
 	limit  int                // bytes of a message from the host
-	quiet  *idle.Reader       // of conn; nil: one must have a buffer to wait
+	quiet  *idle.Reader       // over conn; nil if waiting needs a buffer
 	room   roomFunc
 	life   func() // called for each ping and pong; may be nil
 
 	reading  sync.Mutex // held while the fields below are used
-	buf      *[]byte    // what was read; nil while nothing is
-	from, to int        // what of buf is unread
-	lent     bool       // a message that was read stands in buf, and somebody may be looking at it
-	begun    bool       // something was read: nothing waits any more that came with the handshake
-	err      error      // of reading; nothing is read after it
+	buf      *[]byte    // the read buffer; nil while idle
+	from, to int        // the unread part of buf
+	lent     bool       // buf holds a message that the reader may still use
+	begun    bool       // bytes were read, so none are left from the handshake
+	err      error      // of reading; final
 
-	writing sync.Mutex // held while a frame is written, guards the field below
-	said    bool       // the close frame is written: nothing may follow
+	writing   sync.Mutex // held while a frame is written; guards the field below
+	closeSent bool       // the close frame is written: nothing may follow
 }
 
 // Sizes, in bytes.
 const (
 	maxHeader  = 14                          // of a frame
-	readSize   = routing.MaxLent + maxHeader // what is read at a time
-	writeSize  = 64 << 10                    // what is written at a time
-	maxControl = 125                         // the payload of a control frame
-	growStep   = 1 << 20                     // what is made room for on a host's word alone
+	readSize   = routing.MaxLent + maxHeader // of a read
+	writeSize  = 64 << 10                    // of a write
+	maxControl = 125                         // payload of a control frame
+	growStep   = 1 << 20                     // allocated on the strength of a frame header alone
 )
 
 var (
@@ -58,7 +58,7 @@ var (
 	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeSize); return &b }}
 )
 
-// newWebSocket takes over a stream, and the connection that it is on.
+// newWebSocket takes over a stream and its underlying connection.
 func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int, room roomFunc) *webSocket {
 	s := &webSocket{conn: conn, stream: stream, limit: limit, room: room}
 	if !encrypted {
@@ -81,27 +81,26 @@ const (
 	opPong         = 10
 )
 
-// A frameHeader is the beginning of a frame.
+// A frameHeader is the decoded header of a frame.
 type frameHeader struct {
 	opcode byte
 	fin    bool
 	length int
 }
 
-// Read implements hostSocket. The message is good until the next Read.
+// Read implements hostSocket. The message is valid until the next Read.
 func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.putBack(); s.buf == nil && s.err == nil {
-		s.err = s.getBuffer() // here, where the stack is not deep: it mostly waits
+		s.err = s.getBuffer() // here, where the stack is shallow, because it mostly waits
 	}
 	message, binary, err = s.readLocked()
 	s.lent = err == nil
 	return message, binary, err
 }
 
-// skip reads a message that nobody wants, beside somebody who may still look at
-// one that Read has returned: that stays as it is.
+// skip reads and drops a message. The last message returned by Read stays intact.
 func (s *webSocket) skip() error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -126,8 +125,8 @@ func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 	return nil, false, s.err
 }
 
-// dataHeader reads the beginning of the next frame of a message, and answers
-// control frames before it.
+// dataHeader reads the header of a message's next frame, and answers control frames
+// before it.
 func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	for {
 		if h, err = s.header(); err != nil {
@@ -141,7 +140,7 @@ func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 		}
 	}
 	if first == (h.opcode == opContinuation) {
-		return h, s.violation("a frame of a message is out of place")
+		return h, s.violation("unexpected frame of a message")
 	}
 	return h, nil
 }
@@ -159,7 +158,7 @@ func (s *webSocket) message() (message []byte, binary bool, err error) {
 		}
 		if !reserved && len(message)+h.length > routing.Reserved {
 			whole := h.length
-			if !first || !h.fin { // nobody knows how long it is
+			if !first || !h.fin { // the total length is unknown
 				whole = s.limit
 			}
 			if err := s.room.wait(whole); err != nil {
@@ -181,9 +180,9 @@ func (s *webSocket) message() (message []byte, binary bool, err error) {
 	}
 }
 
-// skipLong reads the rest of a message that is too long, from a frame on whose
-// header has been read, and keeps nothing of it but what it is. If it is neither
-// request nor response, that is the end of the connection.
+// skipLong reads and drops the rest of a message above the limit, from a frame with
+// header h. It keeps the envelope. A message that is neither request nor response ends
+// the connection.
 func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
 	var skim ahp.Skimmer
 	_, _ = skim.Write(begun)
@@ -216,7 +215,7 @@ func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
 	return err
 }
 
-// header reads the beginning of the next frame.
+// header reads the header of the next frame.
 func (s *webSocket) header() (h frameHeader, err error) {
 	b, err := s.next(2)
 	if err != nil {
@@ -225,9 +224,9 @@ func (s *webSocket) header() (h frameHeader, err error) {
 	h = frameHeader{opcode: b[0] & 0x0f, fin: b[0]&finBit != 0, length: int(b[1] &^ maskBit)}
 	switch {
 	case b[0]&rsvBits != 0, b[1]&maskBit != 0, h.opcode > opPong, h.opcode > opBinary && h.opcode < opClose:
-		return h, s.violation(fmt.Sprintf("no such frame: %#x %#x", b[0], b[1]))
+		return h, s.violation(fmt.Sprintf("invalid frame: %#x %#x", b[0], b[1]))
 	case h.opcode >= opClose && (!h.fin || h.length > maxControl):
-		return h, s.violation("a control frame is too long or in pieces")
+		return h, s.violation("control frame too long or fragmented")
 	}
 	switch h.length {
 	case 126:
@@ -278,8 +277,7 @@ func (s *webSocket) violation(what string) error {
 	return errors.New("WebSocket protocol violated: " + what)
 }
 
-// next reads n bytes, at most readSize, which are good until it is called
-// again.
+// next reads n bytes, at most readSize. They are valid until the following call.
 func (s *webSocket) next(n int) ([]byte, error) {
 	if err := s.buffer(n); err != nil {
 		return nil, err
@@ -313,7 +311,8 @@ func (s *webSocket) buffer(n int) error {
 	return nil
 }
 
-// getBuffer gets a buffer, if it can with something in it.
+// getBuffer allocates the buffer, after bytes have arrived if the connection can
+// report that.
 func (s *webSocket) getBuffer() (err error) {
 	s.from, s.to = 0, 0
 	if s.quiet == nil || !s.begun {
@@ -326,14 +325,14 @@ func (s *webSocket) getBuffer() (err error) {
 	return nil
 }
 
-// appendNext reads n bytes more of a message that has a buffer of its own. Room
-// is made as bytes come.
+// appendNext reads n more bytes of a message with its own buffer, which grows as bytes
+// arrive.
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
-	pieces := len(message) > 0 // and more are to come
+	pieces := len(message) > 0 // further frames follow
 	for n > 0 {
 		if free := cap(message) - len(message); free == 0 {
 			room := n
-			if len(message) < growStep { // a host that has sent so much means it
+			if len(message) < growStep { // after so many bytes, the declared length is credible
 				room = min(n, growStep)
 			}
 			if pieces {
@@ -358,7 +357,7 @@ func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	return message, nil
 }
 
-// putBack gives the buffer back if nothing in it is unread.
+// putBack releases the buffer if no byte in it is unread.
 func (s *webSocket) putBack() {
 	if s.buf != nil && (s.from == s.to || s.err != nil) {
 		readBuffers.Put(s.buf)
@@ -366,7 +365,7 @@ func (s *webSocket) putBack() {
 	}
 }
 
-// Whole reports whether the next Read returns a message without waiting.
+// Whole implements hostSocket.
 func (s *webSocket) Whole() bool {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -392,13 +391,13 @@ func (s *webSocket) Write(message []byte, binary bool) error {
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if s.said {
+	if s.closeSent {
 		return net.ErrClosed
 	}
 	return s.writeLocked(first, message)
 }
 
-// writeLocked writes a frame. What clients send is masked (section 5.3).
+// writeLocked writes a frame. A client's frames are masked (section 5.3).
 func (s *webSocket) writeLocked(first byte, payload []byte) error {
 	buf := writeBuffers.Get().(*[]byte)
 	defer writeBuffers.Put(buf)
@@ -419,8 +418,8 @@ func (s *webSocket) writeLocked(first byte, payload []byte) error {
 	}
 }
 
-// appendHeader appends the header of a frame whose payload of n bytes is masked
-// with a key.
+// appendHeader appends the header of a frame with a payload of n bytes, masked with
+// key.
 func appendHeader(b []byte, first byte, n int, key uint32) []byte {
 	switch {
 	case n < 126:
@@ -433,7 +432,7 @@ func appendHeader(b []byte, first byte, n int, key uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, key)
 }
 
-// mask masks b in place, and returns the key for what follows it.
+// mask masks b in place, and returns the key for the bytes behind it.
 func mask(b []byte, key uint32) uint32 {
 	both := uint64(key)<<32 | uint64(key)
 	for ; len(b) >= 8; b = b[8:] {
@@ -449,15 +448,15 @@ func mask(b []byte, key uint32) uint32 {
 // controlTime is how long a host may take for a control frame.
 const controlTime = 5 * time.Second
 
-// writeControl writes a control frame, which is the last one if it is a close.
+// writeControl writes a control frame. A close frame is the last frame.
 func (s *webSocket) writeControl(opcode byte, payload []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if s.said {
+	if s.closeSent {
 		return nil
 	}
-	s.said = opcode == opClose
-	_ = s.conn.SetWriteDeadline(time.Now().Add(controlTime)) // fails if it is closed, as the write does
+	s.closeSent = opcode == opClose
+	_ = s.conn.SetWriteDeadline(time.Now().Add(controlTime)) // fails if the connection is closed, as the write does
 	defer func() { _ = s.conn.SetWriteDeadline(time.Time{}) }()
 	return s.writeLocked(finBit|opcode, payload)
 }
@@ -474,11 +473,11 @@ const goodbyeTime = time.Second
 // Close implements hostSocket.
 func (s *webSocket) Close(reason string) {
 	defer func() { _ = s.stream.Close() }()
-	// A host that hangs does not answer, and may hold up a Write.
+	// A hanging host does not answer, and may block a Write.
 	timer := time.AfterFunc(goodbyeTime, func() { _ = s.conn.Close() })
 	defer timer.Stop()
 	s.goodbye(websocket.StatusNormalClosure, reason)
-	for { // whoever reads, the host's close frame is the end
+	for { // until the host's close frame, whichever goroutine reads it
 		if err := s.skip(); err != nil {
 			return
 		}
@@ -486,7 +485,7 @@ func (s *webSocket) Close(reason string) {
 }
 
 // handshake opens a WebSocket, and returns the stream of its frames. It changes
-// the client.
+// client.
 func handshake(ctx context.Context, address string, header http.Header, client *http.Client) (io.ReadWriteCloser, *http.Response, error) {
 	taken := &takenStream{RoundTripper: client.Transport}
 	client.Transport = taken
@@ -498,12 +497,12 @@ func handshake(ctx context.Context, address string, header http.Header, client *
 	}
 	stream := taken.ReadWriteCloser
 	taken.ReadWriteCloser = noStream{}
-	_ = ws.CloseNow() // which has nothing to close any more
+	_ = ws.CloseNow() // the library's connection is already closed
 	return stream, response, nil
 }
 
-// A takenStream lets a library do a handshake, and then have the stream no
-// more.
+// A takenStream lets a library perform a handshake, and then takes the stream away
+// from it.
 type takenStream struct {
 	http.RoundTripper
 	io.ReadWriteCloser
@@ -520,7 +519,7 @@ func (t *takenStream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// noStream is closed.
+// noStream is a closed stream.
 type noStream struct{}
 
 func (noStream) Read([]byte) (int, error)  { return 0, net.ErrClosed }

@@ -21,7 +21,7 @@ import (
 	"ahprelay/routing"
 )
 
-// hostFrame is a frame as hosts send it.
+// hostFrame returns a frame as hosts send it.
 func hostFrame(first byte, payload string) []byte {
 	b := []byte{first}
 	switch n := len(payload); {
@@ -41,8 +41,7 @@ type rawHost struct {
 	in *bufio.Reader
 }
 
-// dialRaw connects to a rawHost, which sends something together with its answer
-// to the handshake.
+// dialRaw connects to a rawHost, which sends early bytes together with its handshake.
 func dialRaw(t *testing.T, limit int, early []byte) (*webSocket, *rawHost) {
 	t.Helper()
 	accepted := make(chan *rawHost, 1)
@@ -68,7 +67,7 @@ func dialRaw(t *testing.T, limit int, early []byte) (*webSocket, *rawHost) {
 	return sock.(*webSocket), host
 }
 
-// say sends bytes as they are.
+// say sends bytes unchanged.
 func (h *rawHost) say(t *testing.T, frames ...[]byte) {
 	t.Helper()
 	if _, err := h.Write(bytes.Join(frames, nil)); err != nil {
@@ -105,7 +104,7 @@ func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	return b[0], string(data)
 }
 
-// TestReadFrames reads messages in all forms that they may have.
+// TestReadFrames reads messages in all legal forms.
 func TestReadFrames(t *testing.T) {
 	long := strings.Repeat("l", routing.MaxLent)
 	longer := strings.Repeat("m", routing.MaxLent+1)
@@ -129,8 +128,8 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// TestWhole says that there is a message exactly when one can be read at once,
-// wherever what has come ends.
+// TestWhole fails unless Whole is true exactly when a message can be read without
+// waiting, wherever the received bytes end.
 func TestWhole(t *testing.T) {
 	first := hostFrame(finBit|opText, "")
 	for _, next := range [][]byte{
@@ -160,7 +159,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestManyPieces has a message of many pieces not copied for each of them.
+// TestManyPieces fails if a message in many pieces is copied for each piece.
 func TestManyPieces(t *testing.T) {
 	const piece, pieces = 4 << 10, 500
 	sock, host := dialRaw(t, piece*pieces, nil)
@@ -192,8 +191,8 @@ func TestManyPieces(t *testing.T) {
 	}
 }
 
-// TestBrokenFrames ends connections to hosts that break the protocol, and says
-// so to them.
+// TestBrokenFrames ends connections to hosts that break the protocol, with a close
+// frame.
 func TestBrokenFrames(t *testing.T) {
 	big := hostFrame(finBit|opText, "")
 	big[1] = 127
@@ -231,7 +230,7 @@ func TestBrokenFrames(t *testing.T) {
 	}
 }
 
-// TestHostCloses passes on what the host says when it closes, and answers.
+// TestHostCloses fails unless the host's close code is returned, and answered.
 func TestHostCloses(t *testing.T) {
 	for _, test := range []struct {
 		payload string
@@ -259,7 +258,7 @@ func TestHostCloses(t *testing.T) {
 	}
 }
 
-// TestCloseSaysGoodbye waits for the host's answer, whoever reads it.
+// TestCloseSaysGoodbye waits for the host's answer, whichever goroutine reads it.
 func TestCloseSaysGoodbye(t *testing.T) {
 	for _, reader := range []string{"nobody", "Read"} {
 		t.Run(reader, func(t *testing.T) {
@@ -292,8 +291,8 @@ func TestCloseSaysGoodbye(t *testing.T) {
 	}
 }
 
-// TestCloseBesideReader closes a connection while somebody still looks at a
-// message that was read: it stays as it was, whatever comes behind it.
+// TestCloseBesideReader closes a connection while a message is in use: the message
+// stays intact.
 func TestCloseBesideReader(t *testing.T) {
 	sock, host := dialRaw(t, 1<<20, nil)
 	const first, size = "the first message", 20 << 10
@@ -318,7 +317,7 @@ func TestCloseBesideReader(t *testing.T) {
 	}
 }
 
-// TestWriteFrames writes what a server of another make reads.
+// TestWriteFrames checks frames with a library's server.
 func TestWriteFrames(t *testing.T) {
 	got := make(chan string)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -359,15 +358,15 @@ func TestWriteFrames(t *testing.T) {
 	}
 }
 
-// memoryStream is what a host has sent.
+// memoryStream holds a host's bytes.
 type memoryStream struct{ io.Reader }
 
 func (memoryStream) Write(p []byte) (int, error) { return len(p), nil }
 func (memoryStream) Close() error                { return nil }
 
-// TestTooLong skips requests and responses that are too long, in one frame or in
-// several with control frames between, and goes on behind them. What they are is
-// known, wherever it says so.
+// TestTooLong skips requests and responses above the limit, in one frame or in several
+// with control frames between, and reads on behind them. Their ids are known wherever
+// they stand.
 func TestTooLong(t *testing.T) {
 	pad := strings.Repeat(`{\"id\":1}`, 10_000)
 	for message, want := range map[string]string{
@@ -409,8 +408,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// FuzzReadFrames reads anything, in pieces: no message is longer than the limit,
-// and pieces make no difference.
+// FuzzReadFrames reads random bytes, in pieces: no message exceeds the limit, and the
+// pieces make no difference.
 func FuzzReadFrames(f *testing.F) {
 	f.Add(hostFrame(finBit|opText, "one"), 1)
 	f.Add(append(hostFrame(opText, "one"), hostFrame(finBit|opContinuation, strings.Repeat("x", 300))...), 3)

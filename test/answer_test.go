@@ -109,7 +109,7 @@ func TestAnswer(t *testing.T) {
 	if n := confirmations(c); n != 1 {
 		t.Errorf("the host heard %d answers; want one", n)
 	}
-	if late := post(t, s, yes, ""); late.Status != http.StatusConflict || late.By != "bob" || late.Error != "answered already by bob" {
+	if late := post(t, s, yes, ""); late.Status != http.StatusConflict || late.By != "bob" || late.Error != "already answered by bob" {
 		t.Errorf("a late answer: %+v; want that bob was first", late)
 	}
 

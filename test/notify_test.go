@@ -323,14 +323,14 @@ func onLoopback() gateway.RelayConfig {
 }
 
 // subscribe has a browser be told.
-func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Way {
+func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Target {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
 		settings, _ := api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, change)
 		service.relayKey = settings.PushKey
 		return service.relayKey != ""
 	})
-	way, status := api[notify.Way](t, s, "POST", "/api/notify/ways", service.way(details), change)
+	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.way(details), change)
 	if status != http.StatusOK {
 		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
 	}
@@ -375,7 +375,7 @@ func TestPush(t *testing.T) {
 		settings, _ = api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, nil)
 		return len(settings.Deliveries) >= 4
 	})
-	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") {
+	if len(settings.Targets) != 1 || settings.Targets[0].Keys != nil || strings.Contains(settings.Targets[0].URL, "push") {
 		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
 	}
 	if len(other.pushed) != 0 {

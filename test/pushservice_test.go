@@ -57,9 +57,9 @@ func newPushService(t testing.TB) *pushService {
 }
 
 // way is the browser's subscription.
-func (s *pushService) way(details bool) notify.Way {
+func (s *pushService) way(details bool) notify.Target {
 	encode := base64.RawURLEncoding.EncodeToString
-	return notify.Way{
+	return notify.Target{
 		Kind: notify.WebPush, URL: s.URL + "/push/1", Details: details,
 		Keys: &notify.PushKeys{P256dh: encode(s.key.PublicKey().Bytes()), Auth: encode(s.secret)},
 	}

@@ -195,7 +195,7 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	}
 	awaitState(t, s, "offline")
 	awaitClients(t, s, 0)
-	awaitReason(t, s, "nobody listens")
+	awaitReason(t, s, "nothing listens")
 	startAnew(t, s, server, refhost.Config{})
 	if code := codeOf(t, bob.dial(nil), "initialize", greeting("initialize", "c")); code != 0 {
 		t.Errorf("bob, at the next host process: code %d; want 0", code)

@@ -81,7 +81,7 @@ func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 		out.SetIndent("", "  ")
 		return out.Encode(list)
 	}
-	for _, bar := range list.Barred {
+	for _, bar := range list.Blocked {
 		who := "subject " + bar.Subject
 		if bar.Subject == "" {
 			who = "token " + bar.Token

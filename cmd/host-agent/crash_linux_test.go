@@ -161,7 +161,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 			t.Logf("resumed %v after the next host-agent was started", time.Since(again).Round(time.Millisecond))
 			stopped(t, next, held)
 			_ = agent.cmd.Wait()
-			if !strings.Contains(agent.said.String(), "host-agent crashed; relays know") {
+			if !strings.Contains(agent.said.String(), "host-agent crashed; host released") {
 				t.Errorf("the sentinel did not say what it did:\n%s", agent.said.String())
 			}
 		})

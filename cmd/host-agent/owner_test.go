@@ -31,7 +31,7 @@ func TestOwner(t *testing.T) {
 	if err != nil || !strings.Contains(out, "Host laptop of tenant default is enrolled") {
 		t.Fatalf("enroll: %q, %v", out, err)
 	}
-	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "exists; move it away") {
 		t.Errorf("enroll over a file: %v", err)
 	}
 	enroll[len(enroll)-1] += "2"

@@ -29,7 +29,7 @@ func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 	if f.NotifyWays != "" {
 		data, err := os.ReadFile(f.NotifyWays)
 		if err == nil {
-			cfg.Ways, err = notify.ReadTenantWays(data)
+			cfg.Ways, err = notify.ReadTenantTargets(data)
 		}
 		if err != nil {
 			return cfg, fmt.Errorf("--notify-ways %s: %w", f.NotifyWays, err)

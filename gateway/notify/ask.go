@@ -14,24 +14,24 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// Times of answers.
+// Answer times.
 const (
-	answerAgain = 2 * time.Second  // without a word, an answer is sent again: it counts once
-	answerTime  = 10 * time.Second // then nobody knows
+	answerAgain = 2 * time.Second  // an unconfirmed answer is sent again; the host-agent applies it once
+	answerTime  = 10 * time.Second // then the outcome is unknown
 )
 
-// ErrNoWord reports a host-agent that does not say what became of an answer.
-var ErrNoWord = errors.New("the host does not say whether it has the answer")
+// ErrNoOutcome reports a host-agent that does not confirm an answer.
+var ErrNoOutcome = errors.New("the host has not confirmed the answer")
 
-// Answer has a host-agent say to its host what somebody answers. Whose it is, what is
-// answered and how stand in a; who sends it is filled in here.
+// Answer sends a person's answer to the host-agent and returns its outcome. The caller
+// sets the person and the event in a; Answer fills in the sender.
 func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
 	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
 	if release, err := r.cfg.Tenants.Use(a.Tenant); err == nil {
 		defer release()
 		opening, cancel := context.WithTimeout(ctx, answerAgain)
 		defer cancel()
-		_ = r.cfg.Tenants.Await(opening, a.Tenant) // else there is no connection
+		_ = r.cfg.Tenants.Await(opening, a.Tenant) // without it there is no connection
 	}
 	r.mu.Lock()
 	conn := r.conns[a.Tenant]
@@ -61,19 +61,19 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	for {
-		// It fails while the connection is away, and may be back in a moment.
+		// Publish fails while the connection is away; the next attempt may succeed.
 		_ = conn.Publish(notice.AnswerSubject(a.Tenant, a.Host, a.Agent), message)
 		select {
 		case out := <-heard:
 			return out, nil
 		case <-time.After(answerAgain):
 		case <-ctx.Done():
-			return notice.Outcome{}, ErrNoWord
+			return notice.Outcome{}, ErrNoOutcome
 		}
 	}
 }
 
-// handleOutcome takes what a host-agent says became of an answer.
+// handleOutcome handles a host-agent's outcome of an answer.
 func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	var out notice.Outcome
 	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
@@ -91,10 +91,10 @@ func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	}
 }
 
-// maxOutcome is how long one may be, in bytes.
+// maxOutcome bounds an outcome, in bytes.
 const maxOutcome = 4 << 10
 
-// join notes the connection to a tenant's account.
+// join records the connection to a tenant's account.
 func (r *Receiver) join(tenant string, conn *broker.Conn) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,37 +11,37 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// Bounds of a Board.
+// Board bounds.
 const (
-	keepItems = 4096 // of each tenant
-	keepOver  = 512  // ids of events of a host that were told and are over
+	keepItems = 4096 // per tenant
+	keepOver  = 512  // remembered ids per host: ended events without a person's action
 	maxHosts  = 1 << 17
 )
 
-// A Change is what has happened to an event.
+// A Change is an event's change.
 type Change string
 
-// The changes.
+// Change values.
 const (
-	Raised    Change = "event"     // it is told
-	Withdrawn Change = "withdrawn" // it was open, and is not any more
+	Raised    Change = "event"     // the event is new
+	Withdrawn Change = "withdrawn" // the event is no longer open
 )
 
-// An Item is one change of a Board.
+// An Item is one change on a Board.
 type Item struct {
 	Seq    uint64
 	Tenant string
 	Host   string
 	Change Change
-	Event  notice.Event // all of it, of one that is withdrawn too
+	Event  notice.Event // complete, also when withdrawn
 	At     time.Time
 
-	told bool // another relay has heard it, and seen to whom it is to be told
+	handled bool // a different relay has received it and takes care of notifications
 }
 
-// A Board is what a relay knows of events. It is safe for concurrent use.
+// A Board holds the events known to a relay. It is safe for concurrent use.
 type Board struct {
-	mu        sync.Mutex // guards all that follows; not held while followers are called
+	mu        sync.Mutex // guards the fields below; not held while followers are called
 	seq       uint64
 	hosts     map[hostKey]*hostEvents
 	tenants   map[string]*tenantItems
@@ -50,44 +50,44 @@ type Board struct {
 
 type hostKey struct{ tenant, host string }
 
-// hostEvents are those of one host.
+// hostEvents holds a host's events.
 type hostEvents struct {
 	instance string
 	seq      uint64
-	open     map[string]notice.Event // as the host-agent tells them
-	own      map[string]notice.Event // as the relay has seen them
-	over     []string                // ids, the oldest first
+	open     map[string]notice.Event // reported by the host-agent
+	own      map[string]notice.Event // detected by the relay
+	over     []string                // ids of ended events, the oldest first
 }
 
-// tenantItems are the latest changes of a tenant, the oldest first.
+// tenantItems holds a tenant's latest changes, the oldest first.
 type tenantItems struct {
 	items []Item
-	first uint64        // everything after this number is in items
+	first uint64        // all later items are present
 	more  chan struct{} // closed and replaced with each item
 }
 
-type follower struct{ tell func(Item) }
+type follower struct{ apply func(Item) }
 
 // NewBoard returns an empty Board.
 func NewBoard() *Board {
 	return &Board{hosts: map[hostKey]*hostEvents{}, tenants: map[string]*tenantItems{}}
 }
 
-// Subscribe has tell called with each item, in order, until cancel. It must not
-// block, nor call back.
-func (b *Board) Subscribe(tell func(Item)) (cancel func()) {
+// Subscribe calls f with each item, in order, until cancel. f must neither block nor
+// call the Board.
+func (b *Board) Subscribe(f func(Item)) (cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := &follower{tell}
-	b.followers = append(b.followers, f)
+	added := &follower{f}
+	b.followers = append(b.followers, added)
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.followers = slices.DeleteFunc(b.followers, func(other *follower) bool { return other == f })
+		b.followers = slices.DeleteFunc(b.followers, func(other *follower) bool { return other == added })
 	}
 }
 
-// Take takes a report of the host-agent that serves a host.
+// Take applies a report from the host-agent that serves a host.
 func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	for _, e := range r.Events {
 		item := Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}
 		if !e.Kind.Needs() {
-			if h.isOver(e.ID) {
+			if h.markOver(e.ID) {
 				b.addLocked(item)
 			}
 			continue
@@ -117,7 +117,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	return ack
 }
 
-// withdrawLocked withdraws what is not open any more.
+// withdrawLocked withdraws events missing in open.
 func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, open []string, now time.Time) {
 	for id, e := range h.open {
 		if !slices.Contains(open, id) {
@@ -127,8 +127,8 @@ func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, open []string
 	}
 }
 
-// merge takes what another relay has heard of a host, or a part of it, unless this one has
-// heard later.
+// merge applies a report that a different relay has received, or a part of it, unless
+// this relay has a later report.
 func (b *Board) merge(tenant, host string, r notice.Report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,13 +143,13 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 			continue
 		}
 		h.open[e.ID] = e
-		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, told: true})
+		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
 	b.withdrawLocked(tenant, host, h, r.Open, now)
 }
 
-// reports returns what the host-agents of a tenant have said is open: of each host some
-// reports, of which each has a part of the events.
+// reports returns the open events of a tenant as reports, with one or more parts for
+// each host.
 func (b *Board) reports(tenant string) map[string][]notice.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,8 +174,7 @@ func (b *Board) reports(tenant string) map[string][]notice.Report {
 	return all
 }
 
-// Add tells an event that the relay has seen itself. One that is open stays so
-// until Remove.
+// Add adds an event detected by the relay. An open event stays until Remove.
 func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,7 +182,7 @@ func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	if h == nil {
 		return
 	}
-	if _, known := h.own[e.ID]; known || !open && !h.isOver(e.ID) {
+	if _, known := h.own[e.ID]; known || !open && !h.markOver(e.ID) {
 		return
 	}
 	if open {
@@ -192,8 +191,8 @@ func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()})
 }
 
-// isOver notes an event that is over, and reports whether that is news.
-func (h *hostEvents) isOver(id string) bool {
+// markOver records an event without a person's action, and reports whether it is new.
+func (h *hostEvents) markOver(id string) bool {
 	if slices.Contains(h.over, id) {
 		return false
 	}
@@ -202,7 +201,7 @@ func (h *hostEvents) isOver(id string) bool {
 	return true
 }
 
-// Remove withdraws an event of Add's.
+// Remove withdraws an event added by Add.
 func (b *Board) Remove(tenant, host, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -216,7 +215,7 @@ func (b *Board) Remove(tenant, host, id string) {
 	}
 }
 
-// hostLocked returns the events of a host; nil if there are too many hosts.
+// hostLocked returns a host's events, or nil if there are too many hosts.
 func (b *Board) hostLocked(key hostKey) *hostEvents {
 	h := b.hosts[key]
 	if h == nil && len(b.hosts) < maxHosts {
@@ -235,7 +234,7 @@ func (b *Board) tenantLocked(tenant string) *tenantItems {
 	return t
 }
 
-// addLocked numbers an item, and tells it.
+// addLocked numbers an item and passes it to all followers.
 func (b *Board) addLocked(item Item) {
 	t := b.tenantLocked(item.Tenant)
 	b.seq++
@@ -248,14 +247,13 @@ func (b *Board) addLocked(item Item) {
 	close(t.more)
 	t.more = make(chan struct{})
 	for _, f := range b.followers {
-		f.tell(item)
+		f.apply(item)
 	}
 }
 
-// After returns what has changed in a tenant after a number, and a channel that is
-// closed when there is more. If the Board does not know any more what that was, or
-// never did, lost says so, and the items are all that is open, with the number to
-// go on from.
+// After returns a tenant's changes after a number, and a channel that is closed when
+// there are more. If the Board no longer has these changes, lost is true, and the
+// items are all open events. next is the number to continue from.
 func (b *Board) After(tenant string, seq uint64) (items []Item, next uint64, more <-chan struct{}, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -267,7 +265,7 @@ func (b *Board) After(tenant string, seq uint64) (items []Item, next uint64, mor
 	return slices.Clone(t.items[i:]), b.seq, t.more, false
 }
 
-// Open returns an event that is open.
+// Open returns an open event.
 func (b *Board) Open(tenant, host, id string) (notice.Event, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,7 +280,7 @@ func (b *Board) Open(tenant, host, id string) (notice.Event, bool) {
 	return e, ok
 }
 
-// openLocked returns what is open in a tenant, the oldest first.
+// openLocked returns a tenant's open events, the oldest first.
 func (b *Board) openLocked(tenant string) (items []Item) {
 	for key, h := range b.hosts {
 		if key.tenant != tenant {
@@ -303,7 +301,7 @@ func (b *Board) openLocked(tenant string) (items []Item) {
 	return items
 }
 
-// MayHear reports whether who has a token may hear of an event.
+// MayHear reports whether a client may see an event.
 func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	switch {
 	case !who.MayReach(tenant, host):
@@ -316,7 +314,7 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	return len(who.Channels) == 0 || auth.MatchesAny(who.Channels, e.Session)
 }
 
-// Heard reports whether a host's host-agent has said what is open.
+// Heard reports whether the host's host-agent has reported its open events.
 func (b *Board) Heard(tenant, host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,11 +18,10 @@ func event(n int, kind notice.Kind) notice.Event {
 	return notice.Event{ID: notice.ID("s", fmt.Sprint(n)), Kind: kind, Session: "s:/1", At: time.Unix(int64(n), 0)}
 }
 
-// TestBoardTellsOnce has host-agents tell two relays what happens, with reports
-// that are lost, come twice and late, and instances that are started anew: each
-// relay that hears the end tells each event once for each time that it was open,
-// and knows what is open.
-func TestBoardTellsOnce(t *testing.T) {
+// TestEachEventIsShownOnce reports events to a relay with lost, repeated and late
+// reports: each event is raised once and withdrawn at most once, and the open events
+// are known.
+func TestEachEventIsShownOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		board := notify.NewBoard()
 		raised, withdrawn := map[string]int{}, map[string]int{}
@@ -105,7 +104,7 @@ func TestBoardTellsOnce(t *testing.T) {
 	})
 }
 
-// TestBoardAfter asks for what came after each number.
+// TestBoardAfter requests the items after each number.
 func TestBoardAfter(t *testing.T) {
 	board := notify.NewBoard()
 	const n = 5000
@@ -137,7 +136,7 @@ func TestBoardAfter(t *testing.T) {
 	}
 }
 
-// TestMayHear is the table of who hears what.
+// TestMayHear is the table of permissions for events.
 func TestMayHear(t *testing.T) {
 	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}
 	session, host := notice.Event{Session: "s:/1"}, notice.Event{}

@@ -1,26 +1,30 @@
-// Package notify is what a relay knows of events (package notice): which are open,
-// what has just happened, and who may hear of it.
+// Package notify keeps the events of hosts (package notice) at a relay, and sends
+// notifications about them.
 //
-// A [Board] has the events of hosts in memory. A host-agent tells the relays that have its
-// tenant's account open; one where somebody wants to know opens it, and asks the others
-// for what is open ([Exchange]). Each change is an [Item] with a number, and the latest 4,096 of each tenant are kept
-// for followers, who ask for what came after a number. The numbers are the relay's
-// own: whoever comes from another relay, or too late, is told what is open now.
+// A [Board] holds events in memory. Host-agents report them to the relays that have
+// their tenant's account open. A relay with an interested client opens the account,
+// and requests the open events from the other relays ([Exchange]). Each change is an
+// [Item] with a number. The latest 4,096 items of each tenant are kept for followers,
+// which request all items after a number. Numbers are local to a relay: a client that
+// comes from a different relay, or too late, receives all open events.
 //
-// # Telling
+// # Notifications
 //
-// A [Teller] tells people, in the ways that they have set. What they have set, the
-// relays' keys for push services, and what is to be told, are [Records] that all
-// relays of a cluster share (package store):
+// A [Notifier] sends notifications to the targets that people have set. Settings, the
+// relays' keys for push services and pending notifications are [Records], shared by
+// all relays of a cluster (package store):
 //
 //	notify.<tenant>.<SHA-256 of subject>   Person
 //	push.keys                              the PushKeys; browsers subscribe to the first
-//	job.<event>.<way>[.w]                  a job, see queue.go; .w tells that the event is over
+//	job.<event>.<target>[.w]               a job, see queue.go; .w reports the end of the event
 //	job.test.<random>                      the outcome of a test
 //
-// # Who may hear
+// Each kind of [Target] is a service with a file of its own: webpush.go, ntfy.go,
+// slack.go, webhook.go and mail.go.
 //
-// [MayHear] says whether a token may: that is for the host, and lets its owner list
-// sessions; and, if it names channels, takes the session. What the host's owner
-// lets nobody see, the host-agent does not tell.
+// # Permissions
+//
+// [MayHear] decides whether a token may see an event: the token must include the host
+// and permit listing sessions. If it names channels, they must include the session.
+// Sessions that the host's owner hides are never reported by the host-agent.
 package notify

@@ -15,22 +15,22 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// openSubject is where a relay asks the others what is open in a tenant, in their own
-// account. Host-agents tell those relays that have their tenant's account open, and only
-// those that serve it have: a relay where somebody follows events, or answers one, opens it,
-// and asks for what was told before.
+// openSubject is the NATS subject, in the relays' own account, for requesting a
+// tenant's open events from other relays. Host-agents report only to relays that have
+// their tenant's account open. A relay that opens the account for a follower or an
+// answer requests the earlier reports here.
 const openSubject = "ahp.relays.v1.open"
 
-// Settings of an Exchange.
+// Exchange bounds and times.
 const (
-	openRoom    = 256         // questions of other relays that wait; more are dropped, as if this one knew nothing
-	answersRoom = 1024        // answers of theirs; the same
-	followTime  = time.Second // how long is waited for them
-	pieceEvents = 32          // in one answer
+	openRoom    = 256         // queued requests of other relays; further ones are dropped and get no reply
+	answersRoom = 1024        // queued replies; further ones are dropped
+	followTime  = time.Second // how long a follower waits for replies
+	pieceEvents = 32          // events per reply
 	pieceHosts  = 256
 )
 
-// ExchangeConfig says how to run an [Exchange].
+// ExchangeConfig configures an [Exchange].
 type ExchangeConfig struct {
 	Board    *Board             // required
 	Conn     *broker.Conn       // required; to other relays
@@ -39,7 +39,7 @@ type ExchangeConfig struct {
 	Log      *slog.Logger       // required
 }
 
-// An Exchange has relays tell each other what is open, when somebody wants to know.
+// An Exchange lets relays request open events from each other.
 type Exchange struct {
 	cfg     ExchangeConfig
 	life    context.Context
@@ -48,32 +48,32 @@ type Exchange struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex               // guards the fields below
-	asked map[string]chan struct{} // tenants whose account has been open since others were asked; closed when they have said it
+	asked map[string]chan struct{} // tenants with an open account; closed when the other relays have replied
 }
 
-// An openQuestion goes to all relays.
+// An openQuestion is a request to all relays.
 type openQuestion struct {
 	Tenant string `json:"tenant"`
 }
 
-// An openAnswer is a part of what a relay answers.
+// An openAnswer is a part of a relay's reply.
 type openAnswer struct {
 	Hosts []hostOpen `json:"hosts"`
 	Last  bool       `json:"last"`
 }
 
-// hostOpen is what a host-agent has said is open, or a part of it.
+// hostOpen is a host's report, or a part.
 type hostOpen struct {
 	Host   string          `json:"host"`
 	Report json.RawMessage `json:"report"` // notice.Report
 }
 
-// StartExchange begins to answer. Close ends it.
+// StartExchange starts an Exchange. Close ends it.
 func StartExchange(cfg ExchangeConfig) (*Exchange, error) {
 	x := &Exchange{cfg: cfg, asked: map[string]chan struct{}{}}
 	x.life, x.cancel = context.WithCancel(context.Background())
 	questions := make(chan *nats.Msg, openRoom)
-	deaf, err := cfg.Conn.Subscribe(openSubject, questions)
+	unsubscribe, err := cfg.Conn.Subscribe(openSubject, questions)
 	if err != nil {
 		x.cancel()
 		return nil, err
@@ -88,13 +88,13 @@ func StartExchange(cfg ExchangeConfig) (*Exchange, error) {
 			}
 		}
 	})
-	x.stop = append(x.stop, deaf, cfg.Tenants.Serve(func(tenant string, _ *broker.Conn) (func(), error) {
+	x.stop = append(x.stop, unsubscribe, cfg.Tenants.Serve(func(tenant string, _ *broker.Conn) (func(), error) {
 		return func() { x.closed(tenant) }, nil
 	}))
 	return x, nil
 }
 
-// Close returns when nothing of the Exchange runs any more.
+// Close ends the Exchange and waits for its goroutines.
 func (x *Exchange) Close() {
 	for _, stop := range x.stop {
 		stop()
@@ -103,19 +103,19 @@ func (x *Exchange) Close() {
 	x.running.Wait()
 }
 
-// closed forgets that others were asked about a tenant of which this relay hears nothing more.
+// closed forgets a tenant whose account this relay has closed.
 func (x *Exchange) closed(tenant string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.asked, tenant)
 }
 
-// Follow has the Board hear what is told in a tenant until release. It returns when the Board
-// knows what other relays do, or after a moment.
+// Follow keeps the Board up to date for a tenant until release. It returns when other
+// relays have replied, or after followTime.
 func (x *Exchange) Follow(ctx context.Context, tenant string) (release func()) {
 	release, err := x.cfg.Tenants.Use(tenant)
 	if err != nil {
-		return func() {} // there are no hosts of which anything could be told
+		return func() {} // the tenant has no hosts
 	}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
 	defer cancel()
@@ -129,7 +129,8 @@ func (x *Exchange) Follow(ctx context.Context, tenant string) (release func()) {
 	return release
 }
 
-// ask has others asked, once while the tenant's account is open.
+// ask requests a tenant's open events from other relays, once while its account is
+// open.
 func (x *Exchange) ask(tenant string) (done <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,7 +146,7 @@ func (x *Exchange) ask(tenant string) (done <-chan struct{}) {
 	return known
 }
 
-// askOthers takes what other relays know of a tenant.
+// askOthers sends the request and merges the replies.
 func (x *Exchange) askOthers(tenant string) {
 	others := x.cfg.Registry.Stats().Relays - 1
 	if others <= 0 {
@@ -154,12 +155,12 @@ func (x *Exchange) askOthers(tenant string) {
 	ctx, cancel := context.WithTimeout(x.life, followTime)
 	defer cancel()
 	inbox, answers := nats.NewInbox(), make(chan *nats.Msg, answersRoom)
-	deaf, err := x.cfg.Conn.Subscribe(inbox, answers)
+	unsubscribe, err := x.cfg.Conn.Subscribe(inbox, answers)
 	if err != nil {
 		return
 	}
-	defer deaf()
-	body, _ := json.Marshal(openQuestion{tenant}) // no field can fail
+	defer unsubscribe()
+	body, _ := json.Marshal(openQuestion{tenant}) // all fields can be encoded
 	if err := x.cfg.Conn.PublishRequest(openSubject, inbox, body); err != nil {
 		return
 	}
@@ -175,20 +176,20 @@ func (x *Exchange) askOthers(tenant string) {
 	}
 }
 
-// take takes an answer, and reports whether it is the last of a relay.
+// take merges a reply, and reports whether it is the relay's last.
 func (x *Exchange) take(tenant string, data []byte) (last bool) {
 	var a openAnswer
 	if err := json.Unmarshal(data, &a); err != nil {
-		x.cfg.Log.Warn("what another relay says is open", "tenant", tenant, "error", err)
+		x.cfg.Log.Warn("open events of a relay unreadable", "tenant", tenant, "error", err)
 		return true
 	}
 	for _, h := range a.Hosts {
 		report, err := notice.ReadReport(h.Report)
 		if err != nil || ahp.CheckName("host", h.Host) != nil {
-			x.cfg.Log.Warn("what another relay says is open", "tenant", tenant, "host", h.Host, "error", err)
+			x.cfg.Log.Warn("open events of a relay unreadable", "tenant", tenant, "host", h.Host, "error", err)
 			continue
 		}
-		// Of a host that nobody serves the last word counts, whoever has heard it.
+		// For a host without a host-agent, the last known report counts.
 		known, there := x.cfg.Registry.Lookup(tenant, h.Host)
 		serves := known.AgentInstance
 		if there && (serves == report.Instance || serves == "" && !x.cfg.Board.Heard(tenant, h.Host)) {
@@ -198,7 +199,7 @@ func (x *Exchange) take(tenant string, data []byte) (last bool) {
 	return a.Last
 }
 
-// answer says what this relay has heard.
+// answer replies with this relay's open events.
 func (x *Exchange) answer(msg *nats.Msg) {
 	var q openQuestion
 	if json.Unmarshal(msg.Data, &q) != nil || ahp.CheckName("tenant", q.Tenant) != nil || msg.Reply == "" {
@@ -212,13 +213,13 @@ func (x *Exchange) answer(msg *nats.Msg) {
 			err = x.cfg.Conn.Publish(msg.Reply, body)
 		}
 		if err != nil {
-			x.cfg.Log.Debug("what is open cannot be told to another relay", "tenant", q.Tenant, "error", err)
+			x.cfg.Log.Debug("open events not sent to a relay", "tenant", q.Tenant, "error", err)
 		}
 		a, events = openAnswer{}, 0
 	}
 	for host, reports := range x.cfg.Board.reports(q.Tenant) {
 		for _, r := range reports {
-			body, _ := json.Marshal(r) // no field can fail
+			body, _ := json.Marshal(r) // all fields can be encoded
 			if events += len(r.Events); events > pieceEvents || len(a.Hosts) >= pieceHosts {
 				say()
 				events = len(r.Events)

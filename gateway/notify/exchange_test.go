@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A hearing is what a relay has to do with events.
+// A hearing is a relay's part in events.
 type hearing struct {
 	tenants  *broker.Tenants
 	registry *registry.Registry
@@ -42,8 +42,8 @@ func newHearing(t *testing.T, s *natssite.Site) *hearing {
 	return h
 }
 
-// TestFollowAtAnotherRelay: where a tenant is not served its events are not heard, and whoever
-// follows them there, or comes back to that, knows what is open.
+// TestFollowAtAnotherRelay checks a relay without reports for a tenant: a follower
+// there receives all open events, also after a return.
 func TestFollowAtAnotherRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -93,7 +93,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 		items, _, _, _ := h.board.After("acme", 1<<63)
 		return len(items)
 	}
-	for i := range 40 { // more than fit into one answer
+	for i := range 40 { // more than fit into one reply
 		open = append(open, event(i, notice.Approval))
 	}
 	tell(open...)

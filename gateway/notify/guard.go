@@ -14,24 +14,25 @@ import (
 	"time"
 )
 
-// What people set leads the relay to addresses of their choice. It goes to public
-// ones only, whatever name leads there and however often that changes: the address
-// is looked at when the connection is made. It follows no redirect, asks no proxy,
-// and shows nobody what was answered.
+// People choose the addresses of notification targets. The relay connects only to
+// public addresses, and checks the address of each connection, so a changed DNS answer
+// has no effect. It follows no redirect, uses no proxy, and never reveals a response's
+// body.
 
-// sendTimeout is for one attempt.
+// sendTimeout bounds one attempt.
 const sendTimeout = 10 * time.Second
 
-// errPrivate reports an address that is not public, or a name that leads nowhere:
-// which of them is nobody's business.
-var errPrivate = errors.New("the relay finds no public address there; others its operator must allow (--notify-private)")
+// errPrivate reports an address that is not public, or a name that does not resolve.
+// It does not reveal which.
+var errPrivate = errors.New("no public address; the operator can permit others with --notify-private")
 
 // publicIPv6 is the only block of IPv6 from which public addresses are assigned (RFC 4291, section 2.4). Addresses
 // outside it can embed an IPv4 address that a router or the kernel connects to instead: ::/96, 64:ff9b::/96, ::ffff:0:0:0/96.
 var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
-// notPublic lists the special-purpose blocks that netip does not tell from public addresses. Those of IPv6 are
-// the exceptions inside publicIPv6: 2001::/23 contains Teredo, and 2002::/16 is 6to4, which embeds IPv4 addresses.
+// notPublic lists the special-purpose blocks that netip counts as public. The IPv6
+// blocks are the exceptions inside publicIPv6: 2001::/23 contains Teredo, and
+// 2002::/16 is 6to4, which embeds IPv4 addresses.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -39,7 +40,8 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"),
 }
 
-// allowed reports whether the relay may connect to an address: one that the operator allows, or a public one.
+// allowed reports whether the relay may connect to an address: a public address, or an
+// exception set by the operator.
 func allowed(ip netip.Addr, private []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(ip) }
@@ -52,7 +54,7 @@ func allowed(ip netip.Addr, private []netip.Prefix) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(notPublic, in)
 }
 
-// newClient returns an HTTP client that goes where it may.
+// newClient returns an HTTP client that connects to permitted addresses only.
 func newClient(private []netip.Prefix) *http.Client {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -72,17 +74,17 @@ func newClient(private []netip.Prefix) *http.Client {
 	}
 }
 
-// checkTarget reports what is wrong with a URL that can be seen without asking
-// anybody but DNS: https, or http to addresses that the operator allows.
-func checkTarget(ctx context.Context, text string, private []netip.Prefix) error {
+// checkURL returns an error unless the URL has https and resolves to public
+// addresses. http is permitted for addresses that the operator allows.
+func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || len(text) > maxTarget || u.Host == "" || u.Hostname() == "":
-		return errors.New("that is no URL; want https://…")
+	case err != nil || len(text) > maxURL || u.Host == "" || u.Hostname() == "":
+		return errors.New("malformed URL; want https://…")
 	case u.User != nil || u.Fragment != "" || strings.ContainsAny(text, " \r\n\t"):
-		return errors.New("the URL has parts that it may not have")
+		return errors.New("the URL must not contain a user, a fragment or white space")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("a URL with %.20q; want https://…", u.Scheme)
+		return fmt.Errorf("scheme %.20q; want https://…", u.Scheme)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -95,11 +97,11 @@ func checkTarget(ctx context.Context, text string, private []netip.Prefix) error
 			return errPrivate
 		}
 		if u.Scheme == "http" && allowed(ip, nil) {
-			return errors.New("a URL without TLS; want https://…")
+			return errors.New("no TLS; want https://…")
 		}
 	}
 	return nil
 }
 
-// maxTarget is how long a URL may be, in bytes.
-const maxTarget = 2048
+// maxURL bounds a URL, in bytes.
+const maxURL = 2048

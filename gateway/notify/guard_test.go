@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestWhereConnectionsGo: whatever was found out of a name before, where it leads is looked at when
-// the connection is made, each time, and a redirect leads nowhere.
-func TestWhereConnectionsGo(t *testing.T) {
+// TestAddressIsCheckedAtConnection fails unless the address is judged at each
+// connection, whatever its name resolved to before, and no redirect is followed.
+func TestAddressIsCheckedAtConnection(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
@@ -42,7 +42,8 @@ func TestWhereConnectionsGo(t *testing.T) {
 	}
 }
 
-// TestOnlyPublicAddressesAreDialed looks at addresses of each special block, and at IPv6 addresses that embed one of IPv4.
+// TestOnlyPublicAddressesAreDialed covers each special block, and IPv6 addresses with
+// embedded IPv4 addresses.
 func TestOnlyPublicAddressesAreDialed(t *testing.T) {
 	for _, text := range []string{
 		"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "192.88.99.1", "224.0.0.1", "255.255.255.255",

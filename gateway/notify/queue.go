@@ -13,21 +13,21 @@ import (
 	"ahprelay/broker/store"
 )
 
-// A Job is to tell one way of one person of an event.
+// A Job is an event's notification for one target.
 type Job struct {
-	ID        string       `json:"id"` // of the event, the way, and of what is told
+	ID        string       `json:"id"` // of event, target and kind of notification
 	Tenant    string       `json:"tenant"`
 	Host      string       `json:"host"`
 	Subject   string       `json:"subject"`
-	Way       string       `json:"way"`
+	Target    string       `json:"way"`
 	Event     notice.Event `json:"event"`
-	Withdrawn bool         `json:"withdrawn,omitempty"` // it is told that it is not open any more
+	Withdrawn bool         `json:"withdrawn,omitempty"` // reports that the event is no longer open
 	Due       time.Time    `json:"due"`
-	Until     time.Time    `json:"until"` // then it is given up
+	Until     time.Time    `json:"until"` // time to give up
 	Tries     int          `json:"tries,omitempty"`
 }
 
-// Records are where relays keep what they share, as package store does.
+// Records is the store that relays share, as in package store.
 type Records interface {
 	Write(ctx context.Context, changes ...store.Change) []store.Result
 	Follow(prefix string, tell func(store.Record)) (cancel func())
@@ -35,68 +35,69 @@ type Records interface {
 	All(prefix string) (map[string][]byte, error)
 }
 
-// Bounds and times of a Queue.
+// Queue bounds and times.
 const (
 	maxJobs  = 64 << 10
 	maxTold  = 256 << 10
 	keepTold = 24 * time.Hour
 
-	// A relay may begin a job for claimGood after it has claimed it, and needs sendTimeout at the
-	// most. Others take it that it does not do it any more claimLasts after they have heard
-	// of the claim, which is later than it was made.
+	// A relay may begin a job for claimGood after its claim, and needs at most
+	// sendTimeout. Other relays count the claim as lapsed claimLasts after they have
+	// received it, which is later than its start.
 	claimGood  = 5 * time.Second
 	claimLasts = claimGood + sendTimeout + 5*time.Second
 )
 
 const jobPrefix = "job."
 
-// A queue has the jobs of all relays, each a record with its state: it waits, a relay has
-// claimed it, or it is over. Who claims a job names the revision in which it waited, so one
-// relay does it; if that relay ends, another claims it when it is known to be gone, or the claim
-// has lasted. That a job is over is kept for a day, so that what comes again is not told again.
+// A queue holds the jobs of all relays. Each is a record with its state: waiting,
+// claimed by a relay, or over. A claim names the revision of the waiting record, so
+// only one relay gets the job. If that relay ends, a different relay claims the job
+// when the end is known, or when the claim has lapsed. Records of finished jobs are
+// kept for a day, so repeated events are not sent again.
 //
-// What is said to a queue changes its memory at once, and the records with sync.
+// Changes apply to memory at once, and to the records with sync.
 type queue struct {
 	records  Records
 	me       string                     // this relay
-	hasEnded func(instance string) bool // whether another one has ended
-	changed  func()                     // there may be something to do
-	wake     chan struct{}              // for run: there is something to write; holds one
+	hasEnded func(instance string) bool // whether a different relay has ended
+	changed  func()                     // called when jobs may have become due
+	wake     chan struct{}              // wakes run for pending writes; capacity 1
 	stop     func()
 
 	writing sync.Mutex // held by sync
 
 	mu    sync.Mutex // guards the fields below; not held while records are written
 	jobs  map[string]*entry
-	open  map[string]*entry // of those that are not over
-	dirty map[string]bool   // of which something is to be written
+	open  map[string]*entry // unfinished jobs
+	dirty map[string]bool   // jobs with pending writes
 	last  map[[2]string][]Delivery
-	away  bool // what was said last could not be written
+	away  bool // the last write failed
 }
 
-// kept is the record of a job.
+// kept is a job's record.
 type kept struct {
-	Job     *Job      `json:"job,omitempty"`   // nil: it is over
-	By      string    `json:"by,omitempty"`    // the relay that has claimed it
-	Claim   int       `json:"claim,omitempty"` // counts claims: no two records are the same
-	Maybe   bool      `json:"maybe,omitempty"` // a relay that had claimed it ended, and may have told it
+	Job     *Job      `json:"job,omitempty"`   // nil when finished
+	By      string    `json:"by,omitempty"`    // the relay with the claim
+	Claim   int       `json:"claim,omitempty"` // counts claims, so that no two records are equal
+	Maybe   bool      `json:"maybe,omitempty"` // a relay ended while it held the claim, and may have sent the notification
 	Last    *Delivery `json:"last,omitempty"`
-	Tenant  string    `json:"tenant,omitempty"` // with Last, as Subject: whose
+	Tenant  string    `json:"tenant,omitempty"` // set with Last
 	Subject string    `json:"subject,omitempty"`
 }
 
-// An entry is what is known of one job.
+// An entry is a job's known state.
 type entry struct {
 	kept
 	rev       uint64
-	raw       string    // the record
-	lastHeard time.Time // when By was, or before this relay wrote it
-	want      *kept     // what is to be written; nil: nothing
-	sent      []byte    // what is being written
-	since     time.Time // when that began
+	raw       string    // the record's bytes
+	lastHeard time.Time // time of By's record, or before this relay wrote it
+	want      *kept     // record to write; nil for none
+	sent      []byte    // record that is being written
+	since     time.Time // start of that write
 }
 
-// now is what an entry says, or will.
+// now returns the entry's state, with pending changes.
 func (e *entry) now() *kept {
 	if e.want != nil {
 		return e.want
@@ -113,12 +114,12 @@ func newQueue(r Records, me string, gone func(string) bool, changed func()) *que
 	return q
 }
 
-// apply takes what a record says now.
+// apply handles a changed record.
 func (q *queue) apply(r store.Record) {
 	id := r.Key[len(jobPrefix):]
 	var k kept
 	if r.Data != nil && json.Unmarshal(r.Data, &k) != nil {
-		return // of another version; it is left alone
+		return // written by a different version; ignored
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,9 +140,9 @@ func (q *queue) apply(r store.Record) {
 	switch raw := string(r.Data); {
 	case e.sent != nil && string(e.sent) == raw:
 		heard = e.since
-	case e.rev != 0 && e.raw == raw: // told again, perhaps of another stream
+	case e.rev != 0 && e.raw == raw: // a repetition, perhaps from a different stream
 		heard = e.lastHeard
-	default: // another relay was first, and its word counts
+	default: // a different relay's write came first and counts
 		e.want = nil
 	}
 	e.kept, e.rev, e.raw, e.lastHeard = k, r.Rev, string(r.Data), heard
@@ -153,7 +154,7 @@ func (q *queue) apply(r store.Record) {
 	q.changed()
 }
 
-// indexLocked is called after each change of an entry.
+// indexLocked updates the indexes after a change of an entry.
 func (q *queue) indexLocked(id string, e *entry) {
 	delete(q.open, id)
 	delete(q.dirty, id)
@@ -165,8 +166,8 @@ func (q *queue) indexLocked(id string, e *entry) {
 	}
 }
 
-// sayLocked says what is to be written of a job.
-func (q *queue) sayLocked(id string, e *entry, want kept) {
+// setLocked schedules a job's record for writing.
+func (q *queue) setLocked(id string, e *entry, want kept) {
 	e.want = &want
 	q.indexLocked(id, e)
 	select {
@@ -181,7 +182,7 @@ func (q *queue) forgetLocked(id string) {
 	delete(q.dirty, id)
 }
 
-// boundLocked forgets some job that is over, if there are too many.
+// boundLocked forgets a finished job if there are too many.
 func (q *queue) boundLocked() {
 	if len(q.jobs)-len(q.open) <= maxTold {
 		return
@@ -194,7 +195,7 @@ func (q *queue) boundLocked() {
 	}
 }
 
-// noteLocked notes an attempt to tell somebody.
+// noteLocked records a delivery attempt.
 func (q *queue) noteLocked(whose [2]string, d Delivery) {
 	list := q.last[whose]
 	at, there := slices.BinarySearchFunc(list, d, func(a, b Delivery) int {
@@ -207,15 +208,15 @@ func (q *queue) noteLocked(whose [2]string, d Delivery) {
 	q.last[whose] = list[:min(len(list), keepDeliveries)]
 }
 
-// deliveries returns what somebody was told last.
+// deliveries returns a person's latest delivery attempts.
 func (q *queue) deliveries(tenant, subject string) []Delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.last[[2]string{tenant, subject}])
 }
 
-// put adds a job, unless one with its ID is there or was in the last day. One that is
-// due is claimed as it is written.
+// put adds a job, unless a job with its id exists or existed within a day. A due job
+// is claimed by the same write.
 func (q *queue) put(job Job, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,27 +229,27 @@ func (q *queue) put(job Job, now time.Time) bool {
 	}
 	e := &entry{}
 	q.jobs[job.ID] = e
-	q.sayLocked(job.ID, e, k)
+	q.setLocked(job.ID, e, k)
 	return true
 }
 
-// claim has this relay do a job, and reports whether it may.
+// claim claims a job for this relay, and reports whether that succeeded.
 func (q *queue) claim(ctx context.Context, id string) bool {
 	q.mu.Lock()
 	e := q.jobs[id]
 	switch {
 	case e == nil || e.now().Job == nil, e.now().By != "" && e.now().By != q.me && !q.voidLocked(e, time.Now()):
 		q.mu.Unlock()
-		return false // it was free when it was looked at
-	case q.mineLocked(e): // as it was made
+		return false // no longer free
+	case q.mineLocked(e): // claimed by put
 		q.mu.Unlock()
 		return true
 	}
 	if k := *e.now(); e.want == nil || k.By != q.me {
-		k.Maybe = k.mayBeTold(q.me)
+		k.Maybe = k.maybeSent(q.me)
 		k.By = q.me
 		k.Claim++
-		q.sayLocked(id, e, k)
+		q.setLocked(id, e, k)
 	}
 	q.mu.Unlock()
 	if q.sync(ctx) != nil {
@@ -264,10 +265,10 @@ func (q *queue) mineLocked(e *entry) bool {
 	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.lastHeard) < claimGood
 }
 
-// mayBeTold reports whether another relay than me has claimed a job, or had, and may have told it.
-func (k *kept) mayBeTold(me string) bool { return k.Maybe || k.By != "" && k.By != me }
+// maybeSent reports whether a relay other than me may have sent the notification.
+func (k *kept) maybeSent(me string) bool { return k.Maybe || k.By != "" && k.By != me }
 
-// retry puts a job off that this relay has claimed.
+// retry reschedules a job that this relay has claimed.
 func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -278,18 +279,18 @@ func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 	}
 }
 
-// unsure has it known that a job that this relay has claimed may have been told.
+// unsure records that a claimed job may have been sent.
 func (q *queue) unsure(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if e := q.open[id]; e != nil {
 		k := *e.now()
 		k.Maybe = true
-		q.sayLocked(id, e, k)
+		q.setLocked(id, e, k)
 	}
 }
 
-// done ends a job; last is nil if nobody was told.
+// done finishes a job; last is nil if nothing was sent.
 func (q *queue) done(id string, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,18 +299,17 @@ func (q *queue) done(id string, last *Delivery) {
 	}
 }
 
-// attemptLocked says what became of a job, and what it is now; nil: it is over.
+// attemptLocked records an attempt and the job's new state; nil means finished.
 func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery) {
-	k := kept{Job: now, Last: last, Maybe: e.now().mayBeTold(q.me)}
+	k := kept{Job: now, Last: last, Maybe: e.now().maybeSent(q.me)}
 	if last != nil {
 		k.Tenant, k.Subject = was.Tenant, was.Subject
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *last)
 	}
-	q.sayLocked(id, e, k)
+	q.setLocked(id, e, k)
 }
 
-// over has it known that a job is over that may never have been there: a test, or one that
-// a relay did before there were records.
+// over records a finished job without a queue entry: a test.
 func (q *queue) over(id, tenant, subject string, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -321,15 +321,15 @@ func (q *queue) over(id, tenant, subject string, last *Delivery) {
 	q.attemptLocked(id, e, nil, &Job{Tenant: tenant, Subject: subject}, last)
 }
 
-// A jobState is how far a job is.
+// A jobState is a job's progress.
 type jobState int
 
 const (
-	noJob   jobState = iota // there is none
-	waiting                 // nobody does it now
-	claimed                 // a relay may be doing it
-	told                    // it is over, and somebody was told, or may have been
-	ended                   // it is over, and nobody was
+	noJob     jobState = iota // unknown job
+	waiting                   // not claimed
+	claimed                   // claimed by a relay
+	delivered                 // finished, and sent or perhaps sent
+	ended                     // finished without sending
 )
 
 func (q *queue) state(id string) jobState {
@@ -339,8 +339,8 @@ func (q *queue) state(id string) jobState {
 	switch {
 	case e == nil:
 		return noJob
-	case e.now().Job == nil && (e.now().Maybe || e.now().Last != nil && e.now().Last.Outcome == "ok"):
-		return told
+	case e.now().Job == nil && (e.now().Maybe || e.now().Last != nil && e.now().Last.Outcome == Delivered):
+		return delivered
 	case e.now().Job == nil:
 		return ended
 	case e.rev != 0 && e.By != "" && e.now().By != "" && !q.voidLocked(e, time.Now()):
@@ -349,13 +349,13 @@ func (q *queue) state(id string) jobState {
 	return waiting
 }
 
-// voidLocked reports whether the claim of another relay does not count any more.
+// voidLocked reports whether a claim has lapsed, or its relay has ended.
 func (q *queue) voidLocked(e *entry, now time.Time) bool {
 	return now.Sub(e.lastHeard) > claimLasts || e.By != q.me && q.hasEnded(e.By)
 }
 
-// due returns the jobs that this relay may do now, which are not to be changed, and when it is to look again; zero: when
-// something has changed.
+// due returns the jobs that this relay may begin now, which the caller must not
+// change, and the time of the next check. A zero time means after the next change.
 func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -370,7 +370,7 @@ func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 		case k.Job.Due.After(now):
 			soon(k.Job.Due)
 		case k.By != "" && k.By != q.me && !q.voidLocked(e, now):
-			soon(now.Add(time.Second)) // it may be known to be gone
+			soon(now.Add(time.Second)) // its relay's end may become known
 		default:
 			jobs = append(jobs, k.Job)
 		}
@@ -378,8 +378,7 @@ func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	return jobs, next
 }
 
-// sync writes what was said. While the records are away it fails, and what was said is
-// written with the next sync.
+// sync writes the pending changes. After an error they stay pending.
 func (q *queue) sync(ctx context.Context) error {
 	q.writing.Lock()
 	defer q.writing.Unlock()
@@ -393,7 +392,7 @@ func (q *queue) sync(ctx context.Context) error {
 		if e.want.Job != nil {
 			c.For = max(e.want.Job.Until.Sub(now), 0) + keepTold
 		}
-		c.Data, _ = json.Marshal(e.want) // no field can fail
+		c.Data, _ = json.Marshal(e.want) // all fields can be encoded
 		e.sent, e.since = c.Data, now
 		changes, wants = append(changes, c), append(wants, e.want)
 	}
@@ -416,7 +415,7 @@ func (q *queue) sync(ctx context.Context) error {
 		switch {
 		case r.Err != nil && !errors.Is(r.Err, store.ErrConflict):
 			failed = r.Err
-		case e.want == wants[i]: // of a conflict the record was heard since, or comes
+		case e.want == wants[i]: // after a conflict, the winning record has arrived or will arrive
 			e.want = nil
 			if q.indexLocked(id, e); r.Err != nil && e.rev == 0 {
 				q.forgetLocked(id)
@@ -426,7 +425,7 @@ func (q *queue) sync(ctx context.Context) error {
 	return failed
 }
 
-// run writes what is said, until ctx ends.
+// run writes pending changes until ctx ends.
 func (q *queue) run(ctx context.Context) {
 	for {
 		select {
@@ -441,20 +440,20 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// isAway reports whether nothing can be written.
+// isAway reports whether the last write failed.
 func (q *queue) isAway() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.away
 }
 
-// close lets go of what this relay has claimed, and writes what was said last, as far as can be.
+// close releases this relay's claims, and writes the pending changes if possible.
 func (q *queue) close(ctx context.Context) error {
 	q.mu.Lock()
 	for id, e := range q.open {
 		if k := *e.now(); k.By == q.me {
 			k.By = ""
-			q.sayLocked(id, e, k)
+			q.setLocked(id, e, k)
 		}
 	}
 	q.mu.Unlock()

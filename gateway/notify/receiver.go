@@ -16,33 +16,33 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// Settings of a Receiver.
+// Receiver bounds and times.
 const (
-	receiverBacklog = 1024        // reports of a tenant that are not looked at yet; more are dropped, and come again
-	receiverBatch   = 256         // reports that are kept together
+	receiverBacklog = 1024        // queued reports of a tenant; further ones are dropped, and sent again
+	receiverBatch   = 256         // reports stored together
 	receiverFlush   = time.Second // for the NATS server to stop sending reports
 
-	// offlineAfter is how long a host must be away for that to be told: most are
-	// back in no time.
+	// offlineAfter is how long a host must be away before an event reports it. Most
+	// hosts return sooner.
 	offlineAfter = 30 * time.Second
 )
 
-// ReceiverConfig says how to run a [Receiver].
+// ReceiverConfig configures a [Receiver].
 type ReceiverConfig struct {
 	Board    *Board             // required
-	Tenants  *broker.Tenants    // required; whose host-agents report
+	Tenants  *broker.Tenants    // required; their host-agents send the reports
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
-	Instance string                                    // required; of the relay, where host-agents tell what became of answers
+	Instance string                                    // required; the relay's, to which host-agents send outcomes
 	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
 
-	// Keep is called after the Board has some reports, and before they are
-	// confirmed; if it fails the report is not. Default: nothing is kept.
+	// Keep is called after the Board has taken reports, before they are confirmed.
+	// After an error they are not confirmed. Default: no call.
 	Keep func() error
 }
 
-// A Receiver takes the reports of host-agents, and sees which hosts are away.
+// A Receiver receives host-agents' reports, and detects hosts that are away.
 type Receiver struct {
 	cfg  ReceiverConfig
 	stop []func()
@@ -50,25 +50,25 @@ type Receiver struct {
 	mu     sync.Mutex // guards the fields below
 	hosts  map[hostKey]*away
 	conns  map[string]*broker.Conn          // by tenant
-	asked  map[string]chan<- notice.Outcome // answers of which nobody knows yet, by their nonces
+	asked  map[string]chan<- notice.Outcome // pending answers, by nonce
 	closed bool
 }
 
-// away is whether a host is there, as far as it was seen.
+// away is a host's offline state.
 type away struct {
-	was   bool        // it was there, at some time
-	timer *time.Timer // until it is told that it is not; nil: nobody waits
-	told  string      // the event that says so; "": none
+	was   bool        // the host has been online
+	timer *time.Timer // delays the event; nil if not running
+	event string      // id of the open event; "" for none
 }
 
-// StartReceiver begins. Close ends it.
+// StartReceiver starts a Receiver. Close ends it.
 func StartReceiver(cfg ReceiverConfig) *Receiver {
 	r := &Receiver{cfg: cfg, hosts: map[hostKey]*away{}, conns: map[string]*broker.Conn{}, asked: map[string]chan<- notice.Outcome{}}
 	r.stop = append(r.stop, cfg.Registry.Subscribe(r.hostChanged), cfg.Tenants.Serve(r.serve))
 	return r
 }
 
-// Close returns when nothing of the Receiver runs any more.
+// Close ends the Receiver and waits for its goroutines.
 func (r *Receiver) Close() {
 	for _, stop := range r.stop {
 		stop()
@@ -81,7 +81,7 @@ func (r *Receiver) Close() {
 	}
 }
 
-// wait has f called in a while, in place of what was to be before; nil: nothing.
+// wait replaces the timer with a call of f after a time; a nil f stops the timer.
 func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 	if h.timer != nil {
 		h.timer.Stop()
@@ -96,7 +96,7 @@ func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 	}
 }
 
-// hostChanged takes what the registry says of a host.
+// hostChanged handles a change in the registry.
 func (r *Receiver) hostChanged(host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,37 +110,37 @@ func (r *Receiver) hostChanged(host registry.Host) {
 	case host.State == registry.Online:
 		h.was = true
 		h.wait(0, nil)
-		if h.told != "" {
-			r.cfg.Board.Remove(key.tenant, key.host, h.told)
-			h.told = ""
+		if h.event != "" {
+			r.cfg.Board.Remove(key.tenant, key.host, h.event)
+			h.event = ""
 		}
-	case h.was && h.told == "" && h.timer == nil && !r.closed:
-		h.wait(offlineAfter, func(timer *time.Timer) { r.tellAway(key, h, timer, host) })
+	case h.was && h.event == "" && h.timer == nil && !r.closed:
+		h.wait(offlineAfter, func(timer *time.Timer) { r.reportAway(key, h, timer, host) })
 	}
 }
 
-// tellAway tells that a host is still away.
-func (r *Receiver) tellAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
+// reportAway adds the event of a host that is still away.
+func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.timer != timer || r.closed {
 		return
 	}
 	h.timer = nil
-	h.told = notice.ID(key.host, "offline "+host.Since.UTC().Truncate(time.Minute).Format(time.RFC3339))
-	e := notice.Event{ID: h.told, Kind: notice.Offline, Text: host.Reason, At: host.Since.UTC()}
+	h.event = notice.ID(key.host, "offline "+host.Since.UTC().Truncate(time.Minute).Format(time.RFC3339))
+	e := notice.Event{ID: h.event, Kind: notice.Offline, Text: host.Reason, At: host.Since.UTC()}
 	e.Fit()
 	r.cfg.Board.Add(key.tenant, key.host, e, true)
 }
 
-// serve takes the reports of a tenant's host-agents, until stop.
+// serve receives a tenant's reports until stop.
 func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
 	in, outcomes, quiet := make(chan *nats.Msg, receiverBacklog), make(chan *nats.Msg, receiverBacklog), make(chan struct{})
 	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
 	if err != nil {
 		return nil, err
 	}
-	deaf, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", r.cfg.Instance), outcomes)
+	unsubscribeOutcomes, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", r.cfg.Instance), outcomes)
 	if err != nil {
 		unsubscribe()
 		return nil, err
@@ -169,8 +169,8 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 	})
 	return func() {
 		leave()
-		deaf()
-		// These fail if the connection is away, and then nothing comes in.
+		unsubscribeOutcomes()
+		// These fail while the connection is away. Then no report can arrive.
 		unsubscribe()
 		_ = conn.Flush(receiverFlush)
 		close(quiet)
@@ -178,13 +178,13 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 	}, nil
 }
 
-// receivedReport is a report that was taken, and is not confirmed.
+// A receivedReport has been taken by the Board and is not confirmed yet.
 type receivedReport struct {
 	msg *nats.Msg
 	ack notice.Ack
 }
 
-// acceptAll takes a report, and those that wait behind it: they are kept together.
+// acceptAll takes a report and all queued ones, which are stored together.
 func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
 	var all []receivedReport
 	for more := true; more; {
@@ -204,7 +204,7 @@ func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in
 	log := r.cfg.Log.With("tenant", tenant)
 	if r.cfg.Keep != nil {
 		if err := r.cfg.Keep(); err != nil {
-			log.Error("events cannot be kept", "error", err)
+			log.Error("event report not stored", "error", err)
 			return
 		}
 	}
@@ -214,25 +214,25 @@ func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in
 			err = conn.Publish(h.msg.Reply, body)
 		}
 		if err != nil {
-			log.Warn("answer to a report of events", "subject", h.msg.Subject, "error", err)
+			log.Warn("event report not confirmed", "subject", h.msg.Subject, "error", err)
 		}
 	}
 }
 
-// accept takes a report. One of an instance that does not serve the host is no
-// concern of anybody's: if it does, and this relay has not heard of that yet, the
-// report comes again.
+// accept takes a report. It ignores an instance that does not serve the host. If the
+// registry is merely late, the report comes again.
 func (r *Receiver) accept(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
 	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
 	log := r.cfg.Log.With("tenant", tenant, "host", host)
-	// NATS lets a host-agent name any subject for the answer: see leaseDesk.
+	// A host-agent could name any subject for the reply, so the subject is checked;
+	// see leaseDesk.
 	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
-		log.Warn("report of events with a strange subject", "reply", msg.Reply)
+		log.Warn("event report with an invalid reply subject", "reply", msg.Reply)
 		return ack, false
 	}
 	report, err := notice.ReadReport(msg.Data)
 	if err != nil {
-		log.Warn("report of events", "error", err)
+		log.Warn("event report unreadable", "error", err)
 		return ack, false
 	}
 	if known, ok := r.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {

@@ -20,7 +20,7 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A shelf has records as a stream would, for several relays.
+// A shelf holds records like a stream, for several relays.
 type shelf struct {
 	mu      sync.Mutex
 	rev     uint64
@@ -28,11 +28,11 @@ type shelf struct {
 	views   []*view
 }
 
-// A view is one relay's.
+// A view is one relay's view of a shelf.
 type view struct {
 	*shelf
-	away   bool          // nothing can be written, nor is anything heard
-	tell   time.Duration // after that it hears what others write
+	away   bool          // writes fail, and no change arrives
+	tell   time.Duration // delay of other relays' writes
 	heard  []func(store.Record)
 	prefix []string
 }
@@ -47,7 +47,7 @@ func (s *shelf) view() *view {
 	return v
 }
 
-// Write has what others hear come late.
+// Write delays the change for the other views.
 func (v *view) Write(_ context.Context, changes ...store.Change) []store.Result {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -119,7 +119,7 @@ func (v *view) Update(key string, change func(old []byte) ([]byte, error)) error
 
 func (v *view) All(string) (map[string][]byte, error) { return nil, nil }
 
-// back has a view that was away hear all that there is.
+// back reconnects a view, which then receives all records.
 func (v *view) back() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -129,7 +129,7 @@ func (v *view) back() {
 	}
 }
 
-// jobs counts those that are not over.
+// jobs counts unfinished jobs.
 func (s *shelf) jobs() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,9 +141,9 @@ func (s *shelf) jobs() (n int) {
 	return n
 }
 
-// A member is one relay of several.
+// A member is one of several relays.
 type member struct {
-	*notify.Teller
+	*notify.Notifier
 	board *notify.Board
 	view  *view
 	name  string
@@ -152,7 +152,7 @@ type member struct {
 func (s *shelf) member(t *testing.T, net *network, name string, gone func(string) bool) *member {
 	m := &member{board: notify.NewBoard(), view: s.view()}
 	var err error
-	if m.Teller, err = notify.StartTeller(notify.TellerConfig{
+	if m.Notifier, err = notify.Start(notify.Config{
 		Board: m.board, Records: m.view, Instance: name, HasEnded: gone, Log: slog.New(slog.DiscardHandler), Transport: net,
 		Standing: func(who auth.Client) (auth.Client, bool) { return who, true },
 		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -162,24 +162,24 @@ func (s *shelf) member(t *testing.T, net *network, name string, gone func(string
 	return m
 }
 
-// crash ends a member without a word: what it would still write is lost.
+// crash ends a member without its last writes.
 func (m *member) crash() {
 	m.view.leave()
 	m.Close()
 }
 
-// leave has a view be away.
+// leave disconnects a view.
 func (v *view) leave() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.away = true
 }
 
-// TestSeveralRelaysTellOnce has relays that hear the same reports, of which some crash, lose
-// the store for a while, or hear late of what others do, and a way that is away: each event is
-// told once, by one of them, unless it was answered before anybody could. What was confirmed to
-// the host-agent is told though nobody reports it again.
-func TestSeveralRelaysTellOnce(t *testing.T) {
+// TestSeveralRelaysSendOnce runs relays with equal reports, crashes, an unreachable
+// store, late changes and a failing target. Each event is sent once, unless it was
+// answered before. An event confirmed to the host-agent is sent although it is not
+// reported again.
+func TestSeveralRelaysSendOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := plan{
 			knows: rapid.Bool().Draw(rt, "crashes are known"),
@@ -199,19 +199,19 @@ func TestSeveralRelaysTellOnce(t *testing.T) {
 	})
 }
 
-// A plan is what happens to relays.
+// A plan is a random test run.
 type plan struct {
-	knows bool // relays know which others have crashed
+	knows bool // relays learn of crashes
 	lags  []int
 	steps []step
 }
 
 type step struct {
 	what string
-	n    int // which relay, or how long
+	n    int // index of a relay, or a time
 }
 
-// A crew is the relays, the host-agent and the way of a plan.
+// A crew is a plan's relays, host-agent and target.
 type crew struct {
 	plan
 	t      *testing.T
@@ -238,7 +238,7 @@ func (c *crew) start() *member {
 	return m
 }
 
-// report reports what is open, and what is over, until a relay confirms it.
+// report sends a report until a relay confirms it.
 func (c *crew) report(over ...notice.Event) {
 	c.seq++
 	r := notice.Report{Instance: "agent", Seq: c.seq, Events: append(append([]notice.Event{}, c.open...), over...)}
@@ -262,10 +262,10 @@ func (c *crew) back() {
 func (p plan) run(t *testing.T) (wrong []string) {
 	c := &crew{plan: p, t: t, net: newNetwork(), shelf: newShelf(), gone: map[string]bool{}}
 	c.relays = []*member{c.start(), c.start()}
-	if _, err := c.relays[0].SetWay(context.Background(), ada, notify.Way{Kind: notify.Webhook, URL: one}); err != nil {
+	if _, err := c.relays[0].SetTarget(context.Background(), ada, notify.Target{Kind: notify.Webhook, URL: one}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // all have heard of it
+	time.Sleep(time.Second) // all relays have received it
 	want := map[string]bool{}
 	for events, step := range p.steps {
 		e := event(events, notice.Approval)
@@ -281,7 +281,7 @@ func (p plan) run(t *testing.T) (wrong []string) {
 		case "answered":
 			if len(c.open) > 0 {
 				if c.net.told()[c.open[0].ID] == 0 {
-					delete(want, c.open[0].ID) // it may be told, or not
+					delete(want, c.open[0].ID) // it may or may not be sent
 				}
 				c.open = c.open[1:]
 				c.report()
@@ -289,7 +289,7 @@ func (p plan) run(t *testing.T) (wrong []string) {
 		case "crash":
 			c.back()
 			time.Sleep(2 * time.Second)
-			synctest.Wait() // what was told is kept, and nothing is on its way
+			synctest.Wait() // all writes have arrived
 			m := c.relays[step.n%2]
 			c.mu.Lock()
 			c.gone[m.name] = true
@@ -337,9 +337,10 @@ func (p plan) run(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// TestWhatACrashedRelayToldIsWithdrawn has a relay crash between the push and its note, and
-// somebody answer before another relay takes the job over: the push is withdrawn.
-func TestWhatACrashedRelayToldIsWithdrawn(t *testing.T) {
+// TestNotificationOfACrashedRelayIsWithdrawn crashes a relay between sending and its record.
+// The event is answered before a different relay takes the job over: the notification
+// is withdrawn.
+func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		t.Run(fmt.Sprintf("crash known %v", known), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -349,17 +350,17 @@ func TestWhatACrashedRelayToldIsWithdrawn(t *testing.T) {
 				first, second := shelf.member(t, net, "first", nil), shelf.member(t, net, "second", gone)
 				defer first.Close()
 				defer second.Close()
-				if _, err := second.SetWay(t.Context(), ada, notify.Way{Kind: notify.Webhook, URL: one}); err != nil {
+				if _, err := second.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: one}); err != nil {
 					t.Fatal(err)
 				}
-				net.set("127.0.0.1", 0) // it is there, and the answer is not
+				net.set("127.0.0.1", 0) // the request arrives, and its response is lost
 				e := event(1, notice.Approval)
 				asked := notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}}
 				first.board.Take("t", "h", asked)
 				if err := first.Keep(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Second) // it may claim the job in a second attempt
+				time.Sleep(time.Second) // the first claim may fail
 				if net.count("127.0.0.1") != 1 {
 					t.Fatal("the first relay has not told")
 				}

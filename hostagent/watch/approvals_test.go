@@ -11,9 +11,10 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestNotificationAllowsOnlyWhatItShows goes through the table that the console's page has, too:
-// a notification offers to allow once what it shows whole and what the host does not call
-// dangerous, and to refuse anything; never more than once.
+// TestNotificationAllowsOnlyWhatItShows uses the table of the console's page. A
+// notification offers to allow a call once if it shows the call whole and the host
+// does not consider it dangerous. It always offers to refuse, and never to allow more
+// than once.
 func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 	data, err := os.ReadFile("testdata/approvals.json")
 	if err != nil {
@@ -49,8 +50,8 @@ func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 	}
 }
 
-// TestCutInputIsNotAllowedFromAfar has inputs around the length of a notification, and some of
-// which a notification shows another text.
+// TestCutInputIsNotAllowedFromAfar covers inputs around a notification's length, and
+// inputs that a notification would display differently.
 func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
 	for _, test := range []struct {
 		input string
@@ -58,7 +59,7 @@ func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
 	}{
 		{strings.Repeat("x", notice.MaxDetail), true},
 		{strings.Repeat("x", notice.MaxDetail+1), false},
-		{"ls \u202e fdsa", false}, // the order of letters is not that of the screen
+		{"ls \u202e fdsa", false}, // the displayed order of the letters differs
 		{"ls\u200b", false},
 		{" ls\n", true},
 	} {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// A script is a host that says what is written down, and ends.
+// A script is a host that sends prepared messages and ends.
 type script struct {
 	says [][]byte
 	done context.CancelFunc
@@ -30,7 +30,7 @@ func (s *script) Read() ([]byte, bool, error) {
 func (s *script) Write([]byte, bool) error { return nil }
 func (s *script) Close(string)             {}
 
-// hear has a Watch hear what a host says.
+// hear runs a Watch on a host's messages.
 func hear(ledger *notice.Ledger, says [][]byte) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -45,7 +45,7 @@ var greeting = [][]byte{
 	[]byte(`{"jsonrpc":"2.0","id":2,"result":{"items":[{"resource":"s:/1","status":8,"title":"one"}]}}`),
 }
 
-// BenchmarkSummary is what it costs to hear of a change in a session.
+// BenchmarkSummary measures a session change.
 func BenchmarkSummary(b *testing.B) {
 	says := append([][]byte{}, greeting...)
 	for i := range b.N {
@@ -56,7 +56,7 @@ func BenchmarkSummary(b *testing.B) {
 	hear(notice.NewLedger("a"), says)
 }
 
-// FuzzHost hears whatever a host may say: what is told fits, and nothing breaks.
+// FuzzHost fails if a host's message causes a panic or an event above its bounds.
 func FuzzHost(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"session":"s:/1","changes":{"status":24}}}`),
 		[]byte(`{"jsonrpc":"2.0","id":3,"result":{"snapshot":{"resource":"s:/1","state":{"inputNeeded":[{"id":"q","kind":"toolConfirmation","chat":"c:/1","turnId":"t","toolCall":{"toolCallId":"1","status":"pending-confirmation","confirmationTitle":{"markdown":"Run"},"toolInput":"make","edits":{"items":[{}]},"riskAssessment":{"kind":"judge","status":"complete","safety":0.2},"options":[{"id":"a","label":"Allow","kind":"approve"}]}}]}}}}`))

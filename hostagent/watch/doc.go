@@ -1,41 +1,40 @@
-// Package watch hears an AHP host say that somebody is needed, that an agent is
-// done, or that it has failed, and makes events of that (package notice).
+// Package watch detects that sessions of an AHP host need a person, have finished or
+// have failed, and reports these events (package notice).
 //
 // # The connection
 //
-// A [Watch] is a client of its own at the host, with a clientId that nobody can
-// guess. It changes nothing there: it asks initialize, listSessions and subscribe,
-// says unsubscribe, and refuses whatever the host asks of it. It declares no
-// capabilities and no flow control, and offers AHP 0.8 to 1.1, whose summaries of
-// sessions are alike:
+// A [Watch] is a separate client of the host with an unguessable clientId. It changes
+// nothing: it sends initialize, listSessions, subscribe and unsubscribe, and refuses
+// all requests of the host. It declares no capabilities and no flow control, and
+// offers AHP 0.8 to 1.1, which share the status bits of session summaries:
 //
-//	status & 24 == 24    somebody is needed
-//	status & 8           the agent works; when that ends it is done
-//	status & 2           there was an error: it has failed
+//	status & 24 == 24    the session needs input
+//	status & 8           the agent works; the end of this state is an event
+//	status & 2           an error: the session has failed
 //
-// They come in listSessions, root/sessionAdded and root/sessionSummaryChanged,
-// which every client gets. What is asked is known on the session's channel, so the
-// Watch subscribes to a session as long as somebody is needed there, and reads
+// Summaries come in listSessions, root/sessionAdded and root/sessionSummaryChanged,
+// which every client receives. The questions are on the session's channel, so the
+// Watch subscribes to a session while it needs input, and reads
 //
 //	inputNeeded[]               of the snapshot
 //	session/inputNeededSet      {request}
 //	session/inputNeededRemoved  {id}
 //
-// Work for a client's machine (toolClientExecution) needs nobody. Of a session that
-// needs somebody and lists nothing, that is told after a second.
+// Work for a client's machine (toolClientExecution) needs no person. A session that
+// needs input and lists no question is reported after a second.
 //
-// When the connection ends, what was open stays open until the host says on the
-// next one how things are. So what has ended meanwhile is told, once.
+// When the connection ends, open events stay open until the host reports the state on
+// the next connection. An event that ended in between is then withdrawn, once.
 //
 // # Answers
 //
-// [Watch.Answer] gives the action that answers an open event, to one caller only:
-// all others hear who was first. Whoever gets it dispatches it on the chat, with
-// the authority of whose answer it is.
+// [Watch.Answer] returns the action for an open event to its first caller only. Later
+// callers learn who answered. The caller dispatches the action on the chat, with the
+// answering person's authority.
 //
 // # Bounds
 //
-//	4,096    sessions; others are not watched
+//	4,096    sessions; further ones are not watched
 //	64       questions of a session
-//	1,024    answers that are remembered
+//	1,024    remembered answers
 package watch

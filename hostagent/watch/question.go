@@ -10,24 +10,24 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// A question is what a session waits for, as far as it takes to answer.
+// A question is a pending question of a session, with the ids for an answer.
 type question struct {
-	event string // the id of its event
-	name  string // the host's
+	event string // event id
+	name  string // the host's id
 	chat  string
 	kind  notice.Kind
-	gone  chan struct{} // closed when the host does not wait any more; nil: nobody cares
+	gone  chan struct{} // closed when the question is settled; nil if no answer waits for that
 
-	// Of a tool's call.
+	// Set for a tool call.
 	turn, call string
-	result     bool // it is about what the tool has answered
-	offered    bool // the host has options of its own
+	result     bool // the confirmation concerns the tool's result
+	offered    bool // the options come from the host
 
-	// Of what the agent asks.
-	request, asks, form string // ids of the request and of its only question, and its kind
+	// Set for an agent's question.
+	request, asks, form string // ids of the request and of its only question, and the question's kind
 }
 
-// The answers to what has no options of the host's.
+// Option ids where the host offers no options.
 const (
 	allow = "allow"
 	deny  = "deny"
@@ -35,7 +35,8 @@ const (
 	no    = "false"
 )
 
-// readQuestion reads an entry of inputNeeded; ok is false for what needs nobody.
+// readQuestion reads an entry of inputNeeded. It returns false if the entry needs no
+// person.
 func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	q := &question{name: ahp.TextOf(raw, "id"), chat: ahp.TextOf(raw, "chat"), turn: ahp.TextOf(raw, "turnId")}
 	if q.name == "" || len(q.chat) > notice.MaxURI {
@@ -48,7 +49,7 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	case "toolConfirmation":
 		e.Kind = notice.Approval
 		q.tool(&e, call.Raw)
-	case "toolAuthentication": // of whose auth nothing is told: there may be secrets in it
+	case "toolAuthentication": // its auth member may contain secrets and is not read
 		e.Kind, e.Text = notice.SignIn, ahp.TextOf(call.Raw, "displayName")
 	case "chatInput":
 		e.Kind = notice.Question
@@ -63,7 +64,7 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	return q, e, true
 }
 
-// words reads a text, or one in Markdown.
+// words returns a plain or Markdown text.
 func words(raw []byte) string {
 	if text, ok := ahp.Text(raw); ok {
 		return text
@@ -71,7 +72,7 @@ func words(raw []byte) string {
 	return ahp.TextOf(raw, "markdown")
 }
 
-// tool reads the call of a tool that waits for a confirmation.
+// tool reads a tool call with a pending confirmation.
 func (q *question) tool(e *notice.Event, raw []byte) {
 	m := [...]ahp.Member{
 		{Name: "toolCallId"}, {Name: "status"}, {Name: "confirmationTitle"}, {Name: "invocationMessage"}, {Name: "displayName"},
@@ -93,7 +94,7 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 		}
 	}
 	input, here := ahp.Text(m[5].Raw)
-	if e.Detail = input; !here || input == "" { // then the message is all that the host says of it
+	if e.Detail = input; !here || input == "" { // the message is then the host's only description
 		e.Detail = words(m[3].Raw)
 	}
 	elsewhere := !here && !ahp.IsNone(m[5].Raw)
@@ -108,7 +109,7 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	e.Answer = notice.Choice
 	for _, o := range ahp.ElementsOf(m[6].Raw) {
 		if q.result {
-			break // those are of another question
+			break // the options belong to the earlier confirmation
 		}
 		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
 	}
@@ -118,7 +119,8 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	}
 }
 
-// isRisky reports whether a host's judge of risks has not found a call safe, or not yet.
+// isRisky reports whether the host's risk assessment is pending or has not found a
+// call safe.
 func isRisky(raw []byte) bool {
 	if ahp.IsNone(raw) {
 		return false
@@ -128,10 +130,10 @@ func isRisky(raw []byte) bool {
 	return ahp.TextOf(raw, "status") != "complete" || m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough || safety > 1
 }
 
-// safeEnough is the least safety, of 0 to 1, of a call that is not risky.
+// safeEnough is the least safety, from 0 to 1, of a call without risk.
 const safeEnough = 0.5
 
-// asked reads what the agent asks.
+// asked reads an agent's question.
 func (q *question) asked(e *notice.Event, raw []byte) {
 	q.request = ahp.TextOf(raw, "id")
 	e.Text = ahp.TextOf(raw, "message")
@@ -170,35 +172,35 @@ func (q *question) asked(e *notice.Event, raw []byte) {
 	}
 }
 
-// A Said is what somebody answers: an option, or a text.
-type Said struct {
+// A Reply is a person's answer: an option or a text.
+type Reply struct {
 	Option string
 	Text   string
 }
 
-// Reasons why an answer is not given.
+// Reasons for a refused answer.
 var (
-	// ErrUnknown reports an event that is not open, and was not.
-	ErrUnknown = errors.New("nobody asks that any more")
-	// ErrChanged reports a question that is not the one that was shown.
-	ErrChanged = errors.New("what is asked has changed since; look again")
-	// ErrNoAnswer reports what is no answer to the question.
-	ErrNoAnswer = errors.New("that is no answer to what is asked")
+	// ErrUnknown reports an event without an open question.
+	ErrUnknown = errors.New("the question is no longer open")
+	// ErrChanged reports a question changed since it was shown.
+	ErrChanged = errors.New("the question has changed; open it again")
+	// ErrNoAnswer reports an unsuitable answer.
+	ErrNoAnswer = errors.New("the answer does not fit the question")
 )
 
-// An AnsweredError reports a question that somebody has answered.
+// An AnsweredError reports an earlier answer.
 type AnsweredError struct{ By string }
 
-// Error says who was first.
+// Error includes the name of the person, if known.
 func (e *AnsweredError) Error() string {
 	if e.By == "" {
-		return "answered already"
+		return "already answered"
 	}
-	return "answered already by " + e.By
+	return "already answered by " + e.By
 }
 
-// action returns what answers the question.
-func (q *question) action(e *notice.Event, said Said) (map[string]any, error) {
+// action returns the question's answering action.
+func (q *question) action(e *notice.Event, said Reply) (map[string]any, error) {
 	option, chosen := notice.Option{}, false
 	for _, o := range e.Options {
 		if o.ID == said.Option && o.ID != "" {
@@ -206,7 +208,7 @@ func (q *question) action(e *notice.Event, said Said) (map[string]any, error) {
 		}
 	}
 	switch {
-	case e.Answer == notice.NoForm, chosen == (said.Text != ""), said.Text != "" && e.Answer != notice.Text, len(said.Text) > maxSaid:
+	case e.Answer == notice.NoForm, chosen == (said.Text != ""), said.Text != "" && e.Answer != notice.Text, len(said.Text) > maxReply:
 		return nil, ErrNoAnswer
 	case q.kind == notice.Approval && q.result:
 		return map[string]any{"type": "chat/toolCallResultConfirmed", "turnId": q.turn, "toolCallId": q.call, "approved": !option.Deny}, nil
@@ -229,8 +231,8 @@ func (q *question) action(e *notice.Event, said Said) (map[string]any, error) {
 	return action, nil
 }
 
-// maxSaid is how long a text may be, in bytes.
-const maxSaid = 4 << 10
+// maxReply bounds a text answer, in bytes.
+const maxReply = 4 << 10
 
 func (q *question) confirmation(o notice.Option) map[string]any {
 	action := map[string]any{"type": "chat/toolCallConfirmed", "turnId": q.turn, "toolCallId": q.call, "approved": !o.Deny}
@@ -245,9 +247,9 @@ func (q *question) confirmation(o notice.Option) map[string]any {
 	return action
 }
 
-// answers remember who has answered what.
+// answers remembers each event's answering person.
 type answers struct {
-	by    map[string]string // by the id of the event
+	by    map[string]string // by event id
 	order []string
 }
 
@@ -272,20 +274,20 @@ func (a *answers) drop(id string) {
 	}
 }
 
-// An Answer is to be dispatched on a chat.
+// An Answer is an action to dispatch on a chat.
 type Answer struct {
 	Chat    string
 	Action  []byte          // JSON
-	Event   notice.Event    // what is answered
-	Settled <-chan struct{} // closed when the host does not wait any more
+	Event   notice.Event    // the answered event
+	Settled <-chan struct{} // closed when the question is settled
 
 	watch *Watch
 }
 
-// Answer takes what somebody answers to an event that was shown with the given
-// digest. One caller gets the Answer to an event: it dispatches it, or calls
-// [Answer.Undo] if nothing of it has left.
-func (w *Watch) Answer(id, digest, by string, said Said) (*Answer, error) {
+// Answer accepts an answer to an event shown with the given digest. It
+// returns an Answer for the first call only. The caller dispatches it, or calls
+// [Answer.Undo] if no byte of it was sent.
+func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if first, ok := w.answered.by[id]; ok {
@@ -314,7 +316,7 @@ func (w *Watch) Answer(id, digest, by string, said Said) (*Answer, error) {
 	return &Answer{Chat: q.chat, Action: data, Event: e, Settled: q.gone, watch: w}, nil
 }
 
-// Undo lets somebody else answer: nothing has reached the host.
+// Undo permits a new answer after nothing was sent to the host.
 func (a *Answer) Undo() {
 	a.watch.mu.Lock()
 	defer a.watch.mu.Unlock()

@@ -17,15 +17,16 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// Settings of a Watch.
+// Times and bounds of a Watch.
 const (
 	retryFirst = 500 * time.Millisecond
 	retryMost  = 5 * time.Second
 
-	// refusedWait is the wait before a host is asked again that refuses the Watch.
+	// refusedWait is the pause after a host has refused the Watch.
 	refusedWait = time.Minute
 
-	// vagueAfter is how long a session may need somebody without saying what for.
+	// vagueAfter is how long a session may need input without a listed question before
+	// an event reports it.
 	vagueAfter = time.Second
 
 	maxSessions  = 4096
@@ -33,66 +34,67 @@ const (
 	maxAnswers   = 1024
 )
 
-// A Socket is a connection to the host, as package hostagent has it.
+// A Socket is a connection to the host, as in package hostagent.
 type Socket interface {
 	Read() (message []byte, binary bool, err error)
 	Write(message []byte, binary bool) error
 	Close(reason string)
 }
 
-// Config says what to watch.
+// Config configures a Watch.
 type Config struct {
 	Dial   func(ctx context.Context) (Socket, error) // required
-	Ledger *notice.Ledger                            // required; gets the events
+	Ledger *notice.Ledger                            // required; receives the events
 	Log    *slog.Logger                              // required
 
-	// Moments: events that need nobody are told, too.
+	// Moments adds events without a need for an answer.
 	Moments bool
 
-	// Answers leaves of an event what may be answered from afar. Default: all of it.
+	// Answers removes from an event the answers not permitted from afar.
+	// Default: removes none.
 	Answers func(*notice.Event)
 
-	// Tells reports whether events of a session may be told. Default: all may.
+	// Tells reports whether a session's events may be reported. Default: always.
 	Tells func(session string) bool
 }
 
-// A Watch watches one host. Run does, until its context ends; the other methods
-// are safe for concurrent use.
+// A Watch watches one host while Run runs. The other methods are safe for concurrent
+// use.
 type Watch struct {
 	cfg      Config
 	clientID string
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*session
-	asked    map[int64]string // requests under way: what was subscribed to; "": listSessions
-	touched  map[string]bool  // sessions of which the host has spoken since it was asked for the list; nil: it is known
+	asked    map[int64]string // pending requests: the subscribed URI, or "" for listSessions
+	touched  map[string]bool  // sessions changed since listSessions was sent; nil once its result has arrived
 	nextID   int64
 	sock     Socket
-	open     map[string]*question // by the id of the event
+	open     map[string]*question // by event id
 	answered answers
 	ended    bool
 }
 
-// A session is what is known of one.
+// A session is the state of a host's session.
 type session struct {
 	uri      string
 	title    string
 	status   int64
 	modified string
-	follows  bool                 // it is subscribed to, or about to be
-	asks     map[string]*question // by the host's name
-	vague    *time.Timer          // until it is told that it needs somebody; nil: nobody waits
-	unclear  string               // the event that says so; "": none
+	follows  bool                 // subscribed, or about to be
+	asks     map[string]*question // by the host's id of the question
+	vague    *time.Timer          // timer of the event without a question; nil if not running
+	unclear  string               // id of the event without a question; "" for none
 }
 
-// The bits of a status.
+// Bits of a session's status.
 const (
 	failedBit  = 2
 	workingBit = 8
 	neededBit  = 16
 )
 
-// New returns a Watch that has not begun.
+// New returns a stopped Watch.
 func New(cfg Config) *Watch {
 	return &Watch{
 		cfg: cfg, clientID: "ahp-host-agent-" + strings.ToLower(rand.Text()),
@@ -100,8 +102,8 @@ func New(cfg Config) *Watch {
 	}
 }
 
-// errRefused reports a host that does not take the Watch for a client.
-var errRefused = errors.New("the host refuses the connection that watches for notifications")
+// errRefused reports a host's refusal of the Watch as a client.
+var errRefused = errors.New("the host refused the connection for notifications")
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
@@ -116,7 +118,7 @@ func (w *Watch) Run(ctx context.Context) {
 		pause := wait.NextBackOff()
 		if errors.Is(err, errRefused) {
 			pause = refusedWait
-			w.cfg.Log.Warn("nobody is notified of this host", "error", err)
+			w.cfg.Log.Warn("notifications unavailable for this host", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -125,21 +127,21 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Stats are what a Watch knows.
+// Stats is a snapshot of a Watch.
 type Stats struct {
 	Connected bool // to the host
 	Sessions  int
-	Needs     int // events that are open: somebody is waited for
+	Needs     int // open events that need a person
 }
 
-// Stats returns what is known now.
+// Stats returns the current state.
 func (w *Watch) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Stats{Connected: w.sock != nil, Sessions: len(w.sessions), Needs: len(w.open)}
 }
 
-// end stops what Run has begun.
+// end stops the timers.
 func (w *Watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,10 +176,10 @@ func (w *Watch) watch(ctx context.Context, good func()) error {
 	}
 }
 
-// Versions are what is offered to the host, in this order.
+// Versions lists the AHP versions offered to the host, in order of preference.
 const Versions = `["1.1.0","1.0.0","0.10.0","0.9.0","0.8.0"]`
 
-// greet makes the Watch a client of the host, and asks for its sessions.
+// greet initializes the connection and requests the sessions.
 func (w *Watch) greet(sock Socket) error {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,` +
 		`"clientInfo":{"name":"ahp-host-agent","version":"1"},"protocolVersions":%s,"capabilities":{}}}`
@@ -200,8 +202,8 @@ func (w *Watch) greet(sock Socket) error {
 	return w.askLocked("listSessions", "ahp-root://", "")
 }
 
-// FirstAnswer returns the host's first response on a connection, which is to the only
-// request that was sent: initialize. What else it says before is skipped.
+// FirstAnswer returns the first response on a connection on which only initialize was
+// sent. It skips earlier messages.
 func FirstAnswer(sock Socket) (ahp.Envelope, error) {
 	for {
 		message, _, err := sock.Read()
@@ -214,7 +216,7 @@ func FirstAnswer(sock Socket) (ahp.Envelope, error) {
 	}
 }
 
-// lost notes that the connection has ended.
+// lost records the end of the connection.
 func (w *Watch) lost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,15 +230,15 @@ func (w *Watch) lost() {
 func (w *Watch) askLocked(method, channel, about string) error {
 	w.nextID++
 	w.asked[w.nextID] = about
-	uri, _ := json.Marshal(channel) // a string cannot fail
+	uri, _ := json.Marshal(channel) // a string always encodes
 	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, w.nextID, method, uri), false)
 }
 
-// take takes a message of the host's.
+// take handles a host message.
 func (w *Watch) take(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
-		return nil // it is not for us to complain
+		return nil // unreadable messages are ignored
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,7 +263,7 @@ func (w *Watch) take(message []byte) error {
 	return nil
 }
 
-// answerLocked takes an answer of the host's.
+// answerLocked handles a host response.
 func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	var id int64
 	if json.Unmarshal(env.ID, &id) != nil {
@@ -300,16 +302,16 @@ func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	return nil
 }
 
-// syncedLocked has events told from when all is known that is open: relays take
-// what is not among them for withdrawn.
+// syncedLocked releases the ledger's reports once all open events are known, because
+// relays withdraw events that a report omits.
 func (w *Watch) syncedLocked() {
 	if len(w.asked) == 0 && w.touched == nil {
 		w.cfg.Ledger.Ready()
 	}
 }
 
-// listLocked takes the list of all sessions. Those of which the host has spoken
-// since are not as they were when it was made.
+// listLocked handles the list of sessions. A session that changed since the request
+// keeps its newer state.
 func (w *Watch) listLocked(items []byte) error {
 	there := map[string]bool{}
 	touched := w.touched
@@ -332,7 +334,7 @@ func (w *Watch) listLocked(items []byte) error {
 	return nil
 }
 
-// summaryLocked takes what is said of a session, or of what has changed there.
+// summaryLocked handles a session's summary, or a change of it.
 func (w *Watch) summaryLocked(uri string, raw []byte) error {
 	if uri == "" || len(uri) > notice.MaxURI || w.cfg.Tells != nil && !w.cfg.Tells(uri) {
 		return nil
@@ -369,7 +371,7 @@ func (w *Watch) summaryLocked(uri string, raw []byte) error {
 	return w.followLocked(s)
 }
 
-// momentLocked tells what has just happened in a session.
+// momentLocked reports a session's end or failure.
 func (w *Watch) momentLocked(s *session, was int64) {
 	var kind notice.Kind
 	switch now := s.status; {
@@ -390,7 +392,8 @@ func (w *Watch) tell(e notice.Event) {
 	w.cfg.Ledger.Add(e)
 }
 
-// followLocked subscribes to a session that needs somebody, and to no other.
+// followLocked subscribes to a session while it needs input, and unsubscribes
+// afterwards.
 func (w *Watch) followLocked(s *session) error {
 	if s.status&neededBit != 0 {
 		if s.follows {
@@ -399,7 +402,7 @@ func (w *Watch) followLocked(s *session) error {
 		s.follows = true
 		return w.askLocked("subscribe", s.uri, s.uri)
 	}
-	w.quietLocked(s) // it may have been answered while the Watch was away
+	w.quietLocked(s) // it may have been answered while the Watch was disconnected
 	if !s.follows {
 		return nil
 	}
@@ -408,7 +411,7 @@ func (w *Watch) followLocked(s *session) error {
 	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%s}}`, uri), false)
 }
 
-// quietLocked withdraws what a session has asked.
+// quietLocked withdraws a session's events.
 func (w *Watch) quietLocked(s *session) {
 	s.clear()
 	for name := range s.asks {
@@ -417,8 +420,7 @@ func (w *Watch) quietLocked(s *session) {
 	w.clearUpLocked(s)
 }
 
-// clearUpLocked withdraws the event that says that a session needs somebody, and
-// not what for.
+// clearUpLocked withdraws the event without a question.
 func (w *Watch) clearUpLocked(s *session) {
 	if s.unclear != "" {
 		delete(w.open, s.unclear)
@@ -435,7 +437,7 @@ func (s *session) clear() {
 	}
 }
 
-// forgetLocked forgets a session that is not there any more.
+// forgetLocked removes a session.
 func (w *Watch) forgetLocked(uri string) {
 	if s := w.sessions[uri]; s != nil {
 		w.quietLocked(s)
@@ -446,7 +448,7 @@ func (w *Watch) forgetLocked(uri string) {
 	}
 }
 
-// actionLocked takes an action on a session that is followed.
+// actionLocked handles an action on a subscribed session.
 func (w *Watch) actionLocked(params []byte) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "rejectionReason"}}
 	if ahp.Members(params, m[:]) != nil || !ahp.IsNone(m[2].Raw) {
@@ -466,7 +468,7 @@ func (w *Watch) actionLocked(params []byte) {
 	}
 }
 
-// askedLocked takes what a session waits for.
+// askedLocked adds or replaces a session's question.
 func (w *Watch) askedLocked(s *session, raw []byte) {
 	q, e, ok := readQuestion(s.uri, raw)
 	if !ok || s.asks[q.name] == nil && len(s.asks) >= maxQuestions {
@@ -486,7 +488,7 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 	w.cfg.Ledger.Add(e)
 }
 
-// withdrawLocked notes that a session does not wait for something any more.
+// withdrawLocked removes a withdrawn or answered question.
 func (w *Watch) withdrawLocked(s *session, name string) {
 	q := s.asks[name]
 	if q == nil {
@@ -501,8 +503,8 @@ func (w *Watch) withdrawLocked(s *session, name string) {
 	w.cfg.Ledger.Withdraw(q.event)
 }
 
-// vagueLocked has it told in a while that a session needs somebody, if it does not
-// say what for.
+// vagueLocked starts the timer of an event without a question, for a session that
+// needs input but lists none.
 func (w *Watch) vagueLocked(s *session) {
 	if len(s.asks) > 0 || s.vague != nil || s.unclear != "" || w.ended {
 		return

@@ -21,13 +21,13 @@ import (
 
 var protocols = []refhost.Protocol{refhost.Protocol08, refhost.Protocol09, refhost.Protocol010, refhost.Protocol10, refhost.Protocol11}
 
-// settle is longer than a host takes for anything that these tests have it do, and
-// than the Watch is away for.
+// settle is longer than any action of the host in these tests, and than the Watch's
+// longest absence.
 const settle = 20 * time.Second
 
 func sessionURI(n int) string { return fmt.Sprintf("demo:/%d", n) }
 
-// chatURI is where a session's turns are.
+// chatURI returns the chat of a session.
 func chatURI(session string) string {
 	return "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
 }
@@ -46,9 +46,9 @@ func (w *world) create(session string) {
 	w.say("createSession", fmt.Sprintf(`{"channel":%q,"provider":"demo"}`, session))
 }
 
-// TestSays has a session ask, be answered, be done and fail, at hosts of all
-// versions.
-func TestSays(t *testing.T) {
+// TestSessionEventsAreReported covers a question, an answer, an end and a failure, at
+// hosts of all versions.
+func TestSessionEventsAreReported(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(string(p), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -94,10 +94,10 @@ func TestSays(t *testing.T) {
 	}
 }
 
-// TestToldOnce has a host do what it does, while the connection of the Watch is
-// cut, and looks at the end: each question was told once and withdrawn once, or is
-// open; and each end of a turn was told, if the Watch was there.
-func TestToldOnce(t *testing.T) {
+// TestEachQuestionIsReportedOnce runs random actions at a host while the Watch's
+// connection is cut. In the end, each question was reported once and withdrawn once,
+// or is open, and each end of a turn during a connection was reported.
+func TestEachQuestionIsReportedOnce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		protocol := rapid.SampledFrom(protocols).Draw(r, "protocol")
 		steps := rapid.SliceOfN(rapid.SampledFrom([]string{
@@ -112,10 +112,10 @@ func TestToldOnce(t *testing.T) {
 	})
 }
 
-// A fact is what the model knows of a session.
+// A fact is the model of a session.
 type fact struct {
 	there bool
-	turn  string // that asks; "": none
+	turn  string // turn with a question; "" for none
 }
 
 func play(t *testing.T, protocol refhost.Protocol, steps []string, which []int) string {
@@ -156,7 +156,7 @@ func play(t *testing.T, protocol refhost.Protocol, steps []string, which []int) 
 			w.cut(false)
 			watched = true
 		}
-		if step != "cut" { // what happens while it comes back counts as well
+		if step != "cut" { // ends during the reconnection count as well
 			time.Sleep(settle)
 		}
 	}
@@ -165,7 +165,7 @@ func play(t *testing.T, protocol refhost.Protocol, steps []string, which []int) 
 	return judge(w, model)
 }
 
-// judge compares what was told with the model.
+// judge compares the reports with the model.
 func judge(w *world, model []fact) string {
 	open, _ := w.state()
 	for i, m := range model {
@@ -196,9 +196,9 @@ func judge(w *world, model []fact) string {
 	return ""
 }
 
-// TestEndsAreTold counts the ends of turns that are told, across cuts that are
+// TestEndedTurnsAreReported counts the reported ends of turns, across cuts that are
 // shorter than a turn.
-func TestEndsAreTold(t *testing.T) {
+func TestEndedTurnsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, refhost.Protocol10)
 		defer w.close()
@@ -209,7 +209,7 @@ func TestEndsAreTold(t *testing.T) {
 		for i := range turns {
 			w.begin(s, fmt.Sprintf("t%d", i), "stream 50 100 8")
 			time.Sleep(time.Second)
-			w.cut(false) // the turn ends while it is away, or not
+			w.cut(false) // the turn may end during the cut
 			time.Sleep(settle)
 		}
 		if _, over := w.state(); len(over) != turns {
@@ -218,8 +218,9 @@ func TestEndsAreTold(t *testing.T) {
 	})
 }
 
-// TestAnswer answers an event: one of many gets it, and the host does what it says.
-func TestAnswer(t *testing.T) {
+// TestFirstAnswerIsDispatched sends many answers to an event: one is accepted, and the
+// host acts on it.
+func TestFirstAnswerIsDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, refhost.Protocol10)
 		defer w.close()
@@ -230,26 +231,26 @@ func TestAnswer(t *testing.T) {
 		time.Sleep(time.Second)
 		open, _ := w.state()
 		e := slices.Collect(maps.Values(open))[0]
-		for _, wrong := range []watch.Said{{}, {Option: "other"}, {Text: "yes"}, {Option: "allow-once", Text: "yes"}} {
+		for _, wrong := range []watch.Reply{{}, {Option: "other"}, {Text: "yes"}, {Option: "allow-once", Text: "yes"}} {
 			if _, err := w.watch.Answer(e.ID, e.Digest(), "ada", wrong); !errors.Is(err, watch.ErrNoAnswer) {
 				t.Errorf("Answer(%v) = %v; want %v", wrong, err, watch.ErrNoAnswer)
 			}
 		}
-		if _, err := w.watch.Answer(e.ID, "other", "ada", watch.Said{Option: "skip"}); !errors.Is(err, watch.ErrChanged) {
+		if _, err := w.watch.Answer(e.ID, "other", "ada", watch.Reply{Option: "skip"}); !errors.Is(err, watch.ErrChanged) {
 			t.Errorf("Answer with another digest = %v; want %v", err, watch.ErrChanged)
 		}
-		first, err := w.watch.Answer(e.ID, e.Digest(), "ada", watch.Said{Option: "allow-once"})
+		first, err := w.watch.Answer(e.ID, e.Digest(), "ada", watch.Reply{Option: "allow-once"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		first.Undo()
-		answer, err := w.watch.Answer(e.ID, e.Digest(), "bob", watch.Said{Option: "allow-once"})
+		answer, err := w.watch.Answer(e.ID, e.Digest(), "bob", watch.Reply{Option: "allow-once"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var by *watch.AnsweredError
 		for range 1000 {
-			if _, err := w.watch.Answer(e.ID, e.Digest(), "eve", watch.Said{Option: "skip"}); !errors.As(err, &by) || by.By != "bob" {
+			if _, err := w.watch.Answer(e.ID, e.Digest(), "eve", watch.Reply{Option: "skip"}); !errors.As(err, &by) || by.By != "bob" {
 				t.Fatalf("Answer again = %v; want answered by bob", err)
 			}
 		}
@@ -259,7 +260,7 @@ func TestAnswer(t *testing.T) {
 		if open, over := w.state(); len(open) != 0 || len(over) != 1 || over[0].Kind != notice.Done {
 			t.Errorf("open %v, over %v; want the turn done", open, over)
 		}
-		if _, err := w.watch.Answer(notice.ID(s, "x"), "", "eve", watch.Said{Option: "skip"}); !errors.Is(err, watch.ErrUnknown) {
+		if _, err := w.watch.Answer(notice.ID(s, "x"), "", "eve", watch.Reply{Option: "skip"}); !errors.Is(err, watch.ErrUnknown) {
 			t.Errorf("Answer to nothing = %v; want %v", err, watch.ErrUnknown)
 		}
 	})

@@ -49,7 +49,7 @@ func (s *lineSocket) Write(message []byte, _ bool) error {
 
 func (s *lineSocket) Close(string) { _ = s.out.Close() }
 
-// A world is a host, a Watch, and somebody who uses the host.
+// A world is a host, a Watch, and a user of the host.
 type world struct {
 	t       testing.TB
 	host    *refhost.Host
@@ -61,16 +61,16 @@ type world struct {
 	nextID  int
 
 	mu     sync.Mutex
-	socks  []*lineSocket // of the Watch
-	down   bool          // nobody can connect
+	socks  []*lineSocket // the Watch's
+	down   bool          // connections are refused
 	opened map[string]int
 	closed map[string]int
 	over   []notice.Event
 	open   map[string]notice.Event
-	sent   []string // all that the Watch has said
+	sent   []string // all messages of the Watch
 }
 
-// A tapSocket notes what the Watch says.
+// A tapSocket records the Watch's messages.
 type tapSocket struct {
 	*lineSocket
 	world *world
@@ -109,7 +109,7 @@ func newWorld(t testing.TB, protocol refhost.Protocol) *world {
 	w.running.Go(func() { w.watch.Run(ctx) })
 	w.running.Go(func() { w.relay(ctx) })
 	w.user = dialHost(ctx, host, &w.running)
-	w.running.Go(func() { // what the host says to the user is read, and nothing more
+	w.running.Go(func() { // messages to the user are read and dropped
 		for {
 			if _, _, err := w.user.Read(); err != nil {
 				return
@@ -120,7 +120,7 @@ func newWorld(t testing.TB, protocol refhost.Protocol) *world {
 	return w
 }
 
-// close ends all, inside the bubble.
+// close ends everything inside the bubble.
 func (w *world) close() {
 	w.cancel()
 	w.user.Close("")
@@ -130,7 +130,7 @@ func (w *world) close() {
 	w.running.Wait()
 }
 
-// relay takes reports as a relay does.
+// relay accepts reports like a relay.
 func (w *world) relay(ctx context.Context) {
 	for {
 		select {
@@ -181,13 +181,13 @@ func (w *world) take(report notice.Report) {
 	}
 }
 
-// say sends a request of the user's.
+// say sends a request of the user.
 func (w *world) say(method, params string) {
 	w.nextID++
 	w.must(w.user.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.nextID, method, params), false))
 }
 
-// dispatch sends an action of the user's.
+// dispatch sends an action of the user.
 func (w *world) dispatch(channel string, action any) {
 	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "dispatchAction", "params": map[string]any{"channel": channel, "clientSeq": 1, "action": action}})
 	w.must(err)
@@ -221,7 +221,7 @@ func (w *world) state() (open map[string]notice.Event, over []notice.Event) {
 	return open, append([]notice.Event{}, w.over...)
 }
 
-// methods are what the Watch has said.
+// methods returns the methods that the Watch has sent.
 func (w *world) methods() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -204,8 +204,8 @@ func (p *page) otherWays(s *site) {
 	p.enter("#way-name", "The lamp")
 	p.click("#way-form [type=submit]")
 	p.wants("[data-way=webhook] .name", "The lamp")
-	if n := set(); len(n.Ways) != 2 || n.Ways[1].Name != "The lamp" || len(n.Ways[1].Kinds) != 7 || !strings.HasPrefix(n.Ways[1].URL, service.URL) {
-		p.t.Errorf("the relay has the ways %+v", n.Ways)
+	if n := set(); len(n.Targets) != 2 || n.Targets[1].Name != "The lamp" || len(n.Targets[1].Kinds) != 7 || !strings.HasPrefix(n.Targets[1].URL, service.URL) {
+		p.t.Errorf("the relay has the ways %+v", n.Targets)
 	}
 	p.click("#quiet")
 	p.await("#quiet-from")
@@ -243,7 +243,7 @@ func (p *page) otherWays(s *site) {
 	p.until("no mute", patience, func() bool { return p.count("#mutes") == 0 && len(set().Mutes) == 0 })
 	p.click("[data-way=webhook] [data-do=remove]")
 	p.click("[data-way=webhook] [data-do=remove].armed")
-	p.until("no webhook", patience, func() bool { return p.count("[data-way=webhook]") == 0 && len(set().Ways) == 1 })
+	p.until("no webhook", patience, func() bool { return p.count("[data-way=webhook]") == 0 && len(set().Targets) == 1 })
 	p.click("#quiet")
 	p.until("no quiet hours", patience, func() bool { return set().Quiet == nil })
 	p.click("#told [aria-label=Close]")

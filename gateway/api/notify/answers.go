@@ -19,54 +19,55 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Somebody can answer an event without opening a page.
+// People can answer an event without opening a page.
 //
-//	POST /api/answers/{capability}  {"text"} if it is for words; else no body is needed
+//	POST /api/answers/{capability}  {"text"} for a text answer; otherwise no body is needed
 //	POST /api/answers/{event}       {"host", "option" | "text"}, with a token
 //
-// A capability comes with a notification. It is for one answer of one person to one
-// event as it was shown there, for a day, and as long as the way that it came by and
-// the token with which that was set are good. The host gets one answer, however often
-// and wherever it is given: the host-agent sees to that, and to what the person may.
-// The answer is {"result": "given"}, or an error with 409 (and "by", if somebody was first), 410
-// (nobody asks that any more), 403, 404 (no such capability), 400, or 503 (try again).
+// A notification contains capabilities. Each permits one answer by one person to one
+// event as shown, for a day, while the notification target and the token that set it
+// are valid. The host receives a single answer, however often and wherever it is
+// given: the host-agent ensures that, and checks the person's permissions. The
+// response is {"result": "given"}, or an error with 409 (and "by", if the event was
+// answered before), 410 (no longer open), 403, 404 (unknown capability), 400, or 503
+// (try again).
 
-// A capability is to answer an event.
+// A capability permits an answer to an event.
 type capability struct {
 	Tenant  string `json:"t"`
 	Host    string `json:"h"`
 	Event   string `json:"e"`
 	Digest  string `json:"d"`
-	Option  string `json:"o,omitempty"` // "": for words
+	Option  string `json:"o,omitempty"` // "" for a text answer
 	Subject string `json:"s"`
-	Way     string `json:"w"`
+	Target  string `json:"w"`
 	Expires int64  `json:"x"` // Unix time
 }
 
-// capabilityTTL is how long one is good.
+// capabilityTTL is how long a capability is valid.
 const capabilityTTL = 24 * time.Hour
 
-// maxCapability is how long one may be, in bytes.
+// maxCapability bounds a capability, in bytes.
 const maxCapability = 4 << 10
 
-// Capability makes the answer of a person to what is told by a job; "" if they may not
-// give it.
+// Capability returns the capability for an option of a job's event, or "" if the
+// person may not choose it.
 func (a *API) Capability(job *notify.Job, who auth.Client, o notice.Option) string {
 	if !mayAnswer(who, job.Tenant, job.Host, &job.Event) {
 		return ""
 	}
 	body, err := json.Marshal(capability{
 		Tenant: job.Tenant, Host: job.Host, Event: job.Event.ID, Digest: job.Event.Digest(), Option: o.ID,
-		Subject: job.Subject, Way: job.Way, Expires: time.Now().Add(capabilityTTL).Unix(),
+		Subject: job.Subject, Target: job.Target, Expires: time.Now().Add(capabilityTTL).Unix(),
 	})
 	if err != nil {
-		return "" // no field can fail
+		return "" // all fields can be encoded
 	}
 	_, signature := a.Caller.Keys.Sign(auth.AnswerCapability, body)
 	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// mayAnswer reports whether a token allows to answer an event.
+// mayAnswer reports whether a token permits answering an event.
 func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 	needs := auth.AccessTalk
 	if e.Kind == notice.Approval {
@@ -76,10 +77,11 @@ func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 		(len(who.Methods) == 0 || auth.MatchesAny(who.Methods, "dispatchAction"))
 }
 
-// errCapability reports what is no capability, or not any more.
-var errCapability = errors.New("this answer is not known here, or its time is over")
+// errCapability reports an invalid or expired capability.
+var errCapability = errors.New("unknown or expired answer link")
 
-// readCapability returns a capability that is good, and whose answer it is.
+// readCapability verifies a capability and returns the current authority of its
+// person.
 func (a *API) readCapability(text string) (c capability, who auth.Client, err error) {
 	first, second, ok := strings.Cut(text, ".")
 	body, err1 := base64.RawURLEncoding.Strict().DecodeString(first)
@@ -92,9 +94,9 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 		json.Unmarshal(body, &c) != nil || time.Now().Unix() > c.Expires {
 		return c, who, errCapability
 	}
-	for _, way := range a.teller.Person(c.Tenant, c.Subject).Ways {
-		if way.ID == c.Way {
-			if who, good := a.Standing(way.Who); good {
+	for _, target := range a.notifier.Person(c.Tenant, c.Subject).Targets {
+		if target.ID == c.Target {
+			if who, good := a.Standing(target.Who); good {
 				return c, who, nil
 			}
 		}
@@ -102,7 +104,7 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	return c, who, errCapability
 }
 
-// An answerBody is what comes with a POST.
+// An answerBody is a POST's body.
 type answerBody struct {
 	Host   string `json:"host"`
 	Option string `json:"option"`
@@ -110,13 +112,13 @@ type answerBody struct {
 }
 
 func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
-	if a.teller == nil {
+	if a.notifier == nil {
 		authn.WriteError(w, http.StatusNotFound, errCapability)
 		return
 	}
 	var body answerBody
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxNotify)).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of host, option and text"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want JSON with host, option and text"))
 		return
 	}
 	id := r.PathValue("id")
@@ -131,10 +133,10 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		e, open := a.Board.Open(who.Tenant, body.Host, id)
 		switch {
 		case !open || !notify.MayHear(who, who.Tenant, body.Host, &e):
-			authn.WriteError(w, http.StatusGone, errors.New("nobody asks that any more"))
+			authn.WriteError(w, http.StatusGone, errors.New("the question is no longer open"))
 			return
 		case !mayAnswer(who, who.Tenant, body.Host, &e):
-			authn.WriteError(w, http.StatusForbidden, errors.New("this token may not answer that"))
+			authn.WriteError(w, http.StatusForbidden, errors.New("this token does not permit this answer"))
 			return
 		}
 		answer.Tenant, answer.Digest = who.Tenant, e.Digest()
@@ -159,32 +161,32 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	a.give(r.Context(), w, answer)
 }
 
-// give gives an answer, and says what became of it.
+// give sends an answer to the host and responds with the outcome.
 func (a *API) give(ctx context.Context, w http.ResponseWriter, answer notice.Answer) {
 	out, err := a.answer(ctx, answer)
 	if err != nil {
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
 		return
 	}
-	said := map[string]string{"result": string(out.Result)}
+	reply := map[string]string{"result": string(out.Result)}
 	status := http.StatusOK
 	switch out.Result {
 	case notice.Given:
 	case notice.Answered:
-		status, said["error"] = http.StatusConflict, "answered already"
+		status, reply["error"] = http.StatusConflict, "already answered"
 		if out.By != "" {
-			said["error"], said["by"] = "answered already by "+out.By, out.By
+			reply["error"], reply["by"] = "already answered by "+out.By, out.By
 		}
 	case notice.Unknown:
-		status, said["error"] = http.StatusGone, "nobody asks that any more: it was answered, or the agent has gone on"
+		status, reply["error"] = http.StatusGone, "the question is no longer open: it was answered, or the agent went on"
 	case notice.Changed:
-		status, said["error"] = http.StatusConflict, "what is asked has changed since; look again"
+		status, reply["error"] = http.StatusConflict, "the question has changed; open it again"
 	case notice.NoAnswer:
-		status, said["error"] = http.StatusBadRequest, "that is no answer, or none that the host's owner lets be given from afar"
+		status, reply["error"] = http.StatusBadRequest, "the answer does not fit the question, or the host's owner does not permit it from a notification"
 	case notice.Forbidden:
-		status, said["error"] = http.StatusForbidden, "the host's owner does not let you answer that"
+		status, reply["error"] = http.StatusForbidden, "the host's owner does not permit you to answer this"
 	default:
-		status, said["error"] = http.StatusServiceUnavailable, "the host cannot be reached now; try again"
+		status, reply["error"] = http.StatusServiceUnavailable, "the host is unreachable; try again"
 	}
-	authn.WriteJSON(w, status, said)
+	authn.WriteJSON(w, status, reply)
 }

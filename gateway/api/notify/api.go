@@ -10,38 +10,38 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Config is what an [API] is given.
+// Config configures an [API].
 type Config struct {
 	Caller   *authn.Checker
 	Board    *notify.Board // the events
-	Instance string        // the name of this run of the relay
+	Instance string        // this run of the relay
 
-	// Standing returns what a token that has set a way may hear and do now, and whether it
-	// still may anything.
+	// Standing returns the current authority of the token that set a target, and
+	// whether it is still valid.
 	Standing func(who auth.Client) (auth.Client, bool)
 
 	Life context.Context // ends with the server
 }
 
-// An API tells events, sees to how people are told of them, and takes their answers.
+// An API serves events, notification settings and answers.
 type API struct {
 	Config
 	streams streams
-	over    chan struct{} // closed when streams of events are to end
+	over    chan struct{} // closed to end the event streams
 	ending  sync.Once     // for over
 
-	teller *notify.Teller // nil: nobody is told
-	answer func(context.Context, notice.Answer) (notice.Outcome, error)
-	follow func(ctx context.Context, tenant string) (release func())
+	notifier *notify.Notifier // nil without notifications
+	answer   func(context.Context, notice.Answer) (notice.Outcome, error)
+	follow   func(ctx context.Context, tenant string) (release func())
 }
 
-// New returns an API that tells nobody but those who follow events.
+// New returns an API without notifications, which Start adds.
 func New(cfg Config) *API {
 	return &API{Config: cfg, streams: streams{of: map[[2]string]int{}}, over: make(chan struct{})}
 }
 
-// Start has people told, and their answers given to hosts. It is called before anything
-// is served. Follow has other relays say what is open there, until it is released.
-func (a *API) Start(teller *notify.Teller, answer func(context.Context, notice.Answer) (notice.Outcome, error), follow func(ctx context.Context, tenant string) (release func())) {
-	a.teller, a.answer, a.follow = teller, answer, follow
+// Start enables notifications and answers, before the first request. follow requests a
+// tenant's open events from other relays until release.
+func (a *API) Start(notifier *notify.Notifier, answer func(context.Context, notice.Answer) (notice.Outcome, error), follow func(ctx context.Context, tenant string) (release func())) {
+	a.notifier, a.answer, a.follow = notifier, answer, follow
 }

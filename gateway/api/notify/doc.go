@@ -1,23 +1,24 @@
-// Package notify is how people hear, over HTTP, of what happens at their hosts, and answer
-// it.
+// Package notify serves the events of hosts, the notification settings and the answers
+// over HTTP.
 //
 // # The flow
 //
-//	GET  /api/events          a stream of what a token may hear (notify.Board), from the last event that was had
-//	     /api/notify/…        in what ways somebody is told who looks at nothing (notify.Teller)
+//	GET  /api/events          a stream of the events that a token may see (notify.Board), from the client's last event
+//	     /api/notify/…        the notification settings (notify.Notifier)
 //	POST /api/answers/{id}    an answer to an event, by a token or by a capability
-//	                            → answer → notify.Receiver → the host-agent, which gives it once
+//	                            → answer → notify.Receiver → the host-agent, which applies it once
 //
-// A capability is signed by the relay's keys and comes with a notification: [API.Capability]
-// makes it, and readCapability says for whom it stands now.
+// A capability is signed by the relay's keys and is part of a notification:
+// [API.Capability] makes it, and readCapability returns its person's current
+// authority.
 //
-// # What it owns
+// # State
 //
-// The streams of events, counted by subject, and when they are to end. The events themselves,
-// and what people have set, are package notify's.
+// The package owns the event streams, counted by subject. Events and settings belong
+// to gateway/notify.
 //
 // # Concurrency
 //
-// An [API] is safe for concurrent use once it was started. The lock of its streams guards how many
-// there are; nothing is called under it.
+// An [API] is safe for concurrent use after Start. The lock of the streams guards
+// their counts; no function is called under it.
 package notify

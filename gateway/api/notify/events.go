@@ -15,20 +15,21 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Settings of event streams.
+// Event stream bounds and times.
 const (
-	streamsOfSubject = 16   // at a time
-	streamsInAll     = 4096 // the same
+	streamsOfSubject = 16   // concurrent
+	streamsInAll     = 4096 // concurrent
 	StreamBeat       = 15 * time.Second
-	streamWrite      = 30 * time.Second // for who reads to take what was written
-	streamLife       = time.Hour        // then the client comes again
-	streamPiece      = 64 << 10         // bytes that are written at a time, or one event more
+	streamWrite      = 30 * time.Second // for the client to accept a write
+	streamLife       = time.Hour        // then the client reconnects
+	streamPiece      = 64 << 10         // bytes per write, exceeded by at most one event
 )
 
-// joinedEvery is how often it is told at most that somebody has come to a session.
+// joinedEvery is the shortest interval between events of one subject joining a
+// session.
 const joinedEvery = 10 * time.Minute
 
-// Joined tells that somebody has come who was let into one session only.
+// Joined adds an event when a client connects with a link to a single session.
 func (a *API) Joined(who auth.Client, tenant, host string) {
 	if len(who.Channels) == 0 || strings.Contains(who.Channels[0], "*") {
 		return
@@ -42,14 +43,14 @@ func (a *API) Joined(who auth.Client, tenant, host string) {
 	a.Board.Add(tenant, host, e, false)
 }
 
-// A shownEvent is an event as the API has it.
+// A shownEvent is an event in the API.
 type shownEvent struct {
 	Host string `json:"host"`
 	notice.Event
-	Needs bool `json:"needsYou"` // it is open until somebody has done something
+	Needs bool `json:"needsYou"` // open until a person has acted
 }
 
-// A shownEnd says that an event is not open any more.
+// A shownEnd reports that an event is no longer open.
 type shownEnd struct {
 	Host    string      `json:"host"`
 	ID      string      `json:"id"`
@@ -57,14 +58,14 @@ type shownEnd struct {
 	Session string      `json:"session,omitempty"`
 }
 
-// streams counts those who follow events.
+// streams counts the event streams.
 type streams struct {
 	mu  sync.Mutex
 	all int
 	of  map[[2]string]int // by tenant and subject
 }
 
-// enter reports whether one more may follow; leave ends that.
+// enter reserves a stream, which leave releases. It returns false at the bound.
 func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
 	key := [2]string{who.Tenant, who.Subject}
 	a.mu.Lock()
@@ -84,9 +85,9 @@ func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
 	}, true
 }
 
-// serveEvents tells events as they come, as Server-Sent Events. Whoever names the
-// last one that it has had gets what came after; else, or when that is not known
-// any more, all that is open.
+// serveEvents streams events as Server-Sent Events. A client that names its last event
+// receives the later ones. Otherwise, or if that event is no longer known, it receives
+// all open events.
 func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
@@ -95,7 +96,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	leave, ok := a.streams.enter(who)
 	if !ok {
 		w.Header().Set("Retry-After", "60")
-		authn.WriteJSON(w, http.StatusTooManyRequests, map[string]string{"error": "too many streams of events"})
+		authn.WriteJSON(w, http.StatusTooManyRequests, map[string]string{"error": "too many event streams"})
 		return
 	}
 	defer leave()
@@ -105,15 +106,15 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies are not to wait for more
+	h.Set("X-Accel-Buffering", "no") // disables buffering in proxies
 	stream := eventStream{api: a, who: who, w: w, control: http.NewResponseController(w), next: a.afterEvent(r)}
 	if stream.say(": events of "+notice.Cut(who.Subject, auth.MaxSubjectLen)+"\nretry: 2000\n\n") == nil {
 		stream.follow(r)
 	}
 }
 
-// afterEvent reads which event came last: the name of this run of the relay, and a
-// number. Others' numbers say nothing here.
+// afterEvent returns the number of the client's last event. Numbers of different
+// relays or earlier runs are unknown here.
 func (a *API) afterEvent(r *http.Request) uint64 {
 	instance, number, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
 	seq, err := strconv.ParseUint(number, 10, 63)
@@ -123,14 +124,14 @@ func (a *API) afterEvent(r *http.Request) uint64 {
 	return seq
 }
 
-// unknownEvent is a number that no event has.
+// unknownEvent is greater than all event numbers.
 const unknownEvent = 1 << 63
 
-// EndStreams ends all streams of events: their clients come again, elsewhere if this relay
-// stops.
+// EndStreams ends all event streams. Their clients reconnect, to a different relay if
+// this relay stops.
 func (a *API) EndStreams() { a.ending.Do(func() { close(a.over) }) }
 
-// An eventStream is one client that follows.
+// An eventStream is a client's stream.
 type eventStream struct {
 	api     *API
 	who     auth.Client
@@ -139,20 +140,20 @@ type eventStream struct {
 	next    uint64
 }
 
-// follow tells what comes until the client, its token or the relay ends.
+// follow sends events until the client, its token or the relay ends.
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(StreamBeat)
 	defer beat.Stop()
 	end := time.NewTimer(min(streamLife, time.Until(e.who.Expires)))
 	defer end.Stop()
 	revoked := make(chan struct{}, 1)
-	deaf := e.api.Caller.Revoked.Subscribe(func() {
+	unsubscribe := e.api.Caller.Revoked.Subscribe(func() {
 		select {
 		case revoked <- struct{}{}:
 		default:
 		}
 	})
-	defer deaf()
+	defer unsubscribe()
 	for {
 		items, next, more, _ := e.api.Board.After(e.who.Tenant, e.next)
 		if e.api.Caller.IsRevoked(e.who) || time.Now().After(e.who.Expires) {
@@ -188,7 +189,7 @@ func (e *eventStream) follow(r *http.Request) {
 	}
 }
 
-// append adds an item that the client may hear of.
+// append adds an item that the client may see.
 func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 	if !notify.MayHear(e.who, item.Tenant, item.Host, &item.Event) {
 		return
@@ -199,14 +200,14 @@ func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 	}
 	data, err := json.Marshal(shown)
 	if err != nil {
-		return // no field can fail
+		return // all fields can be encoded
 	}
 	fmt.Fprintf(text, "id: %s-%d\nevent: %s\ndata: %s\n\n", e.api.Instance, item.Seq, item.Change, data)
 }
 
-// say sends a piece of the stream at once.
+// send writes a piece of the stream and flushes it.
 func (e *eventStream) say(text string) error {
-	// It is not there in tests, and then nobody takes long.
+	// Tests have no write deadline.
 	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	if _, err := e.w.Write([]byte(text)); err != nil {
 		return err

@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A network answers what is sent, by the name of the host.
+// A network answers requests by host name.
 type network struct {
 	mu      sync.Mutex
-	answers map[string]func(*http.Request) (int, http.Header) // 0: it hangs
+	answers map[string]func(*http.Request) (int, http.Header) // 0 hangs
 	got     map[string][]sent
 }
 
@@ -42,17 +42,17 @@ func newNetwork() *network {
 	return &network{answers: map[string]func(*http.Request) (int, http.Header){}, got: map[string][]sent{}}
 }
 
-// set has a host answer with a status from now on.
+// set makes a host answer with a status from now on.
 func (n *network) set(host string, status int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.answers[host] = func(*http.Request) (int, http.Header) { return status, nil }
 }
 
-// told returns how often each event was told, and taken.
+// told returns the accepted notifications by event.
 func (n *network) told() map[string]int { return n.taken("event") }
 
-// withdrawn returns how often each event was withdrawn, and that was taken.
+// withdrawn returns the accepted withdrawals by event.
 func (n *network) withdrawn() map[string]int { return n.taken("withdrawn") }
 
 func (n *network) taken(kind string) map[string]int {
@@ -99,39 +99,40 @@ func (n *network) count(host string) int {
 	return len(n.got[host])
 }
 
-// A tellerFixture is a Teller with all it takes.
-type tellerFixture struct {
-	*notify.Teller
-	t     *testing.T
-	net   *network
-	board *notify.Board
-	shelf *shelf
-	good  bool
-	seq   uint64
+// A fixture is a Notifier with its surroundings.
+type fixture struct {
+	*notify.Notifier
+	t       *testing.T
+	net     *network
+	board   *notify.Board
+	shelf   *shelf
+	good    bool
+	revoked map[string]bool // token ids
+	seq     uint64
 }
 
 var ada = auth.Client{ID: "1", Tenant: "t", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessApprove}
 
-// The addresses of ways: the network in these tests leads anywhere, but who sets a
-// way asks DNS.
+// The URLs of targets. The network of these tests accepts any address, but a new
+// target's name is resolved by DNS.
 const (
 	one = "http://127.0.0.1/one"
 	two = "http://127.0.0.2/two"
 )
 
-func newTellerFixture(t *testing.T) *tellerFixture {
-	d := &tellerFixture{t: t, net: newNetwork(), shelf: newShelf(), good: true}
+func newFixture(t *testing.T) *fixture {
+	d := &fixture{t: t, net: newNetwork(), shelf: newShelf(), good: true, revoked: map[string]bool{}}
 	d.start()
 	return d
 }
 
-// start starts a relay anew: its board is empty.
-func (d *tellerFixture) start() {
+// start starts the relay again, with an empty board.
+func (d *fixture) start() {
 	var err error
 	d.board = notify.NewBoard()
-	d.Teller, err = notify.StartTeller(notify.TellerConfig{
+	d.Notifier, err = notify.Start(notify.Config{
 		Board: d.board, Records: d.shelf.view(), Instance: "me", Log: slog.New(slog.DiscardHandler), Transport: d.net,
-		Standing: func(who auth.Client) (auth.Client, bool) { return who, d.good },
+		Standing: func(who auth.Client) (auth.Client, bool) { return who, d.good && !d.revoked[who.ID] },
 		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {
@@ -139,25 +140,25 @@ func (d *tellerFixture) start() {
 	}
 }
 
-func (d *tellerFixture) stop() {
-	d.Teller.Close()
+func (d *fixture) stop() {
+	d.Notifier.Close()
 }
 
-func (d *tellerFixture) way(url string, change func(*notify.Way)) notify.Way {
+func (d *fixture) way(url string, change func(*notify.Target)) notify.Target {
 	d.t.Helper()
-	w := notify.Way{Kind: notify.Webhook, URL: url}
+	w := notify.Target{Kind: notify.Webhook, URL: url}
 	if change != nil {
 		change(&w)
 	}
-	w, err := d.SetWay(context.Background(), ada, w)
+	w, err := d.SetTarget(context.Background(), ada, w)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	return w
 }
 
-// says has the host-agent say what is open, and what is over.
-func (d *tellerFixture) says(open []notice.Event, over ...notice.Event) {
+// says sends a host-agent's report.
+func (d *fixture) says(open []notice.Event, over ...notice.Event) {
 	d.t.Helper()
 	d.seq++
 	r := notice.Report{Instance: "agent", Seq: d.seq, Events: append(append([]notice.Event{}, open...), over...)}
@@ -170,7 +171,7 @@ func (d *tellerFixture) says(open []notice.Event, over ...notice.Event) {
 	}
 }
 
-func (d *tellerFixture) want(host string, n int) {
+func (d *fixture) want(host string, n int) {
 	d.t.Helper()
 	synctest.Wait()
 	if got := d.net.count(host); got != n {
@@ -178,13 +179,14 @@ func (d *tellerFixture) want(host string, n int) {
 	}
 }
 
-// TestTeller tells at once, once, and that it is over; and nobody else.
-func TestTeller(t *testing.T) {
+// TestEventsAreSentOnce sends each event and its withdrawal once, to permitted targets
+// only.
+func TestEventsAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTellerFixture(t)
+		d := newFixture(t)
 		defer d.stop()
 		d.way(one, nil)
-		d.way(two, func(w *notify.Way) { w.Kinds = []notice.Kind{notice.Done} })
+		d.way(two, func(w *notify.Target) { w.Kinds = []notice.Kind{notice.Done} })
 		ask := event(1, notice.Approval)
 		d.says([]notice.Event{ask})
 		d.want("127.0.0.1", 1)
@@ -206,9 +208,9 @@ func TestTeller(t *testing.T) {
 	})
 }
 
-// TestTellerTroubles has a way answer in all the wrong ways; another hears all at
-// once all the same.
-func TestTellerTroubles(t *testing.T) {
+// TestFailingTargetIsRetried makes a target fail in many ways, while a second target
+// receives everything at once.
+func TestFailingTargetIsRetried(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer func(n int) (int, http.Header)
@@ -231,7 +233,7 @@ func TestTellerTroubles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newTellerFixture(t)
+				d := newFixture(t)
 				defer d.stop()
 				n := 0
 				d.net.answers["127.0.0.1"] = func(*http.Request) (int, http.Header) { n++; return test.answer(n - 1) }
@@ -251,12 +253,12 @@ func TestTellerTroubles(t *testing.T) {
 				if test.tells && calls < 21 || test.name == "never" && (calls < 20 || calls > 400) || test.gone && calls > 8 {
 					t.Errorf("%d attempts in two days", calls)
 				}
-				for _, attempt := range d.net.got["127.0.0.1"] { // the others began before the answer was there
+				for _, attempt := range d.net.got["127.0.0.1"] { // concurrent attempts began before the response
 					if next := attempt.at.Sub(began); next > 0 && next < test.after {
 						t.Errorf("tried again after %v; want %v", next, test.after)
 					}
 				}
-				if ways := len(d.Person("t", "ada").Ways); (ways == 1) != test.gone {
+				if ways := len(d.Person("t", "ada").Targets); (ways == 1) != test.gone {
 					t.Errorf("%d ways are left", ways)
 				}
 				if n := d.shelf.jobs(); n != 0 {
@@ -267,10 +269,11 @@ func TestTellerTroubles(t *testing.T) {
 	}
 }
 
-// TestTellerTimes holds back from who looks, in quiet hours and what is muted.
-func TestTellerTimes(t *testing.T) {
+// TestQuietHoursMutesAndPagesDelayNotifications covers visible pages, quiet hours and
+// mutes.
+func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is midnight UTC
-		d := newTellerFixture(t)
+		d := newFixture(t)
 		defer d.stop()
 		d.way(one, nil)
 		d.Looking("t", "ada")
@@ -303,11 +306,45 @@ func TestTellerTimes(t *testing.T) {
 	})
 }
 
-// TestTellerCrash stops the relay while a way is away: what was kept is told by the
-// next, once, but for what was answered meanwhile; and what was told is not told again.
-func TestTellerCrash(t *testing.T) {
+// TestRevokedTokenMutesNothing fails unless quiet hours and mutes end with their
+// token's grant.
+func TestRevokedTokenMutesNothing(t *testing.T) {
+	for _, times := range []struct {
+		quiet *notify.Quiet
+		mutes []notify.Mute
+	}{
+		{mutes: []notify.Mute{{Host: "h"}}},
+		{quiet: &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}},
+	} {
+		synctest.Test(t, func(t *testing.T) { // it is midnight UTC
+			d := newFixture(t)
+			defer d.stop()
+			d.way(one, nil)
+			setter := ada
+			setter.ID = "2"
+			if err := d.SetTimes(setter, times.quiet, times.mutes); err != nil {
+				t.Fatal(err)
+			}
+			d.says([]notice.Event{event(1, notice.Approval)})
+			time.Sleep(time.Minute)
+			d.want("127.0.0.1", 0)
+			d.revoked["2"] = true
+			d.says([]notice.Event{event(1, notice.Approval), event(2, notice.Approval)})
+			time.Sleep(time.Minute)
+			d.want("127.0.0.1", 1)
+			p := d.Person("t", "ada")
+			if quiet, mutes := d.TimesFor(&p, ada); quiet != nil || mutes != nil {
+				t.Errorf("TimesFor = %v, %v after the revocation; want none", quiet, mutes)
+			}
+		})
+	}
+}
+
+// TestStoredJobsSurviveARestart restarts the relay while a target fails: stored jobs
+// are sent once, except for answered events, and nothing is sent twice.
+func TestStoredJobsSurviveARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTellerFixture(t)
+		d := newFixture(t)
 		d.way(one, nil)
 		d.says([]notice.Event{event(1, notice.Approval)})
 		d.want("127.0.0.1", 1)
@@ -342,44 +379,44 @@ func TestTellerCrash(t *testing.T) {
 	})
 }
 
-// TestWaysAreChecked is bad input.
-func TestWaysAreChecked(t *testing.T) {
-	d := newTellerFixture(t)
+// TestTargetsAreChecked is the table of bad targets.
+func TestTargetsAreChecked(t *testing.T) {
+	d := newFixture(t)
 	defer d.stop()
-	private := errors.New("the relay finds no public address there")
+	private := errors.New("no public address")
 	for _, test := range []struct {
-		way  notify.Way
+		way  notify.Target
 		want string
 	}{
-		{notify.Way{Kind: notify.Webhook, URL: "http://10.0.0.1/"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "https://169.254.169.254/latest/meta-data"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "https://[::1]/"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "https://[::ffff:10.0.0.1]/"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "https://[64:ff9b::a00:1]/"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "https://no-such-name.invalid/"}, private.Error()},
-		{notify.Way{Kind: notify.Webhook, URL: "http://8.8.8.8/"}, "without TLS"},
-		{notify.Way{Kind: notify.Webhook, URL: "file:///etc/passwd"}, "no URL"},
-		{notify.Way{Kind: notify.Webhook, URL: "gopher://8.8.8.8/"}, "gopher"},
-		{notify.Way{Kind: notify.Webhook, URL: "https://user:secret@8.8.8.8/"}, "parts that it may not have"},
-		{notify.Way{Kind: notify.Webhook, URL: one + strings.Repeat("x", 3000)}, "no URL"},
-		{notify.Way{Kind: notify.Webhook, URL: one, Secret: "short"}, "whsec_"},
-		{notify.Way{Kind: notify.Webhook, URL: one, Kinds: []notice.Kind{"other"}}, "none"},
-		{notify.Way{Kind: notify.Ntfy, URL: one + "/two"}, "ntfy topic"},
-		{notify.Way{Kind: notify.Ntfy, URL: one, Token: "a b"}, "one word"},
-		{notify.Way{Kind: notify.WebPush, URL: one}, "subscription"},
-		{notify.Way{Kind: notify.WebPush, URL: one, Keys: &notify.PushKeys{P256dh: "AAAA", Auth: "AAAA"}}, "subscription"},
-		{notify.Way{Kind: notify.Mail, To: "ada@example.com"}, "sends no mail"},
-		{notify.Way{Kind: "pigeon", URL: one}, "none"},
-		{notify.Way{ID: "other", Kind: notify.Webhook, URL: one}, "no such way"},
+		{notify.Target{Kind: notify.Webhook, URL: "http://10.0.0.1/"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "https://169.254.169.254/latest/meta-data"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "https://[::1]/"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "https://[::ffff:10.0.0.1]/"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "https://[64:ff9b::a00:1]/"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "https://no-such-name.invalid/"}, private.Error()},
+		{notify.Target{Kind: notify.Webhook, URL: "http://8.8.8.8/"}, "no TLS"},
+		{notify.Target{Kind: notify.Webhook, URL: "file:///etc/passwd"}, "malformed URL"},
+		{notify.Target{Kind: notify.Webhook, URL: "gopher://8.8.8.8/"}, "gopher"},
+		{notify.Target{Kind: notify.Webhook, URL: "https://user:secret@8.8.8.8/"}, "must not contain"},
+		{notify.Target{Kind: notify.Webhook, URL: one + strings.Repeat("x", 3000)}, "malformed URL"},
+		{notify.Target{Kind: notify.Webhook, URL: one, Secret: "short"}, "whsec_"},
+		{notify.Target{Kind: notify.Webhook, URL: one, Kinds: []notice.Kind{"other"}}, "unknown kind"},
+		{notify.Target{Kind: notify.Ntfy, URL: one + "/two"}, "ntfy topic"},
+		{notify.Target{Kind: notify.Ntfy, URL: one, Token: "a b"}, "single word"},
+		{notify.Target{Kind: notify.WebPush, URL: one}, "subscription"},
+		{notify.Target{Kind: notify.WebPush, URL: one, Keys: &notify.PushKeys{P256dh: "AAAA", Auth: "AAAA"}}, "subscription"},
+		{notify.Target{Kind: notify.Mail, To: "ada@example.com"}, "sends no mail"},
+		{notify.Target{Kind: "pigeon", URL: one}, "unknown kind"},
+		{notify.Target{ID: "other", Kind: notify.Webhook, URL: one}, "no such notification target"},
 	} {
-		if _, err := d.SetWay(t.Context(), ada, test.way); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("SetWay(%+v) = %v; want %q", test.way, err, test.want)
+		if _, err := d.SetTarget(t.Context(), ada, test.way); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("SetTarget(%+v) = %v; want %q", test.way, err, test.want)
 		}
 	}
 	for range 16 {
 		d.way(one, nil)
 	}
-	if _, err := d.SetWay(t.Context(), ada, notify.Way{Kind: notify.Slack, URL: one}); !errors.Is(err, notify.ErrTooMany) {
+	if _, err := d.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Slack, URL: one}); !errors.Is(err, notify.ErrTooMany) {
 		t.Errorf("the 17th way: %v; want %v", err, notify.ErrTooMany)
 	}
 	for _, q := range []notify.Quiet{{}, {"22:00", "07:00", "Nowhere/Land"}, {"22:00", "22:00", "UTC"}, {"24:00", "07:00", "UTC"}} {

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// TestDeeds: who approved what, wrote where and opened which canvas stands in the log, with nothing of
-// what was said; what is refused, and mere talk, does not.
-func TestDeeds(t *testing.T) {
+// TestAuditEvents fails unless approvals, writes and opened canvases are logged
+// without contents. Refused requests and chat messages are not logged.
+func TestAuditEvents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
 		w.agent.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))

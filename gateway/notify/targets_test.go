@@ -25,10 +25,10 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// startWays starts a Teller that really sends, to this machine.
-func startWays(t *testing.T, mail *notify.MailConfig) (*notify.Teller, *notify.Board) {
+// startSending starts a Notifier that sends to this machine.
+func startSending(t *testing.T, mail *notify.MailConfig) (*notify.Notifier, *notify.Board) {
 	board := notify.NewBoard()
-	teller, err := notify.StartTeller(notify.TellerConfig{
+	notifier, err := notify.Start(notify.Config{
 		Board: board, Records: newShelf().view(), Instance: "me", Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
 		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
 		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
@@ -37,11 +37,11 @@ func startWays(t *testing.T, mail *notify.MailConfig) (*notify.Teller, *notify.B
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(teller.Close)
-	return teller, board
+	t.Cleanup(notifier.Close)
+	return notifier, board
 }
 
-// hostile is an event whose texts would like to be something else.
+// hostile returns an event with markup and line breaks in its texts.
 func hostile() notice.Event {
 	e := event(1, notice.Approval)
 	e.Title, e.Text, e.Detail = "<!channel> *fix*\r\nBcc: eve@example.com", "Run <https://evil.example|this>", "rm -rf /"
@@ -50,8 +50,8 @@ func hostile() notice.Event {
 	return e
 }
 
-// TestWays sends to ntfy, Slack and a webhook, and looks at what comes.
-func TestWays(t *testing.T) {
+// TestTargetsReceiveTheirFormat sends to ntfy, Slack and a webhook.
+func TestTargetsReceiveTheirFormat(t *testing.T) {
 	type request struct {
 		path, body string
 		header     http.Header
@@ -62,14 +62,14 @@ func TestWays(t *testing.T) {
 		got <- request{r.URL.Path, string(body), r.Header}
 	}))
 	defer server.Close()
-	teller, board := startWays(t, nil)
+	notifier, board := startSending(t, nil)
 	var secret string
-	for _, w := range []notify.Way{
+	for _, w := range []notify.Target{
 		{Kind: notify.Ntfy, URL: server.URL + "/topic", Token: "tk_1", Details: true},
 		{Kind: notify.Slack, URL: server.URL + "/slack", Details: true},
 		{Kind: notify.Webhook, URL: server.URL + "/hook"},
 	} {
-		w, err := teller.SetWay(t.Context(), ada, w)
+		w, err := notifier.SetTarget(t.Context(), ada, w)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,8 @@ func TestWays(t *testing.T) {
 			if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.header.Get("webhook-signature") != want {
 				t.Errorf("webhook is signed %s; want %s", r.header.Get("webhook-signature"), want)
 			}
-			// Without details nobody can say yes: it is not shown to what.
+			// Without details only a refusal is offered, because the call is not
+			// shown.
 			if strings.Contains(r.body, "rm -rf") || strings.Contains(r.body, "cap-yes") || !strings.Contains(r.body, "cap-no") {
 				t.Errorf("webhook got %s", r.body)
 			}
@@ -113,9 +114,10 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestNotificationsOfferOnceThenDeny has hosts offer wider permissions first: whoever is told is
-// offered to allow once, and to refuse, in this order; and what is dangerous or not shown whole
-// can be refused only, also where the host-agent is of a version that leaves that to the relay.
+// TestNotificationsOfferOnceThenDeny sends an approval with wider permissions first:
+// the notification offers to allow once and to refuse, in this order. A risky call, or
+// a call not shown whole, can only be refused, even if an older host-agent offers
+// more.
 func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 	session, once, deny := notice.Option{ID: "allow-session", Label: "Allow in this Session"}, notice.Option{ID: "allow-once", Label: "Allow Once"}, notice.Option{ID: "skip", Label: "Skip", Deny: true}
 	for _, test := range []struct {
@@ -131,9 +133,9 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			got <- body
 		}))
-		teller, board := startWays(t, nil)
-		for _, w := range []notify.Way{{Kind: notify.Webhook, URL: server.URL + "/hook", Details: true}, {Kind: notify.Ntfy, URL: server.URL + "/topic", Details: true}} {
-			if _, err := teller.SetWay(t.Context(), ada, w); err != nil {
+		notifier, board := startSending(t, nil)
+		for _, w := range []notify.Target{{Kind: notify.Webhook, URL: server.URL + "/hook", Details: true}, {Kind: notify.Ntfy, URL: server.URL + "/topic", Details: true}} {
+			if _, err := notifier.SetTarget(t.Context(), ada, w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,8 +144,8 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 		board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
 		for range 2 {
 			var m struct {
-				Actions []struct{ Label string }                   // of ntfy
-				Data    struct{ Answers []struct{ Label string } } // of the webhook
+				Actions []struct{ Label string }                   // for ntfy
+				Data    struct{ Answers []struct{ Label string } } // for the webhook
 			}
 			body := <-got
 			if err := json.Unmarshal(body, &m); err != nil {
@@ -161,8 +163,8 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 	}
 }
 
-// TestLessMutesNothingThatComesLater: mutes and quiet hours that a token sets do not count for
-// ways of tokens that allow more, which are set later; nor are they shown there as if they did.
+// TestLessMutesNothingThatComesLater fails if mutes and quiet hours apply to a later
+// target with more authority, or are shown to its token.
 func TestLessMutesNothingThatComesLater(t *testing.T) {
 	less := ada
 	less.ID, less.Access = "2", auth.AccessRead
@@ -174,14 +176,14 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 		"quiet": {quiet: &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}},
 	} {
 		synctest.Test(t, func(t *testing.T) { // it is midnight UTC
-			d := newTellerFixture(t)
+			d := newFixture(t)
 			defer d.stop()
 			if err := d.SetTimes(less, times.quiet, times.mutes); err != nil {
 				t.Fatal(err)
 			}
 			var ways []string
 			for url, who := range map[string]auth.Client{one: ada, two: less} {
-				way, err := d.SetWay(t.Context(), who, notify.Way{Kind: notify.Webhook, URL: url})
+				way, err := d.SetTarget(t.Context(), who, notify.Target{Kind: notify.Webhook, URL: url})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,15 +194,16 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 			d.want("127.0.0.1", 1)
 			d.want("127.0.0.2", 0)
 			p := d.Person("t", "ada")
-			if quiet, mutes := p.TimesFor(ada); quiet != nil || mutes != nil {
+			if quiet, mutes := d.TimesFor(&p, ada); quiet != nil || mutes != nil {
 				t.Errorf("%s: the token that allows more is shown %v, %v", what, quiet, mutes)
 			}
-			if quiet, mutes := p.TimesFor(less); quiet == nil && mutes == nil {
+			if quiet, mutes := d.TimesFor(&p, less); quiet == nil && mutes == nil {
 				t.Errorf("%s: the token that has set it is not shown it", what)
 			}
 
-			// The token that allows more sets them anew, for all; then the other cannot.
-			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveWay(ada, ways[0]), d.RemoveWay(ada, ways[1]))
+			// The token with more authority replaces them for all targets. Then the
+			// other token cannot change them.
+			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveTarget(ada, ways[0]), d.RemoveTarget(ada, ways[1]))
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -211,10 +214,9 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 	}
 }
 
-// TestTokenStaysWithItsServer: who changes where a way leads does not get what was
-// given for another server.
+// TestTokenStaysWithItsServer fails if a target's token is sent to a new server.
 func TestTokenStaysWithItsServer(t *testing.T) {
-	teller, _ := startWays(t, nil)
+	notifier, _ := startSending(t, nil)
 	for _, test := range []struct{ url, token, want string }{
 		{"", "", "tk_1"},
 		{"http://127.0.0.1:8001/other", "", "tk_1"},
@@ -222,32 +224,32 @@ func TestTokenStaysWithItsServer(t *testing.T) {
 		{"http://127.0.0.2:8001/topic", "", ""},
 		{"http://127.0.0.2:8001/topic", "tk_2", "tk_2"},
 	} {
-		way, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Ntfy, URL: "http://127.0.0.1:8001/topic", Token: "tk_1"})
+		way, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Ntfy, URL: "http://127.0.0.1:8001/topic", Token: "tk_1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed, err := teller.SetWay(t.Context(), ada, notify.Way{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
+		changed, err := notifier.SetTarget(t.Context(), ada, notify.Target{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
 		if err != nil || changed.Token != test.want {
 			t.Errorf("%+v: the token is %q, %v", test, changed.Token, err)
 		}
-		if err := teller.RemoveWay(ada, way.ID); err != nil {
+		if err := notifier.RemoveTarget(ada, way.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestLessChangesNothing: a token that allows less than that with which a way was set changes, ends and
-// mutes nothing; it may add what it may hear itself.
+// TestLessChangesNothing fails if a token with less authority than a target's can
+// change, remove or mute the target. It can add its own.
 func TestLessChangesNothing(t *testing.T) {
-	hook := notify.Way{Kind: notify.Webhook, URL: "http://127.0.0.1:8001/"}
+	hook := notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1:8001/"}
 	for what, less := range map[string]func(*auth.Client){
 		"look":         func(c *auth.Client) { c.Access = auth.AccessRead },
 		"one session":  func(c *auth.Client) { c.Channels = []string{"demo:/1"} },
 		"other hosts":  func(c *auth.Client) { c.Hosts = []string{"lab-*"} },
 		"some methods": func(c *auth.Client) { c.Methods = []string{"subscribe"} },
 	} {
-		teller, _ := startWays(t, nil)
-		way, err := teller.SetWay(t.Context(), ada, hook)
+		notifier, _ := startSending(t, nil)
+		way, err := notifier.SetTarget(t.Context(), ada, hook)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,22 +263,22 @@ func TestLessChangesNothing(t *testing.T) {
 		}
 		change := hook
 		change.ID, change.URL = way.ID, "http://127.0.0.1:8001/mallory"
-		_, err = teller.SetWay(t.Context(), who, change)
+		_, err = notifier.SetTarget(t.Context(), who, change)
 		refused("change", err)
-		refused("remove", teller.RemoveWay(who, way.ID))
-		refused("mute", teller.SetTimes(who, nil, []notify.Mute{{Host: "h"}}))
-		refused("quiet", teller.SetTimes(who, &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}, nil))
-		own, err := teller.SetWay(t.Context(), who, hook)
+		refused("remove", notifier.RemoveTarget(who, way.ID))
+		refused("mute", notifier.SetTimes(who, nil, []notify.Mute{{Host: "h"}}))
+		refused("quiet", notifier.SetTimes(who, &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}, nil))
+		own, err := notifier.SetTarget(t.Context(), who, hook)
 		if err != nil {
 			t.Errorf("%s: a way of its own: %v", what, err)
 		}
-		if err := errors.Join(teller.RemoveWay(ada, own.ID), teller.SetTimes(ada, nil, nil), teller.RemoveWay(ada, way.ID)); err != nil {
+		if err := errors.Join(notifier.RemoveTarget(ada, own.ID), notifier.SetTimes(ada, nil, nil), notifier.RemoveTarget(ada, way.ID)); err != nil {
 			t.Errorf("%s: who may more: %v", what, err)
 		}
 	}
 }
 
-// TestMail sends mail to a server that knows little.
+// TestMail sends mail to a minimal server.
 func TestMail(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -318,11 +320,11 @@ func TestMail(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	teller, board := startWays(t, cfg)
-	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com\r\nBcc: eve@example.com"}); err == nil {
+	notifier, board := startSending(t, cfg)
+	if _, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Mail, To: "ada@example.com\r\nBcc: eve@example.com"}); err == nil {
 		t.Error("an address with a line break was taken")
 	}
-	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com", Details: true}); err != nil {
+	if _, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Mail, To: "ada@example.com", Details: true}); err != nil {
 		t.Fatal(err)
 	}
 	e := hostile()
@@ -334,15 +336,15 @@ func TestMail(t *testing.T) {
 			t.Errorf("mail:\n%s", mail)
 		}
 	case <-time.After(time.Minute):
-		t.Errorf("no mail; %+v", teller.Deliveries("t", "ada"))
+		t.Errorf("no mail; %+v", notifier.Deliveries("t", "ada"))
 	}
 	_ = l.Close()
 	<-done
 }
 
-// TestTenantWays tells what the owner of a tenant has set for all of it, once though two relays hear
-// it, and of the hosts that are named; nobody answers by it, and nobody has it among their own ways.
-func TestTenantWays(t *testing.T) {
+// TestTenantTargets sends a tenant's notifications once from two relays, for the named
+// hosts only, without answers. No person has the target among their own.
+func TestTenantTargets(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -350,7 +352,7 @@ func TestTenantWays(t *testing.T) {
 	}))
 	defer server.Close()
 	config := `[{"tenant":"t","kind":"slack","url":"` + server.URL + `/slack","kinds":["approval","done"],"hosts":["h*"],"details":true}]`
-	ways, err := notify.ReadTenantWays([]byte(config))
+	ways, err := notify.ReadTenantTargets([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,8 +360,8 @@ func TestTenantWays(t *testing.T) {
 	var boards []*notify.Board
 	for _, name := range []string{"one", "two"} {
 		board := notify.NewBoard()
-		teller, err := notify.StartTeller(notify.TellerConfig{
-			Board: board, Records: shared.view(), Instance: name, Log: slog.New(slog.DiscardHandler), Ways: ways,
+		notifier, err := notify.Start(notify.Config{
+			Board: board, Records: shared.view(), Instance: name, Log: slog.New(slog.DiscardHandler), Targets: ways,
 			Standing:   func(who auth.Client) (auth.Client, bool) { return who, false },
 			Capability: func(*notify.Job, auth.Client, notice.Option) string { return "" },
 			Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -367,8 +369,8 @@ func TestTenantWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(teller.Close)
-		if n := len(teller.Person("t", "").Ways); n != 0 {
+		t.Cleanup(notifier.Close)
+		if n := len(notifier.Person("t", "").Targets); n != 0 {
 			t.Errorf("who has no name has %d ways", n)
 		}
 		boards = append(boards, board)
@@ -391,8 +393,12 @@ func TestTenantWays(t *testing.T) {
 		t.Errorf("told once more: %s", <-got)
 	}
 	for _, bad := range []string{`{}`, `[{"kind":"webpush","url":"https://example.com"}]`, `[{"kind":"webhook","url":"https://example.com"}]`, `[{"kind":"slack","uri":"x"}]`} {
-		if _, err := notify.ReadTenantWays([]byte(bad)); err == nil {
-			t.Errorf("%s is taken", bad)
+		targets, err := notify.ReadTenantTargets([]byte(bad))
+		if err == nil {
+			_, err = notify.Start(notify.Config{Board: notify.NewBoard(), Records: newShelf().view(), Log: slog.New(slog.DiscardHandler), Targets: targets})
+		}
+		if err == nil {
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 }

@@ -1,0 +1,48 @@
+package notify
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// lookingSubject is the NATS subject, in the relays' own account, on which relays share the
+// people who have a page open. A lost message is repeated by the page.
+const lookingSubject = "ahp.relays.v1.looking"
+
+// lookingRoom bounds the queued messages of other relays.
+const lookingRoom = 1024
+
+type looking struct {
+	Tenant  string `json:"tenant"`
+	Subject string `json:"subject"`
+}
+
+// Looking records that a person has a page of the relay open and visible.
+func (n *Notifier) Looking(tenant, subject string) {
+	n.noteLooking(tenant, subject)
+	if n.cfg.Bus != nil {
+		body, _ := json.Marshal(looking{tenant, subject}) // all fields can be encoded
+		_ = n.cfg.Bus.Publish(lookingSubject, body)       // the page repeats it
+	}
+}
+
+func (n *Notifier) applyLooking(msg *nats.Msg) {
+	var l looking
+	if json.Unmarshal(msg.Data, &l) == nil {
+		n.noteLooking(l.Tenant, l.Subject)
+	}
+}
+
+func (n *Notifier) noteLooking(tenant, subject string) {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, until := range n.looking {
+		if until.Before(now) {
+			delete(n.looking, key)
+		}
+	}
+	n.looking[[2]string{tenant, subject}] = now.Add(lookingFor)
+}

@@ -1,0 +1,88 @@
+package notify
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+)
+
+// A Message is a notification's content.
+type Message struct {
+	ID        string      `json:"id"`
+	Kind      notice.Kind `json:"kind"`
+	Host      string      `json:"host,omitempty"`
+	Session   string      `json:"session,omitempty"`
+	Title     string      `json:"title,omitempty"` // only with details, like Text and Detail
+	Text      string      `json:"text,omitempty"`
+	Detail    string      `json:"detail,omitempty"`
+	Risky     bool        `json:"risky,omitempty"`
+	At        time.Time   `json:"at"`
+	URL       string      `json:"url,omitempty"`       // the console's page of the session
+	Withdrawn bool        `json:"withdrawn,omitempty"` // the event is no longer open
+	Answers   []Answer    `json:"answers,omitempty"`
+	Says      string      `json:"says"` // a line for people
+}
+
+// An Answer can be given from a message, once, with a POST to the URL.
+type Answer struct {
+	Label string `json:"label"`
+	Deny  bool   `json:"deny,omitempty"`
+	Text  bool   `json:"text,omitempty"` // requires a body {"text": "…"}
+	URL   string `json:"url"`            // only the path if the relay has no public URL
+}
+
+// summaries are the texts by event kind.
+var summaries = map[notice.Kind]string{
+	notice.Approval: "needs your approval", notice.Question: "asks you something", notice.SignIn: "needs you to sign in", notice.Input: "needs you",
+	notice.Done: "is done", notice.Failed: "has failed", notice.Offline: "cannot be reached", notice.Joined: "is being watched", notice.Test: "this is a test",
+}
+
+// message returns a job's message.
+func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
+	e := &job.Event
+	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}
+	if n.cfg.PublicURL != "" {
+		m.URL = n.cfg.PublicURL + "/#" + url.Values{"host": {job.Host}, "session": {e.Session}}.Encode()
+	}
+	if t.Details {
+		m.Title, m.Text, m.Detail = e.Title, e.Text, e.Detail
+	}
+	subject := cmp.Or(m.Title, job.Host)
+	if e.Kind == notice.Test {
+		subject, m.Text, m.URL = "AHP relay", e.Text, n.cfg.PublicURL
+	} else if m.Title != "" {
+		subject += " on " + job.Host
+	}
+	m.Says = subject + ": " + summaries[e.Kind]
+	// A message without details shows no call that could be allowed. Refusing is always possible.
+	form, options := e.FromAfar() // an older host-agent reports more options than permitted
+	if form == notice.Text {
+		options = append(slices.Clone(options), notice.Option{Label: "Reply"})
+	}
+	for _, o := range options {
+		if job.Withdrawn || form == notice.NoForm || n.cfg.Capability == nil || !t.Details && !o.Deny {
+			continue
+		}
+		if capability := n.cfg.Capability(job, who, o); capability != "" {
+			m.Answers = append(m.Answers, Answer{o.Label, o.Deny, o.ID == "", n.cfg.PublicURL + "/api/answers/" + capability})
+		}
+	}
+	return m
+}
+
+// body returns the text below the message's line.
+func (m *Message) body() string {
+	text := m.Text
+	if m.Detail != "" {
+		text += "\n" + m.Detail
+	}
+	if m.Risky {
+		text += "\nThe host does not consider it safe."
+	}
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,522 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/auth"
+	"ahprelay/broker/link"
+	"ahprelay/broker/notice"
+	"ahprelay/broker/store"
+	"ahprelay/gateway/admission"
+)
+
+// Notifier times and bounds.
+const (
+	lookingFor   = 30 * time.Second // validity of a page's report that it is visible
+	lookingDelay = 10 * time.Second // delay of notifications to a person with a visible page
+
+	needsFor   = 24 * time.Hour // attempts for an event that needs a person
+	momentsFor = 4 * time.Hour  // attempts for other events
+
+	sendsAtOnce   = 256
+	sendsOfServer = 32
+	sendsOfTarget = 8
+	firstRetry    = time.Second
+	mostRetry     = 15 * time.Minute
+	mostObeyed    = time.Hour        // bound of Retry-After
+	reportsGrace  = 30 * time.Second // after a start, for host-agents to report their open events
+
+	keepDeliveries = 10
+	testsEvery     = 20 * time.Second // per person, after the first few
+	testsAtOnce    = 5
+)
+
+// Config configures a Notifier.
+type Config struct {
+	Board    *Board       // required
+	Records  Records      // required; settings and jobs, shared by relays
+	Instance string       // required; this relay's
+	Log      *slog.Logger // required
+
+	// HasEnded reports whether a different relay is known to have ended. May be nil.
+	HasEnded func(instance string) bool
+
+	Bus     link.Bus // to other relays; nil without any
+	Targets []TenantTarget
+
+	// Follow keeps the Board up to date for a tenant, until release. May be nil.
+	Follow func(ctx context.Context, tenant string) (release func())
+
+	// Standing returns the current authority of a token that set a target, and false if
+	// it is no longer valid. Required.
+	Standing func(auth.Client) (auth.Client, bool)
+
+	// Capability returns the capability for an answer to a job's event, or "" if it is
+	// not permitted; see package gateway/api/notify. May be nil.
+	Capability func(job *Job, who auth.Client, o notice.Option) string
+
+	PublicURL string         // the relay's, for links; "" for no links
+	Contact   string         // the operator's, for push services: mailto:… or https://…; required
+	Mail      *MailConfig    // nil disables mail
+	Private   []netip.Prefix // permitted addresses that are not public
+
+	Transport http.RoundTripper // replaces the network in tests
+}
+
+// A Delivery is a delivery attempt.
+type Delivery struct {
+	ID      string      `json:"id"` // of event, target and kind of notification
+	Target  string      `json:"way"`
+	Kind    notice.Kind `json:"kind"`
+	Host    string      `json:"host"`
+	Session string      `json:"session,omitempty"`
+	At      time.Time   `json:"at"`
+	Outcome Result      `json:"outcome"`
+	Why     string      `json:"why,omitempty"`
+}
+
+// A Notifier sends notifications of a Board's events to the targets that people have set. It is
+// safe for concurrent use.
+type Notifier struct {
+	cfg      Config
+	http     *http.Client
+	services map[TargetKind]service
+	keys     *pushKeyring
+	tests    *admission.Buckets
+	started  time.Time
+	stop     []func() // cancels the subscriptions
+	queue    *queue
+	looked   chan *nats.Msg // from other relays
+	cancel   context.CancelFunc
+	wake     chan struct{} // wakes run; capacity 1
+	running  sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	people   map[string]map[string]*Person
+	waiting  []Item                  // the Board's items without jobs yet
+	looking  map[[2]string]time.Time // end of a page's visibility, by tenant and subject
+	backoff  map[string]backoff      // by target
+	busy     map[string]bool         // running jobs
+	ofTarget map[string]int          // running jobs by target
+	ofServer map[string]int          // running jobs by server
+}
+
+// A backoff is the pause of a target after failures.
+type backoff struct {
+	failures int
+	until    time.Time
+}
+
+// Start starts a Notifier. Close ends it.
+func Start(cfg Config) (*Notifier, error) {
+	n := &Notifier{
+		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, tests: admission.NewBuckets(testsEvery, testsAtOnce),
+		started: time.Now(), looked: make(chan *nats.Msg, lookingRoom), wake: make(chan struct{}, 1),
+		people: map[string]map[string]*Person{}, looking: map[[2]string]time.Time{},
+		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{},
+	}
+	if cfg.Transport != nil {
+		n.http.Transport = cfg.Transport
+	}
+	n.services = services(&cfg, n.http, n.keys)
+	hasEnded := cfg.HasEnded
+	if hasEnded == nil {
+		hasEnded = func(string) bool { return false }
+	}
+	if err := n.addTenantTargets(context.Background(), cfg.Targets); err != nil {
+		return nil, err
+	}
+	if cfg.Bus != nil {
+		unsubscribe, err := cfg.Bus.Subscribe(lookingSubject, n.looked)
+		if err != nil {
+			return nil, err
+		}
+		n.stop = append(n.stop, unsubscribe)
+	}
+	n.queue = newQueue(cfg.Records, cfg.Instance, hasEnded, n.signal)
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.stop = append(n.stop, cfg.Records.Follow(personPrefix, n.applyPerson), cfg.Records.Follow(pushKeysRecord, n.keys.apply), cfg.Board.Subscribe(n.enqueue))
+	if err := n.keys.ensure(); err != nil && !errors.Is(err, store.ErrAway) {
+		n.cancel()
+		for _, stop := range n.stop {
+			stop()
+		}
+		n.queue.stop()
+		return nil, err
+	}
+	n.running.Go(func() { n.run(ctx) })
+	n.running.Go(func() { n.queue.run(ctx) })
+	return n, nil
+}
+
+// closeTimeout bounds the last write.
+const closeTimeout = time.Second
+
+// Close ends the Notifier and waits for its goroutines. Other relays take over its jobs.
+func (n *Notifier) Close() {
+	for _, stop := range n.stop {
+		stop()
+	}
+	n.cancel()
+	n.running.Wait()
+	n.http.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := n.queue.close(ctx); err != nil {
+		n.cfg.Log.Warn("notification jobs not stored", "error", err)
+	}
+}
+
+// enqueue receives an item of the Board.
+func (n *Notifier) enqueue(item Item) {
+	if item.handled {
+		return
+	}
+	n.mu.Lock()
+	n.waiting = append(n.waiting, item)
+	n.mu.Unlock()
+	n.signal()
+}
+
+func (n *Notifier) signal() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Keep returns when the jobs of all items on the Board are stored.
+func (n *Notifier) Keep() error {
+	n.absorb()
+	return n.queue.sync(context.Background())
+}
+
+// absorb makes jobs of the waiting items.
+func (n *Notifier) absorb() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	for i := range n.waiting {
+		item := &n.waiting[i]
+		for _, p := range n.people[item.Tenant] {
+			for t := range p.Targets {
+				n.planLocked(item, p, &p.Targets[t], now)
+			}
+		}
+	}
+	n.waiting = nil
+}
+
+// afterwards is the id suffix for a job behind another job.
+const afterwards = ".w"
+
+// planLocked makes the job of an item for a target, if one is due.
+func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
+	e := &item.Event
+	id := e.ID + "." + t.ID
+	if item.Change == Withdrawn {
+		if n.queue.state(id) == waiting && !n.busy[id] {
+			n.queue.done(id, nil)
+		}
+		state := n.queue.state(id)
+		if s := n.services[t.Kind]; s != nil && s.updates() && (state == delivered || state == claimed || n.busy[id]) {
+			// The job waits until the first one is finished, and is dropped if that sent nothing.
+			n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
+		}
+		return
+	}
+	who, good := n.standing(t)
+	quiet, mutes := n.TimesFor(p, who)
+	if !good || !t.wants(e.Kind) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
+		return
+	}
+	due, until := now, now.Add(momentsFor)
+	if e.Kind.Needs() {
+		until = now.Add(needsFor)
+	}
+	if n.looking[[2]string{p.Tenant, p.Subject}].After(now) {
+		due = now.Add(lookingDelay)
+	}
+	if quiet != nil {
+		if end, isQuiet, err := quiet.until(now); err == nil && isQuiet {
+			due, until = end, end.Add(until.Sub(now))
+		}
+	}
+	n.queue.put(newJob(id, item, p, t, due, until), now)
+}
+
+func newJob(id string, item *Item, p *Person, t *Target, due, until time.Time) Job {
+	return Job{
+		ID: id, Tenant: item.Tenant, Host: item.Host, Subject: p.Subject, Target: t.ID, Event: item.Event,
+		Withdrawn: item.Change == Withdrawn, Due: due.UTC(), Until: until.UTC(),
+	}
+}
+
+// run starts jobs when they are due.
+func (n *Notifier) run(ctx context.Context) {
+	for {
+		n.absorb()
+		next := storeRetry
+		if n.keys.ensure() == nil && !n.queue.isAway() {
+			next = n.begin(ctx)
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-n.wake:
+		case msg := <-n.looked:
+			n.applyLooking(msg)
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// run's pauses.
+const (
+	longestPause = time.Minute
+	storeRetry   = time.Second // while the relays' store is away
+)
+
+// begin starts the due jobs, and returns the pause until the next call.
+func (n *Notifier) begin(ctx context.Context) time.Duration {
+	n.mu.Lock() // before due, which then omits the jobs that have just ended
+	defer n.mu.Unlock()
+	now, next := time.Now(), longestPause
+	jobs, later := n.queue.due(now)
+	if !later.IsZero() {
+		next = min(next, later.Sub(now))
+	}
+	slices.SortFunc(jobs, func(a, b *Job) int {
+		return cmp.Or(a.Due.Compare(b.Due), a.Event.At.Compare(b.Event.At), cmp.Compare(a.ID, b.ID))
+	})
+	for _, job := range jobs {
+		if n.busy[job.ID] || !n.followsLocked(job) {
+			continue
+		}
+		if wait := n.backoff[job.Target].until.Sub(now); wait > 0 {
+			next = min(next, wait)
+			continue
+		}
+		t := n.targetLocked(job)
+		if t == nil {
+			n.queue.done(job.ID, nil)
+			continue
+		}
+		server := t.limitKey()
+		if len(n.busy) >= sendsAtOnce || n.ofTarget[t.ID] >= sendsOfTarget || n.ofServer[server] >= sendsOfServer {
+			continue // the end of a job wakes run
+		}
+		n.busy[job.ID] = true
+		n.ofTarget[t.ID]++
+		n.ofServer[server]++
+		n.running.Go(func() {
+			if n.queue.claim(ctx, job.ID) {
+				n.do(ctx, job, t)
+			} else {
+				pause(ctx, claimPause) // for a different relay's write to arrive
+			}
+			n.mu.Lock()
+			delete(n.busy, job.ID)
+			decrement(n.ofTarget, t.ID)
+			decrement(n.ofServer, server)
+			n.mu.Unlock()
+			n.signal()
+		})
+	}
+	return next
+}
+
+// claimPause is the pause of a job after a failed claim.
+const claimPause = 100 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// followsLocked reports whether a job may begin. A job that follows another job waits for its end,
+// and is dropped if the first job sent nothing.
+func (n *Notifier) followsLocked(job *Job) bool {
+	before, follows := strings.CutSuffix(job.ID, afterwards)
+	if !follows {
+		return true
+	}
+	switch n.queue.state(before) {
+	case delivered:
+		return true
+	case ended, noJob:
+		n.queue.done(job.ID, nil)
+	}
+	return false
+}
+
+func decrement(counts map[string]int, key string) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+// targetLocked returns a copy of a job's target, or nil if it was removed.
+func (n *Notifier) targetLocked(job *Job) *Target {
+	p := n.people[job.Tenant][job.Subject]
+	if p == nil {
+		return nil
+	}
+	for _, t := range p.Targets {
+		if t.ID == job.Target {
+			return &t
+		}
+	}
+	return nil
+}
+
+// do runs a claimed job, or reschedules it.
+func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
+	now := time.Now()
+	who, good := n.standing(t)
+	e := &job.Event
+	open, known, release := n.isOpen(ctx, job)
+	defer release()
+	switch {
+	case !good, !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
+		n.queue.done(job.ID, nil)
+		return
+	case now.After(job.Until):
+		n.end(job, outcome{result: Expired, why: "not delivered in time"})
+		return
+	case job.Withdrawn || !e.Kind.Needs() || open:
+	case known: // the event has ended, and no relay had seen that
+		n.queue.done(job.ID, nil)
+		return
+	case now.Sub(n.started) < reportsGrace:
+		n.queue.retry(job.ID, now.Add(time.Second), job.Tries, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	result := n.send(ctx, job, t, who)
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+		n.queue.unsure(job.ID)
+		return // the relay stops, and releases the claim
+	}
+	n.end(job, result)
+}
+
+// send makes one attempt.
+func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Client) outcome {
+	s := n.services[t.Kind]
+	if s == nil {
+		return outcome{result: Refused, why: "unknown kind"}
+	}
+	m := n.message(job, t, who)
+	return s.send(ctx, job, t, &m)
+}
+
+// isOpen reports whether a job's event is open, and whether that is known, at any relay.
+func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
+	release = func() {}
+	if job.Event.Kind.Needs() && !job.Withdrawn && n.cfg.Follow != nil {
+		release = n.cfg.Follow(ctx, job.Tenant)
+	}
+	_, open = n.cfg.Board.Open(job.Tenant, job.Host, job.Event.ID)
+	return open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
+}
+
+// end records an attempt's outcome.
+func (n *Notifier) end(job *Job, o outcome) {
+	now := time.Now()
+	n.mu.Lock()
+	b := n.backoff[job.Target]
+	if o.result == Retry {
+		b.failures++
+		wait := min(firstRetry<<min(2*(b.failures-1), 20), mostRetry)
+		wait = max(wait/2+mathrand.N(wait/2+1), min(o.after, mostObeyed))
+		b.until = now.Add(wait)
+		n.backoff[job.Target] = b
+	} else if !b.until.After(now) { // otherwise a concurrent attempt has just failed
+		delete(n.backoff, job.Target)
+	}
+	n.mu.Unlock()
+	d := Delivery{ID: job.ID, Target: job.Target, Kind: job.Event.Kind, Host: job.Host, Session: job.Event.Session, At: now.UTC(), Outcome: o.result, Why: o.why}
+	if job.Withdrawn {
+		d.Why = cmp.Or(d.Why, "withdrawn")
+	}
+	log := n.cfg.Log.With("tenant", job.Tenant, "subject", job.Subject, "target", job.Target, "kind", string(job.Event.Kind))
+	if o.result == Retry {
+		n.queue.retry(job.ID, b.until, job.Tries+1, &d)
+		log.Info("notification delayed", "why", o.why, "tries", job.Tries+1)
+		return
+	}
+	n.queue.done(job.ID, &d)
+	if o.result == Gone {
+		log.Info("notification target gone", "why", o.why)
+		if err := n.remove(job.Tenant, job.Subject, job.Target, func(*Target) bool { return true }); err != nil && !errors.Is(err, ErrNoTarget) {
+			log.Error("notification target not removed", "error", err)
+		}
+	}
+}
+
+// endBackoff lets a changed target be tried at once.
+func (n *Notifier) endBackoff(target string) {
+	n.mu.Lock()
+	delete(n.backoff, target)
+	n.mu.Unlock()
+	n.signal()
+}
+
+// Deliveries returns a person's latest delivery attempts by all relays.
+func (n *Notifier) Deliveries(tenant, subject string) []Delivery {
+	return n.queue.deliveries(tenant, subject)
+}
+
+// ErrTooOften reports a rate limit.
+var ErrTooOften = errors.New("too many attempts; wait a moment")
+
+// Try sends a test notification to a target now. The Delivery has its outcome.
+func (n *Notifier) Try(ctx context.Context, who auth.Client, target string) (Delivery, error) {
+	job := &Job{
+		Tenant: who.Tenant, Subject: who.Subject, Target: target, Until: time.Now().Add(time.Minute),
+		Event: notice.Event{ID: notice.ID("test", target), Kind: notice.Test, Text: "Notifications will look like this.", At: time.Now().UTC()},
+	}
+	n.mu.Lock()
+	t := n.targetLocked(job)
+	n.mu.Unlock()
+	if t == nil {
+		return Delivery{}, ErrNoTarget
+	}
+	if n.tests.Take(personKey(who.Tenant, who.Subject)) > 0 {
+		return Delivery{}, ErrTooOften
+	}
+	o := n.send(ctx, job, t, who)
+	d := Delivery{ID: "test." + strings.ToLower(rand.Text()), Target: target, Kind: notice.Test, At: time.Now().UTC(), Outcome: o.result, Why: o.why}
+	n.queue.over(d.ID, who.Tenant, who.Subject, &d)
+	n.signal()
+	return d, nil
+}
+
+// PushKey returns the public key for browsers' subscriptions, or "" if it is not known yet.
+func (n *Notifier) PushKey() string { return n.keys.current() }
+
+// SendsMail reports whether mail is configured.
+func (n *Notifier) SendsMail() bool { return n.cfg.Mail != nil }

@@ -1,0 +1,281 @@
+package notify
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/broker/store"
+)
+
+// Bounds per person.
+const (
+	maxTargets = 16
+	maxMutes   = 256
+	maxName    = 64
+	maxToken   = 512
+)
+
+// A Mute suppresses notifications of a session, or of a host if it names no session.
+type Mute struct {
+	Host    string    `json:"host"`
+	Session string    `json:"session,omitempty"`
+	Until   time.Time `json:"until,omitzero"` // zero: without end
+}
+
+// Quiet are the quiet hours. Events that are still open are sent at their end.
+type Quiet struct {
+	From string `json:"from"` // 22:00
+	To   string `json:"to"`   // 07:00
+	Zone string `json:"zone"` // Europe/Berlin
+}
+
+// A Person holds a person's settings.
+type Person struct {
+	Tenant  string   `json:"tenant"`
+	Subject string   `json:"subject"`
+	Targets []Target `json:"ways"`
+	Mutes   []Mute   `json:"mutes"`
+	Quiet   *Quiet   `json:"quiet,omitempty"`
+
+	// TimesBy is the token that set Mutes and Quiet; nil if both are empty.
+	TimesBy *auth.Client `json:"timesBy,omitempty"`
+}
+
+const personPrefix = "notify."
+
+func personKey(tenant, subject string) string {
+	sum := sha256.Sum256([]byte(subject))
+	return personPrefix + tenant + "." + hex.EncodeToString(sum[:])
+}
+
+// Settings errors.
+var (
+	ErrNoTarget = errors.New("no such notification target")
+	ErrTooMany  = errors.New("too many notification targets or mutes")
+	ErrLess     = errors.New("set with a token that has more or different authority; use that token to change it")
+)
+
+// change changes a person's record.
+func (n *Notifier) change(tenant, subject string, change func(*Person) error) error {
+	return n.cfg.Records.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
+		p := &Person{Tenant: tenant, Subject: subject}
+		if old != nil {
+			if err := json.Unmarshal(old, p); err != nil {
+				return nil, err
+			}
+		}
+		if err := change(p); err != nil {
+			return nil, err
+		}
+		if len(p.Targets) == 0 && len(p.Mutes) == 0 && p.Quiet == nil {
+			return nil, nil
+		}
+		return json.Marshal(p)
+	}) // applyPerson receives the change
+}
+
+func (n *Notifier) putLocked(p *Person) {
+	if n.people[p.Tenant] == nil {
+		n.people[p.Tenant] = map[string]*Person{}
+	}
+	n.people[p.Tenant][p.Subject] = p
+}
+
+// Person returns a person's settings. The caller must not change them.
+func (n *Notifier) Person(tenant, subject string) Person {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.people[tenant][subject]; p != nil {
+		return *p
+	}
+	return Person{Tenant: tenant, Subject: subject}
+}
+
+// SetTarget adds a target, or changes the target with its ID. Omitted secrets stay.
+func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Target, error) {
+	if t.ID != "" {
+		for _, old := range n.Person(who.Tenant, who.Subject).Targets {
+			if old.ID == t.ID && old.Kind == t.Kind {
+				t.keep(&old)
+			}
+		}
+	}
+	if err := n.check(ctx, &t); err != nil {
+		return t, err
+	}
+	t.Who, t.Created = who, time.Now().UTC()
+	err := n.change(who.Tenant, who.Subject, func(p *Person) error {
+		i := slices.IndexFunc(p.Targets, func(old Target) bool { return old.ID == t.ID })
+		if i < 0 && t.ID == "" {
+			i = slices.IndexFunc(p.Targets, func(old Target) bool { return t.sameSubscription(&old) })
+		}
+		switch {
+		case t.ID != "" && i < 0:
+			return ErrNoTarget
+		case i >= 0 && !n.mayChange(who, &p.Targets[i]):
+			return ErrLess
+		case i >= 0:
+			t.ID = p.Targets[i].ID
+			p.Targets[i] = t
+		case len(p.Targets) >= maxTargets:
+			return ErrTooMany
+		default:
+			t.ID = strings.ToLower(rand.Text()[:13])
+			p.Targets = append(p.Targets, t)
+		}
+		return nil
+	})
+	if err == nil {
+		n.endBackoff(t.ID)
+	}
+	return t, err
+}
+
+// standing returns the current authority behind a target, and whether it is valid.
+func (n *Notifier) standing(t *Target) (auth.Client, bool) {
+	if t.ofTenant {
+		return t.Who, true
+	}
+	return n.cfg.Standing(t.Who)
+}
+
+// mayChange reports whether a token may change a target: while the target's token is valid, the
+// changing token needs at least its authority.
+func (n *Notifier) mayChange(who auth.Client, t *Target) bool {
+	now, good := n.standing(t)
+	return !good || who.Covers(now)
+}
+
+// RemoveTarget removes a target.
+func (n *Notifier) RemoveTarget(who auth.Client, id string) error {
+	return n.remove(who.Tenant, who.Subject, id, func(t *Target) bool { return n.mayChange(who, t) })
+}
+
+// remove removes a target if may permits it.
+func (n *Notifier) remove(tenant, subject, id string, may func(*Target) bool) error {
+	return n.change(tenant, subject, func(p *Person) error {
+		i := slices.IndexFunc(p.Targets, func(t Target) bool { return t.ID == id })
+		switch {
+		case i < 0:
+			return ErrNoTarget
+		case !may(&p.Targets[i]):
+			return ErrLess
+		}
+		p.Targets = slices.Delete(p.Targets, i, i+1)
+		return nil
+	})
+}
+
+// SetTimes sets a person's quiet hours and mutes. They apply to targets within the token's
+// authority, also to targets that are set later; see [Notifier.TimesFor].
+func (n *Notifier) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
+	if quiet != nil {
+		if _, _, err := quiet.until(time.Now()); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	mutes = slices.DeleteFunc(slices.Clone(mutes), func(m Mute) bool { return !m.Until.IsZero() && m.Until.Before(now) })
+	if len(mutes) > maxMutes {
+		return ErrTooMany
+	}
+	for _, m := range mutes {
+		if len(m.Session) > notice.MaxURI || len(m.Host) > maxName {
+			return errors.New("mutes: the name of a host or session is too long")
+		}
+	}
+	return n.change(who.Tenant, who.Subject, func(p *Person) error {
+		for i := range p.Targets {
+			if !n.mayChange(who, &p.Targets[i]) {
+				return ErrLess
+			}
+		}
+		if p.TimesBy != nil && !n.mayChange(who, &Target{Who: *p.TimesBy}) {
+			return ErrLess
+		}
+		p.Quiet, p.Mutes, p.TimesBy = quiet, mutes, nil
+		if quiet != nil || len(mutes) > 0 {
+			p.TimesBy = &who
+		}
+		return nil
+	})
+}
+
+// TimesFor returns the quiet hours and mutes that apply to a token: those set by a token that is
+// still valid and has at least the same authority. A link to a session must not silence its owner's devices.
+func (n *Notifier) TimesFor(p *Person, who auth.Client) (*Quiet, []Mute) {
+	if p.TimesBy == nil {
+		return nil, nil
+	}
+	now, good := n.cfg.Standing(*p.TimesBy)
+	if !good || !now.Covers(who) {
+		return nil, nil
+	}
+	return p.Quiet, p.Mutes
+}
+
+// until reports whether a time is in the quiet hours, and returns their end.
+func (q *Quiet) until(now time.Time) (end time.Time, quiet bool, err error) {
+	zone, err := time.LoadLocation(q.Zone)
+	if err != nil || len(q.Zone) > maxName {
+		return end, false, errors.New("quiet: unknown time zone; want a zone such as Europe/Berlin")
+	}
+	from, err1 := time.Parse("15:04", q.From)
+	to, err2 := time.Parse("15:04", q.To)
+	if err1 != nil || err2 != nil || from.Equal(to) {
+		return end, false, errors.New("quiet: want different times such as 22:00 for from and to")
+	}
+	now = now.In(zone)
+	at := func(day int, clock time.Time) time.Time {
+		return time.Date(now.Year(), now.Month(), now.Day()+day, clock.Hour(), clock.Minute(), 0, 0, zone)
+	}
+	for _, day := range []int{-1, 0} {
+		begin, end := at(day, from), at(day, to)
+		if !end.After(begin) {
+			end = at(day+1, to)
+		}
+		if !now.Before(begin) && now.Before(end) {
+			return end, true, nil
+		}
+	}
+	return end, false, nil
+}
+
+// muted reports whether mutes suppress an event.
+func muted(mutes []Mute, host string, e *notice.Event, now time.Time) bool {
+	return slices.ContainsFunc(mutes, func(m Mute) bool {
+		return m.Host == host && (m.Session == "" || m.Session == e.Session) && (m.Until.IsZero() || now.Before(m.Until))
+	})
+}
+
+// applyPerson handles a change of a person's record by any relay.
+func (n *Notifier) applyPerson(r store.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.Data == nil {
+		for _, people := range n.people {
+			for subject, p := range people {
+				if personKey(p.Tenant, subject) == r.Key {
+					delete(people, subject)
+				}
+			}
+		}
+		return
+	}
+	p := &Person{}
+	if err := json.Unmarshal(r.Data, p); err != nil {
+		n.cfg.Log.Error("notification settings unreadable", "key", r.Key, "error", err)
+		return
+	}
+	n.putLocked(p)
+	n.signal()
+}

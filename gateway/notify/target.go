@@ -1,0 +1,237 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+)
+
+// A TargetKind selects the service behind a target.
+type TargetKind string
+
+// TargetKind values.
+const (
+	WebPush TargetKind = "webpush" // a browser's push service (RFC 8030), encrypted to the browser
+	Ntfy    TargetKind = "ntfy"
+	Slack   TargetKind = "slack"   // an incoming webhook
+	Webhook TargetKind = "webhook" // signed as in standardwebhooks.com
+	Mail    TargetKind = "mail"
+)
+
+// A Target is a destination of a person's notifications. Its secrets are shown only once.
+type Target struct {
+	ID      string        `json:"id"`
+	Kind    TargetKind    `json:"kind"`
+	Name    string        `json:"name,omitempty"`
+	URL     string        `json:"url,omitempty"`     // for all kinds but mail; for webpush the endpoint
+	Keys    *PushKeys     `json:"keys,omitempty"`    // for webpush
+	PushKey string        `json:"pushKey,omitempty"` // for webpush: the relays' key of the browser's subscription
+	Token   string        `json:"token,omitempty"`   // for ntfy: an optional access token
+	Secret  string        `json:"secret,omitempty"`  // for webhook: whsec_…; generated if empty
+	To      string        `json:"to,omitempty"`      // for mail
+	Kinds   []notice.Kind `json:"kinds,omitempty"`   // of events; empty for all
+	Details bool          `json:"details"`           // includes titles and questions
+	Paused  bool          `json:"paused,omitempty"`
+	Created time.Time     `json:"created"`
+	Who     auth.Client   `json:"who"` // the token that set it, as of then; it bounds the events
+
+	ofTenant bool // it is a TenantTarget
+}
+
+// A service delivers notifications to one kind of target. Its methods are safe for
+// concurrent use.
+type service interface {
+	// check completes a target, and returns an error if a field is wrong.
+	check(ctx context.Context, t *Target) error
+
+	// send makes one attempt.
+	send(ctx context.Context, job *Job, t *Target, m *Message) outcome
+
+	// redact removes secrets from the target's URL.
+	redact(t *Target)
+
+	// updates reports whether the end of an event is sent too.
+	updates() bool
+}
+
+// services returns all services by kind.
+func services(cfg *Config, client *http.Client, keys *pushKeyring) map[TargetKind]service {
+	web := sender{client, cfg.Private}
+	return map[TargetKind]service{
+		WebPush: &webPush{sender: web, contact: cfg.Contact, keys: keys},
+		Ntfy:    &ntfy{sender: web, buttons: cfg.PublicURL != ""},
+		Slack:   &slack{sender: web},
+		Webhook: &webhook{sender: web},
+		Mail:    newMailer(cfg.Mail),
+	}
+}
+
+// check completes a target, and returns an error if a field is wrong.
+func (n *Notifier) check(ctx context.Context, t *Target) error {
+	t.Name = notice.Cut(t.Name, maxName)
+	for _, k := range t.Kinds {
+		if !slices.Contains(notice.Kinds, k) {
+			return fmt.Errorf("kinds: unknown kind %.30q", k)
+		}
+	}
+	if len(t.Token) > maxToken || strings.ContainsAny(t.Token, " \r\n") {
+		return errors.New("token: want a single word of at most 512 bytes")
+	}
+	s := n.services[t.Kind]
+	if s == nil {
+		return fmt.Errorf("kind: unknown kind %.30q; want webpush, ntfy, slack, webhook or mail", t.Kind)
+	}
+	return s.check(ctx, t)
+}
+
+// Redacted returns a target without its secrets.
+func (n *Notifier) Redacted(t Target) Target {
+	if s := n.services[t.Kind]; s != nil {
+		s.redact(&t)
+	}
+	t.Keys, t.Secret, t.Token, t.Who = nil, "", "", auth.Client{Access: t.Who.Access, Expires: t.Who.Expires}
+	return t
+}
+
+// keep copies the fields that are not shown from the target's previous version. The token is
+// sent only to the server for which it was set: the change may come from a token with the
+// same subject and less authority.
+func (t *Target) keep(old *Target) {
+	if t.Token == "" && (t.URL == "" || serverOf(t.URL) == serverOf(old.URL)) {
+		t.Token = old.Token
+	}
+	for _, s := range []struct{ to, from *string }{{&t.URL, &old.URL}, {&t.Secret, &old.Secret}, {&t.To, &old.To}} {
+		if *s.to == "" {
+			*s.to = *s.from
+		}
+	}
+	if t.Keys == nil {
+		t.Keys, t.PushKey = old.Keys, old.PushKey
+	}
+}
+
+// serverOf returns the scheme and host of a URL.
+func serverOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// limitKey returns the key under which concurrent attempts are limited: the server.
+func (t *Target) limitKey() string {
+	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {
+		return u.Host
+	}
+	return string(t.Kind)
+}
+
+// sameSubscription reports whether two targets are the same browser's.
+func (t *Target) sameSubscription(o *Target) bool {
+	return t.Kind == o.Kind && t.Keys != nil && o.Keys != nil && t.URL == o.URL
+}
+
+// wants reports whether a target receives events of a kind.
+func (t *Target) wants(kind notice.Kind) bool {
+	return !t.Paused && (len(t.Kinds) == 0 || slices.Contains(t.Kinds, kind))
+}
+
+// A Result classifies a delivery attempt.
+type Result string
+
+// Result values.
+const (
+	Delivered Result = "ok"
+	Retry     Result = "retry"
+	Refused   Result = "refused"
+	Gone      Result = "gone" // the target no longer exists
+	Expired   Result = "expired"
+)
+
+// An outcome describes an attempt's end.
+type outcome struct {
+	result Result
+	why    string
+	after  time.Duration // for Retry: the shortest wait
+}
+
+// A sender sends requests to servers that people choose.
+type sender struct {
+	client  *http.Client
+	private []netip.Prefix
+}
+
+// checkURL returns an error unless a target's URL may be used.
+func (s *sender) checkURL(ctx context.Context, t *Target) error {
+	if err := checkURL(ctx, t.URL, s.private); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	return nil
+}
+
+// redact implements service. A URL may be a secret itself.
+func (*sender) redact(t *Target) {
+	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {
+		t.URL = u.Scheme + "://" + u.Host + "/…"
+	}
+}
+
+// post sends a JSON body.
+func (s *sender) post(ctx context.Context, to string, header http.Header, data []byte) outcome {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(data))
+	if err != nil {
+		return failed(err)
+	}
+	if header != nil {
+		r.Header = header
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "ahp-relay")
+	response, err := s.client.Do(r)
+	return judge(response, err, http.StatusGone)
+}
+
+// maxAnswer bounds a response's bytes.
+const maxAnswer = 4 << 10
+
+// failed returns the outcome of an attempt without a response. Its text is shown to the target's
+// owner, and does not reveal where a name leads.
+func failed(err error) outcome {
+	if errors.Is(err, errPrivate) {
+		return outcome{result: Refused, why: errPrivate.Error()}
+	}
+	return outcome{result: Retry, why: "no response"}
+}
+
+// judge returns a request's outcome. The statuses in gone mean that the target no longer exists.
+func judge(response *http.Response, err error, gone ...int) outcome {
+	if err != nil {
+		return failed(err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer) // so that the connection can be used again
+	why := "HTTP " + strconv.Itoa(response.StatusCode)
+	switch status := response.StatusCode; {
+	case status >= 200 && status < 300:
+		return outcome{result: Delivered}
+	case slices.Contains(gone, status):
+		return outcome{result: Gone, why: why}
+	case status == http.StatusTooManyRequests, status >= 500, status == http.StatusRequestTimeout:
+		after, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return outcome{result: Retry, why: why, after: time.Duration(min(max(after, 0), int(mostObeyed/time.Second))) * time.Second}
+	}
+	return outcome{result: Refused, why: why}
+}

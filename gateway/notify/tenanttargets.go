@@ -1,0 +1,67 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"ahprelay/auth"
+)
+
+// A TenantTarget is a notification target of a whole tenant, set in the configuration of all its
+// relays. It receives the events of the named hosts, without answers.
+type TenantTarget struct {
+	Tenant string   `json:"tenant,omitempty"` // default: auth.DefaultTenant
+	Hosts  []string `json:"hosts,omitempty"`  // default: all
+	Target
+}
+
+// tenantSubject is the subject of tenant targets. No token has it.
+const tenantSubject = "\x00the tenant"
+
+// ReadTenantTargets decodes a JSON array of tenant targets. [Start] checks them.
+func ReadTenantTargets(data []byte) (targets []TenantTarget, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&targets); err != nil {
+		return nil, fmt.Errorf("want a JSON array of notification targets: %w", err)
+	}
+	for i := range targets {
+		t := &targets[i]
+		if t.Tenant == "" {
+			t.Tenant = auth.DefaultTenant
+		}
+		if len(t.Hosts) == 0 {
+			t.Hosts = []string{auth.AllHosts}
+		}
+		sum := sha256.Sum256([]byte(strings.Join([]string{t.Tenant, string(t.Kind), t.URL, t.To, strings.Join(t.Hosts, " ")}, "\x00")))
+		t.ID = "tenant" + hex.EncodeToString(sum[:8])
+		t.Who = auth.Client{Tenant: t.Tenant, Hosts: t.Hosts, Access: auth.AccessRead}
+		t.ofTenant = true
+	}
+	return targets, nil
+}
+
+// addTenantTargets checks and adds the targets of tenants. An address that does not resolve is only
+// logged, because each attempt checks it again.
+func (n *Notifier) addTenantTargets(ctx context.Context, targets []TenantTarget) error {
+	for _, t := range targets {
+		if err := n.check(ctx, &t.Target); errors.Is(err, errPrivate) {
+			n.cfg.Log.Warn("notification target of a tenant unreachable", "tenant", t.Tenant, "kind", string(t.Kind), "error", err)
+		} else if err != nil {
+			return fmt.Errorf("notification target of tenant %s, %s: %w", t.Tenant, t.Kind, err)
+		}
+		p := n.people[t.Tenant][tenantSubject]
+		if p == nil {
+			p = &Person{Tenant: t.Tenant, Subject: tenantSubject}
+			n.putLocked(p)
+		}
+		p.Targets = append(p.Targets, t.Target)
+	}
+	return nil
+}

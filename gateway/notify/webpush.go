@@ -1,0 +1,97 @@
+package notify
+
+import (
+	"context"
+	"crypto/ecdh"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	webpush "github.com/SherClockHolmes/webpush-go"
+
+	"ahprelay/broker/notice"
+)
+
+// PushKeys holds a browser's subscription keys.
+type PushKeys struct {
+	P256dh string `json:"p256dh"`
+	Auth   string `json:"auth"`
+}
+
+// webPush sends to browsers' push services.
+type webPush struct {
+	sender
+	contact string
+	keys    *pushKeyring
+}
+
+func (p *webPush) check(ctx context.Context, t *Target) error {
+	if t.ofTenant {
+		return errors.New("kind: a browser belongs to one person; want ntfy, slack, webhook or mail")
+	}
+	if err := p.checkURL(ctx, t); err != nil {
+		return err
+	}
+	if t.PushKey == "" {
+		t.PushKey = p.keys.current()
+	}
+	return t.Keys.check()
+}
+
+func (k *PushKeys) check() error {
+	if k == nil {
+		return errors.New("keys: want those of the browser's subscription")
+	}
+	point, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(k.P256dh, "="))
+	if err == nil {
+		_, err = ecdh.P256().NewPublicKey(point)
+	}
+	secret, err2 := base64.RawURLEncoding.DecodeString(strings.TrimRight(k.Auth, "="))
+	if err != nil || err2 != nil || len(secret) != 16 {
+		return errors.New("keys: invalid; want those of the browser's subscription")
+	}
+	return nil
+}
+
+// updates implements service.
+func (*webPush) updates() bool { return true }
+
+// maxPush bounds a message to a browser, in bytes: services accept 4,096 including
+// the encryption's overhead.
+const maxPush = 3900
+
+// send implements service. The topic lets the push service keep only the latest message of an event.
+func (p *webPush) send(ctx context.Context, _ *Job, t *Target, m *Message) outcome {
+	key, ok := p.keys.find(t.PushKey)
+	if !ok {
+		return failed(errors.New("no key for push services"))
+	}
+	data, err := json.Marshal(m)
+	if len(data) > maxPush { // titles may be long
+		m.Detail, m.Text, m.Answers = notice.Cut(m.Detail, 200), notice.Cut(m.Text, 200), nil
+		data, err = json.Marshal(m)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	urgency := webpush.UrgencyNormal
+	if m.Kind.Needs() {
+		urgency = webpush.UrgencyHigh
+	}
+	response, err := webpush.SendNotificationWithContext(ctx, data, &webpush.Subscription{
+		Endpoint: t.URL, Keys: webpush.Keys{P256dh: t.Keys.P256dh, Auth: t.Keys.Auth},
+	}, &webpush.Options{
+		HTTPClient: p.client, Subscriber: p.contact, VAPIDPublicKey: key.Public, VAPIDPrivateKey: key.Private,
+		TTL: int(momentsFor / time.Second), Urgency: urgency, Topic: topic(m.ID),
+	})
+	if errors.Is(err, webpush.ErrMaxPadExceeded) {
+		return outcome{result: Refused, why: "the message is too long"}
+	}
+	return judge(response, err, http.StatusGone, http.StatusNotFound)
+}
+
+// topic returns an event's topic for push services: at most 32 characters.
+func topic(id string) string { return id[:min(len(id), 32)] }

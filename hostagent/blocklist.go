@@ -1,0 +1,152 @@
+package hostagent
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// maxBlocked bounds the blocked subjects and tokens.
+const maxBlocked = 10_000
+
+// errTooManyBlocked reports a full blocklist.
+var errTooManyBlocked = errors.New("too many blocked subjects and tokens; restart the host-agent to clear them")
+
+// A blockedKey identifies a blocked subject, or a blocked token.
+type blockedKey struct{ subject, token string }
+
+// blocklist holds the subjects and tokens that may not connect for a while after a
+// kick by the host's owner. It is lost when the host-agent ends.
+type blocklist struct {
+	mu    sync.Mutex
+	until map[blockedKey]time.Time
+}
+
+// add blocks a key until a time, unless it is already blocked for longer.
+func (b *blocklist) add(who blockedKey, until time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.until == nil {
+		b.until = map[blockedKey]time.Time{}
+	}
+	now := time.Now()
+	for one, end := range b.until {
+		if !now.Before(end) {
+			delete(b.until, one)
+		}
+	}
+	if _, again := b.until[who]; !again && len(b.until) >= maxBlocked {
+		return errTooManyBlocked
+	}
+	if until.After(b.until[who]) {
+		b.until[who] = until
+	}
+	return nil
+}
+
+// has reports whether a client is blocked, with the close reason.
+func (b *blocklist) has(open routing.Open) (reason string, yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	until := b.until[blockedKey{subject: open.Subject}]
+	if token := b.until[blockedKey{token: open.Token}]; open.Token != "" && token.After(until) {
+		until = token
+	}
+	if !time.Now().Before(until) {
+		return "", false
+	}
+	return kickedReason + ", until " + until.UTC().Format(time.RFC3339), true
+}
+
+// kickedReason is the close reason for a kicked client.
+const kickedReason = "the host's owner does not want this client"
+
+// A kick names the connections to end: a connection id or a subject.
+type kick struct {
+	Conn    string        `json:"conn,omitempty"`
+	Subject string        `json:"subject,omitempty"`
+	Preview string        `json:"preview,omitempty"` // or a preview id
+	For     time.Duration `json:"for"`               // block time in nanoseconds
+}
+
+// valid reports whether exactly one target is set.
+func (k *kick) valid() bool {
+	ways := 0
+	for _, way := range []string{k.Conn, k.Subject, k.Preview} {
+		if way != "" {
+			ways++
+		}
+	}
+	return ways == 1
+}
+
+// errNobody reports a kick without a matching connection.
+var errNobody = errors.New("no such connection")
+
+// kick ends connections and returns their number. The kicked subject, or the
+// connection's token, is blocked for k.For.
+func (a *Agent) kick(k kick) (ended int, err error) {
+	if k.Preview != "" {
+		ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
+		if ended == 0 {
+			return 0, errNobody
+		}
+		a.cfg.Log.Info(auditMessage, "event", "kick", "preview", k.Preview)
+		return ended, nil
+	}
+	until := time.Now().Add(k.For)
+	if k.Subject != "" && k.For > 0 { // before the connections are listed, so a new connection cannot slip through
+		if err := a.blocked.add(blockedKey{subject: k.Subject}, until); err != nil {
+			return 0, err
+		}
+		a.cfg.Log.Info(auditMessage, "event", "bar", "subject", k.Subject, "until", until.UTC().Format(time.RFC3339))
+	}
+	for _, c := range a.clients.every() {
+		if k.Conn != c.open.ID && (k.Subject == "" || k.Subject != c.open.Subject) {
+			continue
+		}
+		if c.kicked.Load() { // already ending
+			continue
+		}
+		if k.Conn != "" && k.For > 0 && c.open.Token != "" {
+			if err := a.blocked.add(blockedKey{token: c.open.Token}, until); err != nil {
+				return ended, err
+			}
+		}
+		c.kicked.Store(true)
+		a.live.previews.end(func(one *openPreview) bool { return one.Subject == c.open.Subject })
+		c.audit("kick", "code", ahp.CloseForbidden)
+		c.conn.Abort(ahp.CloseForbidden, kickedReason)
+		c.cancel()
+		ended++
+	}
+	if k.Subject != "" { // also previews of a subject without a connection
+		ended += a.live.previews.end(func(one *openPreview) bool { return one.Subject == k.Subject })
+	}
+	if ended == 0 && (k.Subject == "" || k.For == 0) {
+		return 0, errNobody
+	}
+	return ended, nil
+}
+
+// list returns the current entries.
+func (b *blocklist) list() []BlockedInfo {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []BlockedInfo{}
+	for who, until := range b.until {
+		if time.Now().Before(until) {
+			list = append(list, BlockedInfo{who.subject, who.token, until.UTC()})
+		}
+	}
+	slices.SortFunc(list, func(a, b BlockedInfo) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Subject, b.Subject), strings.Compare(a.Token, b.Token))
+	})
+	return list
+}

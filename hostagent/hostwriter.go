@@ -1,0 +1,255 @@
+package hostagent
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
+	"ahprelay/internal/tracing"
+	"ahprelay/routing"
+)
+
+// A hostWriter carries a client's messages towards the host. Its goroutine runs only while
+// messages are queued.
+type hostWriter struct {
+	c *hostConn
+
+	answers atomic.Int32 // gate answers queued for the host
+
+	clientName string // from the client's last initialize; owned by the goroutine, as is the next field
+	pace       pace
+
+	writers sync.WaitGroup // the goroutine that writes to the host, while it runs
+	written chan struct{}  // closed after the last write
+
+	mu       sync.Mutex   // guards the fields below
+	sock     hostSocket   // nil while writing is not possible
+	queue    []delivery   // bounded by the connection's credit
+	writing  bool         // a writer runs, or has ended for good
+	closed   *clientClose // nil while the client is connected
+	clientID string       // from the client's last initialize or reconnect
+}
+
+// A clientClose is the code and reason of a client's close.
+type clientClose struct {
+	code   ahp.CloseCode
+	reason string
+}
+
+// A delivery is a message for the host, or a request to report when all earlier
+// messages are written.
+type delivery struct {
+	message []byte
+	binary  bool
+	credit  int
+	flush   bool
+	own     bool      // an answer to the host by a gate
+	arrived time.Time // zero without tracing
+	about   *view.Ask // set for the host-agent's own requests
+}
+
+// queueUp queues a delivery for the host.
+func (w *hostWriter) queueUp(d delivery) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = append(w.queue, d)
+	w.startLocked()
+}
+
+// startLocked starts a writer for the queue, once the host is connected.
+func (w *hostWriter) startLocked() {
+	if w.sock != nil && !w.writing && (len(w.queue) > 0 || w.closed != nil) {
+		w.writing = true
+		sock := w.sock
+		w.writers.Go(func() { w.write(sock) })
+	}
+}
+
+// leave records the client's close.
+func (w *hostWriter) leave(code ahp.CloseCode, reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = &clientClose{code, reason}
+	w.startLocked()
+}
+
+// left returns the client's close, or nil while it is connected.
+func (w *hostWriter) left() *clientClose {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+// nextBatch returns the queued deliveries. If the queue is empty, it reports whether
+// the client has left.
+func (w *hostWriter) nextBatch() (queue []delivery, end bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	queue, w.queue = w.queue, nil
+	end = len(queue) == 0 && w.closed != nil
+	w.writing = len(queue) > 0 || end
+	return queue, end
+}
+
+// setSocket sets the socket for the client's messages; nil stops writing.
+func (w *hostWriter) setSocket(sock hostSocket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sock = sock
+	w.startLocked()
+}
+
+// write writes queued deliveries until the queue is empty. It ends the connection
+// after an error, or after the last delivery of a client that has left.
+func (w *hostWriter) write(sock hostSocket) {
+	for {
+		queue, end := w.nextBatch()
+		for _, d := range queue {
+			if d.flush {
+				_ = w.c.conn.Flushed() // fails if the client has left
+				continue
+			}
+			if end = w.writeOne(sock, d) != nil; end {
+				break // the reader gets the error too, and reports it
+			}
+			w.c.conn.Written(d.credit)
+		}
+		if end {
+			sock.Close("client gone")
+			close(w.written)
+			return
+		}
+		if len(queue) == 0 {
+			return
+		}
+	}
+}
+
+// writeOne writes a message to the host if the gates pass it.
+func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
+	if d.own {
+		w.answers.Add(-1)
+		return sock.Write(d.message, false)
+	}
+	env, err := ahp.Peek(d.message)
+	if err != nil || d.binary {
+		// A correct relay never sends this.
+		w.c.conn.Close(ahp.CloseBadMessage, "the relay sent an invalid message")
+		w.c.cancel()
+		return errBadMessage
+	}
+	if d.about == nil {
+		w.c.counts.in.Add(1)
+		w.c.counts.inBytes.Add(int64(len(d.message)))
+		w.awaitState()
+	} else if !w.c.subscribed(d.about.Channel) {
+		w.c.dropAsk(env.ID, d.about)
+		return nil
+	}
+	request := w.trace(&env, &d)
+	decision, err := w.decide(d.message, &env)
+	switch decision.Verdict {
+	case gate.Answer:
+		request.AnsweredHere()
+		w.c.refused(&env)
+		w.rejected(&env)
+		return err
+	case gate.Expel:
+		request.AnsweredHere()
+		return w.c.expel(&env, decision.Message)
+	case gate.Replace:
+		d.message = decision.Message
+	}
+	w.noteSent(&env)
+	if d.about == nil {
+		w.c.auditSent(&env)
+	}
+	request.ToHost()
+	return sock.Write(d.message, false)
+}
+
+// trace begins a span for a client request. It returns nil for other messages and
+// without tracing.
+func (w *hostWriter) trace(env *ahp.Envelope, d *delivery) *tracing.Request {
+	if w.c.traced == nil || d.arrived.IsZero() || w.c.asks.has(env.ID) {
+		return nil
+	}
+	return w.c.traced.HostAgent(env, len(d.message), d.arrived)
+}
+
+// decide lets the gates judge a message from the client, or from the relay on its
+// behalf, and lets them answer it. It first waits for queue space for answers. It
+// holds order: an answer ahead of the host's serverSeq would make the client drop the
+// host's next messages as old.
+func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, error) {
+	if err := w.c.conn.WaitToAnswer(w.c.ended); errors.Is(err, routing.ErrStalled) {
+		w.c.slow()
+		return gate.Decision{Verdict: gate.Answer}, err
+	} // a client that has left is no error here, as in answerClient
+	w.c.order.Lock()
+	defer w.c.order.Unlock()
+	decision := w.c.gates.FromClient(message, env)
+	if decision.Verdict != gate.Answer {
+		return decision, nil
+	}
+	w.answerClient(env, decision.Message)
+	return decision, nil
+}
+
+// errBadMessage reports invalid JSON-RPC.
+var errBadMessage = errors.New("no message")
+
+// answerClient queues a gate's answer for the client or for the host-agent's own request. A departed client
+// is no error here, because its earlier messages must still be written.
+func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
+	asked, ok := w.c.asks.pop(env.ID)
+	switch ok = ok && env.Kind == ahp.Request; {
+	case ok && asked.about != nil:
+		w.c.canvas.Settle(*asked.about)
+	case ok && asked.reply != nil:
+		asked.reply <- answer
+	case answer != nil:
+		_ = w.c.conn.FromHost(answer, false, nil)
+	}
+}
+
+// noteSent records the clientId when the client introduces itself to the host, and
+// probes the client's earlier connections.
+func (w *hostWriter) noteSent(env *ahp.Envelope) {
+	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
+		return
+	}
+	if info, ok := ahp.MemberOf(env.Params, "clientInfo"); ok {
+		w.clientName = shorten(ahp.TextOf(info.Raw, "name"))
+	}
+	w.c.order.Lock()
+	greeted, clientID := w.c.gates.View.Greeted(), w.c.gates.View.ClientID()
+	w.c.order.Unlock()
+	if greeted {
+		return
+	}
+	w.mu.Lock()
+	previous := w.clientID
+	w.clientID = clientID
+	w.mu.Unlock()
+	w.c.agent.clients.move(w.c, previous, clientID)
+}
+
+// maxAnswers bounds the gate answers queued for the host.
+const maxAnswers = 1000
+
+// answerHost queues a gate's answer to a host message.
+func (w *hostWriter) answerHost(answer []byte) error {
+	if answer == nil {
+		return nil
+	}
+	if w.answers.Add(1) > maxAnswers {
+		return errors.New("the host sends requests without reading the answers")
+	}
+	w.queueUp(delivery{message: answer, own: true})
+	return nil
+}
