@@ -12,12 +12,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// A CanvasGrant says that a browser may see a canvas, as a client with a token
-// may. Relays sign it, once for a ticket, which is used once to begin, and once
-// for a session, which the browser keeps: any relay of the cluster takes it, and
-// nothing has to be kept.
+// A CanvasGrant allows a browser to see a canvas with the authority of a client's
+// token. Relays sign it twice: as a ticket, which starts a session once, and as a
+// session, which the browser keeps. Any relay in the cluster accepts it, and relays
+// store nothing.
 type CanvasGrant struct {
-	ID      string    // of this grant, unique
+	ID      string    // unique ID of this grant
 	Tenant  string    // name of the tenant
 	Subject string    // of the client's token
 	Expires time.Time // of the ticket or session
@@ -27,27 +27,28 @@ type CanvasGrant struct {
 	CanvasClaims
 }
 
-// CanvasClaims are what a [CanvasGrant] says beside other tokens.
+// CanvasClaims are the claims that only canvas grants have.
 type CanvasClaims struct {
 	Host      string `json:"host,omitempty"`
-	Token     string `json:"token,omitempty"` // the client's, by its ID
+	Token     string `json:"token,omitempty"` // ID of the client's token
 	Device    string `json:"device,omitempty"`
 	Issued    int64  `json:"tokenIssued,omitempty"`
-	TokenEnds int64  `json:"tokenExpires,omitempty"` // when that expires; 0 in what older relays sign, with which the session ends then
-	Until     int64  `json:"until,omitempty"`        // when the session expires, in a ticket
+	TokenEnds int64  `json:"tokenExpires,omitempty"` // when the client's token expires; 0 in grants of older relays: with the session
+	Until     int64  `json:"until,omitempty"`        // in a ticket: when the session expires
 	ClientID  string `json:"clientId,omitempty"`
 	Channel   string `json:"channel,omitempty"`
 	Instance  string `json:"instance,omitempty"`
 	Authority string `json:"authority,omitempty"` // see routing.Open.Authority
-	Page      string `json:"page,omitempty"`      // origin of the page that shows the canvas; "": it is not known
-	Preview   bool   `json:"preview,omitempty"`   // it is no canvas, but a port of the host's machine: see routing.Canvas
+	Page      string `json:"page,omitempty"`      // origin of the page that shows the canvas; "": unknown
+	Preview   bool   `json:"preview,omitempty"`   // a port on the host's machine in place of a canvas: see routing.Canvas
 }
 
-// CanvasSessionTTL is the longest time from a ticket to the end of its session. A session is bound to its client, which
-// renews its token meanwhile: the host-agent ends it earlier when that client has gone.
+// CanvasSessionTTL is the longest time from a ticket to the end of its session. A
+// session is bound to its client, which renews its token meanwhile: the host-agent
+// ends the session earlier when that client has gone.
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
-// TokenExpires returns when the token expires that the client had when it asked.
+// TokenExpires returns when the client's token was to expire when the grant was made.
 func (g *CanvasGrant) TokenExpires() time.Time {
 	if g.TokenEnds == 0 {
 		return g.Expires
@@ -55,60 +56,63 @@ func (g *CanvasGrant) TokenExpires() time.Time {
 	return time.Unix(g.TokenEnds, 0)
 }
 
-// Client returns the client whose token the grant follows from, as far as
-// revocations want to know it.
+// Client returns the fields of the grant's client that revocations need.
 func (g *CanvasGrant) Client() Client {
 	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins}
 }
 
-// The two kinds of it.
+// The kinds of canvas grants.
 const (
 	ticketKind  tokenKind = "ahp-canvas-ticket+jwt"
 	sessionKind tokenKind = "ahp-canvas+jwt"
 )
 
-// CanvasTicketTTL is how long a ticket is good.
+// CanvasTicketTTL is the lifetime of a ticket.
 const CanvasTicketTTL = time.Minute
 
-// IssueCanvasTicket signs a ticket. An empty ID is filled in.
-func (k *Keys) IssueCanvasTicket(g CanvasGrant) (string, error) {
-	if soon := k.now().Add(CanvasTicketTTL); soon.Before(g.Expires) {
+// Canvases issues and verifies canvas grants, and names canvases.
+// [Keys.Canvases] returns it.
+type Canvases struct{ keys *Keys }
+
+// IssueTicket signs a ticket. It fills in an empty ID.
+func (c Canvases) IssueTicket(g CanvasGrant) (string, error) {
+	if soon := c.keys.now().Add(CanvasTicketTTL); soon.Before(g.Expires) {
 		g.Expires = soon
 	}
-	return k.issueCanvas(ticketKind, g)
+	return c.issue(ticketKind, g)
 }
 
-// IssueCanvasSession signs a session.
-func (k *Keys) IssueCanvasSession(g CanvasGrant) (string, error) {
-	return k.issueCanvas(sessionKind, g)
+// IssueSession signs a session.
+func (c Canvases) IssueSession(g CanvasGrant) (string, error) {
+	return c.issue(sessionKind, g)
 }
 
-// VerifyCanvasTicket checks a ticket. Expires is the ticket's.
-func (k *Keys) VerifyCanvasTicket(token string) (CanvasGrant, error) {
-	return verified(k, ticketKind, token, (*claims).canvas)
+// VerifyTicket checks a ticket. Expires is the ticket's.
+func (c Canvases) VerifyTicket(token string) (CanvasGrant, error) {
+	return verified(c.keys.Tokens(), ticketKind, token, (*claims).canvas)
 }
 
-// VerifyCanvasSession checks a session.
-func (k *Keys) VerifyCanvasSession(token string) (CanvasGrant, error) {
-	return verified(k, sessionKind, token, (*claims).canvas)
+// VerifySession checks a session.
+func (c Canvases) VerifySession(token string) (CanvasGrant, error) {
+	return verified(c.keys.Tokens(), sessionKind, token, (*claims).canvas)
 }
 
-func (k *Keys) issueCanvas(kind tokenKind, g CanvasGrant) (string, error) {
-	cl := k.newClaims(g.ID, g.Subject, g.Tenant, time.Time{}, g.Expires)
+func (c Canvases) issue(kind tokenKind, g CanvasGrant) (string, error) {
+	cl := c.keys.Tokens().newClaims(g.ID, g.Subject, g.Tenant, time.Time{}, g.Expires)
 	cl.Canvas, cl.Origins = &g.CanvasClaims, g.Origins
 	if _, err := cl.canvas(); err != nil {
 		return "", fmt.Errorf("canvas grant: %w", err)
 	}
-	return k.issue(kind, cl)
+	return c.keys.Tokens().issue(kind, cl)
 }
 
-// canvas returns the grant that the claims describe.
+// canvas converts the claims to a CanvasGrant.
 func (cl *claims) canvas() (CanvasGrant, error) {
 	if err := cl.check(); err != nil {
 		return CanvasGrant{}, err
 	}
 	if cl.Canvas == nil {
-		return CanvasGrant{}, errors.New("no canvas in it")
+		return CanvasGrant{}, errors.New("no canvas claim")
 	}
 	if err := ahp.CheckName("host", cl.Canvas.Host); err != nil {
 		return CanvasGrant{}, err
@@ -118,11 +122,11 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 	}, nil
 }
 
-// CanvasName returns the name of a canvas's origin below the canvas domain: the
-// same for the same client's same canvas, whichever relay says it, and nobody
-// else can tell it. It opens nothing by itself.
-func (k *Keys) CanvasName(g *CanvasGrant) string {
-	mac := hmac.New(sha256.New, k.oldest().canvases)
+// Name returns the name of a canvas's origin below the canvas domain. All relays
+// compute the same name for a client's canvas, and nobody without the keys can guess
+// it. The name alone gives no access.
+func (c Canvases) Name(g *CanvasGrant) string {
+	mac := hmac.New(sha256.New, c.keys.oldest().canvases)
 	for _, part := range []string{g.Tenant, g.Host, g.Subject, g.ClientID, g.Channel, g.Instance, g.Authority} {
 		fmt.Fprintf(mac, "%d %s", len(part), part)
 	}

@@ -18,18 +18,18 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// ChallengeTTL is how long a host-agent has to answer a challenge.
+// ChallengeTTL is the time in which a host-agent must answer a challenge.
 const ChallengeTTL = 60 * time.Second
 
 // Parts of a challenge, in bytes.
 const (
 	challengeVersion = 1
-	challengeBody    = 1 + 8 + 8 + 8 // version, milliseconds since 1970, run of the relay, random
+	challengeBody    = 1 + 8 + 8 + 8 // version, milliseconds since 1970, the process's random number, random
 	challengeSize    = challengeBody + sha256.Size
 )
 
-// proofPrefix begins what a host-agent signs to prove its nkey, and nothing
-// else that it signs.
+// proofPrefix begins every text that a host-agent signs to prove its nkey, and no
+// other text.
 const proofPrefix = "ahp-relay agent credentials v1\x00"
 
 // NewChallenge returns a text for a host-agent to sign within ChallengeTTL.
@@ -42,14 +42,14 @@ func (k *Keys) NewChallenge() string {
 	return base64.RawURLEncoding.EncodeToString(append(b, k.signing().challengeMAC(b)...))
 }
 
-// CheckChallenge reports why the signature does not prove that its maker holds
-// the private part of userNKey and asks for credentials of that host, now.
+// CheckChallenge checks that the signature proves the private part of userNKey, for
+// that host's credentials and a fresh challenge.
 func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signature []byte) error {
 	if err := k.checkFresh(challenge); err != nil {
 		return err
 	}
 	if !nkeys.IsValidPublicUserKey(userNKey) {
-		return errors.New("challenge: nkey is no public NATS user key")
+		return errors.New("challenge: nkey is not a public NATS user key")
 	}
 	proof, err := proofMessage(challenge, tenant, host, userNKey)
 	if err != nil {
@@ -60,31 +60,31 @@ func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signatur
 		return fmt.Errorf("challenge: nkey: %w", err)
 	}
 	if err := user.Verify(proof, signature); err != nil {
-		return errors.New("challenge: signature does not fit challenge, tenant, host and nkey")
+		return errors.New("challenge: the signature does not match challenge, tenant, host and nkey")
 	}
 	return nil
 }
 
-// checkFresh reports why a challenge is not one of ours, or no longer good.
+// checkFresh reports why a challenge is foreign or expired.
 func (k *Keys) checkFresh(challenge string) error {
 	_, _, err := k.readChallenge(challenge)
 	return err
 }
 
-// readChallenge returns when a relay made a challenge that is good now, and whether this
-// process did.
+// readChallenge returns the time when a relay made a valid challenge, and whether it
+// was this process.
 func (k *Keys) readChallenge(challenge string) (made time.Time, own bool, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
 	if err != nil || len(b) != challengeSize || b[0] != challengeVersion {
-		return made, false, errors.New("challenge: not one of a relay")
+		return made, false, errors.New("challenge: not made by a relay")
 	}
 	ours := func(s *keySet) bool { return hmac.Equal(b[challengeBody:], s.challengeMAC(b[:challengeBody])) }
 	if !slices.ContainsFunc(k.sets.Load().all, ours) {
-		return made, false, errors.New("challenge: made with keys that this relay does not have")
+		return made, false, errors.New("challenge: made with keys unknown to this relay")
 	}
 	made = time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
 	if age := k.now().Sub(made); age > ChallengeTTL || age < -Leeway {
-		return made, false, fmt.Errorf("challenge: made %v ago; good for %v", age.Round(time.Second), ChallengeTTL)
+		return made, false, fmt.Errorf("challenge: made %v ago; valid for %v", age.Round(time.Second), ChallengeTTL)
 	}
 	return made, bytes.Equal(b[9:17], k.run[:]), nil
 }
@@ -95,8 +95,8 @@ func (s *keySet) challengeMAC(body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// proofMessage is what a host-agent signs. No part can contain the NUL that
-// separates them.
+// proofMessage returns the bytes that a host-agent signs. No part can contain the NUL
+// separator.
 func proofMessage(challenge, tenant, host, userNKey string) ([]byte, error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
@@ -107,11 +107,11 @@ func proofMessage(challenge, tenant, host, userNKey string) ([]byte, error) {
 	return []byte(proofPrefix + strings.Join([]string{challenge, tenant, host, userNKey}, "\x00")), nil
 }
 
-// An AgentKey is the NATS user nkey of one run of a host-agent. It is safe for
-// concurrent use.
+// An AgentKey is the NATS user nkey of a host-agent process. It is safe for concurrent
+// use.
 type AgentKey struct{ key natsKey }
 
-// NewAgentKey makes an nkey.
+// NewAgentKey generates an nkey.
 func NewAgentKey() (*AgentKey, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -127,19 +127,19 @@ func NewAgentKey() (*AgentKey, error) {
 // Public returns the public part, for CheckChallenge and AgentUser.
 func (a *AgentKey) Public() string { return a.key.public }
 
-// SignNonce signs what a NATS server asks a user to sign at login. It refuses
-// what a relay would take as an answer to a challenge.
+// SignNonce signs the nonce of a NATS server at login. It refuses a nonce that a relay
+// would accept as an answer to a challenge.
 func (a *AgentKey) SignNonce(nonce []byte) ([]byte, error) {
 	if strings.HasPrefix(string(nonce), "ahp-relay ") {
-		return nil, errors.New("the NATS server asked for a signature that is not its to ask for")
+		return nil, errors.New("the NATS server asked for a signature with the prefix reserved for relays")
 	}
 	return a.key.Sign(nonce)
 }
 
-// SignChallenge answers a relay's challenge, as [Keys.CheckChallenge] wants it.
+// SignChallenge answers a relay's challenge for [Keys.CheckChallenge].
 func SignChallenge(key *AgentKey, challenge, tenant, host string) ([]byte, error) {
 	if strings.ContainsRune(challenge, 0) {
-		return nil, errors.New("challenge: not one of a relay")
+		return nil, errors.New("challenge: not made by a relay")
 	}
 	proof, err := proofMessage(challenge, tenant, host, key.Public())
 	if err != nil {

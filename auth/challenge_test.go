@@ -53,20 +53,20 @@ func TestChallenge(t *testing.T) {
 		{"at another relay with these keys", sameKeys, 10 * time.Second, challenge, "acme", "laptop", key.Public(), good, ""},
 		{"at the last moment", k, auth.ChallengeTTL, challenge, "acme", "laptop", key.Public(), good, ""},
 		{"too late", k, auth.ChallengeTTL + time.Second, challenge, "acme", "laptop", key.Public(), good, "made 1m1s ago"},
-		{"from the future", k, -auth.Leeway - time.Second, challenge, "acme", "laptop", key.Public(), good, "good for"},
-		{"other keys", strange, 0, challenge, "acme", "laptop", key.Public(), good, "keys that this relay does not have"},
+		{"from the future", k, -auth.Leeway - time.Second, challenge, "acme", "laptop", key.Public(), good, "valid for"},
+		{"other keys", strange, 0, challenge, "acme", "laptop", key.Public(), good, "keys unknown to this relay"},
 		{"other tenant", k, 0, challenge, "evil", "laptop", key.Public(), good, "signature"},
 		{"other host", k, 0, challenge, "acme", "server", key.Public(), good, "signature"},
 		{"other nkey", k, 0, challenge, "acme", "laptop", other.Public(), good, "signature"},
 		{"other challenge", k, 0, k.NewChallenge(), "acme", "laptop", key.Public(), good, "signature"},
 		{"no signature", k, 0, challenge, "acme", "laptop", key.Public(), nil, "signature"},
 		{"signature for a NATS login", k, 0, challenge, "acme", "laptop", key.Public(), forNonce, "signature"},
-		{"challenge cut short", k, 0, challenge[:40], "acme", "laptop", key.Public(), good, "not one of a relay"},
-		{"challenge altered", k, 0, "B" + challenge[1:], "acme", "laptop", key.Public(), good, "not one of a relay"},
-		{"time altered", k, 0, challenge[:6] + flip(challenge[6:12]) + challenge[12:], "acme", "laptop", key.Public(), good, "keys that"},
-		{"no challenge", k, 0, "", "acme", "laptop", key.Public(), good, "not one of a relay"},
+		{"challenge cut short", k, 0, challenge[:40], "acme", "laptop", key.Public(), good, "not made by a relay"},
+		{"challenge altered", k, 0, "B" + challenge[1:], "acme", "laptop", key.Public(), good, "not made by a relay"},
+		{"time altered", k, 0, challenge[:6] + flip(challenge[6:12]) + challenge[12:], "acme", "laptop", key.Public(), good, "keys unknown"},
+		{"no challenge", k, 0, "", "acme", "laptop", key.Public(), good, "not made by a relay"},
 		{"name with wildcard", k, 0, challenge, "acme", ">", key.Public(), good, "host"},
-		{"account nkey", k, 0, challenge, "acme", "laptop", k.RelaysAccount(), good, "no public NATS user key"},
+		{"account nkey", k, 0, challenge, "acme", "laptop", k.Authority().RelaysAccount(), good, "not a public NATS user key"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,9 +82,9 @@ func TestChallenge(t *testing.T) {
 	}
 }
 
-// A NATS server that is not the relay's could ask for the answer to a
+// TestNonceLikeAChallengeIsNotSigned has a malicious NATS server send a relay's
 // challenge as its nonce.
-func TestSignNonceRefusesProofs(t *testing.T) {
+func TestNonceLikeAChallengeIsNotSigned(t *testing.T) {
 	key := newAgentKey(t)
 	if _, err := key.SignNonce([]byte("ahp-relay agent credentials v1\x00rest")); err == nil {
 		t.Error("SignNonce signed an answer to a challenge")

@@ -8,11 +8,11 @@ import (
 )
 
 // errTwoReadings reports a token that two parsers could read differently.
-var errTwoReadings = errors.New("a header or claim is given twice, or again in other case")
+var errTwoReadings = errors.New("duplicate name in header or claims (case ignored)")
 
-// CheckKeys refuses a JWT in whose header or claims a name stands twice, or in
-// another case again: who signed it may have checked one, and we read the
-// other (RFC 8725, section 2.4). What is no JWT is left to its parser.
+// CheckKeys refuses a JWT with a duplicate name in its header or claims, also if only
+// the case differs. The signer may have checked one value while we read the other (RFC
+// 8725, section 2.4). Text that is not a JWT is left to its parser.
 func CheckKeys(token string) error {
 	for i, part := range strings.SplitN(token, ".", 3) {
 		if i == 2 {
@@ -26,8 +26,7 @@ func CheckKeys(token string) error {
 	return nil
 }
 
-// uniqueKeys reports whether no two keys of an object are the same but for
-// case.
+// uniqueKeys reports whether all keys of an object differ, ignoring case.
 func uniqueKeys(object []byte) bool {
 	d := json.NewDecoder(strings.NewReader(string(object)))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

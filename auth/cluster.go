@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// clusterServer is the name in the certificate of every relay of a cluster.
+// clusterServer is the name in all cluster certificates.
 const clusterServer = "cluster.ahp-relay.invalid"
 
-// errOtherCluster reports a peer that is no relay of the cluster.
-var errOtherCluster = errors.New("cluster: failed to verify certificate: it is not made of the same keys")
+// errOtherCluster reports a peer that does not belong to the cluster.
+var errOtherCluster = errors.New("cluster: failed to verify certificate: it was made with different keys")
 
-// ClusterTLS returns the TLS configuration of connections between the embedded
-// NATS servers of relays with these keys, for both ends. Each end shows a
-// certificate that is derived from the token key with which it signs, and accepts those
-// of all sets of keys that there are: whoever has other keys, or none, is refused. It is
-// the same certificate wherever and whenever it is made, and does not expire before the
-// keys do.
+// ClusterTLS returns the TLS configuration, for both ends, for connections between the
+// embedded NATS servers of relays with these keys. Each end sends a certificate
+// derived from the current token key, and accepts the certificates of all sets. A peer
+// with other keys, or none, is refused. The same keys always yield the same
+// certificate, which never expires.
 func (k *Keys) ClusterTLS() (*tls.Config, error) {
 	certificate, err := k.signing().clusterCertificate()
 	if err != nil {
@@ -36,13 +35,14 @@ func (k *Keys) ClusterTLS() (*tls.Config, error) {
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
 
-		// Which keys are good changes: they are looked for in place of authorities.
+		// VerifyConnection replaces certificate authorities, because the set of valid
+		// keys changes.
 		InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: k.checkClusterPeer,
 		ServerName: clusterServer, MinVersion: tls.VersionTLS13,
 	}, nil
 }
 
-// checkClusterPeer reports that the other end has none of the keys.
+// checkClusterPeer reports that the peer has none of the keys.
 func (k *Keys) checkClusterPeer(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errOtherCluster
@@ -60,7 +60,7 @@ func (k *Keys) checkClusterPeer(state tls.ConnectionState) error {
 	return errOtherCluster
 }
 
-// clusterKey is what relays with these keys prove to each other that they have.
+// clusterKey derives the key with which relays prove themselves to each other.
 func (s *keySet) clusterKey() (ed25519.PrivateKey, error) {
 	seed, err := hkdf.Key(sha256.New, s.token.Seed(), nil, "ahp-relay cluster v1", ed25519.SeedSize)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestClusterTLS connects relays with the same keys, and no others.
-func TestClusterTLS(t *testing.T) {
+// TestOnlySameKeysJoinTheCluster connects relays with equal and with different keys.
+func TestOnlySameKeysJoinTheCluster(t *testing.T) {
 	dir := t.TempDir()
 	one, copied := load(t, dir), load(t, dir)
 	strange, _ := newKeys(t)
@@ -37,7 +37,7 @@ func TestClusterTLS(t *testing.T) {
 		{"other keys", config(one), config(strange), false},
 		{"the other way round", config(strange), config(one), false},
 		{"no certificate", config(one), without, false},
-		// One that would take any server for a relay.
+		// This client would accept any server as a relay.
 		{"other keys, careless", config(one), careless(config(strange)), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func careless(c *tls.Config) *tls.Config {
 	return c
 }
 
-// handshake returns why a TLS connection is of no use, nil if it is.
+// handshake returns the error of a TLS connection, nil if it works.
 func handshake(server, client *tls.Config) error {
 	a, b := net.Pipe()
 	defer a.Close()

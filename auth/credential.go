@@ -16,11 +16,11 @@ import (
 	"ahprelay/ahp"
 )
 
-// DefaultCredentialTTL is how long a host-agent's credential is good: a machine
-// that is off for longer has to enroll again.
+// DefaultCredentialTTL is the lifetime of a host-agent's credential. A machine that is
+// off for longer must enroll again.
 const DefaultCredentialTTL = 90 * 24 * time.Hour
 
-// confirmation is the claim cnf (RFC 7800): of a credential with an Ed25519 key as
+// confirmation is the claim cnf (RFC 7800). In a credential, it has an Ed25519 key as
 // a JWK (RFC 8037).
 type confirmation struct {
 	JWK struct {
@@ -32,33 +32,33 @@ type confirmation struct {
 	Thumbprint string `json:"jkt,omitempty"` // of a device's key (RFC 9449, section 6.1)
 }
 
-// A Former is the credential that one was renewed from.
+// A Former is the credential that a renewed credential replaces.
 type Former struct {
 	ID      string    `json:"jti"`
 	Expires time.Time `json:"exp"`
 }
 
-// credentialClaims are what a credential says beside an enrolment token.
+// credentialClaims are the claims that only credentials have.
 type credentialClaims struct {
 	Confirmation *confirmation `json:"cnf,omitempty"`
 	Former       *Former       `json:"former,omitempty"`
 }
 
-// IssueCredential signs a credential for the holder of e.Key. An empty ID and
-// a zero IssuedAt are filled in.
-func (k *Keys) IssueCredential(e Enrolment) (string, error) {
-	cl, err := k.credentialClaims(e)
+// IssueCredential signs a credential for the holder of e.Key. It fills in an empty ID
+// and a zero IssuedAt.
+func (t Tokens) IssueCredential(e Enrolment) (string, error) {
+	cl, err := t.credentialClaims(e)
 	if err != nil {
 		return "", err
 	}
-	return k.issue(credentialKind, cl)
+	return t.issue(credentialKind, cl)
 }
 
-func (k *Keys) credentialClaims(e Enrolment) (*claims, error) {
+func (t Tokens) credentialClaims(e Enrolment) (*claims, error) {
 	if e.Expires.IsZero() {
-		return nil, errors.New("credential: no time of expiry")
+		return nil, errors.New("credential: no expiry time")
 	}
-	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
+	cl := t.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
 	cl.Confirmation, cl.Former, cl.Origins = new(confirmation), e.Former, e.Origins
 	jwk := &cl.Confirmation.JWK
 	jwk.Type, jwk.Curve, jwk.X = "OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(e.Key)
@@ -68,34 +68,34 @@ func (k *Keys) credentialClaims(e Enrolment) (*claims, error) {
 	return cl, nil
 }
 
-// RenewCredential is IssueCredential for who has shown a credential that is good. It is
-// signed with keys that the former one names, as its holder trusts no others yet.
-func (k *Keys) RenewCredential(e Enrolment, former string) (string, error) {
+// RenewCredential issues a credential to the holder of a valid one. It signs with a
+// key named in the former credential, because the holder trusts no other key yet.
+func (t Tokens) RenewCredential(e Enrolment, former string) (string, error) {
 	cl, kid, err := peekRelayKeys(former)
 	if err != nil {
 		return "", err
 	}
-	set := k.signing()
+	set := t.keys.signing()
 	if !slices.Contains(cl.RelayKeys, base64.RawURLEncoding.EncodeToString(set.public())) {
-		if set = k.setOf(kid); set == nil {
+		if set = t.keys.setOf(kid); set == nil {
 			return "", fmt.Errorf("%w: its keys are retired", ErrTokenInvalid)
 		}
 	}
-	next, err := k.credentialClaims(e)
+	next, err := t.credentialClaims(e)
 	if err != nil {
 		return "", err
 	}
-	return k.issueWith(set, credentialKind, next)
+	return t.issueWith(set, credentialKind, next)
 }
 
-// Outdated reports whether a good token of a host-agent does not name all keys of
-// relays, or was not signed with those of now: its holder is to renew it.
-func (k *Keys) Outdated(token string) bool {
+// Outdated reports whether a valid host-agent's token lacks a relay key, or was signed
+// by an older set. Its holder should renew it.
+func (t Tokens) Outdated(token string) bool {
 	cl, kid, err := peekRelayKeys(token)
-	return err == nil && (kid != k.signing().tokenID || !slices.Equal(cl.RelayKeys, k.relayKeyTexts()))
+	return err == nil && (kid != t.keys.signing().tokenID || !slices.Equal(cl.RelayKeys, t.relayKeyTexts()))
 }
 
-// peekRelayKeys reads what a token says of keys. It was verified before.
+// peekRelayKeys reads the claims and kid of a verified token.
 func peekRelayKeys(token string) (cl *claims, kid string, err error) {
 	cl = new(claims)
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, cl)
@@ -106,18 +106,17 @@ func peekRelayKeys(token string) (cl *claims, kid string, err error) {
 	return cl, kid, nil
 }
 
-// VerifyAgent checks what a host-agent shows, an enrolment token or a
-// credential, and returns what it says. A credential says a Key: it is good
-// only with a proof of that. The error wraps ErrTokenExpired or
-// ErrTokenInvalid.
-func (k *Keys) VerifyAgent(token string) (Enrolment, error) {
+// VerifyAgent checks an enrolment token or a credential, and returns its content. A
+// credential has a Key, and is valid only with a proof of that key. The error wraps
+// ErrTokenExpired or ErrTokenInvalid.
+func (t Tokens) VerifyAgent(token string) (Enrolment, error) {
 	if kindOf(token) != credentialKind {
-		return k.VerifyHost(token)
+		return t.VerifyHost(token)
 	}
-	return verified(k, credentialKind, token, (*claims).credential)
+	return verified(t, credentialKind, token, (*claims).credential)
 }
 
-// kindOf returns which kind a token says that it is, "" for what is no token.
+// kindOf returns the kind in a token's header, "" if token is not a JWT.
 func kindOf(token string) tokenKind {
 	if len(token) > MaxTokenSize {
 		return ""
@@ -130,7 +129,7 @@ func kindOf(token string) tokenKind {
 	return tokenKind(typ)
 }
 
-// credential returns what the claims of a credential describe.
+// credential converts the claims of a credential to an Enrolment.
 func (cl *claims) credential() (Enrolment, error) {
 	e, err := cl.enrolment()
 	if err != nil {
@@ -142,7 +141,7 @@ func (cl *claims) credential() (Enrolment, error) {
 	jwk := cl.Confirmation.JWK
 	key, err := base64.RawURLEncoding.Strict().DecodeString(jwk.X)
 	if err != nil || jwk.Type != "OKP" || jwk.Curve != "Ed25519" || len(key) != ed25519.PublicKeySize {
-		return Enrolment{}, errors.New("cnf is no Ed25519 key")
+		return Enrolment{}, errors.New("cnf is not an Ed25519 key")
 	}
 	if cl.Former != nil && (CheckSubject(cl.Former.ID) != nil || cl.Former.Expires.IsZero()) {
 		return Enrolment{}, errors.New("former has no jti or exp")
@@ -151,58 +150,58 @@ func (cl *claims) credential() (Enrolment, error) {
 	return e, nil
 }
 
-// A Purpose is what a host-agent proves its key for: a proof for one is none
-// for another.
+// A Purpose is the operation for which a host-agent proves its key. A proof for one
+// purpose is invalid for all others.
 type Purpose string
 
 // The purposes.
 const (
-	ToEnroll  Purpose = "enroll"      // the key is to be that of the credential
-	ToRenew   Purpose = "renew"       // a credential
-	ToConnect Purpose = "credentials" // of NATS, for the nkey that is said with it
-	ToShare   Purpose = "shares"      // what is done about links to the host, which is said with it, as a hash
+	ToEnroll  Purpose = "enroll"      // binds the credential to the key
+	ToRenew   Purpose = "renew"       // renews a credential
+	ToConnect Purpose = "credentials" // gets NATS credentials for the nkey in the proof
+	ToShare   Purpose = "shares"      // manages links to the host; the proof contains a hash of the request
 )
 
-// keyProofPrefix begins what a host-agent signs with its host key, and nothing
-// else that it signs.
+// keyProofPrefix begins every text signed with a host key for a relay's challenge, and
+// no other text.
 const keyProofPrefix = "ahp-relay host key v1\x00"
 
-// keyProof is what a host-agent signs. No part can contain the NUL that
-// separates them. What is said with it is bound to it.
-func keyProof(purpose Purpose, challenge, tenant, host, said string) ([]byte, error) {
+// keyProof returns the bytes that a host-agent signs. No part can contain the NUL
+// separator. The signature also covers detail.
+func keyProof(purpose Purpose, challenge, tenant, host, detail string) ([]byte, error) {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
 	}
-	parts := []string{string(purpose), challenge, tenant, host, said}
+	parts := []string{string(purpose), challenge, tenant, host, detail}
 	for _, part := range parts {
 		if strings.ContainsRune(part, 0) {
-			return nil, errors.New("challenge: not one of a relay")
+			return nil, errors.New("challenge: not made by a relay")
 		}
 	}
 	return []byte(keyProofPrefix + strings.Join(parts, "\x00")), nil
 }
 
-// CheckKey reports why the signature does not prove that its maker holds the
-// private part of a key, and wants this for that host, now.
-func (k *Keys) CheckKey(key ed25519.PublicKey, purpose Purpose, challenge, tenant, host, said string, signature []byte) error {
+// CheckKey checks that the signature proves the private key, for this purpose, host
+// and fresh challenge.
+func (k *Keys) CheckKey(key ed25519.PublicKey, purpose Purpose, challenge, tenant, host, detail string, signature []byte) error {
 	if err := k.checkFresh(challenge); err != nil {
 		return err
 	}
-	proof, err := keyProof(purpose, challenge, tenant, host, said)
+	proof, err := keyProof(purpose, challenge, tenant, host, detail)
 	if err != nil {
 		return err
 	}
 	if len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, proof, signature) {
-		return errors.New("challenge: signature does not fit challenge, tenant, host and the host's key")
+		return errors.New("challenge: the signature does not match challenge, tenant, host and the host's key")
 	}
 	return nil
 }
 
-// A HostKey is the key that a host-agent's credential is bound to. It is kept
-// on the host's machine, and safe for concurrent use.
+// A HostKey is the key to which a host-agent's credential is bound. It is stored on
+// the host's machine, and safe for concurrent use.
 type HostKey struct{ key ed25519.PrivateKey }
 
-// NewHostKey makes a key.
+// NewHostKey generates a key.
 func NewHostKey() *HostKey {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -211,7 +210,7 @@ func NewHostKey() *HostKey {
 	return &HostKey{key}
 }
 
-// ReadHostKey returns the key that Seed has returned.
+// ReadHostKey returns the key with a seed that Seed has returned.
 func ReadHostKey(seed []byte) (*HostKey, error) {
 	if len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("host key: %d bytes; want %d", len(seed), ed25519.SeedSize)
@@ -219,25 +218,24 @@ func ReadHostKey(seed []byte) (*HostKey, error) {
 	return &HostKey{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Seed returns what the key is made from: it is secret.
+// Seed returns the private part. It is secret.
 func (h *HostKey) Seed() []byte { return h.key.Seed() }
 
 // Public returns the public part.
 func (h *HostKey) Public() ed25519.PublicKey { return h.key.Public().(ed25519.PublicKey) }
 
-// Prove answers a relay's challenge, as [Keys.CheckKey] wants it.
-func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, said string) ([]byte, error) {
-	proof, err := keyProof(purpose, challenge, tenant, host, said)
+// Prove answers a relay's challenge for [Keys.CheckKey].
+func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, detail string) ([]byte, error) {
+	proof, err := keyProof(purpose, challenge, tenant, host, detail)
 	if err != nil {
 		return nil, err
 	}
 	return ed25519.Sign(h.key, proof), nil
 }
 
-// CheckCredential reports why a credential that a relay has answered with is
-// not to be believed: it must be signed with one of the keys that the token of
-// before names, and be for the same host and for this key. Times are not
-// checked: the host-agent's clock may be wrong.
+// CheckCredential reports why a credential received from a relay is not acceptable. It
+// must be signed with a key that the previous token names, and be for the same host
+// and key. Times are not checked: the host-agent's clock may be wrong.
 func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 	trusted, err := PeekRelayKeys(before)
 	if err != nil {
@@ -248,7 +246,7 @@ func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 		return err
 	}
 	if len(credential) > MaxTokenSize || kindOf(credential) != credentialKind {
-		return errors.New("credential: the relay has sent something else")
+		return errors.New("credential: the relay's answer is not a credential")
 	}
 	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
 	for _, relay := range trusted {
@@ -261,17 +259,17 @@ func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 		case err != nil:
 			return fmt.Errorf("credential: %w", err)
 		case e.Tenant != tenant || e.Host != host || !e.Key.Equal(key):
-			return errors.New("credential: it is for another host, or another key")
+			return errors.New("credential: made for a different host or key")
 		}
 		return nil
 	}
-	return errors.New("credential: it is not signed by a relay that this host-agent trusts; who answers is not that relay")
+	return errors.New("credential: not signed by a relay that this host-agent trusts; check the relay's URL")
 }
 
-// PublicText is the public part of a host-agent's key, as it is sent to relays.
+// PublicText returns the public part in base64url, as it is sent to relays.
 func (h *HostKey) PublicText() string { return base64.RawURLEncoding.EncodeToString(h.Public()) }
 
-// Fingerprint is that of the key, as people compare it.
+// Fingerprint returns the key's fingerprint for people to compare.
 func (h *HostKey) Fingerprint() string {
 	_, thumbprint, err := ReadHostPublic(h.PublicText())
 	if err != nil {
@@ -280,11 +278,12 @@ func (h *HostKey) Fingerprint() string {
 	return Fingerprint(thumbprint)
 }
 
-// ReadHostPublic reads what PublicText has returned, and the key's thumbprint (RFC 7638).
+// ReadHostPublic decodes the result of PublicText, and returns the key's thumbprint
+// (RFC 7638).
 func ReadHostPublic(text string) (key ed25519.PublicKey, thumbprint string, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, "", errors.New("key is no Ed25519 key in base64url")
+		return nil, "", errors.New("key is not an Ed25519 key in base64url")
 	}
 	key = b
 	thumbprint, err = thumbprintOf(&jose.JSONWebKey{Key: key})

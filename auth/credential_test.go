@@ -12,19 +12,19 @@ import (
 	"ahprelay/auth"
 )
 
-// TestCredential issues credentials and reads them again.
-func TestCredential(t *testing.T) {
+// TestCredentialRoundTrip issues credentials and reads them again.
+func TestCredentialRoundTrip(t *testing.T) {
 	k, signer := newKeys(t)
 	key := auth.NewHostKey()
 	e := auth.Enrolment{
 		Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: start.Add(time.Hour),
 		Former: &auth.Former{ID: "f1", Expires: start.Add(time.Minute)},
 	}
-	credential, err := k.IssueCredential(e)
+	credential, err := k.Tokens().IssueCredential(e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := k.VerifyAgent(credential)
+	got, err := k.Tokens().VerifyAgent(credential)
 	if err != nil || got.Host != "laptop" || !bytes.Equal(got.Key, key.Public()) || got.Former == nil || got.Former.ID != "f1" || got.ID == "" {
 		t.Errorf("VerifyAgent: %+v, %v", got, err)
 	}
@@ -34,19 +34,19 @@ func TestCredential(t *testing.T) {
 	if issued, expires, err := auth.PeekTimes(credential); err != nil || !issued.Equal(start) || !expires.Equal(e.Expires) {
 		t.Errorf("PeekTimes: %v to %v, %v", issued, expires, err)
 	}
-	// A credential is nothing without its key: who does not ask for that must
-	// not take it for an enrolment token.
-	if _, err := k.VerifyHost(credential); !errors.Is(err, auth.ErrTokenInvalid) {
+	// A credential is invalid without its key, so it is not accepted as an enrolment
+	// token.
+	if _, err := k.Tokens().VerifyHost(credential); !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("as an enrolment token: %v; want ErrTokenInvalid", err)
 	}
-	if _, err := k.VerifyClient(credential); !errors.Is(err, auth.ErrTokenInvalid) {
+	if _, err := k.Tokens().VerifyClient(credential); !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("as a client token: %v; want ErrTokenInvalid", err)
 	}
-	token, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
+	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.VerifyAgent(token); err != nil || got.Key != nil {
+	if got, err := k.Tokens().VerifyAgent(token); err != nil || got.Key != nil {
 		t.Errorf("an enrolment token: %+v, %v; want no key", got, err)
 	}
 
@@ -70,7 +70,7 @@ func TestCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := k.VerifyAgent(forged); !errors.Is(err, auth.ErrTokenInvalid) {
+		if got, err := k.Tokens().VerifyAgent(forged); !errors.Is(err, auth.ErrTokenInvalid) {
 			t.Errorf("%s: %+v, %v; want ErrTokenInvalid", name, got, err)
 		}
 	}
@@ -79,24 +79,24 @@ func TestCredential(t *testing.T) {
 		"no expiry": {Tenant: "acme", Host: "laptop", Key: key.Public()},
 		"no host":   {Tenant: "acme", Key: key.Public(), Expires: start.Add(time.Hour)},
 	} {
-		if _, err := k.IssueCredential(e); err == nil {
+		if _, err := k.Tokens().IssueCredential(e); err == nil {
 			t.Errorf("%s: a credential was issued", name)
 		}
 	}
 }
 
-// TestCheckCredential believes only what a relay has signed that is trusted
-// already.
-func TestCheckCredential(t *testing.T) {
+// TestOnlyTrustedRelaysIssueCredentials accepts only credentials signed by a relay
+// that is already trusted.
+func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 	k, _ := newKeys(t)
 	strange, _ := newKeys(t)
 	key, other := auth.NewHostKey(), auth.NewHostKey()
-	before, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
+	before, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	issue := func(k *auth.Keys, host string, key *auth.HostKey) string {
-		credential, err := k.IssueCredential(auth.Enrolment{Tenant: "acme", Host: host, Key: key.Public(), Expires: start.Add(time.Hour)})
+		credential, err := k.Tokens().IssueCredential(auth.Enrolment{Tenant: "acme", Host: host, Key: key.Public(), Expires: start.Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +123,9 @@ func TestCheckCredential(t *testing.T) {
 	}
 }
 
-// TestKeyProof takes a proof for exactly what it was made.
-func TestKeyProof(t *testing.T) {
+// TestKeyProofIsForOnePurpose accepts a proof only for the request for which it was
+// made.
+func TestKeyProofIsForOnePurpose(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = func() time.Time { return start }
 	key, other := auth.NewHostKey(), auth.NewHostKey()

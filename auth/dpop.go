@@ -19,47 +19,47 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A device proves its key with each request by a DPoP proof (RFC 9449): a JWT of
-// typ dpop+jwt, signed with ES256 by a key of P-256. The public key is in the header. The
-// claims are htm and htu (method and URL of the request), jti, nonce (of a relay,
-// [Keys.NewChallenge]) and, beside an access token, ath (the token's SHA-256). The nonce
+// A device proves its key with each request by a DPoP proof (RFC 9449): a JWT with typ
+// dpop+jwt, signed with ES256 by a P-256 key. The public key is in the header. The
+// claims are htm and htu (the request's method and URL), jti, nonce (from
+// [Keys.NewChallenge]) and, with an access token, ath (the token's SHA-256). The nonce
 // carries the time by the relay's clock, so the device's clock and iat do not count.
 //
-// A relay checks a proof in two steps, since a signature costs a hundred times more than
-// all other checks together. [ReadProof] reads the proof without its signature: the caller
-// learns the key that the proof claims, and refuses a key that it does not want.
-// [Keys.CheckProof] then checks the claims, and the signature last.
+// A relay checks a proof in two steps, because a signature costs a hundred times more
+// than all other checks together. [ReadProof] reads the proof without checking its
+// signature: the caller learns the claimed key, and can refuse it. [Keys.CheckProof]
+// then checks the claims, and the signature last.
 
-// MaxProofSize is the limit of a proof's length, in bytes.
+// MaxProofSize bounds a proof's length, in bytes.
 const MaxProofSize = 4 << 10
 
-// Reasons why a proof is refused.
+// Reasons to refuse a proof.
 var (
-	// ErrProofInvalid reports a proof that proves nothing.
-	ErrProofInvalid = errors.New("proof of the device's key is not good")
-	// ErrProofStale reports a proof without a nonce that is good now: with a new one
-	// it may be.
-	ErrProofStale = errors.New("the proof wants a new nonce of the relay's")
+	// ErrProofInvalid reports an invalid proof.
+	ErrProofInvalid = errors.New("invalid proof of the device's key")
+	// ErrProofStale reports a proof without a fresh nonce. The device may try again
+	// with a new nonce.
+	ErrProofStale = errors.New("the proof needs a new nonce from the relay")
 )
 
 // Asked is the request that a proof is for.
 type Asked struct {
 	Method string   // of HTTP
-	URLs   []string // of the request, without query: the proof names one of them
-	Token  string   // shown with the proof; "": none
+	URLs   []string // the request's URLs without query; the proof names one of them
+	Token  string   // sent with the proof; "": none
 }
 
-// A Proof is a proof that was checked.
+// A Proof is a checked proof.
 type Proof struct {
 	Thumbprint string    // of the key (RFC 7638), SHA-256 in base64url
-	ID         string    // made of key and jti, so unique
-	Made       time.Time `json:"-"` // when a relay made the nonce, by that relay's clock
+	ID         string    // key and jti together, so it is unique
+	Made       time.Time `json:"-"` // when the nonce was made, by the clock of the relay that made it
 	Own        bool      `json:"-"` // this process made the nonce
 }
 
-// A ClaimedProof is a proof whose signature is not checked yet: anybody can have made it.
+// A ClaimedProof is a proof with an unchecked signature: it may be forged.
 type ClaimedProof struct {
-	Thumbprint string // of the key that the proof claims to be signed with
+	Thumbprint string // of the key in its header
 
 	key    *jose.JSONWebKey
 	signed *jose.JSONWebSignature
@@ -76,18 +76,18 @@ type proofClaims struct {
 	Token  string `json:"ath,omitempty"`
 }
 
-// CheckProof checks a proof for a request that comes now. It does not know which proofs
-// were used: the caller compares Proof.ID. The error wraps ErrProofInvalid or
-// ErrProofStale, and contains nothing of the proof.
+// CheckProof checks a proof for a current request. It does not detect replays: the
+// caller compares Proof.ID. The error wraps ErrProofInvalid or ErrProofStale, and
+// contains nothing from the proof.
 func (k *Keys) CheckProof(proof *ClaimedProof, asked Asked) (Proof, error) {
 	said := proof.claims
 	switch {
 	case said.ID == "" || len(said.ID) > MaxSubjectLen:
-		return Proof{}, fmt.Errorf("%w: no jti, or too long a one", ErrProofInvalid)
+		return Proof{}, fmt.Errorf("%w: jti is missing or too long", ErrProofInvalid)
 	case said.Method != asked.Method || !isTarget(said.URL, asked.URLs):
-		return Proof{}, fmt.Errorf("%w: it is for another request (behind a proxy, the relay needs --public-url, or --trust-proxy with X-Forwarded-Proto)", ErrProofInvalid)
+		return Proof{}, fmt.Errorf("%w: made for a different request (behind a proxy, the relay needs --public-url, or --trust-proxy with X-Forwarded-Proto)", ErrProofInvalid)
 	case subtle.ConstantTimeCompare([]byte(said.Token), []byte(tokenHash(asked.Token))) != 1:
-		return Proof{}, fmt.Errorf("%w: it is for another token", ErrProofInvalid)
+		return Proof{}, fmt.Errorf("%w: made for a different token", ErrProofInvalid)
 	}
 	made, own, err := k.readChallenge(said.Nonce)
 	if err != nil {
@@ -99,7 +99,7 @@ func (k *Keys) CheckProof(proof *ClaimedProof, asked Asked) (Proof, error) {
 	return Proof{proof.Thumbprint, proof.Thumbprint + " " + said.ID, made, own}, nil
 }
 
-// ReadProof reads a proof, and does not check its signature. The error wraps
+// ReadProof reads a proof without checking its signature. The error wraps
 // ErrProofInvalid.
 func ReadProof(proof string) (*ClaimedProof, error) {
 	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrProofInvalid, why) }
@@ -119,10 +119,10 @@ func ReadProof(proof string) (*ClaimedProof, error) {
 	}
 	key := header.JSONWebKey
 	if key == nil || !key.Valid() || !key.IsPublic() {
-		return nil, bad("no public key in it")
+		return nil, bad("header has no public key")
 	}
 	if public, ok := key.Key.(*ecdsa.PublicKey); !ok || public.Curve != elliptic.P256() {
-		return nil, bad("key is not of P-256")
+		return nil, bad("key is not a P-256 key")
 	}
 	thumbprint, err := thumbprintOf(key)
 	if err != nil {
@@ -130,14 +130,14 @@ func ReadProof(proof string) (*ClaimedProof, error) {
 	}
 	read := &ClaimedProof{Thumbprint: thumbprint, key: key, signed: signed}
 	if json.Unmarshal(signed.UnsafePayloadWithoutVerification(), &read.claims) != nil {
-		return nil, bad("claims cannot be read")
+		return nil, bad("claims are not JSON")
 	}
 	return read, nil
 }
 
-// isTarget reports whether a proof's htu is one of the URLs of a request: the same scheme,
-// host, port and path, after normalization (RFC 9449, section 4.3). Query and fragment do
-// not count.
+// isTarget reports whether a proof's htu equals one of the request's URLs: the same
+// scheme, host, port and path after normalization (RFC 9449, section 4.3). Query and
+// fragment are ignored.
 func isTarget(htu string, urls []string) bool {
 	target, ok := normalURL(htu)
 	return ok && slices.ContainsFunc(urls, func(one string) bool {
@@ -146,8 +146,9 @@ func isTarget(htu string, urls []string) bool {
 	})
 }
 
-// normalURL returns the URL of a request of HTTP in its normal form (RFC 3986, section
-// 6.2), without query and fragment. The handshake of a WebSocket is such a request.
+// normalURL returns an HTTP URL in its normal form (RFC 3986, section 6.2), without
+// query and fragment. It treats ws as http, because a WebSocket handshake is an HTTP
+// request.
 func normalURL(text string) (normal string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
@@ -169,7 +170,7 @@ func normalURL(text string) (normal string, ok bool) {
 	return scheme + "://" + host + "/" + strings.TrimPrefix(u.Path, "/"), true
 }
 
-// tokenHash is the claim ath of a token, "" for none.
+// tokenHash returns the claim ath for a token, "" for none.
 func tokenHash(token string) string {
 	if token == "" {
 		return ""
@@ -186,7 +187,7 @@ func thumbprintOf(key *jose.JSONWebKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum), nil
 }
 
-// CheckThumbprint reports what is no thumbprint of a key.
+// CheckThumbprint reports why text is not a thumbprint.
 func CheckThumbprint(text string) error {
 	if b, err := base64.RawURLEncoding.Strict().DecodeString(text); err != nil || len(b) != sha256.Size {
 		return errors.New("not the thumbprint of a key")
@@ -194,7 +195,7 @@ func CheckThumbprint(text string) error {
 	return nil
 }
 
-// Fingerprint is a thumbprint as people compare it: the first 64 bits.
+// Fingerprint returns a thumbprint's first 64 bits, for people to compare.
 func Fingerprint(thumbprint string) string {
 	b, err := base64.RawURLEncoding.DecodeString(thumbprint)
 	if err != nil || len(b) < 8 {
@@ -203,11 +204,11 @@ func Fingerprint(thumbprint string) string {
 	return fmt.Sprintf("%X-%X-%X-%X", b[0:2], b[2:4], b[4:6], b[6:8])
 }
 
-// A DeviceKey is the key of a device that is no browser. It is safe for concurrent
+// A DeviceKey is the key of a device that is not a browser. It is safe for concurrent
 // use.
 type DeviceKey struct{ key *ecdsa.PrivateKey }
 
-// NewDeviceKey makes a key.
+// NewDeviceKey generates a key.
 func NewDeviceKey() (*DeviceKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -216,7 +217,7 @@ func NewDeviceKey() (*DeviceKey, error) {
 	return &DeviceKey{key}, nil
 }
 
-// ReadDeviceKey returns the key that Private has returned.
+// ReadDeviceKey decodes a key that Private has encoded.
 func ReadDeviceKey(private []byte) (*DeviceKey, error) {
 	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), private)
 	if err != nil {
@@ -225,10 +226,10 @@ func ReadDeviceKey(private []byte) (*DeviceKey, error) {
 	return &DeviceKey{key}, nil
 }
 
-// Private returns the private part: it is secret.
+// Private returns the private part. It is secret.
 func (d *DeviceKey) Private() ([]byte, error) { return d.key.Bytes() }
 
-// Thumbprint names the key (RFC 7638).
+// Thumbprint returns the key's thumbprint (RFC 7638).
 func (d *DeviceKey) Thumbprint() string {
 	thumbprint, err := thumbprintOf(&jose.JSONWebKey{Key: d.key.Public()})
 	if err != nil {
@@ -237,7 +238,7 @@ func (d *DeviceKey) Thumbprint() string {
 	return thumbprint
 }
 
-// Prove makes a proof for a request to the first of its URLs, with a nonce of a relay's.
+// Prove makes a proof for a request to the first of its URLs, with a relay's nonce.
 func (d *DeviceKey) Prove(asked Asked, nonce string) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: d.key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestProofOfDevice: a proof is good for what it was made for, whatever the device's clock
-// says, and while the relay's nonce is.
-func TestProofOfDevice(t *testing.T) {
+// TestProofIsForItsRequest accepts a proof only for its own request, while the relay's
+// nonce is valid, whatever the device's clock shows.
+func TestProofIsForItsRequest(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -29,10 +29,10 @@ func TestProofOfDevice(t *testing.T) {
 	if err != nil || again.Thumbprint() != device.Thumbprint() {
 		t.Errorf("a key that was kept is another: %v", err)
 	}
-	const public = "https://relay.example.com/relay/api/hosts" // a proxy takes /relay away
+	const public = "https://relay.example.com/relay/api/hosts" // a proxy removes /relay
 	asked := auth.Asked{Method: "GET", URLs: []string{public, "http://10.0.0.5:8484/api/hosts"}, Token: "token"}
 	check := func(made auth.Asked, nonce string) (auth.Proof, error) {
-		text, err := again.Prove(made, nonce) // without iat: as a clock of 1970
+		text, err := again.Prove(made, nonce) // without iat: a clock in 1970
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,8 +80,9 @@ func TestProofOfDevice(t *testing.T) {
 	}
 }
 
-// TestNonceOfAnotherProcessIsNotOwn: relays with the same keys accept each other's nonces,
-// and tell them from their own, so that a process which starts can refuse older ones.
+// TestNonceOfAnotherProcessIsNotOwn: relays with the same keys accept each other's
+// nonces, and distinguish them from their own, so that a new process can refuse older
+// ones.
 func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	dir := t.TempDir()
 	var runs [2]*auth.Keys
@@ -111,8 +112,7 @@ func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	}
 }
 
-// TestBoundTokens: a token says which key and device it is for, and with the device it is
-// revoked.
+// TestBoundTokens: a token names its key and device, and is revoked with the device.
 func TestBoundTokens(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -123,11 +123,11 @@ func TestBoundTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessTalk, Expires: time.Now().Add(time.Hour), Device: "device-1", Key: device.Thumbprint()}
-	token, err := keys.IssueClient(c)
+	token, err := keys.Tokens().IssueClient(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := keys.VerifyClient(token)
+	got, err := keys.Tokens().VerifyClient(token)
 	if err != nil || got.Device != c.Device || got.Key != c.Key || got.ID == "" || got.ID == c.Device {
 		t.Errorf("the token says %+v, %v", got, err)
 	}
@@ -139,12 +139,12 @@ func TestBoundTokens(t *testing.T) {
 		t.Errorf("revocations of %v do not end with the device", got.Keys())
 	}
 	c.Key = "x"
-	if _, err := keys.IssueClient(c); err == nil {
+	if _, err := keys.Tokens().IssueClient(c); err == nil {
 		t.Error("a token is bound to what is no key")
 	}
 }
 
-// FuzzProofOfDevice reads whatever somebody sends for a proof.
+// FuzzProofOfDevice reads arbitrary bytes as a proof.
 func FuzzProofOfDevice(f *testing.F) {
 	keys, err := auth.LoadKeys(f.TempDir())
 	if err != nil {
@@ -172,7 +172,7 @@ func FuzzProofOfDevice(f *testing.F) {
 		}
 		switch {
 		case err == nil && proof != good && got.Thumbprint == device.Thumbprint():
-			// A signature of ES256 has another form that is as good.
+			// An ES256 signature has a second valid form.
 			if a, b := strings.LastIndexByte(good, '.'), strings.LastIndexByte(proof, '.'); good[:a] != proof[:b] {
 				t.Errorf("%s proves the key of %s", proof, good)
 			}

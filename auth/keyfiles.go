@@ -26,23 +26,22 @@ const (
 	accountFile  = "account.nk"
 )
 
-// maxKeyFile is far more than a key file has, in bytes.
+// maxKeyFile bounds a key file, in bytes. Real key files are far smaller.
 const maxKeyFile = 4096
 
-// nkeyKinds says which kind of nkey each file holds.
+// nkeyKinds maps a file name to the kind of its nkey.
 var nkeyKinds = map[string]nkeys.PrefixByte{
 	operatorFile: nkeys.PrefixByteOperator,
 	systemFile:   nkeys.PrefixByteAccount,
 	accountFile:  nkeys.PrefixByteAccount,
 }
 
-// LoadKeys reads the keys in the data directory dir, and makes directory and
-// keys if there are none yet. Commands that start at once end with the same
-// keys: a new set appears whole or not at all, and the first one stays.
+// LoadKeys reads the keys in the data directory dir. It creates the directory and the
+// keys if there are none. Commands that start at the same time get the same keys: a
+// new set appears complete or not at all, and the first one stays.
 //
-// Errors name the file and say what is wrong: it cannot be read or written,
-// others than its owner may read it, it is incomplete or of another kind. Keys
-// that are there are never replaced.
+// An error names the file and the fault: unreadable, not writable, accessible to other
+// users, incomplete, or the wrong kind. Existing keys are never replaced.
 func LoadKeys(dir string) (*Keys, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("keys: %s is a file; want a directory", dir)
@@ -60,12 +59,12 @@ func LoadKeys(dir string) (*Keys, error) {
 	return ExistingKeys(dir)
 }
 
-// ErrNoKeys reports a directory in which no relay has ever made keys.
+// ErrNoKeys reports a directory without keys.
 var ErrNoKeys = errors.New("no relay's data directory")
 
-// ExistingKeys reads the keys in the data directory dir, and makes none: what
-// new keys sign is good at no relay. The error wraps ErrNoKeys if there are none,
-// and is otherwise like that of [LoadKeys].
+// ExistingKeys reads the keys in the data directory dir and creates none, because no
+// relay would accept new ones. The error wraps ErrNoKeys if there are none, and is
+// otherwise like that of [LoadKeys].
 func ExistingKeys(dir string) (*Keys, error) {
 	path := filepath.Join(dir, keyDir)
 	missing, err := isMissing(path)
@@ -82,7 +81,7 @@ func ExistingKeys(dir string) (*Keys, error) {
 	return keys, nil
 }
 
-// isMissing reports whether no keys were ever made at path.
+// isMissing reports whether path is absent or empty.
 func isMissing(path string) (bool, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,9 +90,9 @@ func isMissing(path string) (bool, error) {
 	return len(entries) == 0, err
 }
 
-// makeKeys makes a set of keys in a directory of its own, which it then
-// renames to path: that fails if path is there and not empty, in which case
-// somebody else was faster, and their keys count.
+// makeKeys writes keys into a temporary directory and renames it to path. The rename
+// fails if path exists and is not empty: then a different process was faster, and its
+// keys count.
 func makeKeys(dir, path string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -115,7 +114,7 @@ func makeKeys(dir, path string) (err error) {
 	return syncDir(dir)
 }
 
-// writeKeys makes a token key, and the nkeys of the given files.
+// writeKeys creates a token key, and the nkeys with the given file names.
 func writeKeys(dir string, names ...string) error {
 	_, token, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -145,7 +144,7 @@ func writeKeys(dir string, names ...string) error {
 	return syncDir(dir)
 }
 
-// writeSynced writes a new file that survives a crash of the machine.
+// writeSynced writes a new file and syncs it to disk.
 func writeSynced(path string, data []byte, perm fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
@@ -155,8 +154,8 @@ func writeSynced(path string, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// ReplaceFile puts data into a file in the place of what was there, so that a
-// crash, of the machine too, leaves one of the two, whole.
+// ReplaceFile replaces a file's content. After a crash, even of the machine, the file
+// has either the old content or the new, complete.
 func ReplaceFile(path string, data []byte, perm fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // mode 0600
 	if err != nil {
@@ -172,7 +171,7 @@ func ReplaceFile(path string, data []byte, perm fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir has the names in a directory outlive a crash of the machine.
+// syncDir syncs a directory, so that new names survive a crash of the machine.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // directories cannot be synced there
@@ -211,7 +210,7 @@ func readKeys(dir string) (*Keys, error) {
 		return nil, err
 	}
 	if sets.all = append(sets.all, others...); len(sets.all) == 0 {
-		return nil, fmt.Errorf("%s has retired keys only", dir)
+		return nil, fmt.Errorf("%s has only retired keys", dir)
 	}
 	k.sets.Store(sets)
 	return k, nil
@@ -248,7 +247,7 @@ func readToken(path string) (ed25519.PrivateKey, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged: no PKCS#8 key in it", path)
+		return nil, fmt.Errorf("%s is damaged: not a PKCS#8 key", path)
 	}
 	token, ok := key.(ed25519.PrivateKey)
 	if !ok {
@@ -264,32 +263,33 @@ func readNkey(path string, kind nkeys.PrefixByte) (natsKey, error) {
 	}
 	pair, err := nkeys.FromSeed(bytes.TrimSpace(data))
 	if err != nil {
-		return natsKey{}, fmt.Errorf("%s is damaged: no nkey seed in it", path)
+		return natsKey{}, fmt.Errorf("%s is damaged: not an nkey seed", path)
 	}
 	public, err := pair.PublicKey()
 	if err != nil {
-		return natsKey{}, fmt.Errorf("%s is damaged: no nkey seed in it", path)
+		return natsKey{}, fmt.Errorf("%s is damaged: not an nkey seed", path)
 	}
 	if got := nkeys.Prefix(public); got != kind {
-		return natsKey{}, fmt.Errorf("%s holds the nkey of a NATS %v; want one of a NATS %v", path, got, kind)
+		return natsKey{}, fmt.Errorf("%s holds the nkey of a NATS %v; want a NATS %v", path, got, kind)
 	}
 	return natsKey{pair, public}, nil
 }
 
-// readSecret reads a file that only its owner may read, or a group that it was given to.
+// readSecret reads a file that is accessible to its owner only, or to a group on
+// purpose.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing; restore it, or remove the whole directory for new keys, which end all tokens", path)
+		return nil, fmt.Errorf("%s is missing; restore it, or remove the whole directory to make new keys, which invalidates all tokens", path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxKeyFile {
-		return nil, fmt.Errorf("%s is no key file", path)
+		return nil, fmt.Errorf("%s is not a key file", path)
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 && !mayGroupUse(path, info) && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("%s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, perm)
+		return nil, fmt.Errorf("%s has mode %04o, so other users may use it; run: chmod 600 %[1]s", path, perm)
 	}
 	data, err := os.ReadFile(path)
 	return slices.Clip(data), err

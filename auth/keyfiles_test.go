@@ -19,14 +19,14 @@ import (
 func TestLoadKeysKeepsThem(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "yet", "there")
 	first, second := load(t, dir), load(t, dir)
-	token, err := first.IssueHost(enrolment())
+	token, err := first.Tokens().IssueHost(enrolment())
 	if err != nil {
 		t.Fatalf("IssueHost: %v", err)
 	}
-	if _, err := second.VerifyHost(token); err != nil {
+	if _, err := second.Tokens().VerifyHost(token); err != nil {
 		t.Errorf("VerifyHost after a second LoadKeys: %v", err)
 	}
-	if first.RelaysAccount() != second.RelaysAccount() || first.SystemAccount() != second.SystemAccount() {
+	if first.Authority().RelaysAccount() != second.Authority().RelaysAccount() || first.Authority().SystemAccount() != second.Authority().SystemAccount() {
 		t.Error("NATS accounts differ after a second LoadKeys")
 	}
 	err = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -50,7 +50,7 @@ func TestLoadKeysAtOnce(t *testing.T) {
 				if k, err := auth.LoadKeys(dir); err != nil {
 					t.Errorf("LoadKeys: %v", err)
 				} else {
-					accounts[i] = k.RelaysAccount()
+					accounts[i] = k.Authority().RelaysAccount()
 				}
 			})
 		}
@@ -89,17 +89,17 @@ func TestLoadKeysRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(string(data))(t, path)
-		}, []string{"account.nk", "operator", "want one of a NATS account"}},
+		}, []string{"account.nk", "operator", "want a NATS account"}},
 		{"token key of another kind", file("token.pem"), writeECDSA, []string{"token.pem", "ecdsa", "Ed25519"}},
 		{"certificate instead of a key", file("token.pem"), write("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
 			[]string{"token.pem", "CERTIFICATE", "PRIVATE KEY"}},
-		{"key file too long", file("token.pem"), write(strings.Repeat("x", 5000)), []string{"token.pem is no key file"}},
+		{"key file too long", file("token.pem"), write(strings.Repeat("x", 5000)), []string{"token.pem is not a key file"}},
 		{"key file is a directory", file("token.pem"), func(t *testing.T, path string) {
 			remove(t, path)
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"token.pem is no key file"}},
+		}, []string{"token.pem is not a key file"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestLoadKeysReadOnly(t *testing.T) {
 	load(t, dir)
 	chmod(t, dir, 0o500)
 	t.Cleanup(func() { chmod(t, dir, 0o700) })
-	load(t, dir) // to read the keys is enough
+	load(t, dir) // read access is enough
 	wantRefused(t, filepath.Join(dir, "below"), []string{"make keys in", "permission denied"})
 }
 

@@ -11,21 +11,33 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Keys are all private keys of a relay. They are safe for concurrent use.
+// Keys holds all private keys of a relay. It is safe for concurrent use.
 type Keys struct {
-	// Now tells the time; nil means time.Now. Set it before anything else
-	// uses the keys. NATS servers check their JWTs by their own clocks.
+	// Now returns the time; nil means time.Now. Set it before the first use. NATS
+	// servers check their JWTs by their own clocks.
 	Now func() time.Time
 
-	dir  string  // of the files
-	run  [8]byte // random, of this process: stands in the challenges that it makes
+	dir  string  // directory of the key files
+	run  [8]byte // random for each process; part of its challenges
 	sets atomic.Pointer[keySets]
 
-	tenants []byte // secret from which the keys of tenants' accounts are derived
+	tenants []byte // secret from which tenants' account keys are derived
 
-	// Names of accounts.
+	// Their public parts name the accounts.
 	system, account natsKey
 }
+
+// Tokens issues and verifies tokens with these keys.
+func (k *Keys) Tokens() Tokens { return Tokens{k} }
+
+// Authority returns the authority of the NATS servers.
+func (k *Keys) Authority() Authority { return Authority{k} }
+
+// Canvases issues and verifies canvas grants with these keys.
+func (k *Keys) Canvases() Canvases { return Canvases{k} }
+
+// Links proves the relay to host-agents.
+func (k *Keys) Links() Links { return Links{k} }
 
 // A natsKey is an nkey with its public part.
 type natsKey struct {
@@ -53,7 +65,7 @@ func (k *Keys) now() time.Time {
 	return time.Now()
 }
 
-// thumbprint is the JWK thumbprint of an Ed25519 key (RFC 7638, RFC 8037).
+// thumbprint returns the JWK thumbprint of an Ed25519 key (RFC 7638, RFC 8037).
 func thumbprint(key ed25519.PublicKey) string {
 	jwk := fmt.Sprintf(`{"crv":"Ed25519","kty":"OKP","x":"%s"}`, base64.RawURLEncoding.EncodeToString(key))
 	sum := sha256.Sum256([]byte(jwk))

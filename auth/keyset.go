@@ -18,67 +18,66 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Keys can be rolled. The first set lies in the directory of keys itself, those that
-// come after it in directories of their own below:
+// Keys can be rotated. The first set lies in the key directory itself, each later set
+// in its own directory below:
 //
-//	token.pem, operator.nk, system.nk, account.nk     the first
-//	retired.json                                      the first is no good any more: since when
-//	set-<id>/token.pem, operator.nk, account.nk       another
-//	set-<id>/set.json                                 when it was made, and from when it signs
+//	token.pem, operator.nk, system.nk, account.nk     the first set
+//	retired.json                                      time when the first set was retired
+//	set-<id>/token.pem, operator.nk, account.nk       a later set
+//	set-<id>/set.json                                 when it was made, and when it begins to sign
 //
-// What any set has signed is good. New things are signed by the newest whose time has
-// come, which by then all relays and host-agents know. Links, and relays among
-// themselves, go by the oldest, which every host-agent knows that could come at all.
+// Signatures by any set are valid. The newest set whose signing time has come signs;
+// all relays and host-agents know it by then. Links, and relays among themselves, use
+// the oldest set, because every host-agent that can connect knows it.
 //
-// NATS accounts are named by the first set for ever. When it is retired, the users that
-// it has signed are cut off, and servers that start from then on take those of the other
-// sets only (keys for signing, under an operator that is strict about them). One that
-// runs cannot be told that.
+// NATS accounts keep the names that the first set gave them. When the first set is
+// retired, its users are revoked, and servers that start later accept only users of
+// the remaining sets (signing keys under a strict operator). A running server cannot
+// change its operator.
 const (
 	setPrefix   = "set-"
 	setFile     = "set.json"
 	retiredFile = "retired.json"
 
-	// maxSets is how many sets there can be at a time: a host-agent's token names the
-	// key of each.
+	// maxSets bounds the sets, because a host-agent's token names the key of each.
 	maxSets = 4
 )
 
-// DefaultSignAfter is how long new keys are known before anything is signed with them:
-// host-agents hear of them when they fetch credentials for NATS, which last 15 minutes.
+// DefaultSignAfter is the time from making keys to signing with them. Host-agents
+// learn new keys when they fetch NATS credentials, which last 15 minutes.
 const DefaultSignAfter = time.Hour
 
-// A keySet is keys that were made together.
+// A keySet is a set of keys made together.
 type keySet struct {
 	id          string
 	first       bool
 	made, signs time.Time
 
 	token     ed25519.PrivateKey
-	tokenID   string // kid of what token signs
+	tokenID   string // kid in the header of signed tokens
 	challenge []byte // MAC key of challenges
-	canvases  []byte // MAC key of canvases' names
+	canvases  []byte // MAC key of canvas names
 	signIns   []byte // MAC key of sign-ins at identity providers
 
-	operator natsKey // who says which accounts there are: of the first set the operator, of others a key for signing
-	account  []byte  // secret from which keys for signing users are derived
+	operator natsKey // signs accounts: the first set's operator, or a later set's signing key
+	account  []byte  // secret from which user signing keys are derived
 }
 
-// keySets are all that are good.
+// keySets are the valid sets.
 type keySets struct {
-	all     []*keySet // the oldest first; never empty
-	retired time.Time // when the first set was; zero: it is there
+	all     []*keySet // oldest first; never empty
+	retired time.Time // when the first set was retired; zero: it was not
 }
 
-// A SetInfo is what is to be known of a set of keys.
+// A SetInfo describes a set of keys.
 type SetInfo struct {
 	ID    string
-	Made  time.Time // zero for the first
+	Made  time.Time // when it begins to sign; zero: always
 	Signs time.Time // from when new things are signed with it; zero: always
 	State string    // for people
 }
 
-// newKeySet derives what follows from the keys read from files.
+// newKeySet derives the remaining keys from those in files.
 func newKeySet(token ed25519.PrivateKey, operator, account natsKey) (*keySet, error) {
 	s := &keySet{token: token, tokenID: thumbprint(token.Public().(ed25519.PublicKey)), operator: operator}
 	sum := sha256.Sum256(token.Public().(ed25519.PublicKey))
@@ -88,20 +87,20 @@ func newKeySet(token ed25519.PrivateKey, operator, account natsKey) (*keySet, er
 		return nil, fmt.Errorf("derive the challenge key: %w", err)
 	}
 	if s.canvases, err = hkdf.Key(sha256.New, token.Seed(), nil, "ahp-relay canvas names v1", sha256.Size); err != nil {
-		return nil, fmt.Errorf("derive the key of canvases' names: %w", err)
+		return nil, fmt.Errorf("derive the key for canvas names: %w", err)
 	}
 	if s.signIns, err = hkdf.Key(sha256.New, token.Seed(), nil, "ahp-relay sign-in v1", sha256.Size); err != nil {
-		return nil, fmt.Errorf("derive the key of sign-ins: %w", err)
+		return nil, fmt.Errorf("derive the key for sign-ins: %w", err)
 	}
 	if s.account, err = rawSeed(account); err != nil {
-		return nil, fmt.Errorf("derive keys of accounts: %w", err)
+		return nil, fmt.Errorf("derive account keys: %w", err)
 	}
 	return s, nil
 }
 
 func (s *keySet) public() ed25519.PublicKey { return s.token.Public().(ed25519.PublicKey) }
 
-// signerOf returns the key that signs users of an account.
+// signerOf returns the key that signs an account's users.
 func (s *keySet) signerOf(account natsKey) (natsKey, error) {
 	if s.first {
 		return account, nil
@@ -109,7 +108,7 @@ func (s *keySet) signerOf(account natsKey) (natsKey, error) {
 	return deriveNkey(s.account, nkeys.PrefixByteAccount, "ahp-relay account signing v1\x00"+account.public)
 }
 
-// deriveNkey makes an nkey of a secret and what it is for.
+// deriveNkey derives an nkey from a secret and its purpose.
 func deriveNkey(secret []byte, kind nkeys.PrefixByte, info string) (natsKey, error) {
 	seed, err := hkdf.Key(sha256.New, secret, nil, info, nkeySeed)
 	if err != nil {
@@ -123,10 +122,10 @@ func deriveNkey(secret []byte, kind nkeys.PrefixByte, info string) (natsKey, err
 	return natsKey{pair, public}, err
 }
 
-// oldest returns the set that everybody knows.
+// oldest returns the set that every host-agent knows.
 func (k *Keys) oldest() *keySet { return k.sets.Load().all[0] }
 
-// signing returns the set with which new things are signed.
+// signing returns the set that signs now.
 func (k *Keys) signing() *keySet {
 	sets, now := k.sets.Load().all, k.now()
 	for _, s := range slices.Backward(sets) {
@@ -137,7 +136,7 @@ func (k *Keys) signing() *keySet {
 	return sets[0]
 }
 
-// setOf returns the set of a kid, nil if there is none.
+// setOf returns the set with a kid, or nil.
 func (k *Keys) setOf(kid string) *keySet {
 	for _, s := range k.sets.Load().all {
 		if s.tokenID == kid {
@@ -147,10 +146,10 @@ func (k *Keys) setOf(kid string) *keySet {
 	return nil
 }
 
-// FirstRetired reports whether the first set is no good any more.
+// FirstRetired reports whether the first set is retired.
 func (k *Keys) FirstRetired() bool { return !k.oldest().first }
 
-// SetIDs returns which sets of keys there are, the oldest first.
+// SetIDs returns the IDs of the sets, oldest first.
 func (k *Keys) SetIDs() (ids []string) {
 	for _, s := range k.sets.Load().all {
 		ids = append(ids, s.id)
@@ -158,31 +157,31 @@ func (k *Keys) SetIDs() (ids []string) {
 	return ids
 }
 
-// List says which sets of keys there are, the oldest first.
+// List describes the sets, oldest first.
 func (k *Keys) List() (list []SetInfo) {
 	signing := k.signing()
 	for _, s := range k.sets.Load().all {
-		info := SetInfo{ID: s.id, Made: s.made, Signs: s.signs, State: "what it has signed is good"}
+		info := SetInfo{ID: s.id, Made: s.made, Signs: s.signs, State: "verifies"}
 		switch {
 		case s == signing:
 			info.State = "signs"
 		case s.signs.After(k.now()):
-			info.State = "is made known"
+			info.State = "will sign"
 		}
 		list = append(list, info)
 	}
 	return list
 }
 
-// Reload takes the sets that are in the data directory now, and reports whether they are
-// others. If they cannot be read all stays as it is.
+// Reload reads the sets in the data directory again, and reports whether they changed.
+// After an error, the old sets stay.
 func (k *Keys) Reload() (changed bool, err error) {
 	fresh, err := readKeys(k.dir)
 	if err != nil {
 		return false, fmt.Errorf("keys: %w", err)
 	}
 	if fresh.system.public != k.system.public || fresh.account.public != k.account.public {
-		return false, errors.New("keys: they are those of another relay: accounts have other names")
+		return false, errors.New("keys: the directory now has a different relay's keys: account names differ")
 	}
 	was, now := k.sets.Load(), fresh.sets.Load()
 	same := func(a, b *keySet) bool { return a.id == b.id && a.signs.Equal(b.signs) }
@@ -193,13 +192,13 @@ func (k *Keys) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// setTimes is what is in set.json.
+// setTimes is the content of set.json.
 type setTimes struct {
 	Made  time.Time `json:"made"`
 	Signs time.Time `json:"signs"`
 }
 
-// readSets reads the sets beside the first.
+// readSets reads all sets except the first.
 func readSets(dir string) (sets []*keySet, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, setPrefix+"*"))
 	if err != nil {
@@ -262,15 +261,14 @@ func readJSON(path string, value any) error {
 	return nil
 }
 
-// AddKeys makes another set of keys in a data directory, which signs from the given time
-// on.
+// AddKeys adds a set of keys to a data directory. It begins to sign at the given time.
 func AddKeys(dir string, made, signs time.Time) (SetInfo, error) {
 	keys, err := ExistingKeys(dir)
 	if err != nil {
 		return SetInfo{}, err
 	}
 	if n := len(keys.SetIDs()); n >= maxSets {
-		return SetInfo{}, fmt.Errorf("there are %d sets of keys; retire one first", n)
+		return SetInfo{}, fmt.Errorf("there are already %d sets of keys; retire a set first (relay keys retire)", n)
 	}
 	path := filepath.Join(dir, keyDir)
 	tmp, err := os.MkdirTemp(path, "new-")
@@ -301,12 +299,12 @@ func writeSet(dir string, times setTimes) (*keySet, error) {
 	return readSet(dir)
 }
 
-// overlap is how long a set must have signed until the one before can be retired: by then
-// host-agents have nothing any more that the one before has signed.
+// overlap is the minimum time between a set's first signature and the previous set's
+// retirement. By then, host-agents hold nothing signed by the previous set.
 const overlap = DefaultAgentTTL
 
-// RetireKeys has a set of keys be no good any more. It refuses the last one, and, unless
-// force is given, one that is still in use.
+// RetireKeys makes a set of keys invalid. It refuses to retire the last set, and,
+// without force, a set in use.
 func RetireKeys(dir, id string, now time.Time, force bool) error {
 	keys, err := ExistingKeys(dir)
 	if err != nil {
@@ -315,14 +313,14 @@ func RetireKeys(dir, id string, now time.Time, force bool) error {
 	sets := keys.sets.Load().all
 	i := slices.IndexFunc(sets, func(s *keySet) bool { return s.id == id })
 	if i < 0 {
-		return fmt.Errorf("there are no keys %s; there are %s", id, strings.Join(keys.SetIDs(), ", "))
+		return fmt.Errorf("no keys %s; want %s", id, strings.Join(keys.SetIDs(), ", "))
 	}
 	if len(sets) == 1 {
-		return fmt.Errorf("%s are the only keys; add others first (relay keys add)", id)
+		return fmt.Errorf("%s are the only keys; add a set first (relay keys add)", id)
 	}
 	later := func(s *keySet) bool { return now.Sub(s.signs) >= overlap }
 	if !force && sets[i].signs.Before(now) && !slices.ContainsFunc(sets[i+1:], later) {
-		return fmt.Errorf("%s are in use: later ones must have signed for %v first; --force if it must be now, which ends what was signed with these", id, overlap)
+		return fmt.Errorf("%s are in use: a later set must have signed for %v first; --force retires them now, and invalidates everything that they signed", id, overlap)
 	}
 	path := filepath.Join(dir, keyDir)
 	if !sets[i].first {

@@ -10,9 +10,9 @@ import (
 	"ahprelay/auth"
 )
 
-// rolled returns keys with a second set, which signs from an hour after start on, and
-// their directory.
-func rolled(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
+// rotated returns keys with a second set, which begins to sign an hour after start,
+// and their directory.
+func rotated(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
 	t.Helper()
 	dir = t.TempDir()
 	k = load(t, dir)
@@ -26,10 +26,10 @@ func rolled(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
 	return k, dir, added
 }
 
-// What was signed stays good as long as the set is there, and is refused from then on;
-// a relay that has heard of a set takes what it signs before it signs itself.
-func TestKeysOverlap(t *testing.T) {
-	k, dir, added := rolled(t)
+// A signature is valid while its set exists, and invalid afterwards. A relay that
+// knows a set accepts its signatures before the set begins to sign.
+func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
+	k, dir, added := rotated(t)
 	early, late := load(t, dir), load(t, dir)
 	now := start
 	k.Now = func() time.Time { return now }
@@ -38,7 +38,7 @@ func TestKeysOverlap(t *testing.T) {
 	c := client()
 	c.Expires = start.Add(48 * time.Hour)
 	with := func(k *auth.Keys) string {
-		token, err := k.IssueClient(c)
+		token, err := k.Tokens().IssueClient(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestKeysOverlap(t *testing.T) {
 	for i, at := range []time.Time{start, start.Add(2 * time.Hour)} {
 		now = at
 		for _, token := range []string{old, fresh} {
-			if _, err := k.VerifyClient(token); err != nil {
+			if _, err := k.Tokens().VerifyClient(token); err != nil {
 				t.Errorf("at %v: %v", at, err)
 			}
 		}
@@ -68,10 +68,10 @@ func TestKeysOverlap(t *testing.T) {
 		id    string
 		ok    bool
 	}{
-		{time.Hour + time.Minute, first, false}, // the second has just begun
+		{time.Hour + time.Minute, first, false}, // the second set has just begun to sign
 		{time.Hour + time.Minute, "0", false},
 		{time.Hour + auth.DefaultAgentTTL, first, true},
-		{48 * time.Hour, added.ID, false}, // the only ones
+		{48 * time.Hour, added.ID, false}, // the only set
 	} {
 		if err := auth.RetireKeys(dir, test.id, start.Add(test.after), false); (err == nil) != test.ok {
 			t.Errorf("RetireKeys(%s) after %v: %v; want success %v", test.id, test.after, err, test.ok)
@@ -80,10 +80,10 @@ func TestKeysOverlap(t *testing.T) {
 	if changed, err := k.Reload(); !changed || err != nil {
 		t.Fatalf("Reload = %v, %v", changed, err)
 	}
-	if _, err := k.VerifyClient(old); !errors.Is(err, auth.ErrTokenInvalid) {
+	if _, err := k.Tokens().VerifyClient(old); !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("a token of retired keys: %v", err)
 	}
-	if _, err := k.VerifyClient(fresh); err != nil {
+	if _, err := k.Tokens().VerifyClient(fresh); err != nil {
 		t.Errorf("a token of the others: %v", err)
 	}
 	again := load(t, dir)
@@ -91,30 +91,30 @@ func TestKeysOverlap(t *testing.T) {
 		t.Errorf("the keys are %v; want %s", got, added.ID)
 	}
 	for _, tenant := range []string{"acme", "other"} {
-		a, err1 := early.TenantAccount(tenant)
-		b, err2 := again.TenantAccount(tenant)
+		a, err1 := early.Authority().TenantAccount(tenant)
+		b, err2 := again.Authority().TenantAccount(tenant)
 		if a != b || err1 != nil || err2 != nil {
 			t.Errorf("the account of %s is %s, was %s", tenant, b, a)
 		}
 	}
 }
 
-// A host-agent that renews its credential whenever it is told gets from one set of keys
-// to the next, and takes no credential of keys that it was not told of by those which it
-// trusts, in whatever order keys are added and retired.
+// A host-agent that renews its credential whenever it should moves from each set of
+// keys to the next. It accepts no credential with keys that its trusted relays did not
+// announce, in whatever order keys are added and retired.
 func TestHostAgentFollowsKeys(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) // each set costs a disk its time: one long walk in place of many
+	random := rand.New(rand.NewPCG(1, 2)) // each set costs disk time: a single long walk replaces many
 	dir := t.TempDir()
 	k := load(t, dir)
 	now := start
 	k.Now = func() time.Time { return now }
 	key := auth.NewHostKey()
-	token, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: now.Add(365 * 24 * time.Hour)})
+	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: now.Add(365 * 24 * time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	renew := func() {
-		next, err := k.RenewCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: now.Add(90 * 24 * time.Hour)}, token)
+		next, err := k.Tokens().RenewCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: now.Add(90 * 24 * time.Hour)}, token)
 		if err == nil {
 			err = auth.CheckCredential(next, token, key.Public())
 		}
@@ -128,9 +128,9 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 	for range 150 {
 		switch random.IntN(4) {
 		case 0:
-			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // unless there are enough
+			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // refused if there are enough
 		case 1:
-			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // unless it is in use
+			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // refused if it is in use
 				retired++
 			}
 		default:
@@ -139,7 +139,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 		if _, err := k.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.VerifyAgent(token); err != nil {
+		if _, err := k.Tokens().VerifyAgent(token); err != nil {
 			t.Fatalf("the host-agent is refused: %v", err)
 		}
 		link := auth.LinkID{Tenant: "acme", Host: "laptop", Agent: "agent", Relay: "relay", RelayShare: make([]byte, 32), AgentShare: make([]byte, 32)}
@@ -147,14 +147,14 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown, proof, err := k.ProveLink(link)
+		shown, proof, err := k.Links().Prove(link)
 		if err == nil {
 			err = auth.CheckLink(trusted, link, shown, proof)
 		}
 		if err != nil {
 			t.Fatalf("the host-agent takes no link: %v", err)
 		}
-		if k.Outdated(token) { // it fetches credentials for NATS
+		if k.Tokens().Outdated(token) { // it fetches NATS credentials
 			renew()
 		}
 		now = now.Add(time.Minute)
@@ -164,16 +164,16 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 	}
 }
 
-// A host-agent that was off while new keys were made known hears of them from the old
-// ones, and of nobody else.
-func TestHostAgentWasOff(t *testing.T) {
+// A host-agent that was off while new keys were announced learns of them from the old
+// ones only.
+func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 	dir := t.TempDir()
 	k := load(t, dir)
 	now := start
 	k.Now = func() time.Time { return now }
 	key := auth.NewHostKey()
 	e := auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: start.Add(90 * 24 * time.Hour)}
-	before, err := k.IssueCredential(e)
+	before, err := k.Tokens().IssueCredential(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,10 +185,10 @@ func TestHostAgentWasOff(t *testing.T) {
 	}
 	now = start.Add(2 * time.Hour)
 	for _, stage := range []string{"that names the new keys", "that the new keys have signed"} {
-		if !k.Outdated(before) {
+		if !k.Tokens().Outdated(before) {
 			t.Fatalf("it is not told to get one %s", stage)
 		}
-		next, err := k.RenewCredential(e, before)
+		next, err := k.Tokens().RenewCredential(e, before)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,15 +197,15 @@ func TestHostAgentWasOff(t *testing.T) {
 		}
 		before = next
 	}
-	if k.Outdated(before) {
+	if k.Tokens().Outdated(before) {
 		t.Error("it is to renew its credential for ever")
 	}
 }
 
-// Relays come together through each stage of a roll, also while only one of them has
-// come to the next.
-func TestClusterTLSRolls(t *testing.T) {
-	k, dir, _ := rolled(t)
+// Relays connect at each stage of a rotation, also while only one relay has reached
+// the next stage.
+func TestClusterStaysConnectedDuringRotation(t *testing.T) {
+	k, dir, _ := rotated(t)
 	stage := func(after time.Duration) *auth.Keys {
 		k := load(t, dir)
 		k.Now = func() time.Time { return start.Add(after) }

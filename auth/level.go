@@ -1,21 +1,21 @@
 package auth
 
-// Access is what a client may do at the hosts that it may reach: one of the
-// levels below, each of which includes those before it. Package gate says what
-// each allows; auth/gate/testdata/matrix.txt is the table.
+// Access is a client's level of authority at its hosts. Each level includes the levels
+// before it. Package gate defines the levels; auth/gate/testdata/matrix.txt is the
+// table.
 type Access string
 
-// The levels of access, as tokens and the wire have them. Three of them had other
-// names first, which [Access.Level] replaces and [Access.UnmarshalText] still reads.
+// The levels of access, as tokens and the wire have them. Three had other names first:
+// [Access.Level] returns the current names, and [Access.UnmarshalText] reads both.
 const (
-	AccessRead    Access = "read"    // look: at sessions and chats; no files but those that are named
-	AccessTalk    Access = "talk"    // and say something to agents, and answer their questions
-	AccessApprove Access = "approve" // and say whether they may do what they ask for
+	AccessRead    Access = "read"    // look: at sessions and chats; no files except those named
+	AccessTalk    Access = "talk"    // also send messages to agents, and answer their questions
+	AccessApprove Access = "approve" // also approve tool calls
 	AccessWrite   Access = "write"   // operate: everything at the host
-	AccessAdmin   Access = "admin"   // own: and share it, and see to others' connections
+	AccessAdmin   Access = "admin"   // own: also share the host, and manage other clients' connections
 )
 
-// levels are the levels in their order, and their names for people.
+// levels are the levels in ascending order, with their names for people.
 var levels = []struct {
 	access Access
 	name   string
@@ -23,7 +23,7 @@ var levels = []struct {
 	{AccessRead, "look"}, {AccessTalk, "talk"}, {AccessApprove, "approve"}, {AccessWrite, "operate"}, {AccessAdmin, "own"},
 }
 
-// rank is the place of a level in the order, -1 for what is none.
+// rank returns a level's place in the order, -1 for an unknown level.
 func (a Access) rank() int {
 	for i, l := range levels {
 		if l.access == a {
@@ -33,8 +33,8 @@ func (a Access) rank() int {
 	return -1
 }
 
-// Includes reports whether who has the level may do what another allows. What is
-// no level includes nothing.
+// Includes reports whether level a allows everything that level b allows. An unknown
+// level includes nothing.
 func (a Access) Includes(b Access) bool { return a.rank() >= 0 && a.rank() >= b.rank() }
 
 // Less returns the lower of two levels.
@@ -45,7 +45,7 @@ func (a Access) Less(b Access) Access {
 	return a
 }
 
-// Level is the level's name: look, talk, approve, operate or own.
+// Level returns the level's name: look, talk, approve, operate or own.
 func (a Access) Level() string {
 	if i := a.rank(); i >= 0 {
 		return levels[i].name
@@ -53,8 +53,8 @@ func (a Access) Level() string {
 	return string(a)
 }
 
-// UnmarshalText reads a level by either of its names. What is none is kept as it
-// is: whoever reads it says so.
+// UnmarshalText reads either name of a level. It keeps unknown text for later checks
+// to report.
 func (a *Access) UnmarshalText(text []byte) error {
 	*a = Access(text)
 	for _, l := range levels {
@@ -65,7 +65,7 @@ func (a *Access) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Levels returns all levels, the lowest first.
+// Levels returns all levels, lowest first.
 func Levels() (list []Access) {
 	for _, l := range levels {
 		list = append(list, l.access)

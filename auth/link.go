@@ -18,39 +18,37 @@ import (
 
 // Bounds of links' proofs.
 const (
-	// linkShare is the length of either end's share, an X25519 public key, in
-	// bytes.
+	// linkShare is the length of a share, an X25519 public key, in bytes.
 	linkShare = 32
 
-	// maxRelayKeys is how many relay keys a host-agent's token may name.
+	// maxRelayKeys bounds the relay keys in a host-agent's token.
 	maxRelayKeys = 8
 )
 
-// linkPrefix begins what a relay signs to prove itself to a host-agent. It can
-// begin no JWT, the only other thing that the token key signs.
+// linkPrefix begins the statement with which a relay proves itself to a host-agent. A
+// JWT, the only other text signed with the token key, never begins with it.
 const linkPrefix = "ahp-relay link v1"
 
-// ErrUntrusted reports a relay that does not prove to have a key which the
-// host-agent trusts.
+// ErrUntrusted reports a relay without proof of a key that the host-agent trusts.
 var ErrUntrusted = errors.New("relay is not trusted")
 
-// A LinkID is one attempt to open a link between a relay and a host-agent.
+// A LinkID identifies an attempt to open a link between a relay and a host-agent.
 type LinkID struct {
 	Tenant, Host string
 	Agent, Relay string // instances
 	Epoch        uint64
 
-	RelayShare, AgentShare []byte // X25519 public keys, made for this link alone
+	RelayShare, AgentShare []byte // X25519 public keys, made for this link only
 }
 
-// Digest returns what stands for the link in what follows from it.
+// Digest returns a hash that binds later messages to the link.
 func (l *LinkID) Digest() ([sha256.Size]byte, error) {
 	message, err := l.message()
 	return sha256.Sum256(message), err
 }
 
-// message is what the relay signs. No part before the shares, whose length is
-// fixed, can contain the NUL that separates them.
+// message returns the bytes that the relay signs. Only the shares can contain the NUL
+// separator, and they have a fixed length.
 func (l *LinkID) message() ([]byte, error) {
 	for _, name := range []struct{ what, value string }{
 		{"tenant", l.Tenant}, {"host", l.Host}, {"host-agent instance", l.Agent}, {"relay instance", l.Relay},
@@ -60,55 +58,57 @@ func (l *LinkID) message() ([]byte, error) {
 		}
 	}
 	if len(l.RelayShare) != linkShare || len(l.AgentShare) != linkShare {
-		return nil, errors.New("link: a share is no X25519 public key")
+		return nil, errors.New("link: a share is not an X25519 public key")
 	}
 	text := strings.Join([]string{linkPrefix, l.Tenant, l.Host, l.Agent, l.Relay, strconv.FormatUint(l.Epoch, 10), ""}, "\x00")
 	return slices.Concat([]byte(text), l.RelayShare, l.AgentShare), nil
 }
 
-// RelayKey returns the public key that relays with these keys prove themselves
-// with, to host-agents whose token names it: of several the oldest, which all of
-// them know.
-func (k *Keys) RelayKey() ed25519.PublicKey { return k.oldest().public() }
+// Links holds the keys with which relays prove themselves to host-agents.
+// [Keys.Links] returns it.
+type Links struct{ keys *Keys }
 
-// RelayKeys returns the public keys of all relays that have some of these keys.
-func (k *Keys) RelayKeys() (keys []ed25519.PublicKey) {
-	for _, s := range k.sets.Load().all {
+// RelayKey returns the public key with which relays prove themselves to host-agents.
+// It belongs to the oldest set, which all their tokens name.
+func (p Links) RelayKey() ed25519.PublicKey { return p.keys.oldest().public() }
+
+// RelayKeys returns the public keys of all sets.
+func (p Links) RelayKeys() (keys []ed25519.PublicKey) {
+	for _, s := range p.keys.sets.Load().all {
 		keys = append(keys, s.public())
 	}
 	return keys
 }
 
-// ProveLink signs a link for [CheckLink].
-func (k *Keys) ProveLink(l LinkID) (key ed25519.PublicKey, proof []byte, err error) {
+// Prove signs a link for [CheckLink].
+func (p Links) Prove(l LinkID) (key ed25519.PublicKey, proof []byte, err error) {
 	message, err := l.message()
 	if err != nil {
 		return nil, nil, err
 	}
-	s := k.oldest()
+	s := p.keys.oldest()
 	return s.public(), ed25519.Sign(s.token, message), nil
 }
 
-// CheckLink reports, with an error that wraps ErrUntrusted, why a relay does not
-// prove that it has one of the trusted keys and wants this very link.
+// CheckLink checks that the relay has a trusted key and has signed this link. The
+// error wraps ErrUntrusted.
 func CheckLink(trusted []ed25519.PublicKey, l LinkID, key, proof []byte) error {
 	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, key) })
 	if !known || len(key) != ed25519.PublicKeySize {
-		return fmt.Errorf("%w: it has another key than the host-agent's token says; get a new token from it (relay token host) if that is right", ErrUntrusted)
+		return fmt.Errorf("%w: its key is not in the host-agent's token; if the relay's keys have changed, get a new token (relay token host)", ErrUntrusted)
 	}
 	message, err := l.message()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUntrusted, err)
 	}
 	if !ed25519.Verify(key, message, proof) {
-		return fmt.Errorf("%w: its signature does not fit this link", ErrUntrusted)
+		return fmt.Errorf("%w: its signature does not match this link", ErrUntrusted)
 	}
 	return nil
 }
 
-// PeekRelayKeys returns the keys of the relays that a host-agent's token tells
-// it to trust. The token is not checked, as it came to the owner in a way that
-// is trusted.
+// PeekRelayKeys returns the relay keys that a host-agent's token names. The token is
+// not verified: its owner received it in a trusted way.
 func PeekRelayKeys(token string) ([]ed25519.PublicKey, error) {
 	const want = "get a new one with relay token host"
 	cl := new(claims)
@@ -119,13 +119,13 @@ func PeekRelayKeys(token string) ([]ed25519.PublicKey, error) {
 		return nil, errors.New("enrolment token: not a JWT, or only a part of one; " + want)
 	}
 	if len(cl.RelayKeys) == 0 || len(cl.RelayKeys) > maxRelayKeys {
-		return nil, fmt.Errorf("enrolment token: it names %d keys of relays; %s", len(cl.RelayKeys), want)
+		return nil, fmt.Errorf("enrolment token: %d relay keys; %s", len(cl.RelayKeys), want)
 	}
 	keys := make([]ed25519.PublicKey, 0, len(cl.RelayKeys))
 	for _, text := range cl.RelayKeys {
 		key, err := base64.RawURLEncoding.Strict().DecodeString(text)
 		if err != nil || len(key) != ed25519.PublicKeySize {
-			return nil, errors.New("enrolment token: a key of a relay in it is damaged; " + want)
+			return nil, errors.New("enrolment token: a relay key is damaged; " + want)
 		}
 		keys = append(keys, key)
 	}

@@ -16,14 +16,14 @@ var testLink = auth.LinkID{
 	RelayShare: bytes.Repeat([]byte{1}, 32), AgentShare: bytes.Repeat([]byte{2}, 32),
 }
 
-// A proof is good for one link and nothing else.
+// A proof is valid for one link only.
 func TestProveLink(t *testing.T) {
 	k, _ := newKeys(t)
-	key, proof, err := k.ProveLink(testLink)
+	key, proof, err := k.Links().Prove(testLink)
 	if err != nil {
 		t.Fatal(err)
 	}
-	trusted := []ed25519.PublicKey{k.RelayKey()}
+	trusted := []ed25519.PublicKey{k.Links().RelayKey()}
 	if err := auth.CheckLink(trusted, testLink, key, proof); err != nil {
 		t.Errorf("CheckLink: %v", err)
 	}
@@ -45,7 +45,7 @@ func TestProveLink(t *testing.T) {
 		}
 	}
 	stranger, _ := newKeys(t)
-	for name, keys := range map[string][]ed25519.PublicKey{"none": nil, "another": {stranger.RelayKey()}, "empty": {{}}} {
+	for name, keys := range map[string][]ed25519.PublicKey{"none": nil, "another": {stranger.Links().RelayKey()}, "empty": {{}}} {
 		if err := auth.CheckLink(keys, testLink, key, proof); !errors.Is(err, auth.ErrUntrusted) {
 			t.Errorf("%s is trusted: CheckLink = %v; want %v", name, err, auth.ErrUntrusted)
 		}
@@ -55,15 +55,15 @@ func TestProveLink(t *testing.T) {
 	}
 }
 
-// A host-agent's token says which relays to trust.
+// A host-agent's token names the relays to trust.
 func TestPeekRelayKeys(t *testing.T) {
 	k, _ := newKeys(t)
-	token, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
+	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys, err := auth.PeekRelayKeys(token)
-	if err != nil || len(keys) != 1 || !keys[0].Equal(k.RelayKey()) {
+	if err != nil || len(keys) != 1 || !keys[0].Equal(k.Links().RelayKey()) {
 		t.Errorf("PeekRelayKeys = %v, %v; want the relay's key", keys, err)
 	}
 	client := issue(t, k, auth.Client{Tenant: "acme", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: start.Add(time.Hour)})
@@ -74,8 +74,8 @@ func TestPeekRelayKeys(t *testing.T) {
 	}
 }
 
-// A NATS server may have a host-agent sign anything at login, but nothing that
-// proves something elsewhere.
+// A NATS server may choose the nonce that a host-agent signs at login, but not a text
+// that is a proof elsewhere.
 func TestSignNonceRefuses(t *testing.T) {
 	key := newAgentKey(t)
 	for _, nonce := range []string{"ahp-relay agent credentials v1\x00x", "ahp-relay link v1\x00x", "ahp-relay host key v1\x00x"} {

@@ -4,5 +4,5 @@ package auth
 
 import "os"
 
-// LockFile does not lock where the system has no flock.
+// LockFile does not lock on systems without flock.
 func LockFile(*os.File) (locked bool, err error) { return false, nil }

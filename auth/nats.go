@@ -12,85 +12,86 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// DefaultAgentTTL is how long the NATS credentials of a host-agent live: as
-// long as a revoked enrolment can still be used at a NATS server that has not
-// heard of it.
+// DefaultAgentTTL is the lifetime of a host-agent's NATS credentials. A NATS server
+// unaware of a revocation accepts the host-agent for at most this time.
 const DefaultAgentTTL = 15 * time.Minute
 
-// MaxReaderTTL is how long the credentials of [Keys.ChannelReader] live at most: a day,
-// as nothing but cutting off all of a tenant ends them earlier.
+// MaxReaderTTL is the maximum lifetime of [Authority.ChannelReader] credentials: a
+// day, because only a revocation of all the tenant's users ends them earlier.
 const MaxReaderTTL = 24 * time.Hour
 
-// Limits of NATS users: of one host-agent, and of a reader of channels.
+// Limits for a host-agent's NATS user, and for a channel reader.
 const (
 	readerMaxSubs   = 16
-	agentMaxSubs    = 512     // a link needs one, and there are at most 256 links
+	agentMaxSubs    = 512     // a link needs one subscription, and there are at most 256 links
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
 )
 
-// userConnections are the ways in which those may connect who are no relay. In process
-// are those that come through a relay's own listeners. Leaf nodes and MQTT have
-// subjects of their own, and are none of their business.
+// userConnections are the connection types allowed to all users except relays.
+// In-process connections come through a relay's own listeners. Leaf nodes and MQTT are
+// excluded: they have subjects of their own.
 var userConnections = jwt.StringList{
 	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 }
 
-// HostSubjects returns the subjects that belong to one host, as a NATS
-// wildcard: "ahp.v1.<tenant>.<host>.>".
+// HostSubjects returns a host's subjects as a NATS wildcard:
+// "ahp.v1.<tenant>.<host>.>".
 func HostSubjects(tenant, host string) string {
 	return "ahp.v1." + tenant + "." + host + ".>"
 }
 
-// TenantSubjects returns the subjects that belong to one tenant, as a NATS
-// wildcard: "ahp.v1.<tenant>.>".
+// TenantSubjects returns a tenant's subjects as a NATS wildcard: "ahp.v1.<tenant>.>".
 func TenantSubjects(tenant string) string { return "ahp.v1." + tenant + ".>" }
 
-// What relays need in the accounts that no host-agent can be in.
+// Subjects of relays in the accounts that no host-agent can use.
 var (
 	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>"}
 	systemSubjects = []string{"$SYS.>", "_INBOX.>", "$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE"}
 )
 
+// Authority issues the JWTs that NATS servers trust, for accounts and users.
+// [Keys.Authority] returns it.
+type Authority struct{ keys *Keys }
+
 // SystemAccount returns the public nkey of the NATS system account.
-func (k *Keys) SystemAccount() string { return k.system.public }
+func (a Authority) SystemAccount() string { return a.keys.system.public }
 
-// RelaysAccount returns the public nkey of the NATS account in which relays
-// tell each other what they know, and nobody else is.
-func (k *Keys) RelaysAccount() string { return k.account.public }
+// RelaysAccount returns the public nkey of the NATS account in which relays share
+// their state. Only relays use it.
+func (a Authority) RelaysAccount() string { return a.keys.account.public }
 
-// Servers says whose NATS servers a claim is for.
+// Servers is the kind of NATS servers that a claim is for.
 type Servers int
 
-// The kinds of NATS servers. What is in a relay gets accounts from that relay alone; to
-// others whoever has an operator's key can bring some.
+// The kinds of NATS servers. An embedded server receives accounts only from its relay.
+// An external server accepts accounts from any holder of an operator key.
 const (
 	Embedded Servers = iota
 	External
 )
 
-// operatorOf returns who says which accounts there are. When the first set of keys is
-// retired it is an operator that is strict: then users that an account's own key has
-// signed are not accepted any more.
-func (k *Keys) operatorOf(of Servers) (natsKey, error) {
-	switch s := k.oldest(); {
+// operatorOf returns the key that signs accounts. After the first set is retired, it
+// belongs to a strict operator, which rejects users signed by an account's own key.
+func (a Authority) operatorOf(of Servers) (natsKey, error) {
+	switch s := a.keys.oldest(); {
 	case s.first, of == External:
 		return s.operator, nil
 	default:
-		return deriveNkey(k.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
+		return deriveNkey(a.keys.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
 	}
 }
 
-// OperatorJWTs returns the claims that NATS servers trust above all. They are told once,
-// when they start.
-func (k *Keys) OperatorJWTs(of Servers) (jwts []string, err error) {
+// OperatorJWTs returns the operator claims that NATS servers trust. A server reads
+// them only when it starts.
+func (a Authority) OperatorJWTs(of Servers) (jwts []string, err error) {
 	var strict []natsKey
-	for _, s := range k.sets.Load().all {
+	for _, s := range a.keys.sets.Load().all {
 		if !s.first {
 			strict = append(strict, s.operator)
 			continue
 		}
 		c := jwt.NewOperatorClaims(s.operator.public)
-		c.Name, c.SystemAccount = "ahp-relay", k.system.public
+		c.Name, c.SystemAccount = "ahp-relay", a.keys.system.public
 		text, err := encode("operator", c, s.operator)
 		if err != nil {
 			return nil, err
@@ -98,14 +99,14 @@ func (k *Keys) OperatorJWTs(of Servers) (jwts []string, err error) {
 		jwts = append(jwts, text)
 	}
 	if of == Embedded {
-		key, err := deriveNkey(k.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
+		key, err := deriveNkey(a.keys.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
 		if err != nil {
 			return nil, err
 		}
 		strict = []natsKey{key}
 	}
 	for _, key := range strict {
-		text, err := k.strictOperator(key)
+		text, err := a.strictOperator(key)
 		if err != nil {
 			return nil, err
 		}
@@ -114,8 +115,8 @@ func (k *Keys) OperatorJWTs(of Servers) (jwts []string, err error) {
 	return jwts, nil
 }
 
-// strictOperator returns the claim of an operator that signs with one key only.
-func (k *Keys) strictOperator(signer natsKey) (string, error) {
+// strictOperator returns the claim of an operator with a single signing key.
+func (a Authority) strictOperator(signer natsKey) (string, error) {
 	seed, err := rawSeed(signer)
 	if err != nil {
 		return "", err
@@ -125,29 +126,28 @@ func (k *Keys) strictOperator(signer natsKey) (string, error) {
 		return "", err
 	}
 	c := jwt.NewOperatorClaims(identity.public)
-	c.Name, c.SystemAccount, c.StrictSigningKeyUsage = "ahp-relay", k.system.public, true
+	c.Name, c.SystemAccount, c.StrictSigningKeyUsage = "ahp-relay", a.keys.system.public, true
 	c.SigningKeys.Add(signer.public)
 	return encode("operator", c, identity)
 }
 
-// SystemAccountJWT returns the claim of the system account, in which NATS
-// servers tell who connects and disconnects.
-func (k *Keys) SystemAccountJWT(of Servers) (string, error) {
-	return k.accountJWT(of, "SYS", k.system, nil)
+// SystemAccountJWT returns the claim of the system account, in which NATS servers
+// announce connections and disconnections.
+func (a Authority) SystemAccountJWT(of Servers) (string, error) {
+	return a.accountJWT(of, "SYS", a.keys.system, nil)
 }
 
-// RelaysAccountJWT returns the claim of the account of [Keys.RelaysAccount], the only
-// one that may use JetStream.
-func (k *Keys) RelaysAccountJWT(of Servers) (string, error) {
-	return k.accountJWT(of, "AHP relays", k.account, nil)
+// RelaysAccountJWT returns the claim of the account [Authority.RelaysAccount], the
+// only one with JetStream.
+func (a Authority) RelaysAccountJWT(of Servers) (string, error) {
+	return a.accountJWT(of, "AHP relays", a.keys.account, nil)
 }
 
-// AgentUser returns NATS credentials for a host-agent whose public user nkey
-// is userNKey. They allow the subjects of the one host and nothing else: no
-// inboxes of others, no JetStream, no answers to subjects that a request
-// names. A ttl of zero means DefaultAgentTTL; the time of expiry is by the
-// clock of the NATS server, to the second.
-func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (userJWT string, expires time.Time, err error) {
+// AgentUser returns NATS credentials for a host-agent with the public user nkey
+// userNKey. They allow only the host's subjects: no inboxes, no JetStream, no replies
+// to subjects that a request names. A ttl of zero means DefaultAgentTTL. The NATS
+// server's clock decides about expiry, to the second.
+func (a Authority) AgentUser(tenant, host, userNKey string, ttl time.Duration) (userJWT string, expires time.Time, err error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return "", time.Time{}, err
 	}
@@ -155,16 +155,16 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 		return "", time.Time{}, err
 	}
 	if !nkeys.IsValidPublicUserKey(userNKey) {
-		return "", time.Time{}, errors.New("nkey is no public NATS user key")
+		return "", time.Time{}, errors.New("nkey is not a public NATS user key")
 	}
 	if ttl == 0 {
 		ttl = DefaultAgentTTL
 	}
-	account, err := k.tenantKey(tenant)
+	account, err := a.tenantKey(tenant)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	signer, err := k.signing().signerOf(account)
+	signer, err := a.keys.signing().signerOf(account)
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -176,17 +176,17 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 	c.Limits.Subs = agentMaxSubs
 	c.Limits.Payload = agentMaxPayload
 	c.AllowedConnectionTypes = userConnections
-	c.Expires = k.now().Add(ttl).Unix()
+	c.Expires = a.keys.now().Add(ttl).Unix()
 	userJWT, err = encode("user", c, signer)
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
 }
 
-// ChannelReader returns a file of NATS credentials, as nats --creds takes it, for an
-// operator who wants to see the notifications that the hosts of a tenant share, or one
-// of them. They allow to subscribe to the subjects of channels, and nothing else: not to
-// what is one client's own, and not to publish.
-func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []byte, err error) {
-	account, err := k.tenantKey(tenant)
+// ChannelReader returns a NATS credentials file, as nats --creds reads it, for an
+// operator's inspection of the shared notifications of a host, or with an empty host
+// of all the tenant's hosts. The credentials allow subscriptions to channel subjects
+// only: no client's private subjects, and no publishing.
+func (a Authority) ChannelReader(tenant, host string, ttl time.Duration) (creds []byte, err error) {
+	account, err := a.tenantKey(tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +196,9 @@ func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []by
 		return nil, err
 	}
 	if ttl <= 0 || ttl > MaxReaderTTL {
-		return nil, fmt.Errorf("credentials for %v; want more than 0, and at most %v", ttl, MaxReaderTTL)
+		return nil, fmt.Errorf("credentials for %v; want more than 0 and at most %v", ttl, MaxReaderTTL)
 	}
-	signer, err := k.signing().signerOf(account)
+	signer, err := a.keys.signing().signerOf(account)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []by
 	c.Permissions.Sub.Allow.Add("ahp.v1." + tenant + "." + host + ".chan.>")
 	c.Limits.Subs = readerMaxSubs
 	c.AllowedConnectionTypes = userConnections
-	c.Expires = k.now().Add(ttl).Unix()
+	c.Expires = a.keys.now().Add(ttl).Unix()
 	userJWT, err := encode("user", c, signer)
 	if err != nil {
 		return nil, err
@@ -222,14 +222,13 @@ func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []by
 	return jwt.FormatUserConfig(userJWT, seed)
 }
 
-// UserLifetime returns how long the credentials of a user JWT live, from issue
-// to expiry. It is a duration, so that a host-agent with a wrong clock knows
-// when to renew; zero means for ever. The JWT is not checked: that is the NATS
-// server's work.
+// UserLifetime returns the time from a user JWT's issue to its expiry, so that a
+// host-agent with a wrong clock knows when to renew. Zero means no expiry. The JWT is
+// not checked: the NATS server does that.
 func UserLifetime(userJWT string) (time.Duration, error) {
 	c, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
-		return 0, errors.New("the NATS credentials are no user JWT")
+		return 0, errors.New("the NATS credentials are not a user JWT")
 	}
 	if c.Expires == 0 {
 		return 0, nil
@@ -237,8 +236,8 @@ func UserLifetime(userJWT string) (time.Duration, error) {
 	return time.Duration(c.Expires-c.IssuedAt) * time.Second, nil
 }
 
-// UserHost returns the host that a user JWT of [Keys.AgentUser] is for; ok is false for
-// others. Whether it is genuine is the NATS server's work.
+// UserHost returns the host named in a user JWT of [Authority.AgentUser]; ok is false
+// for all others. The signature is not checked: the NATS server does that.
 func UserHost(userJWT string) (tenant, host string, ok bool) {
 	c, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
@@ -252,37 +251,38 @@ func UserHost(userJWT string) (tenant, host string, ok bool) {
 
 // A User is a NATS user with its private nkey, which stays in this process.
 type User struct {
-	JWT string // what the NATS server is shown
+	JWT string // sent to the NATS server
 	key nkeys.KeyPair
 }
 
 // Sign signs the nonce of a NATS server.
 func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
 
-// RelayUser returns credentials of a relay: in a tenant's account, with the
-// rights of all its host-agents together, or for an empty tenant in the account
-// of [Keys.RelaysAccount]. They do not expire: NATS would cut the connection,
-// and relays hold the keys anyway.
-func (k *Keys) RelayUser(tenant string) (*User, error) {
+// RelayUser returns a relay's credentials in a tenant's account, with the rights of
+// all its host-agents together. For an empty tenant, it returns credentials in the
+// account [Authority.RelaysAccount]. They do not expire: NATS would cut the
+// connection, and relays hold the keys anyway.
+func (a Authority) RelayUser(tenant string) (*User, error) {
 	if tenant == "" {
-		return k.newUser("relay", k.account, relaySubjects)
+		return a.newUser("relay", a.keys.account, relaySubjects)
 	}
-	account, err := k.tenantKey(tenant)
+	account, err := a.tenantKey(tenant)
 	if err != nil {
 		return nil, err
 	}
-	return k.newUser("relay", account, []string{TenantSubjects(tenant)})
+	return a.newUser("relay", account, []string{TenantSubjects(tenant)})
 }
 
-// SystemUser returns credentials for the system account, like RelayUser.
-func (k *Keys) SystemUser() (*User, error) {
-	return k.newUser("relay-system", k.system, systemSubjects)
+// SystemUser returns credentials for the system account. Like those of RelayUser, they
+// do not expire.
+func (a Authority) SystemUser() (*User, error) {
+	return a.newUser("relay-system", a.keys.system, systemSubjects)
 }
 
-// newUser makes a user of the account, who may publish and subscribe there. The oldest
-// keys sign it: servers that are not embedded hear last of others.
-func (k *Keys) newUser(name string, account natsKey, subjects []string) (*User, error) {
-	signer, err := k.oldest().signerOf(account)
+// newUser creates a user that may publish and subscribe to subjects in the account.
+// The oldest set signs it, because external servers learn new sets last.
+func (a Authority) newUser(name string, account natsKey, subjects []string) (*User, error) {
+	signer, err := a.keys.oldest().signerOf(account)
 	if err != nil {
 		return nil, err
 	}
@@ -296,8 +296,8 @@ func (k *Keys) newUser(name string, account natsKey, subjects []string) (*User, 
 	return &User{userJWT, pair}, err
 }
 
-// newUserClaims makes the key of a user of the account, and claims that allow nothing yet,
-// for the signer to sign.
+// newUserClaims creates a key and claims for a user of the account. The claims allow
+// nothing yet.
 func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.UserClaims, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -313,7 +313,7 @@ func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.Us
 	return pair, c, nil
 }
 
-// setIssuer says whose user it is, if that is not whose key signs it.
+// setIssuer names the account in the claims if a different key signs them.
 func setIssuer(c *jwt.UserClaims, account, signer natsKey) {
 	if signer.public != account.public {
 		c.IssuerAccount = account.public

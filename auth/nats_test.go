@@ -17,7 +17,7 @@ import (
 func TestAgentUser(t *testing.T) {
 	k, _ := newKeys(t)
 	key := newAgentKey(t)
-	user, expires, err := k.AgentUser("acme", "laptop", key.Public(), 0)
+	user, expires, err := k.Authority().AgentUser("acme", "laptop", key.Public(), 0)
 	if err != nil {
 		t.Fatalf("AgentUser: %v", err)
 	}
@@ -37,7 +37,7 @@ func TestAgentUser(t *testing.T) {
 	if c.Resp != nil || c.BearerToken {
 		t.Error("credentials allow answers to any subject, or work without the nkey")
 	}
-	account, err := k.TenantAccount("acme")
+	account, err := k.Authority().TenantAccount("acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,10 @@ func TestAgentUserRefuses(t *testing.T) {
 		{">", "laptop", key.Public()},
 		{"acme", "*", key.Public()},
 		{"acme", "a.b", key.Public()},
-		{"acme", "laptop", k.RelaysAccount()},
+		{"acme", "laptop", k.Authority().RelaysAccount()},
 		{"acme", "laptop", ""},
 	} {
-		if _, _, err := k.AgentUser(test.tenant, test.host, test.nkey, 0); err == nil {
+		if _, _, err := k.Authority().AgentUser(test.tenant, test.host, test.nkey, 0); err == nil {
 			t.Errorf("AgentUser(%q, %q, %q) accepted", test.tenant, test.host, test.nkey)
 		}
 	}
@@ -66,7 +66,7 @@ func TestAgentUserRefuses(t *testing.T) {
 func TestUserLifetime(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = nil
-	user, _, err := k.AgentUser("acme", "laptop", newAgentKey(t).Public(), time.Minute)
+	user, _, err := k.Authority().AgentUser("acme", "laptop", newAgentKey(t).Public(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +74,14 @@ func TestUserLifetime(t *testing.T) {
 	if err != nil || got < 59*time.Second || got > 61*time.Second {
 		t.Errorf("UserLifetime = %v, %v; want about a minute", got, err)
 	}
-	relay, err := k.RelayUser("")
+	relay, err := k.Authority().RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := auth.UserLifetime(relay.JWT); got != 0 || err != nil {
 		t.Errorf("UserLifetime(relay) = %v, %v; want for ever", got, err)
 	}
-	account, err := k.RelaysAccountJWT(auth.Embedded)
+	account, err := k.Authority().RelaysAccountJWT(auth.Embedded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,15 +92,15 @@ func TestUserLifetime(t *testing.T) {
 	}
 }
 
-// A server that knows nothing but the written file accepts the relay, the
-// system user and a host-agent, and nobody else.
+// A server with only the written file accepts the relay, the system user and a
+// host-agent, and refuses all others.
 func TestWriteTrustConfig(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = nil
 	dir := t.TempDir()
 	trust := filepath.Join(dir, "trust.conf")
-	for range 2 { // the second replaces the first
-		if err := k.WriteTrustConfig(trust); err != nil {
+	for range 2 { // the second call replaces the file
+		if err := k.Authority().WriteTrustConfig(trust); err != nil {
 			t.Fatalf("WriteTrustConfig: %v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 
-	relay, err := k.RelayUser("")
+	relay, err := k.Authority().RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Errorf("relay: %v", err)
 	}
-	system, err := k.SystemUser()
+	system, err := k.Authority().SystemUser()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestWriteTrustConfig(t *testing.T) {
 		t.Errorf("system request: %v", err)
 	}
 	key := newAgentKey(t)
-	agent, _, err := k.AgentUser("acme", "laptop", key.Public(), 0)
+	agent, _, err := k.Authority().AgentUser("acme", "laptop", key.Public(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestWriteTrustConfig(t *testing.T) {
 		early.Close()
 		t.Error("a host-agent of a tenant that no relay has told of is connected")
 	}
-	claim, err := k.TenantAccountJWT(auth.External, "acme", nil)
+	claim, err := k.Authority().TenantAccountJWT(auth.External, "acme", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	connect(t, s, login)
 
 	stranger, _ := newKeys(t)
-	alien, err := stranger.RelayUser("")
+	alien, err := stranger.Authority().RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestWriteTrustConfig(t *testing.T) {
 func TestWriteTrustConfigFails(t *testing.T) {
 	k, _ := newKeys(t)
 	path := filepath.Join(t.TempDir(), "missing", "trust.conf")
-	if err := k.WriteTrustConfig(path); err == nil || !strings.Contains(err.Error(), "missing") {
+	if err := k.Authority().WriteTrustConfig(path); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("WriteTrustConfig = %v; want an error that names the path", err)
 	}
 }

@@ -11,36 +11,36 @@ func TestOperatorToken(t *testing.T) {
 	keys, others := loadTestKeys(t), loadTestKeys(t)
 	now := time.Now()
 	keys.Now = func() time.Time { return now }
-	token, err := keys.IssueOperator("relay revoke")
+	token, err := keys.Tokens().IssueOperator("relay revoke")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keys.VerifyOperator(token); err != nil {
+	if err := keys.Tokens().VerifyOperator(token); err != nil {
 		t.Errorf("VerifyOperator: %v", err)
 	}
-	if err := others.VerifyOperator(token); !errors.Is(err, ErrTokenInvalid) {
+	if err := others.Tokens().VerifyOperator(token); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("with other keys: %v", err)
 	}
-	if _, err := keys.VerifyClient(token); !errors.Is(err, ErrTokenInvalid) {
+	if _, err := keys.Tokens().VerifyClient(token); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("as a client's: %v", err)
 	}
 	admin := Client{Tenant: "acme", Subject: "ada", Hosts: []string{AllHosts}, Access: AccessAdmin, Expires: now.Add(time.Second)}
-	clients, err := keys.IssueClient(admin)
+	clients, err := keys.Tokens().IssueClient(admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keys.VerifyOperator(clients); !errors.Is(err, ErrTokenInvalid) {
+	if err := keys.Tokens().VerifyOperator(clients); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("a client's token with admin access: %v", err)
 	}
-	long, err := keys.issue(operatorKind, keys.newClaims("", "x", "", time.Time{}, now.Add(time.Hour)))
+	long, err := keys.Tokens().issue(operatorKind, keys.Tokens().newClaims("", "x", "", time.Time{}, now.Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keys.VerifyOperator(long); !errors.Is(err, ErrTokenInvalid) {
+	if err := keys.Tokens().VerifyOperator(long); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("one that is good for an hour: %v", err)
 	}
 	now = now.Add(operatorTTL + Leeway + time.Second)
-	if err := keys.VerifyOperator(token); !errors.Is(err, ErrTokenExpired) {
+	if err := keys.Tokens().VerifyOperator(token); !errors.Is(err, ErrTokenExpired) {
 		t.Errorf("later: %v", err)
 	}
 }
@@ -57,29 +57,29 @@ func loadTestKeys(t *testing.T) *Keys {
 func TestTokenID(t *testing.T) {
 	keys, others := loadTestKeys(t), loadTestKeys(t)
 	expires := time.Now().Add(time.Hour).Truncate(time.Second)
-	client, err := keys.IssueClient(Client{ID: "one", Tenant: "acme", Subject: "ada", Hosts: []string{"h"}, Access: AccessRead, Expires: expires})
+	client, err := keys.Tokens().IssueClient(Client{ID: "one", Tenant: "acme", Subject: "ada", Hosts: []string{"h"}, Access: AccessRead, Expires: expires})
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, err := keys.IssueHost(Enrolment{ID: "two", Tenant: "acme", Host: "h", Expires: expires})
+	host, err := keys.Tokens().IssueHost(Enrolment{ID: "two", Tenant: "acme", Host: "h", Expires: expires})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for token, want := range map[string]string{client: "one", host: "two"} {
-		if id, until, err := keys.TokenID(token); id != want || !until.Equal(expires) || err != nil {
+		if id, until, err := keys.Tokens().TokenID(token); id != want || !until.Equal(expires) || err != nil {
 			t.Errorf("TokenID = %s, %v, %v; want %s, %v", id, until, err, want, expires)
 		}
-		if _, _, err := others.TokenID(token); !errors.Is(err, ErrTokenInvalid) {
+		if _, _, err := others.Tokens().TokenID(token); !errors.Is(err, ErrTokenInvalid) {
 			t.Errorf("with other keys: %v; what a stranger's token says of itself may be a lie", err)
 		}
 	}
 	for _, bad := range []string{"", "a.b", "one", client[:20], strings.Repeat("x", MaxTokenSize+1)} {
-		if _, _, err := keys.TokenID(bad); !errors.Is(err, ErrTokenInvalid) {
+		if _, _, err := keys.Tokens().TokenID(bad); !errors.Is(err, ErrTokenInvalid) {
 			t.Errorf("TokenID(%.20q): %v", bad, err)
 		}
 	}
 	keys.Now = func() time.Time { return expires.Add(time.Minute) }
-	if _, _, err := keys.TokenID(client); !errors.Is(err, ErrTokenExpired) {
+	if _, _, err := keys.Tokens().TokenID(client); !errors.Is(err, ErrTokenExpired) {
 		t.Errorf("later: %v", err)
 	}
 }

@@ -9,29 +9,30 @@ import (
 	"ahprelay/ahp"
 )
 
-// Limits of a grant's origins. A canvas session carries them in a cookie, so they are short.
+// Limits of a grant's origins. They are short because a canvas session carries them in
+// a cookie.
 const (
-	// MaxOrigins is how many grants may stand between a grant and that of the operator.
+	// MaxOrigins bounds the grants between a grant and the operator's.
 	MaxOrigins = 16
 
-	// MaxOriginsText is how many bytes the names in a grant's origins may have together.
+	// MaxOriginsText bounds the names in a grant's origins, in bytes.
 	MaxOriginsText = 1 << 10
 )
 
-// ErrTooDerived reports a grant that would have more origins than a token can carry.
-var ErrTooDerived = errors.New("too many grants stand between this one and the operator's: ask the operator for a link of your own (relay setup-link)")
+// ErrTooDerived reports a grant with more origins than a token can carry.
+var ErrTooDerived = errors.New("too many grants between this grant and the operator's: ask the operator for a direct link (relay setup-link)")
 
-// An Origin is a grant from which another grant of the same tenant was derived: a token, a device, or the
-// credential of a host-agent. Each grant carries all of its origins, the nearest first, so that any relay sees without
-// a store that one of them is revoked.
+// An Origin is a grant from which a grant in the same tenant was derived: a token, a
+// device, or a host-agent's credential. Each grant carries all its origins, nearest
+// first, so a relay detects a revoked origin without a store.
 type Origin struct {
 	ID      string `json:"id"`             // of the token or device
-	Subject string `json:"sub,omitempty"`  // of that grant; "": it is a host-agent's
-	Host    string `json:"host,omitempty"` // of a host-agent's
-	Issued  int64  `json:"iat"`            // of that grant, in Unix seconds
+	Subject string `json:"sub,omitempty"`  // the origin's subject; "": it is a host-agent's
+	Host    string `json:"host,omitempty"` // the host-agent's host
+	Issued  int64  `json:"iat"`            // in Unix seconds
 }
 
-// CheckOrigins reports why origins cannot be those of a grant.
+// CheckOrigins reports why a grant cannot have these origins.
 func CheckOrigins(origins []Origin) error {
 	if len(origins) > MaxOrigins {
 		return ErrTooDerived
@@ -41,13 +42,13 @@ func CheckOrigins(origins []Origin) error {
 		size += len(o.ID) + len(o.Subject) + len(o.Host)
 		switch {
 		case CheckSubject(o.ID) != nil || len(o.ID) > maxOriginID:
-			return errors.New("origin: its ID is none")
+			return errors.New("origin: invalid ID")
 		case (o.Subject == "") == (o.Host == ""):
-			return errors.New("origin: want one of subject and host")
+			return errors.New("origin: want either subject or host")
 		case o.Subject != "" && CheckSubject(o.Subject) != nil:
-			return errors.New("origin: its subject is none")
+			return errors.New("origin: invalid subject")
 		case o.Host != "" && ahp.CheckName("host", o.Host) != nil:
-			return errors.New("origin: its host is none")
+			return errors.New("origin: invalid host")
 		}
 	}
 	if size > MaxOriginsText {
@@ -56,12 +57,12 @@ func CheckOrigins(origins []Origin) error {
 	return nil
 }
 
-// Derive returns the origins of a grant that the client's token makes. A token that is bound to a device's key lasts for
-// minutes, and its device stands for it.
+// Derive returns the origins of a grant that the client's token makes. A token bound
+// to a device's key lasts only minutes, so its device stands for it.
 func (c Client) Derive() []Origin {
 	origins := c.Origins
 	if c.Device != "" && !slices.ContainsFunc(origins, func(o Origin) bool { return o.ID == c.Device }) {
-		// The relay that made the token did not know origins.
+		// Relays did not record origins when this token was made.
 		origins = before(Origin{ID: c.Device, Subject: c.Subject, Issued: c.IssuedAt.Unix()}, origins)
 	}
 	if c.Key != "" && c.Device != "" {
@@ -70,18 +71,20 @@ func (c Client) Derive() []Origin {
 	return before(Origin{ID: c.ID, Subject: c.Subject, Issued: c.IssuedAt.Unix()}, origins)
 }
 
-// DeriveFromDevice returns the origins of a grant that a device makes. Added is when the device came in, origins are its own.
+// DeriveFromDevice returns the origins of a grant made by a device with this ID,
+// subject, time of entry and origins.
 func DeriveFromDevice(id, subject string, added time.Time, origins []Origin) []Origin {
 	return before(Origin{ID: id, Subject: subject, Issued: added.Unix()}, origins)
 }
 
-// Derive returns the origins of a grant that the holder of the enrolment makes.
+// Derive returns the origins of a grant made by the enrolment's holder.
 func (e Enrolment) Derive() []Origin {
 	return before(Origin{ID: e.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
 }
 
-// Renewed returns the origins of the credential that replaces the enrolment. Its family begins with at most two
-// origins of the host: an enrolment token and the first credential, or the first two credentials.
+// Renewed returns the origins of the credential that replaces the enrolment. At most
+// two origins belong to the host itself: an enrolment token and the first credential,
+// or the first two credentials.
 func (e Enrolment) Renewed() []Origin {
 	family := 0
 	for _, o := range e.Origins {
@@ -95,7 +98,8 @@ func (e Enrolment) Renewed() []Origin {
 	return e.Origins
 }
 
-// AllOrigins returns the origins of the enrolment, with the credential that it replaces.
+// AllOrigins returns the origins of the enrolment, including the credential that it
+// replaces.
 func (e Enrolment) AllOrigins() []Origin {
 	if e.Former == nil {
 		return e.Origins
@@ -103,12 +107,12 @@ func (e Enrolment) AllOrigins() []Origin {
 	return before(Origin{ID: e.Former.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
 }
 
-// before returns origins with one more in front, in memory of its own.
+// before returns a new slice with nearest in front of origins.
 func before(nearest Origin, origins []Origin) []Origin {
 	return append([]Origin{nearest}, origins...)
 }
 
-// keys returns the keys of revocations that end what was derived from the origin.
+// keys returns the targets of revocations that end grants derived from the origin.
 func (o Origin) keys(tenant string) [2]RevocationKey {
 	if o.Host != "" {
 		return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Host: o.Host}}
@@ -116,8 +120,8 @@ func (o Origin) keys(tenant string) [2]RevocationKey {
 	return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Subject: o.Subject}}
 }
 
-// EachOrigin calls see with each key that ends a grant with these origins when it is revoked, and with the time at which
-// that origin was issued.
+// EachOrigin calls see for each revocation target that ends a grant with these
+// origins, with the origin's time of issue.
 func EachOrigin(tenant string, origins []Origin, see func(key RevocationKey, issued time.Time)) {
 	for _, o := range origins {
 		for _, key := range o.keys(tenant) {

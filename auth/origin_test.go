@@ -10,7 +10,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestGrantsCarryTheirOrigins: tokens of all kinds say from which grants they were derived.
+// TestGrantsCarryTheirOrigins: tokens of all kinds name the grants from which they
+// were derived.
 func TestGrantsCarryTheirOrigins(t *testing.T) {
 	keys, _ := newKeys(t)
 	expires := time.Now().Add(time.Hour)
@@ -24,31 +25,40 @@ func TestGrantsCarryTheirOrigins(t *testing.T) {
 			t.Errorf("%s: origins %+v, %v; want %+v", name, got, err, origins)
 		}
 	}
-	token, err := keys.IssueClient(auth.Client{Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: expires, Origins: origins})
-	verified("client", token, err, func(token string) ([]auth.Origin, error) { c, err := keys.VerifyClient(token); return c.Origins, err })
-	token, err = keys.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: expires, Origins: origins})
-	verified("enrolment", token, err, func(token string) ([]auth.Origin, error) { e, err := keys.VerifyAgent(token); return e.Origins, err })
+	token, err := keys.Tokens().IssueClient(auth.Client{Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: expires, Origins: origins})
+	verified("client", token, err, func(token string) ([]auth.Origin, error) {
+		c, err := keys.Tokens().VerifyClient(token)
+		return c.Origins, err
+	})
+	token, err = keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: expires, Origins: origins})
+	verified("enrolment", token, err, func(token string) ([]auth.Origin, error) {
+		e, err := keys.Tokens().VerifyAgent(token)
+		return e.Origins, err
+	})
 	credential := auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: expires, Key: auth.NewHostKey().Public(), Origins: origins}
-	token, err = keys.IssueCredential(credential)
-	verified("credential", token, err, func(token string) ([]auth.Origin, error) { e, err := keys.VerifyAgent(token); return e.Origins, err })
+	token, err = keys.Tokens().IssueCredential(credential)
+	verified("credential", token, err, func(token string) ([]auth.Origin, error) {
+		e, err := keys.Tokens().VerifyAgent(token)
+		return e.Origins, err
+	})
 	canvas := auth.CanvasGrant{Tenant: "acme", Subject: "bob", Expires: expires, Origins: origins, CanvasClaims: auth.CanvasClaims{Host: "laptop"}}
-	token, err = keys.IssueCanvasTicket(canvas)
+	token, err = keys.Canvases().IssueTicket(canvas)
 	verified("ticket", token, err, func(token string) ([]auth.Origin, error) {
-		g, err := keys.VerifyCanvasTicket(token)
+		g, err := keys.Canvases().VerifyTicket(token)
 		return g.Client().Origins, err
 	})
-	token, err = keys.IssueCanvasSession(canvas)
+	token, err = keys.Canvases().IssueSession(canvas)
 	verified("canvas session", token, err, func(token string) ([]auth.Origin, error) {
-		g, err := keys.VerifyCanvasSession(token)
+		g, err := keys.Canvases().VerifySession(token)
 		return g.Client().Origins, err
 	})
 }
 
-// TestOriginsAreBounded: no token is made with more origins than it can carry, or with origins that are none.
+// TestOriginsAreBounded: no token is issued with too many or invalid origins.
 func TestOriginsAreBounded(t *testing.T) {
 	keys, _ := newKeys(t)
 	issue := func(origins []auth.Origin) error {
-		_, err := keys.IssueClient(auth.Client{Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour), Origins: origins})
+		_, err := keys.Tokens().IssueClient(auth.Client{Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour), Origins: origins})
 		return err
 	}
 	chain := func(n int, o auth.Origin) (list []auth.Origin) {
@@ -77,7 +87,8 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDerive: a grant's origins are the grant that made it and all of the origins of that one.
+// TestDerive: a grant's origins are the grant that made it and the origins of that
+// grant.
 func TestDerive(t *testing.T) {
 	added := time.Unix(1000, 0)
 	device := auth.DeriveFromDevice("device-1", "ada", added, nil)
@@ -90,7 +101,7 @@ func TestDerive(t *testing.T) {
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
 		t.Errorf("by a token of a device: %+v; want %+v", got, want)
 	}
-	token.Origins = nil // of a relay that knows no origins
+	token.Origins = nil // issued by a relay without origins
 	want[1].Issued = 3000
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
 		t.Errorf("by a token of a device without origins: %+v; want %+v", got, want)
@@ -101,22 +112,23 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// TestExpiredTokenHasAnID: what was derived from an expired token can be revoked by it.
+// TestExpiredTokenHasAnID: grants derived from an expired token can be revoked by its
+// ID.
 func TestExpiredTokenHasAnID(t *testing.T) {
 	keys, _ := newKeys(t)
-	token, err := keys.IssueClient(auth.Client{ID: "over", Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: keys.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueClient(auth.Client{ID: "over", Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: keys.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := keys.Now()
 	keys.Now = func() time.Time { return now.Add(2 * time.Hour) }
-	if id, _, err := keys.TokenID(token); id != "over" || !errors.Is(err, auth.ErrTokenExpired) {
+	if id, _, err := keys.Tokens().TokenID(token); id != "over" || !errors.Is(err, auth.ErrTokenExpired) {
 		t.Errorf("an expired token: %q, %v", id, err)
 	}
-	if c, err := keys.VerifyClient(token); c.ID != "" || !errors.Is(err, auth.ErrTokenExpired) {
+	if c, err := keys.Tokens().VerifyClient(token); c.ID != "" || !errors.Is(err, auth.ErrTokenExpired) {
 		t.Errorf("an expired token is verified: %+v, %v", c, err)
 	}
-	if id, _, err := keys.TokenID(token + "x"); id != "" || !errors.Is(err, auth.ErrTokenInvalid) {
+	if id, _, err := keys.Tokens().TokenID(token + "x"); id != "" || !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("a forged token: %q, %v", id, err)
 	}
 }

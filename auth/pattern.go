@@ -11,39 +11,39 @@ import (
 	"ahprelay/ahp"
 )
 
-// A pattern names hosts, channels or methods in a token: the text itself, or
-// with * in it, which stands for any characters, none included. Nothing else is
+// A pattern names hosts, channels or methods in a token. It is the text itself, or
+// contains *, which stands for any characters, including none. No other character is
 // special, and case counts:
 //
 //	laptop         that host
-//	build-*        hosts whose names begin so
+//	build-*        hosts with that prefix
 //	mock:/254dbb91 that session
 //	ahp-session:/* all sessions of that scheme
 //	*              everything
 //
-// A list of patterns takes what one of them takes.
+// A list of patterns matches if any of them does.
 
 // Bounds of patterns.
 const (
-	// MaxPatterns is how many patterns a list may have.
+	// MaxPatterns bounds the patterns in a list.
 	MaxPatterns = 64
 
-	// MaxPatternLen is the limit of a pattern's length, in bytes.
+	// MaxPatternLen bounds a pattern's length, in bytes.
 	MaxPatternLen = 1024
 
-	// maxStars bounds what it costs to try a pattern.
+	// maxStars bounds the cost of matching a pattern.
 	maxStars = 8
 )
 
-// All is the pattern that takes everything.
+// All is the pattern that matches everything.
 const All = "*"
 
-// MatchesAny reports whether one of the patterns takes text.
+// MatchesAny reports whether one of the patterns matches text.
 func MatchesAny(patterns []string, text string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return Matches(p, text) })
 }
 
-// Matches reports whether a pattern takes text.
+// Matches reports whether a pattern matches text.
 func Matches(pattern, text string) bool {
 	first, rest, found := strings.Cut(pattern, "*")
 	if !found {
@@ -54,8 +54,8 @@ func Matches(pattern, text string) bool {
 		return false
 	}
 	for {
-		// Up to the next star, the first place that fits is as good as any
-		// later one; what stands behind the last star is the end of the text.
+		// Up to the next star, the first match is as good as any later one. The part
+		// behind the last star must end the text.
 		part, more, found := strings.Cut(rest, "*")
 		if !found {
 			return strings.HasSuffix(text, part)
@@ -68,15 +68,15 @@ func Matches(pattern, text string) bool {
 	}
 }
 
-// CheckPatterns reports why a list is none of patterns. What is what they are
-// for, in errors.
+// CheckPatterns checks a list of patterns. The argument what names their subject in
+// errors.
 func CheckPatterns(what string, patterns []string) error {
 	if len(patterns) > MaxPatterns {
-		return fmt.Errorf("%d patterns of %ss; want at most %d", len(patterns), what, MaxPatterns)
+		return fmt.Errorf("%d %s patterns; want at most %d", len(patterns), what, MaxPatterns)
 	}
 	for _, p := range patterns {
 		if err := checkPattern(p); err != nil {
-			return fmt.Errorf("pattern of a %s: %w", what, err)
+			return fmt.Errorf("%s pattern: %w", what, err)
 		}
 	}
 	return nil
@@ -90,14 +90,14 @@ func checkPattern(p string) error {
 	case len(p) > MaxPatternLen:
 		return fmt.Errorf("%d bytes long; want at most %d", len(p), MaxPatternLen)
 	case !utf8.ValidString(p) || strings.ContainsFunc(p, odd):
-		return errors.New("has characters that cannot be printed, or spaces")
+		return errors.New("contains spaces or unprintable characters")
 	case strings.Count(p, "*") > maxStars:
 		return fmt.Errorf("%q has more than %d *", p, maxStars)
 	}
 	return nil
 }
 
-// checkHosts reports why a list is none of patterns of hosts' names.
+// checkHosts checks a list of host name patterns.
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 {
 		return errors.New("no hosts")

@@ -25,11 +25,11 @@ func TestMatches(t *testing.T) {
 		{"mock:/*", "mock:", false},
 		{"mock:/*/turn", "mock:/1/turn", true},
 		{"mock:/*/turn", "mock:/turn", false},
-		// What stands before and after the star may not overlap.
+		// The parts before and after the star must not overlap.
 		{"ab*ba", "aba", false},
 		{"a*b*c", "a-b-b-c", true},
 		{"a*b*c", "a-c-b", false},
-		// Nothing but * is special.
+		// No other character is special.
 		{"a.c", "abc", false},
 		{"a?c", "abc", false},
 		{"[ab]", "a", false},
@@ -40,8 +40,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestMatchesIsGlob compares with the regular expression that a pattern stands
-// for.
+// TestMatchesIsGlob compares Matches with an equivalent regular expression.
 func TestMatchesIsGlob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern")

@@ -8,9 +8,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// PeekHost returns which host an enrolment token or credential is for, without checking
-// that it is genuine or still good: a host-agent has no keys for that, and
-// only wants to know its own name.
+// PeekHost returns the host named in an enrolment token or credential. The token is
+// not verified: a host-agent has no keys for that, and needs only its own name.
 func PeekHost(token string) (tenant, host string, err error) {
 	const want = "want what relay token host prints"
 	if len(token) > MaxTokenSize {
@@ -32,8 +31,8 @@ func PeekHost(token string) (tenant, host string, err error) {
 	return enrolment.Tenant, enrolment.Host, nil
 }
 
-// PeekTimes returns when a credential was issued and when it expires, without
-// checking it, as PeekHost does.
+// PeekTimes returns when a credential was issued and when it expires. Like PeekHost,
+// it does not verify the token.
 func PeekTimes(token string) (issued, expires time.Time, err error) {
 	cl := new(claims)
 	if _, _, err := jwt.NewParser().ParseUnverified(token, cl); err != nil || cl.IssuedAt == nil || cl.ExpiresAt == nil {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// A Statement is what a relay's signature is about: no signature for one can be taken
-// for another, nor for a token.
+// A Statement is the purpose of a relay's signature. No signature for one statement is
+// valid for another, or as a token.
 type Statement string
 
 // The statements.
@@ -18,18 +18,18 @@ const (
 	AnswerCapability Statement = "ahp-relay answer capability v1\x00" // to relays: whoever has it may answer
 )
 
-// Sign signs a statement of relays.
+// Sign signs a statement for relays.
 func (k *Keys) Sign(what Statement, body []byte) (key ed25519.PublicKey, signature []byte) {
 	s := k.oldest()
 	return s.public(), ed25519.Sign(s.token, append([]byte(what), body...))
 }
 
-// CheckSigned reports, with an error that wraps ErrUntrusted, that a statement was not
-// signed with one of the trusted keys.
+// CheckSigned checks that one of the trusted keys has signed a statement. The error
+// wraps ErrUntrusted.
 func CheckSigned(trusted []ed25519.PublicKey, what Statement, body, key, signature []byte) error {
 	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, key) })
 	if !known || len(key) != ed25519.PublicKeySize {
-		return fmt.Errorf("%w: its key is not known here", ErrUntrusted)
+		return fmt.Errorf("%w: unknown key", ErrUntrusted)
 	}
 	if !ed25519.Verify(key, append([]byte(what), body...), signature) {
 		return fmt.Errorf("%w: %w", ErrUntrusted, errSignature)
@@ -37,4 +37,4 @@ func CheckSigned(trusted []ed25519.PublicKey, what Statement, body, key, signatu
 	return nil
 }
 
-var errSignature = errors.New("the signature is another's")
+var errSignature = errors.New("the signature does not match")

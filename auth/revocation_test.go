@@ -34,8 +34,8 @@ func TestRevocationCheck(t *testing.T) {
 	}
 }
 
-// TestRevocationCovers has tokens of the second of the revocation end: their
-// time of issue is no finer.
+// TestRevocationCovers: a revocation also ends tokens issued in the same second,
+// because their times have no fractions.
 func TestRevocationCovers(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 500e6, time.UTC)
 	subject := auth.Revocation{Tenant: "acme", Subject: "ada", At: at}

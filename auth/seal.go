@@ -9,14 +9,14 @@ import (
 	"fmt"
 )
 
-// ErrSealed reports what no relay with these keys has sealed under that name.
-var ErrSealed = errors.New("not sealed by a relay with these keys, or under another name")
+// ErrSealed reports data not sealed with these keys and under that name.
+var ErrSealed = errors.New("not sealed with these keys and this name")
 
-// A Sealer hides from whoever runs the NATS servers what relays keep there, and finds
-// out what others have put in its place. It is safe for concurrent use.
+// A Sealer encrypts and authenticates the relays' records in NATS. The operator of the
+// NATS servers can neither read nor replace them. It is safe for concurrent use.
 type Sealer struct{ aead cipher.AEAD }
 
-// Sealer returns the one for a purpose, which is the same at all relays with these keys.
+// Sealer returns the Sealer for a purpose. Relays with the same keys share it.
 func (k *Keys) Sealer(purpose string) (*Sealer, error) {
 	key, err := hkdf.Key(sha256.New, k.tenants, nil, "ahp-relay sealed v1\x00"+purpose, 32)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Sealer) Seal(name string, data []byte) []byte {
 	return s.aead.Seal(nil, nil, data, []byte(name))
 }
 
-// Open returns what was sealed under a name.
+// Open returns the data sealed under a name.
 func (s *Sealer) Open(name string, sealed []byte) ([]byte, error) {
 	data, err := s.aead.Open(nil, nil, sealed, []byte(name))
 	if err != nil {

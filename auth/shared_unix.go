@@ -11,8 +11,9 @@ import (
 )
 
 // mayGroupUse reports whether a secret file is shared with a group on purpose, as a
-// kubelet does with volumes (fsGroup): one that this process is in, and that is not
-// just the first one of its owner; in a directory that nobody else can put files into.
+// kubelet does with volumes (fsGroup). The process must be in that group, which must
+// not be its owner's primary group, and other users must not be able to add files to
+// the directory.
 func mayGroupUse(path string, info fs.FileInfo) bool {
 	file, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// SignInTTL is how long somebody may take to sign in at an identity provider.
+// SignInTTL is the time limit for a sign-in at an identity provider.
 const SignInTTL = 15 * time.Minute
 
-// A SignIn is what a relay wants to know of somebody who comes back from an identity
-// provider. Any relay with the same keys can tell it from State alone, so none keeps it.
+// A SignIn links a person's return from an identity provider to the request that began
+// it. Any relay with the same keys derives it from State, so relays store nothing.
 type SignIn struct {
-	State    string // goes with the browser, there and back; no secret
-	Nonce    string // is to be in the ID token
-	Verifier string // of PKCE (RFC 7636): nobody but relays knows it
+	State    string // travels with the browser; not secret
+	Nonce    string // expected in the ID token
+	Verifier string // for PKCE (RFC 7636); only relays know it
 }
 
 // Parts of a state, in bytes.
@@ -28,11 +28,11 @@ const (
 	signInBody    = 1 + 8 + 16 + 2*sha256.Size // version, milliseconds since 1970, random, hashes of provider and key
 )
 
-// ErrSignInOver reports a state that is not good: of other keys, another device or provider, or
-// of long ago.
-var ErrSignInOver = errors.New("this sign-in was not begun here, or its time is over; begin it anew in this browser")
+// ErrSignInOver reports a state that is invalid: expired, or for different keys, or a
+// different device or provider.
+var ErrSignInOver = errors.New("this sign-in has expired or did not begin in this browser; sign in again")
 
-// NewSignIn begins to sign a device in, which proves the key of that thumbprint.
+// NewSignIn begins a sign-in for a device with a proved key.
 func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 	b := make([]byte, 25, signInBody)
 	b[0] = signInVersion
@@ -42,8 +42,8 @@ func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 	return k.signing().signIn(b)
 }
 
-// CheckSignIn returns what NewSignIn has, for the same provider and key. The error is
-// ErrSignInOver.
+// CheckSignIn returns the SignIn that NewSignIn returned for the same provider and
+// key. The error is ErrSignInOver.
 func (k *Keys) CheckSignIn(state, provider, thumbprint string) (SignIn, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(state)
 	if err != nil || len(b) != signInBody+sha256.Size || b[0] != signInVersion {
@@ -67,7 +67,7 @@ func signInHashes(provider, thumbprint string) []byte {
 	return append(p[:], key[:]...)
 }
 
-// signIn derives from the body of a state all that belongs to it.
+// signIn derives a SignIn from the body of its state.
 func (s *keySet) signIn(body []byte) SignIn {
 	derive := func(what string) []byte {
 		mac := hmac.New(sha256.New, s.signIns)

@@ -10,71 +10,70 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// tenantConns bounds the connections to one tenant's account, through all
-// servers of a cluster: those of its host-agents, twice while they change over,
-// and of relays.
+// tenantConns bounds the connections to a tenant's account at all servers in a
+// cluster: those of its relays, and two for each host-agent while it changes over.
 const tenantConns = 10_000
 
-// AllUsers stands for every user of an account in what
-// [Keys.TenantAccountJWT] revokes.
+// AllUsers stands for all an account's users in the argument revoked of
+// [Authority.TenantAccountJWT].
 const AllUsers = jwt.All
 
-// TenantAccount returns the public nkey of a tenant's NATS account, which is the
-// same for all relays with these keys.
-func (k *Keys) TenantAccount(tenant string) (string, error) {
-	key, err := k.tenantKey(tenant)
+// TenantAccount returns the public nkey of a tenant's NATS account. Relays with the
+// same keys derive the same account.
+func (a Authority) TenantAccount(tenant string) (string, error) {
+	key, err := a.tenantKey(tenant)
 	return key.public, err
 }
 
-// TenantAccountJWT returns the claim of a tenant's account. NATS servers that
-// get it end the connections of revoked users, which are named by their public
-// nkey or as [AllUsers], and accept them only with credentials that were issued
-// after the given time. Times count in seconds.
-func (k *Keys) TenantAccountJWT(of Servers, tenant string, revoked map[string]time.Time) (string, error) {
-	account, err := k.tenantKey(tenant)
+// TenantAccountJWT returns a tenant's account claim. The keys of revoked are users'
+// public nkeys, or [AllUsers]. A NATS server with this claim ends these users'
+// connections, and accepts only credentials issued after the given time. Times count
+// in seconds.
+func (a Authority) TenantAccountJWT(of Servers, tenant string, revoked map[string]time.Time) (string, error) {
+	account, err := a.tenantKey(tenant)
 	if err != nil {
 		return "", err
 	}
-	return k.accountJWT(of, "AHP tenant "+tenant, account, revoked)
+	return a.accountJWT(of, "AHP tenant "+tenant, account, revoked)
 }
 
 // tenantKey derives the key of a tenant's account.
-func (k *Keys) tenantKey(tenant string) (natsKey, error) {
+func (a Authority) tenantKey(tenant string) (natsKey, error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return natsKey{}, err
 	}
-	account, err := deriveNkey(k.tenants, nkeys.PrefixByteAccount, "ahp-relay tenant account v1\x00"+tenant)
+	account, err := deriveNkey(a.keys.tenants, nkeys.PrefixByteAccount, "ahp-relay tenant account v1\x00"+tenant)
 	if err != nil {
 		return natsKey{}, fmt.Errorf("account of tenant %s: %w", tenant, err)
 	}
 	return account, nil
 }
 
-// relayStreams is how many streams relays may have: the registry is one.
+// relayStreams bounds the relays' streams. The registry is one.
 const relayStreams = 8
 
-// accountJWT returns the claim of an account without leaf nodes, JetStream (but for
-// that of relays), imports and exports: nothing gets in or out but through its own users.
-// These are signed by any of the keys that are good.
-func (k *Keys) accountJWT(of Servers, name string, account natsKey, revoked map[string]time.Time) (string, error) {
+// accountJWT returns the claim of an account without leaf nodes, JetStream (except for
+// the relays' account), imports and exports: only its own users can send or receive.
+// Any valid set may sign those users.
+func (a Authority) accountJWT(of Servers, name string, account natsKey, revoked map[string]time.Time) (string, error) {
 	c := jwt.NewAccountClaims(account.public)
 	c.Name = name
 	c.Limits.DisallowBearer = true
 	c.Limits.LeafNodeConn = 0
 	c.Limits.Conn = tenantConns
-	if account.public != k.system.public { // which has exports of the server's own
+	if account.public != a.keys.system.public { // the system account has the server's own exports
 		c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
 	}
-	if account.public == k.account.public {
+	if account.public == a.keys.account.public {
 		c.Limits.MemoryStorage, c.Limits.DiskStorage = jwt.NoLimit, jwt.NoLimit
 		c.Limits.Streams, c.Limits.Consumer = relayStreams, jwt.NoLimit
 	}
 	for user, before := range revoked {
 		c.RevokeAt(user, before)
 	}
-	sets := k.sets.Load()
+	sets := a.keys.sets.Load()
 	if !sets.retired.IsZero() && c.Revocations[AllUsers] < sets.retired.Unix() {
-		c.RevokeAt(AllUsers, sets.retired) // among them those that the account's own key has signed
+		c.RevokeAt(AllUsers, sets.retired) // includes users signed by the account's own key
 	}
 	for _, s := range sets.all {
 		signer, err := s.signerOf(account)
@@ -85,7 +84,7 @@ func (k *Keys) accountJWT(of Servers, name string, account natsKey, revoked map[
 			c.SigningKeys.Add(signer.public)
 		}
 	}
-	operator, err := k.operatorOf(of)
+	operator, err := a.operatorOf(of)
 	if err != nil {
 		return "", err
 	}

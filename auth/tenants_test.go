@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 )
 
-// All relays with the same keys agree on a tenant's account, and nobody else
-// can.
+// Relays with the same keys derive the same account for a tenant, and other keys
+// derive a different one.
 func TestTenantAccount(t *testing.T) {
 	dir := t.TempDir()
 	k, err := auth.LoadKeys(dir)
@@ -22,9 +22,9 @@ func TestTenantAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger, _ := newKeys(t)
-	seen := map[string]string{k.SystemAccount(): "system", k.RelaysAccount(): "relays"}
+	seen := map[string]string{k.Authority().SystemAccount(): "system", k.Authority().RelaysAccount(): "relays"}
 	account := func(k *auth.Keys, tenant string) string {
-		public, err := k.TenantAccount(tenant)
+		public, err := k.Authority().TenantAccount(tenant)
 		if err != nil {
 			t.Fatalf("TenantAccount(%q): %v", tenant, err)
 		}
@@ -44,13 +44,13 @@ func TestTenantAccount(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "*", "a.b", "acme\x00", "Acme"} {
-		if _, err := k.TenantAccount(bad); err == nil {
+		if _, err := k.Authority().TenantAccount(bad); err == nil {
 			t.Errorf("TenantAccount(%q) succeeded", bad)
 		}
-		if _, err := k.TenantAccountJWT(auth.External, bad, nil); err == nil {
+		if _, err := k.Authority().TenantAccountJWT(auth.External, bad, nil); err == nil {
 			t.Errorf("TenantAccountJWT(%q) succeeded", bad)
 		}
-		if _, err := k.RelayUser(bad); err == nil && bad != "" {
+		if _, err := k.Authority().RelayUser(bad); err == nil && bad != "" {
 			t.Errorf("RelayUser(%q) succeeded", bad)
 		}
 	}
@@ -59,7 +59,7 @@ func TestTenantAccount(t *testing.T) {
 func TestTenantAccountJWT(t *testing.T) {
 	k, _ := newKeys(t)
 	user := newAgentKey(t).Public()
-	text, err := k.TenantAccountJWT(auth.External, "acme", map[string]time.Time{user: start})
+	text, err := k.Authority().TenantAccountJWT(auth.External, "acme", map[string]time.Time{user: start})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func TestTenantAccountJWT(t *testing.T) {
 	}
 }
 
-// A relay's users are kept to the account and subjects that they are for.
+// A relay's users are limited to their account and subjects.
 func TestRelayUser(t *testing.T) {
 	k, _ := newKeys(t)
 	for tenant, want := range map[string]string{"acme": "ahp.v1.acme.>", "": "ahp.relays.v1.>"} {
-		user, err := k.RelayUser(tenant)
+		user, err := k.Authority().RelayUser(tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,9 +95,9 @@ func TestRelayUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		account := k.RelaysAccount()
+		account := k.Authority().RelaysAccount()
 		if tenant != "" {
-			if account, err = k.TenantAccount(tenant); err != nil {
+			if account, err = k.Authority().TenantAccount(tenant); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -19,75 +19,73 @@ import (
 
 // Limits of tokens.
 const (
-	// MaxTokenSize is the limit of a token's length, in bytes. It is checked
-	// before anything is decoded.
+	// MaxTokenSize bounds a token's length, in bytes. It is checked before decoding.
 	MaxTokenSize = 8 << 10
 
-	// Leeway is how far the clocks of relays may differ.
+	// Leeway is the tolerated difference between relays' clocks.
 	Leeway = 5 * time.Second
 
-	// MaxSubjectLen is the limit of a client's subject, in bytes.
+	// MaxSubjectLen bounds a client's subject, in bytes.
 	MaxSubjectLen = 256
 )
 
-// Reasons why a token is refused. The errors that wrap them say more, and
-// never contain the token.
+// Reasons to refuse a token. The errors that wrap them give details, and never contain
+// the token.
 var (
-	// ErrTokenExpired reports a token that was good and is no longer.
+	// ErrTokenExpired reports a token that was valid and has expired.
 	ErrTokenExpired = errors.New("token expired")
-	// ErrTokenInvalid reports any other token that is not accepted.
+	// ErrTokenInvalid reports a token refused for any other reason.
 	ErrTokenInvalid = errors.New("token invalid")
 )
 
-// DefaultTenant is the tenant where nobody says which.
+// DefaultTenant is the tenant when none is named.
 const DefaultTenant = "default"
 
 // AllHosts in Client.Hosts stands for every host of the tenant.
 const AllHosts = All
 
-// MaxConnections is the highest number that Client.MaxConnections can be.
+// MaxConnections bounds Client.MaxConnections.
 const MaxConnections = 1 << 20
 
-// A Client is what a client token says.
+// A Client is the content of a client token.
 type Client struct {
-	ID       string    // of the token, unique
+	ID       string    // unique ID of the token
 	Tenant   string    // name of the tenant
-	Subject  string    // who uses the token, for people
-	Hosts    []string  // patterns of hosts' names
+	Subject  string    // the user's name, for display
+	Hosts    []string  // patterns of host names
 	Access   Access    // at these hosts
 	IssuedAt time.Time // to the second
 	Expires  time.Time // to the second
 
-	// What it may do there is less if these are set; package gate says how
-	// they are understood.
-	Channels []string // patterns of channels; none: all
-	Methods  []string // patterns of methods; none: all that Access allows
+	// Channels and Methods restrict the token further; see package gate.
+	Channels []string // patterns; none: all channels
+	Methods  []string // patterns; none: all methods that Access allows
 
-	Files          bool // it also reaches the files in the working directories of sessions that it may see
+	Files          bool // it may also read the files in the working directories of its sessions
 	Reverse        bool // the host may ask the client for the client's own files
-	MaxConnections int  // at a time, over all hosts; 0: as the relay is set
+	MaxConnections int  // at the same time, on all hosts; 0: the relay's limit
 
-	// Audience is the name of those with whom the client watches on one connection to
-	// the host, which is theirs all; "": it has its own. It is for who may look and no
-	// more. The host knows the client by this name. See package audience.
+	// Audience names a group of clients with a shared connection to the host. "" means
+	// a separate connection. It requires the level look. The host sees this name as
+	// the client's ID. See package audience.
 	Audience string
 
-	// Of a device's token: with the device, all of its tokens are revoked.
-	Device string // its ID; "": none
-	Key    string // thumbprint of the key that is to be proved with each use (RFC 9449); "": whoever has the token may use it
+	// Set in a device's token. Revoking the device revokes all of its tokens.
+	Device string // the device's ID; "": none
+	Key    string // thumbprint of the key to be proved with each use (RFC 9449); "": a bearer token
 
-	// Origins are the grants from which the token was derived, the nearest first: each of them that is
-	// revoked ends the token.
+	// Origins are the grants from which the token was derived, nearest first. Revoking
+	// any of them ends the token.
 	Origins []Origin
 }
 
-// MayReach reports whether the token is for the host of that tenant.
+// MayReach reports whether the token is for the tenant's host.
 func (c Client) MayReach(tenant, host string) bool {
 	return c.Tenant == tenant && MatchesAny(c.Hosts, host)
 }
 
-// OnlyHost returns the name of the host that the token is for. It reports false for a token
-// that is for several hosts, or may be.
+// OnlyHost returns the host's name if the token is for exactly one host, without a
+// wildcard.
 func (c Client) OnlyHost() (name string, ok bool) {
 	hosts := slices.Compact(slices.Sorted(slices.Values(c.Hosts)))
 	if len(hosts) != 1 || strings.Contains(hosts[0], All) {
@@ -96,14 +94,13 @@ func (c Client) OnlyHost() (name string, ok bool) {
 	return hosts[0], true
 }
 
-// Restricted reports whether the token allows less than everything at its
-// hosts.
+// Restricted reports whether the token allows less than everything at its hosts.
 func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
-// Covers reports whether who has the token may do all that another of the tenant's allows, as far
-// as can be told from how they are written.
+// Covers reports whether c allows everything that o allows, as far as a comparison of
+// their patterns shows.
 func (c Client) Covers(o Client) bool {
 	within := func(narrow, wide []string, all bool) bool {
 		if len(wide) == 0 {
@@ -120,22 +117,22 @@ func (c Client) Covers(o Client) bool {
 		within(o.Channels, c.Channels, true) && within(o.Methods, c.Methods, true)
 }
 
-// An Enrolment is what a host-agent's token says.
+// An Enrolment is the content of a host-agent's token.
 type Enrolment struct {
-	ID       string    // of the token, unique
+	ID       string    // unique ID of the token
 	Tenant   string    // name of the tenant
-	Host     string    // the one host that the agent may serve
+	Host     string    // the only host that the agent may serve
 	IssuedAt time.Time // to the second
 	Expires  time.Time // to the second
 
-	// Of a credential, see [Keys.IssueCredential].
-	Key    ed25519.PublicKey // that the host-agent must prove; nil: it is an enrolment token
+	// Set in a credential, see [Tokens.IssueCredential].
+	Key    ed25519.PublicKey // the host-agent must prove it; nil: an enrolment token
 	Former *Former           // the credential that this one replaces; nil: none
 
-	Origins []Origin // as of Client
+	Origins []Origin // as in Client
 }
 
-// What all tokens of a relay say.
+// Claims in every token.
 const (
 	tokenIssuer   = "ahp-relay"
 	tokenAudience = "ahp-relay"
@@ -160,9 +157,9 @@ func (k tokenKind) String() string {
 	case credentialKind:
 		return "a host-agent's credential (host-agent enroll)"
 	case ticketKind, sessionKind:
-		return "a grant for a canvas"
+		return "a canvas grant"
 	}
-	return "no token of a relay"
+	return "not a relay's token"
 }
 
 // claims are the claims of all kinds.
@@ -181,20 +178,24 @@ type claims struct {
 	Watches        string   `json:"audience,omitempty"`
 	Origins        []Origin `json:"origins,omitempty"`
 
-	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
+	RelayKeys []string `json:"relay_keys,omitempty"` // in host-agents' tokens
 
 	Canvas *CanvasClaims `json:"canvas,omitempty"`
 
 	credentialClaims
 }
 
-// IssueClient signs a client token. An empty ID and a zero IssuedAt are filled
-// in. It refuses what VerifyClient would refuse.
-func (k *Keys) IssueClient(c Client) (string, error) {
+// Tokens issues and verifies the tokens of clients, host-agents and operators.
+// [Keys.Tokens] returns it.
+type Tokens struct{ keys *Keys }
+
+// IssueClient signs a client token. It fills in an empty ID and a zero IssuedAt. It
+// refuses a token that VerifyClient would refuse.
+func (t Tokens) IssueClient(c Client) (string, error) {
 	if c.Expires.IsZero() {
-		return "", errors.New("client token: no time of expiry")
+		return "", errors.New("client token: no expiry time")
 	}
-	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
+	cl := t.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
 	cl.Files, cl.Reverse, cl.MaxConnections, cl.Device = c.Files, c.Reverse, c.MaxConnections, c.Device
 	cl.Watches, cl.Origins = c.Audience, c.Origins
@@ -204,55 +205,55 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 	if _, err := cl.client(); err != nil {
 		return "", fmt.Errorf("client token: %w", err)
 	}
-	return k.issue(clientKind, cl)
+	return t.issue(clientKind, cl)
 }
 
-// IssueHost signs a host enrolment token. An empty ID and a zero IssuedAt are
-// filled in. It refuses what VerifyHost would refuse.
-func (k *Keys) IssueHost(e Enrolment) (string, error) {
+// IssueHost signs a host enrolment token. It fills in an empty ID and a zero IssuedAt.
+// It refuses a token that VerifyHost would refuse.
+func (t Tokens) IssueHost(e Enrolment) (string, error) {
 	if e.Expires.IsZero() {
-		return "", errors.New("host enrolment token: no time of expiry")
+		return "", errors.New("host enrolment token: no expiry time")
 	}
-	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
+	cl := t.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
 	cl.Origins = e.Origins
 	if _, err := cl.enrolment(); err != nil {
 		return "", fmt.Errorf("host enrolment token: %w", err)
 	}
-	return k.issue(hostKind, cl)
+	return t.issue(hostKind, cl)
 }
 
-// VerifyClient checks a client token and returns what it says. The error wraps
+// VerifyClient checks a client token and returns its content. The error wraps
 // ErrTokenExpired or ErrTokenInvalid.
-func (k *Keys) VerifyClient(token string) (Client, error) {
-	return verified(k, clientKind, token, (*claims).client)
+func (t Tokens) VerifyClient(token string) (Client, error) {
+	return verified(t, clientKind, token, (*claims).client)
 }
 
-// VerifyHost checks a host enrolment token and returns what it says. The error
-// wraps ErrTokenExpired or ErrTokenInvalid.
-func (k *Keys) VerifyHost(token string) (Enrolment, error) {
-	return verified(k, hostKind, token, (*claims).enrolment)
+// VerifyHost checks a host enrolment token and returns its content. The error wraps
+// ErrTokenExpired or ErrTokenInvalid.
+func (t Tokens) VerifyHost(token string) (Enrolment, error) {
+	return verified(t, hostKind, token, (*claims).enrolment)
 }
 
-// verified checks a token of a kind, and returns what read makes of its claims.
-func verified[T any](k *Keys, want tokenKind, token string, read func(*claims) (T, error)) (T, error) {
+// verified checks a token's kind and signature, and converts its claims with read.
+func verified[T any](t Tokens, want tokenKind, token string, read func(*claims) (T, error)) (T, error) {
 	var none T
-	cl, err := k.verify(want, token)
+	cl, err := t.verify(want, token)
 	if err != nil {
 		return none, err
 	}
-	said, err := read(cl)
+	content, err := read(cl)
 	if err != nil {
 		return none, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
 	}
-	return said, nil
+	return content, nil
 }
 
-func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) *claims {
+func (t Tokens) newClaims(id, subject, tenant string, issued, expires time.Time) *claims {
 	if id == "" {
 		id = rand.Text()
 	}
 	if issued.IsZero() {
-		issued = k.now()
+		issued = t.keys.now()
 	}
 	return &claims{
 		RegisteredClaims: jwt.RegisteredClaims{
@@ -267,16 +268,16 @@ func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) 
 	}
 }
 
-func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
-	return k.issueWith(k.signing(), kind, cl)
+func (t Tokens) issue(kind tokenKind, cl *claims) (string, error) {
+	return t.issueWith(t.keys.signing(), kind, cl)
 }
 
-func (k *Keys) issueWith(set *keySet, kind tokenKind, cl *claims) (string, error) {
-	if !cl.ExpiresAt.After(k.now()) {
-		return "", fmt.Errorf("token would expire at %s, which is past", stamp(cl.ExpiresAt.Time))
+func (t Tokens) issueWith(set *keySet, kind tokenKind, cl *claims) (string, error) {
+	if !cl.ExpiresAt.After(t.keys.now()) {
+		return "", fmt.Errorf("token would expire at %s, which has passed", stamp(cl.ExpiresAt.Time))
 	}
-	if kind == hostKind || kind == credentialKind { // a host-agent's: whom it is to trust
-		cl.RelayKeys = k.relayKeyTexts()
+	if kind == hostKind || kind == credentialKind { // name the relays that the host-agent is to trust
+		cl.RelayKeys = t.relayKeyTexts()
 	}
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, cl)
 	token.Header["typ"] = string(kind)
@@ -291,38 +292,38 @@ func (k *Keys) issueWith(set *keySet, kind tokenKind, cl *claims) (string, error
 	return signed, nil
 }
 
-// relayKeyTexts are the keys of relays as tokens of host-agents name them.
-func (k *Keys) relayKeyTexts() (texts []string) {
-	for _, key := range k.RelayKeys() {
+// relayKeyTexts returns the relays' keys as they stand in host-agents' tokens.
+func (t Tokens) relayKeyTexts() (texts []string) {
+	for _, key := range t.keys.Links().RelayKeys() {
 		texts = append(texts, base64.RawURLEncoding.EncodeToString(key))
 	}
 	return texts
 }
 
-// verify checks everything that both kinds of token have in common. It returns the claims of an expired token, too,
-// with the error.
-func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
+// verify makes the checks that all kinds of token share. For an expired token, it
+// returns the claims with the error.
+func (t Tokens) verify(want tokenKind, token string) (*claims, error) {
 	if len(token) > MaxTokenSize {
 		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", ErrTokenInvalid, len(token), MaxTokenSize)
 	}
 	parser := jwt.NewParser(
-		// The one algorithm that we sign with: a token must not choose how it
-		// is checked (RFC 8725, section 3.1).
+		// EdDSA only: a token must not choose how it is checked (RFC 8725, section
+		// 3.1).
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
 		jwt.WithExpirationRequired(), // the library accepts tokens without exp
 		jwt.WithIssuedAt(),
 		jwt.WithIssuer(tokenIssuer),
 		jwt.WithAudience(tokenAudience),
 		jwt.WithLeeway(Leeway),
-		jwt.WithTimeFunc(k.now),
+		jwt.WithTimeFunc(t.keys.now),
 		jwt.WithStrictDecoding(),
 	)
 	if err := CheckKeys(token); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
 	}
 	cl := new(claims)
-	if _, err := parser.ParseWithClaims(token, cl, k.keyFor(want)); err != nil {
-		if err = k.refusal(cl, err); !errors.Is(err, ErrTokenExpired) {
+	if _, err := parser.ParseWithClaims(token, cl, t.keyFor(want)); err != nil {
+		if err = t.refusal(cl, err); !errors.Is(err, ErrTokenExpired) {
 			cl = nil
 		}
 		return cl, err
@@ -330,31 +331,30 @@ func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
 	return cl, nil
 }
 
-// A wrongKeyError says which header of a token does not fit. The library wraps
-// it, and its text has nothing of the token.
+// A wrongKeyError describes a wrong token header. The library wraps it. Its text
+// contains nothing from the token.
 type wrongKeyError string
 
 func (e wrongKeyError) Error() string { return string(e) }
 
 // keyFor returns the function that finds the key for a token's header.
-func (k *Keys) keyFor(want tokenKind) jwt.Keyfunc {
+func (t Tokens) keyFor(want tokenKind) jwt.Keyfunc {
 	return func(token *jwt.Token) (any, error) {
 		typ, _ := token.Header["typ"].(string)
 		if kind := tokenKind(typ); kind != want {
-			return nil, wrongKeyError(fmt.Sprintf("this is %v; needed is %v", kind, want))
+			return nil, wrongKeyError(fmt.Sprintf("this is %v; want %v", kind, want))
 		}
 		kid, _ := token.Header["kid"].(string)
-		set := k.setOf(kid)
+		set := t.keys.setOf(kid)
 		if set == nil {
-			return nil, wrongKeyError("signed with a key that this relay does not have")
+			return nil, wrongKeyError("signed with a key unknown to this relay")
 		}
 		return set.public(), nil
 	}
 }
 
-// refusal says in our words why the library refused a token: its own words may
-// hold parts of the token.
-func (k *Keys) refusal(cl *claims, err error) error {
+// refusal replaces the library's error, which may contain parts of the token.
+func (t Tokens) refusal(cl *claims, err error) error {
 	var wrongKey wrongKeyError
 	say := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrTokenInvalid, fmt.Sprintf(format, args...))
@@ -367,7 +367,7 @@ func (k *Keys) refusal(cl *claims, err error) error {
 	case errors.Is(err, jwt.ErrTokenUnverifiable):
 		return say("unknown signature algorithm; want EdDSA")
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return say("bad signature, or another algorithm than EdDSA")
+		return say("bad signature, or an algorithm other than EdDSA")
 	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
 		return say("not made for this relay: iss or aud differs")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
@@ -375,19 +375,19 @@ func (k *Keys) refusal(cl *claims, err error) error {
 	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
 		return say("issued at %s, which is in the future; check the clocks", stamp(cl.IssuedAt.Time))
 	case errors.Is(err, jwt.ErrTokenExpired):
-		ago := k.now().Sub(cl.ExpiresAt.Time).Round(time.Second)
+		ago := t.keys.now().Sub(cl.ExpiresAt.Time).Round(time.Second)
 		return fmt.Errorf("%w at %s, %v ago", ErrTokenExpired, stamp(cl.ExpiresAt.Time), ago)
 	}
 	return say("claims not accepted")
 }
 
-// client returns the client that the claims describe.
+// client converts the claims to a Client.
 func (cl *claims) client() (Client, error) {
 	if err := cl.check(); err != nil {
 		return Client{}, err
 	}
 	if cl.Channels != nil && len(cl.Channels) == 0 || cl.Methods != nil && len(cl.Methods) == 0 {
-		return Client{}, errors.New("an empty list of channels or methods, which would allow nothing")
+		return Client{}, errors.New("empty list of channels or methods; omit it to allow all")
 	}
 	c := Client{
 		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Hosts: cl.Hosts, Access: cl.Access,
@@ -396,7 +396,7 @@ func (cl *claims) client() (Client, error) {
 	}
 	c.Device, c.Audience, c.Origins = cl.Device, cl.Watches, cl.Origins
 	if cl.Device != "" && CheckSubject(cl.Device) != nil {
-		return Client{}, errors.New("device is longer than a name, or cannot be printed")
+		return Client{}, errors.New("device is too long, or unprintable")
 	}
 	if cl.Confirmation != nil {
 		c.Key = cl.Confirmation.Thumbprint
@@ -407,13 +407,13 @@ func (cl *claims) client() (Client, error) {
 	return c, c.CheckAuthority()
 }
 
-// CheckAuthority reports what is wrong with what a client may do where.
+// CheckAuthority checks the fields that limit the client's authority.
 func (c *Client) CheckAuthority() error {
 	if c.Access.rank() < 0 {
-		return errors.New("access is none of look, talk, approve, operate and own")
+		return errors.New("unknown access level; want look, talk, approve, operate or own")
 	}
 	if c.MaxConnections < 0 || c.MaxConnections > MaxConnections {
-		return fmt.Errorf("maxConnections is %d; want at most %d, or 0 for no limit of the token's own", c.MaxConnections, MaxConnections)
+		return fmt.Errorf("maxConnections is %d; want at most %d, or 0 for the relay's limit", c.MaxConnections, MaxConnections)
 	}
 	if c.Audience != "" {
 		if c.Access != AccessRead || c.Reverse {
@@ -432,7 +432,7 @@ func (c *Client) CheckAuthority() error {
 	return CheckPatterns("method", c.Methods)
 }
 
-// enrolment returns the host that the claims describe.
+// enrolment converts the claims to an Enrolment.
 func (cl *claims) enrolment() (Enrolment, error) {
 	if err := cl.check(); err != nil {
 		return Enrolment{}, err
@@ -446,7 +446,7 @@ func (cl *claims) enrolment() (Enrolment, error) {
 	}, nil
 }
 
-// check checks the claims of all kinds that the library leaves to us.
+// check makes the checks of all kinds that the library does not make.
 func (cl *claims) check() error {
 	if cl.ID == "" || cl.IssuedAt == nil || cl.ExpiresAt == nil {
 		return errors.New("jti, iat or exp is missing")
@@ -460,7 +460,8 @@ func (cl *claims) check() error {
 	return CheckOrigins(cl.Origins)
 }
 
-// CheckSubject reports why a text cannot be a subject. It keeps out of logs what could forge them.
+// CheckSubject checks a subject's length and characters. Unprintable characters could
+// forge log lines.
 func CheckSubject(s string) error {
 	unfit := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
@@ -469,7 +470,7 @@ func CheckSubject(s string) error {
 	case len(s) > MaxSubjectLen:
 		return fmt.Errorf("subject is %d bytes long; want at most %d", len(s), MaxSubjectLen)
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, unfit):
-		return errors.New("subject has characters that cannot be printed")
+		return errors.New("subject has unprintable characters")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// start is when the tests take place.
+// start is the time of the tests.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func client() auth.Client {
@@ -36,7 +36,7 @@ func enrolment() auth.Enrolment {
 	}
 }
 
-// newKeys returns keys whose clock says start, and the key of their tokens.
+// newKeys returns keys with their clock at start, and their token key.
 func newKeys(t testing.TB) (*auth.Keys, ed25519.PrivateKey) {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,16 +59,16 @@ func newKeys(t testing.TB) (*auth.Keys, ed25519.PrivateKey) {
 
 func issue(t testing.TB, k *auth.Keys, c auth.Client) string {
 	t.Helper()
-	token, err := k.IssueClient(c)
+	token, err := k.Tokens().IssueClient(c)
 	if err != nil {
 		t.Fatalf("IssueClient: %v", err)
 	}
 	return token
 }
 
-func TestTokensSayWhatWasIssued(t *testing.T) {
+func TestVerifyReturnsIssuedContent(t *testing.T) {
 	k, _ := newKeys(t)
-	got, err := k.VerifyClient(issue(t, k, client()))
+	got, err := k.Tokens().VerifyClient(issue(t, k, client()))
 	if err != nil {
 		t.Fatalf("VerifyClient: %v", err)
 	}
@@ -77,11 +77,11 @@ func TestTokensSayWhatWasIssued(t *testing.T) {
 	}
 
 	k.Now = nil
-	token, err := k.IssueHost(enrolment())
+	token, err := k.Tokens().IssueHost(enrolment())
 	if err != nil {
 		t.Fatalf("IssueHost: %v", err)
 	}
-	host, err := k.VerifyHost(token)
+	host, err := k.Tokens().VerifyHost(token)
 	if err != nil {
 		t.Fatalf("VerifyHost: %v", err)
 	}
@@ -94,11 +94,11 @@ func TestIssueFillsIn(t *testing.T) {
 	k, _ := newKeys(t)
 	c := client()
 	c.ID, c.IssuedAt = "", time.Time{}
-	one, err := k.VerifyClient(issue(t, k, c))
+	one, err := k.Tokens().VerifyClient(issue(t, k, c))
 	if err != nil {
 		t.Fatalf("VerifyClient: %v", err)
 	}
-	two, err := k.VerifyClient(issue(t, k, c))
+	two, err := k.Tokens().VerifyClient(issue(t, k, c))
 	if err != nil {
 		t.Fatalf("VerifyClient: %v", err)
 	}
@@ -136,24 +136,24 @@ func TestMayReach(t *testing.T) {
 func TestIssueRefuses(t *testing.T) {
 	k, _ := newKeys(t)
 	tests := map[string]func(*auth.Client){
-		"tenant":         func(c *auth.Client) { c.Tenant = "a.b" },
-		"no hosts":       func(c *auth.Client) { c.Hosts = nil },
-		"host":           func(c *auth.Client) { c.Hosts = []string{"ok", "lap.*"} },
-		"access":         func(c *auth.Client) { c.Access = "root" },
-		"no subject":     func(c *auth.Client) { c.Subject = "" },
-		"subject is 257": func(c *auth.Client) { c.Subject = strings.Repeat("x", auth.MaxSubjectLen+1) },
-		"printed":        func(c *auth.Client) { c.Subject = "ann\nlevel=INFO" },
-		"time of expiry": func(c *auth.Client) { c.Expires = time.Time{} },
-		"past":           func(c *auth.Client) { c.Expires = start },
-		"patterns of ch": func(c *auth.Client) { c.Channels = strings.Split(strings.Repeat("a ", auth.MaxPatterns)+"x", " ") },
-		"channel: empty": func(c *auth.Client) { c.Channels = []string{""} },
-		"more than 8":    func(c *auth.Client) { c.Methods = []string{strings.Repeat("*a", 9)} },
-		"method: has":    func(c *auth.Client) { c.Methods = []string{"a b"} },
-		"1025 bytes":     func(c *auth.Client) { c.Channels = []string{strings.Repeat("x", auth.MaxPatternLen+1)} },
-		"maxConnections": func(c *auth.Client) { c.MaxConnections = -1 },
-		"an audience is": func(c *auth.Client) { c.Audience = "room" },
-		"reverse":        func(c *auth.Client) { c.Access, c.Audience = auth.AccessRead, "room" },
-		"audience: subj": func(c *auth.Client) { c.Access, c.Reverse, c.Audience = auth.AccessRead, false, "a\nb" },
+		"tenant":                   func(c *auth.Client) { c.Tenant = "a.b" },
+		"no hosts":                 func(c *auth.Client) { c.Hosts = nil },
+		"host":                     func(c *auth.Client) { c.Hosts = []string{"ok", "lap.*"} },
+		"access":                   func(c *auth.Client) { c.Access = "root" },
+		"no subject":               func(c *auth.Client) { c.Subject = "" },
+		"subject is 257":           func(c *auth.Client) { c.Subject = strings.Repeat("x", auth.MaxSubjectLen+1) },
+		"unprintable":              func(c *auth.Client) { c.Subject = "ann\nlevel=INFO" },
+		"no expiry time":           func(c *auth.Client) { c.Expires = time.Time{} },
+		"has passed":               func(c *auth.Client) { c.Expires = start },
+		"channel patterns":         func(c *auth.Client) { c.Channels = strings.Split(strings.Repeat("a ", auth.MaxPatterns)+"x", " ") },
+		"channel pattern: empty":   func(c *auth.Client) { c.Channels = []string{""} },
+		"more than 8":              func(c *auth.Client) { c.Methods = []string{strings.Repeat("*a", 9)} },
+		"method pattern: contains": func(c *auth.Client) { c.Methods = []string{"a b"} },
+		"1025 bytes":               func(c *auth.Client) { c.Channels = []string{strings.Repeat("x", auth.MaxPatternLen+1)} },
+		"maxConnections":           func(c *auth.Client) { c.MaxConnections = -1 },
+		"an audience is":           func(c *auth.Client) { c.Audience = "room" },
+		"reverse":                  func(c *auth.Client) { c.Access, c.Audience = auth.AccessRead, "room" },
+		"audience: subj":           func(c *auth.Client) { c.Access, c.Reverse, c.Audience = auth.AccessRead, false, "a\nb" },
 		"want at most 81": func(c *auth.Client) {
 			c.Channels = strings.Split(strings.Repeat(strings.Repeat("x", 200)+" ", 63)+"x", " ")
 		},
@@ -161,23 +161,24 @@ func TestIssueRefuses(t *testing.T) {
 	for want, spoil := range tests {
 		c := client()
 		spoil(&c)
-		if _, err := k.IssueClient(c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := k.Tokens().IssueClient(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("IssueClient = %v; want an error with %q", err, want)
 		}
 	}
-	if _, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "*", Expires: start.Add(1)}); err == nil {
+	if _, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "*", Expires: start.Add(1)}); err == nil {
 		t.Error("IssueHost accepted the host *")
 	}
 	c := client()
 	c.Subject = strings.Repeat("x", auth.MaxSubjectLen)
 	issue(t, k, c)
 	c.Access, c.Reverse, c.Audience = auth.AccessRead, false, "room"
-	if who, err := k.VerifyClient(issue(t, k, c)); err != nil || who.Audience != "room" {
+	if who, err := k.Tokens().VerifyClient(issue(t, k, c)); err != nil || who.Audience != "room" {
 		t.Errorf("VerifyClient = %+v, %v; want the audience", who, err)
 	}
 }
 
-// forge signs claims and headers of the test's choice. A nil value removes.
+// forge signs claims and headers that the test chooses. A nil value removes a claim or
+// header.
 func forge(t testing.TB, method jwt.SigningMethod, key any, kid string, change map[string]any) string {
 	t.Helper()
 	claims := jwt.MapClaims{
@@ -202,7 +203,7 @@ func forge(t testing.TB, method jwt.SigningMethod, key any, kid string, change m
 	return signed
 }
 
-// keyID reads the kid that a relay puts into its tokens.
+// keyID returns the kid of a relay's token.
 func keyID(t testing.TB, token string) string {
 	t.Helper()
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, jwt.MapClaims{})
@@ -241,21 +242,21 @@ func TestVerifyClientRefuses(t *testing.T) {
 		{"huge", good + strings.Repeat("A", auth.MaxTokenSize), auth.ErrTokenInvalid, "want at most 8192"},
 		{"flipped", flip(good), auth.ErrTokenInvalid, ""},
 
-		// The public key is no secret: whoever takes it for an HMAC secret lets
-		// everybody sign.
+		// The public key is not secret: a verifier that uses it as an HMAC secret
+		// accepts forged tokens.
 		{"HS256 with the public key", forge(t, jwt.SigningMethodHS256, []byte(public), kid, nil), auth.ErrTokenInvalid, "EdDSA"},
 		{"HS256 with the public PEM", forge(t, jwt.SigningMethodHS256, publicPEM, kid, nil), auth.ErrTokenInvalid, "EdDSA"},
 		{"none", forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, kid, nil), auth.ErrTokenInvalid, "EdDSA"},
 		{"None in the header only", with("header alg", "None"), auth.ErrTokenInvalid, "algorithm"},
 		{"another key", forge(t, eddsa, stranger, kid, nil), auth.ErrTokenInvalid, "bad signature"},
-		{"another kid", with("header kid", "other"), auth.ErrTokenInvalid, "a key that this relay does not have"},
-		{"no kid", with("header kid", nil), auth.ErrTokenInvalid, "a key that this relay does not have"},
+		{"another kid", with("header kid", "other"), auth.ErrTokenInvalid, "a key unknown to this relay"},
+		{"no kid", with("header kid", nil), auth.ErrTokenInvalid, "a key unknown to this relay"},
 		{"key brought along", with("header jwk", map[string]any{"kty": "OKP"})[1:], auth.ErrTokenInvalid, ""},
 
-		{"typ JWT", with("header typ", "JWT"), auth.ErrTokenInvalid, "needed is a client token"},
-		{"typ in other case", with("header typ", "AHP-client+jwt"), auth.ErrTokenInvalid, "needed is a client token"},
-		{"no typ", with("header typ", nil), auth.ErrTokenInvalid, "needed is a client token"},
-		{"typ is a number", with("header typ", 7), auth.ErrTokenInvalid, "needed is a client token"},
+		{"typ JWT", with("header typ", "JWT"), auth.ErrTokenInvalid, "want a client token"},
+		{"typ in other case", with("header typ", "AHP-client+jwt"), auth.ErrTokenInvalid, "want a client token"},
+		{"no typ", with("header typ", nil), auth.ErrTokenInvalid, "want a client token"},
+		{"typ is a number", with("header typ", 7), auth.ErrTokenInvalid, "want a client token"},
 		{"host token", with("header typ", "ahp-host+jwt"), auth.ErrTokenInvalid, "this is a host enrolment token"},
 
 		{"aud", with("aud", "somebody"), auth.ErrTokenInvalid, "aud"},
@@ -282,7 +283,7 @@ func TestVerifyClientRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := k.VerifyClient(test.token)
+			_, err := k.Tokens().VerifyClient(test.token)
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("VerifyClient = %v; want %v with %q", err, test.want, test.text)
 			}
@@ -307,7 +308,7 @@ func TestVerifyClientAccepts(t *testing.T) {
 		"headers not heard of":   {"header future": true},
 		"names at their longest": {"tenant": strings.Repeat("t", 63), "hosts": []string{strings.Repeat("h", 63)}},
 	} {
-		if _, err := k.VerifyClient(forge(t, jwt.SigningMethodEdDSA, key, kid, change)); err != nil {
+		if _, err := k.Tokens().VerifyClient(forge(t, jwt.SigningMethodEdDSA, key, kid, change)); err != nil {
 			t.Errorf("%s: VerifyClient = %v; want it accepted", name, err)
 		}
 	}
@@ -316,25 +317,25 @@ func TestVerifyClientAccepts(t *testing.T) {
 func TestHostTokenIsNoClientToken(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = nil
-	host, err := k.IssueHost(enrolment())
+	host, err := k.Tokens().IssueHost(enrolment())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = k.VerifyClient(host)
-	want := "this is a host enrolment token (relay token host); needed is a client token (relay token client)"
+	_, err = k.Tokens().VerifyClient(host)
+	want := "this is a host enrolment token (relay token host); want a client token (relay token client)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("VerifyClient(host token) = %v; want %q", err, want)
 	}
 	c := client()
 	c.IssuedAt, c.Expires = time.Time{}, time.Now().Add(time.Hour)
-	_, err = k.VerifyHost(issue(t, k, c))
-	want = "this is a client token (relay token client); needed is a host enrolment token (relay token host)"
+	_, err = k.Tokens().VerifyHost(issue(t, k, c))
+	want = "this is a client token (relay token client); want a host enrolment token (relay token host)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("VerifyHost(client token) = %v; want %q", err, want)
 	}
 }
 
-// flip changes one character in the middle of a token's claims.
+// flip changes a character in the middle of a token's claims.
 func flip(token string) string {
 	b := []byte(token)
 	i := len(b) / 2
@@ -355,20 +356,20 @@ func FuzzVerifyClient(f *testing.F) {
 	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA"}`)) + ".bnVsbA.")
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		c, err := k.VerifyClient(token)
+		c, err := k.Tokens().VerifyClient(token)
 		if err == nil && (c.Tenant == "" || len(c.Hosts) == 0 || c.Expires.IsZero()) {
 			t.Errorf("accepted a token that says %+v", c)
 		}
 		if err != nil && !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {
 			t.Errorf("VerifyClient = %v; want ErrTokenInvalid or ErrTokenExpired", err)
 		}
-		if _, err := k.VerifyHost(token); err == nil {
+		if _, err := k.Tokens().VerifyHost(token); err == nil {
 			t.Errorf("a host token that nobody signed: %q", token)
 		}
 	})
 }
 
-// FuzzCanvas: nothing that is in a cookie or an address is a canvas's but what was signed as that.
+// FuzzCanvas: only a token signed as a canvas grant is accepted as one.
 func FuzzCanvas(f *testing.F) {
 	k, key := newKeys(f)
 	good := issue(f, k, client())
@@ -376,7 +377,7 @@ func FuzzCanvas(f *testing.F) {
 	f.Add(forge(f, jwt.SigningMethodEdDSA, key, keyID(f, good), map[string]any{"exp": 1e300, "canvas": map[string]any{"host": "*"}}))
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		for name, verify := range map[string]func(string) (auth.CanvasGrant, error){"ticket": k.VerifyCanvasTicket, "session": k.VerifyCanvasSession} {
+		for name, verify := range map[string]func(string) (auth.CanvasGrant, error){"ticket": k.Canvases().VerifyTicket, "session": k.Canvases().VerifySession} {
 			if g, err := verify(token); err == nil {
 				t.Errorf("%q is a %s for %+v", token, name, g)
 			} else if !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {

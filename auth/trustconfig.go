@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// AccountsDir is the directory in which servers that are not embedded in a relay
-// keep the accounts of tenants, as their trust configuration says. A server
-// looks for it in its working directory.
+// AccountsDir is the directory in which external NATS servers keep the tenants'
+// accounts, according to their trust configuration. It is relative to the server's
+// working directory.
 const AccountsDir = "ahp-relay-accounts"
 
-// StoreDir is the directory in which such servers keep what relays know together,
-// likewise.
+// StoreDir is the directory in which such servers keep the relays' store, likewise.
 const StoreDir = "ahp-relay-store"
 
 const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It holds nothing secret.
@@ -42,24 +41,24 @@ resolver_preload: {
 }
 `
 
-// WriteTrustConfig writes a piece of nats-server configuration to path, with
-// which a server or cluster that is not embedded in a relay accepts relays
-// with these keys and their host-agents. It replaces the file at once.
-func (k *Keys) WriteTrustConfig(path string) error {
-	operators, err := k.OperatorJWTs(External)
+// WriteTrustConfig writes a part of a nats-server configuration to path. With it, an
+// external server or cluster accepts relays with these keys and their host-agents. It
+// replaces the file atomically.
+func (a Authority) WriteTrustConfig(path string) error {
+	operators, err := a.OperatorJWTs(External)
 	if err != nil {
 		return err
 	}
-	system, err := k.SystemAccountJWT(External)
+	system, err := a.SystemAccountJWT(External)
 	if err != nil {
 		return err
 	}
-	relays, err := k.RelaysAccountJWT(External)
+	relays, err := a.RelaysAccountJWT(External)
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(trustConfig, filepath.Base(path), strings.Join(operators, ", "), k.system.public, AccountsDir, system, k.account.public, relays, StoreDir)
-	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // everybody may read it
+	text := fmt.Sprintf(trustConfig, filepath.Base(path), strings.Join(operators, ", "), a.keys.system.public, AccountsDir, system, a.keys.account.public, relays, StoreDir)
+	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // it holds no secret
 		return fmt.Errorf("write NATS configuration: %w", err)
 	}
 	return nil

@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// ErrIssuerAway reports a token of which nobody can say whether it is good: its
-// issuer does not give the keys to check it with.
-var ErrIssuerAway = errors.New("the issuer of the token does not give its keys")
+// ErrIssuerAway reports a token that cannot be checked, because its issuer does not
+// provide its keys.
+var ErrIssuerAway = errors.New("the token's issuer does not provide its keys")
 
-// A Verifier checks client tokens of one issuer, and returns what they say. The
-// error wraps ErrTokenExpired, ErrTokenInvalid or ErrIssuerAway. It may have to ask the issuer
-// for keys, which takes seconds at worst. It may be called by several
-// goroutines at a time.
+// A Verifier checks one issuer's client tokens, and returns their content. The error
+// wraps ErrTokenExpired, ErrTokenInvalid or ErrIssuerAway. Verify may fetch keys from
+// the issuer, which can take seconds. It is safe for concurrent use.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Client, error)
 }
 
 // Verify implements [Verifier] for the relay's own tokens.
-func (k *Keys) Verify(_ context.Context, token string) (Client, error) { return k.VerifyClient(token) }
+func (t Tokens) Verify(_ context.Context, token string) (Client, error) { return t.VerifyClient(token) }
 
-// Issuers are a Verifier of tokens of several issuers: those that are named
-// here by their iss, and Own for all others.
+// Issuers is a Verifier for tokens of several issuers. It selects a verifier in Others
+// by a token's iss, or else Own.
 type Issuers struct {
 	Own    Verifier
 	Others map[string]Verifier
@@ -42,7 +41,7 @@ func (i Issuers) Verify(ctx context.Context, token string) (Client, error) {
 	return i.Own.Verify(ctx, token)
 }
 
-// issuerOf returns the iss of a token that nobody has checked, or "".
+// issuerOf returns the iss of an unverified token, or "".
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

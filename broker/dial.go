@@ -36,7 +36,7 @@ type Server interface {
 	RelayConn(tenant string) (net.Conn, error)
 
 	// SetTenant loads a tenant's account with its revoked users: see
-	// [auth.Keys.TenantAccountJWT].
+	// [auth.Authority.TenantAccountJWT].
 	SetTenant(tenant string, revoked map[string]time.Time) error
 
 	// DropTenant unloads the account. The next user's login asks for it again.
@@ -73,7 +73,7 @@ func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
 	whole := context.WithoutCancel(ctx) // a late attempt still returns its error
-	c, err := startRelay(whole, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(cfg.Tenant) })
+	c, err := startRelay(whole, cfg, func() (*auth.User, error) { return cfg.Keys.Authority().RelayUser(cfg.Tenant) })
 	if err != nil {
 		return nil, err
 	}

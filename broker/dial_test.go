@@ -332,7 +332,7 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			userJWT, _, err := stranger.Keys.AgentUser("acme", "laptop", key.Public(), 0)
+			userJWT, _, err := stranger.Keys.Authority().AgentUser("acme", "laptop", key.Public(), 0)
 			return userJWT, err
 		case 2:
 			return "no JWT", nil
@@ -395,11 +395,11 @@ func TestFrozenLink(t *testing.T) {
 	cfg.Dial = f.Dial
 	evs, cfg := natssite.Watched(cfg)
 	agent := natssite.DialAgent(t, cfg)
-	system, err := s.Keys.SystemUser()
+	system, err := s.Keys.Authority().SystemUser()
 	if err != nil {
 		t.Fatal(err)
 	}
-	account, err := s.Keys.TenantAccount("acme")
+	account, err := s.Keys.Authority().TenantAccount("acme")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestServerFollowsKeys(t *testing.T) {
 	t.Cleanup(server.Close)
 	relay := natssite.DialRelay(t, broker.RelayDialConfig{Server: server, Keys: keys, Instance: "relay", Tenant: "acme"})
 	connect := func(k *auth.Keys, opts ...nats.Option) (*nats.Conn, error) {
-		user, err := k.RelayUser("acme")
+		user, err := k.Authority().RelayUser("acme")
 		if err != nil {
 			t.Fatal(err)
 		}

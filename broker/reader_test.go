@@ -12,10 +12,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// reader connects with credentials of [auth.Keys.ChannelReader], as nats --creds does.
+// reader connects with credentials of [auth.Authority.ChannelReader], as nats --creds does.
 func reader(t *testing.T, s *natssite.Site, host string, ttl time.Duration) (conn *nats.Conn, errs chan error) {
 	t.Helper()
-	creds, err := s.Keys.ChannelReader("acme", host, ttl)
+	creds, err := s.Keys.Authority().ChannelReader("acme", host, ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestReaderRefused(t *testing.T) {
 		tenant, host string
 		ttl          time.Duration
 	}{{"*", "", time.Hour}, {"acme", ">", time.Hour}, {"acme", "a.b", time.Hour}, {"acme", "", 0}, {"acme", "", auth.MaxReaderTTL + 1}, {"", "", time.Hour}} {
-		if creds, err := k.ChannelReader(test.tenant, test.host, test.ttl); err == nil {
+		if creds, err := k.Authority().ChannelReader(test.tenant, test.host, test.ttl); err == nil {
 			t.Errorf("%+v: %d bytes of credentials", test, len(creds))
 		}
 	}

@@ -112,7 +112,7 @@ func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.Agent
 	}
 	cfg.Sign = key.SignNonce
 	cfg.Credentials = func(context.Context) (string, error) {
-		userJWT, _, err := s.Keys.AgentUser(tenant, host, key.Public(), 0)
+		userJWT, _, err := s.Keys.Authority().AgentUser(tenant, host, key.Public(), 0)
 		return userJWT, err
 	}
 	return cfg

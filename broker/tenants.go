@@ -71,7 +71,7 @@ type Demand struct {
 	Open func(tenant string) error
 
 	// Find returns the tenant of an account, given its name from
-	// [auth.Keys.TenantAccount], and the users to refuse.
+	// [auth.Authority.TenantAccount], and the users to refuse.
 	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
@@ -121,7 +121,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	system := cfg.Relay
 	system.Events = Events{Reconnected: func(string) { t.tellAgain() }}
 	var err error
-	if t.claims, err = startRelay(ctx, system, cfg.Relay.Keys.SystemUser); err == nil {
+	if t.claims, err = startRelay(ctx, system, cfg.Relay.Keys.Authority().SystemUser); err == nil {
 		err = t.claims.AwaitConnected(ctx)
 	}
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *Tenants) listLocked() []*account {
 }
 
 // Open opens a tenant's account and makes NATS refuse the revoked users, see
-// [auth.Keys.TenantAccountJWT]. It returns at once; Await waits for the result.
+// [auth.Authority.TenantAccountJWT]. It returns at once; Await waits for the result.
 func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -234,7 +234,7 @@ func (t *Tenants) resolve(public string) (claim string, err error) {
 	if err := t.Open(tenant, revoked); err != nil {
 		return "", err
 	}
-	return t.cfg.Relay.Keys.TenantAccountJWT(auth.Embedded, tenant, revoked)
+	return t.cfg.Relay.Keys.Authority().TenantAccountJWT(auth.Embedded, tenant, revoked)
 }
 
 // Use opens a tenant's account if needed, and keeps it open until release. It returns
@@ -277,7 +277,7 @@ func (t *Tenants) release(a *account) {
 
 // Account returns the name of a tenant's NATS account.
 func (t *Tenants) Account(tenant string) (string, error) {
-	return t.cfg.Relay.Keys.TenantAccount(tenant)
+	return t.cfg.Relay.Keys.Authority().TenantAccount(tenant)
 }
 
 // External reports whether the NATS servers are external.
@@ -573,7 +573,7 @@ func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 
 // claim loads an account into external NATS servers.
 func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]time.Time) error {
-	accountJWT, err := t.cfg.Relay.Keys.TenantAccountJWT(auth.External, tenant, revoked)
+	accountJWT, err := t.cfg.Relay.Keys.Authority().TenantAccountJWT(auth.External, tenant, revoked)
 	if err != nil {
 		return err
 	}
@@ -603,7 +603,7 @@ func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]t
 func (t *Tenants) connect(ctx context.Context, a *account) error {
 	cfg := t.cfg.Relay
 	cfg.Tenant, cfg.Events = a.tenant, t.cfg.Events(a.tenant)
-	c, err := startRelay(ctx, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(a.tenant) })
+	c, err := startRelay(ctx, cfg, func() (*auth.User, error) { return cfg.Keys.Authority().RelayUser(a.tenant) })
 	if err != nil {
 		return err
 	}

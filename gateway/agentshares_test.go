@@ -54,7 +54,7 @@ func sharingWith(t *testing.T, relay *Relay, credential string, key *auth.HostKe
 func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
-	credential, err := relay.Keys().IssueCredential(auth.Enrolment{Tenant: "default", Host: "laptop", Key: key.Public(), Expires: time.Now().Add(time.Hour)})
+	credential, err := relay.Keys().Tokens().IssueCredential(auth.Enrolment{Tenant: "default", Host: "laptop", Key: key.Public(), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, said := follow(t, relay, link.Link)
-	who, err := relay.Keys().VerifyClient(got.Token)
+	who, err := relay.Keys().Tokens().VerifyClient(got.Token)
 	if err != nil || who.Access != auth.AccessTalk || len(who.Hosts) != 1 || who.Hosts[0] != "laptop" || who.Channels[0] != "mock:/1" || !who.Files || who.MaxConnections != 3 || who.Audience != "" {
 		t.Errorf("the link gives %s: %+v, %v", said, who, err)
 	}
@@ -78,9 +78,9 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 		}
 	}
 	for why, ask := range map[string]hostagent.ShareAsk{
-		"not shared by a link": {Session: "mock:/1", Level: auth.AccessAdmin},
-		"one session":          {Session: "mock:/*"},
-		"seconds":              {Session: "mock:/1", TTL: 1000 * time.Hour},
+		"cannot give the level own": {Session: "mock:/1", Level: auth.AccessAdmin},
+		"one session":               {Session: "mock:/*"},
+		"seconds":                   {Session: "mock:/1", TTL: 1000 * time.Hour},
 	} {
 		if _, err := laptop.Share(t.Context(), ask); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%+v: %v; want %q", ask, err, why)

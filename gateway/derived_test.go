@@ -195,7 +195,7 @@ func (f *family) opens() {
 
 // ways returns the notification targets set with a derived token.
 func (f *family) ways(relay *Relay) []notify.Target {
-	who, err := relay.Keys().VerifyClient(f.tokens["token"])
+	who, err := relay.Keys().Tokens().VerifyClient(f.tokens["token"])
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -297,12 +297,12 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	if status, said := ada.setUp(link); status != http.StatusOK {
 		t.Fatalf("setup: %d %s", status, said)
 	}
-	operator, err := one.Keys().IssueOperator("test")
+	operator, err := one.Keys().Tokens().IssueOperator("test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := func(id, subject string) string {
-		token, err := one.Keys().IssueClient(auth.Client{
+		token, err := one.Keys().Tokens().IssueClient(auth.Client{
 			ID: id, Tenant: "default", Subject: subject, Hosts: []string{auth.AllHosts}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
 		})
 		if err != nil {
@@ -385,7 +385,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	if status, said := ada.setUp(link); status != http.StatusOK {
 		t.Fatalf("setup: %d %s", status, said)
 	}
-	operator, err := two.Keys().IssueOperator("test")
+	operator, err := two.Keys().Tokens().IssueOperator("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +494,7 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 // a revoked grant are removed from the store before that.
 func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	relay, ada := setUp(t)
-	stolen, err := relay.Keys().IssueClient(auth.Client{
+	stolen, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		ID: "stolen", Tenant: "default", Subject: "ann", Hosts: []string{auth.AllHosts}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -548,7 +548,7 @@ func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 			a, key := newFakeAgent(t, relay), auth.NewHostKey()
 			verified := func() auth.Enrolment {
 				t.Helper()
-				host, err := relay.Keys().VerifyAgent(a.token)
+				host, err := relay.Keys().Tokens().VerifyAgent(a.token)
 				if err != nil {
 					t.Fatal(err)
 				}

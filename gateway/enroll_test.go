@@ -79,7 +79,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	a.wantRefused("another key in the proof", "/agent/enroll", stolen, http.StatusForbidden, "signature")
 	a.wantRefused("no key", "/agent/enroll", agentsapi.KeyProof{Challenge: a.proof().Challenge}, http.StatusForbidden, "signature")
 	a.wantRefused("a proof for something else", "/agent/enroll", a.keyProof(key, auth.ToRenew, ""), http.StatusForbidden, "signature")
-	a.wantRefused("no JSON of it", "/agent/enroll", "x", http.StatusBadRequest, "no JSON")
+	a.wantRefused("no JSON of it", "/agent/enroll", "x", http.StatusBadRequest, "not JSON")
 	a.wantRefused("an enrolment token cannot be renewed", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusBadRequest, "host-agent enroll")
 
 	again := a.enrollProof(other) // made before the token is used up
@@ -88,7 +88,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	a.wantRefused("the token for NATS", "/agent/challenge", nil, http.StatusUnauthorized, "token revoked")
 
 	a.token = first
-	a.wantRefused("a credential cannot be enrolled", "/agent/enroll", a.enrollProof(key), http.StatusBadRequest, "credential already")
+	a.wantRefused("a credential cannot be enrolled", "/agent/enroll", a.enrollProof(key), http.StatusBadRequest, "this is a credential")
 	a.wantRefused("without a proof of the key", "/agent/credentials", a.proof(), http.StatusForbidden, "host's key")
 	a.wantRefused("with another key", "/agent/credentials", a.connectProof(other), http.StatusForbidden, "host's key")
 	moved := a.connectProof(key)
@@ -116,8 +116,8 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 		t.Fatalf("the second: HTTP %d %s", status, answer)
 	}
 	a.token = lost
-	a.wantRefused("its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "somebody has a copy")
-	a.wantRefused("its sibling's renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusUnauthorized, "somebody has a copy")
+	a.wantRefused("its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "credential was copied")
+	a.wantRefused("its sibling's renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusUnauthorized, "credential was copied")
 	a.token = second
 	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
 		t.Errorf("the second, once more: HTTP %d %s", status, answer)
@@ -137,7 +137,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 		t.Errorf("after a restart, the second: HTTP %d %s; want 200", status, answer)
 	}
 	a.token = lost
-	a.wantRefused("after a restart, its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "somebody has a copy")
+	a.wantRefused("after a restart, its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "credential was copied")
 	if err := a.relay.registry.Revocations().Add(operatorapi.RevokeRequest{Tenant: "default", Host: "laptop"}.Revocation()); err != nil {
 		t.Fatal(err)
 	}

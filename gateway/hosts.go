@@ -233,7 +233,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	linked := false
 	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{
 		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
-		Hello: hello, Fence: func() uint64 { return h.fence(key) }, Prove: h.cfg.Keys.ProveLink, Link: link.Config{Resume: h.cfg.Resume}, Log: log,
+		Hello: hello, Fence: func() uint64 { return h.fence(key) }, Prove: h.cfg.Keys.Links().Prove, Link: link.Config{Resume: h.cfg.Resume}, Log: log,
 	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		linked = true
 		relay.Start(answer, lines)

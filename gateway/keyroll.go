@@ -82,7 +82,7 @@ func (r *Relay) keysChanged(cfg *RelayConfig) func() error {
 		if r.nats != nil {
 			own = r.nats.KeysChanged()
 		} else {
-			own = r.keys.WriteTrustConfig(trust)
+			own = r.keys.Authority().WriteTrustConfig(trust)
 		}
 		r.tenants.KeysChanged()
 		return own

@@ -264,26 +264,26 @@ func TestInvalidProofsAreRefused(t *testing.T) {
 		return ada.proof("GET", "/api/hosts", token)
 	}()
 	for name, test := range map[string]struct{ proof, want string }{
-		"none":            {"", "show a proof of it"},
-		"shown before":    {replayed, "shown before"},
-		"another's key":   {mallory.proof("GET", "/api/hosts", token), "another device's key"},
-		"another method":  {ada.proof("POST", "/api/hosts", token), "another request"},
-		"another path":    {ada.proof("GET", "/api/devices", token), "another request"},
-		"another token":   {ada.proof("GET", "/api/hosts", token+"x"), "another token"},
-		"no token":        {ada.proof("GET", "/api/hosts", ""), "another token"},
+		"none":            {"", "send a proof"},
+		"used before":     {replayed, "used before"},
+		"another's key":   {mallory.proof("GET", "/api/hosts", token), "a different device's key"},
+		"another method":  {ada.proof("POST", "/api/hosts", token), "different request"},
+		"another path":    {ada.proof("GET", "/api/devices", token), "different request"},
+		"another token":   {ada.proof("GET", "/api/hosts", token+"x"), "different token"},
+		"no token":        {ada.proof("GET", "/api/hosts", ""), "different token"},
 		"old nonce":       {stale, "nonce"},
-		"the token in it": {token, "not good"},
-		"cut short":       {ada.proof("GET", "/api/hosts", token)[:200], "not good"},
+		"the token in it": {token, "invalid proof"},
+		"cut short":       {ada.proof("GET", "/api/hosts", token)[:200], "invalid proof"},
 		"of another relay's": {func() string {
 			proof, err := ada.key.Prove(auth.Asked{Method: "GET", URLs: []string{"http://relay.example.net/api/hosts"}, Token: token}, ada.nonce)
 			return errorOr(err, proof)
-		}(), "another request"},
+		}(), "different request"},
 	} {
 		if status, said := ada.send("GET", "/api/hosts", token, test.proof, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, test.want) {
 			t.Errorf("%s: %d %s; want 401, %q", name, status, said, test.want)
 		}
 	}
-	if _, err := relay.Keys().VerifyClient(token); err != nil {
+	if _, err := relay.Keys().Tokens().VerifyClient(token); err != nil {
 		t.Errorf("the token itself: %v", err)
 	}
 	// In a browser, a WebSocket has only subprotocols.
@@ -372,7 +372,7 @@ func TestPersonApprovesAHost(t *testing.T) {
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
 		t.Fatalf("poll: %d %s", status, said)
 	}
-	e, err := relay.Keys().VerifyAgent(got.Credential.Credential)
+	e, err := relay.Keys().Tokens().VerifyAgent(got.Credential.Credential)
 	if err != nil || e.Host != "build-7" || !e.Key.Equal(key.Public()) {
 		t.Errorf("credential %+v, %v", e, err)
 	}
@@ -400,12 +400,12 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 		t.Errorf("bob sees %+v", list.Devices)
 	}
 	bob.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
-	bob.refused(403, "owns", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
-	bob.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "own"})
-	bob.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "approve"})
-	bob.refused(400, "no host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
+	bob.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
+	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
+	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "approve"})
+	bob.refused(400, "not a host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
 	bob.refused(400, "seconds", "POST", "/api/tokens", map[string]any{"seconds": 1 << 30})
-	ada.refused(409, "other name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
+	ada.refused(409, "different name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
 	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
 
 	// An owner of some hosts cannot invite people to others.
@@ -416,7 +416,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 		t.Fatalf("carol: %d %s", status, said)
 	}
 	for _, hosts := range [][]string{{"*"}, {"laptop"}, {"lab-1", "l*"}, {auth.AllHosts}} {
-		carol.refused(400, "no host", "POST", "/api/invites", map[string]any{"subject": "dan", "level": "look", "hosts": hosts})
+		carol.refused(400, "not a host", "POST", "/api/invites", map[string]any{"subject": "dan", "level": "look", "hosts": hosts})
 	}
 	carol.do("POST", "/api/invites", map[string]any{"subject": "dan", "level": "own", "hosts": []string{"lab-1"}}, nil)
 
@@ -430,7 +430,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	bob.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "mine"})
 
 	// A token made for a different purpose is refused, regardless of its authority.
-	token, err := relay.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ann", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)})
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ann", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,21 +478,21 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	if got := strings.Join(waiting.Levels, " "); got != "look talk approve operate own" {
 		t.Errorf("the owner is offered the levels %s", got)
 	}
-	ada.refused(400, "no level", "POST", "/api/requests/"+waiting.ID, say)
+	ada.refused(400, "unknown level", "POST", "/api/requests/"+waiting.ID, say)
 
 	approve(ada, "", "own")
 	talks := approve(ada, "talk", "talk")
 	if _, waiting, say := ask(talks, "operate"); strings.Join(waiting.Levels, " ") != "look talk" {
 		t.Errorf("a device of level talk is offered the levels %s", waiting.Levels)
 	} else {
-		talks.refused(400, "more than you have", "POST", "/api/requests/"+waiting.ID, say)
+		talks.refused(400, "above your own", "POST", "/api/requests/"+waiting.ID, say)
 	}
 	looks := approve(talks, "look", "look")
 	byDefault := approve(talks, "", "talk")
-	talks.refused(403, "owns", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
-	talks.refused(403, "owns", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
-	talks.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "own"})
-	talks.refused(403, "owns the tenant", "GET", "/api/people", nil)
+	talks.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
+	talks.refused(403, "host's owner", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
+	talks.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
+	talks.refused(403, "owners of all hosts", "GET", "/api/people", nil)
 	talks.refused(403, "may do more", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	looks.refused(403, "may do more", "DELETE", "/api/devices/"+talks.in.Device, nil)
 	var list struct{ Devices []peopleapi.ShownDevice }
@@ -518,7 +518,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 		t.Fatalf("ask: %d %s", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
-	ada.refused(400, "no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
+	ada.refused(400, "has no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
 }
 
 // Five wrong codes end a request, and a person's lookups.

@@ -267,7 +267,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 		}
 		dial.Server = r.nats
 		g.NATS = r.nats.HostConn
-	} else if err := r.keys.WriteTrustConfig(trust); err != nil {
+	} else if err := r.keys.Authority().WriteTrustConfig(trust); err != nil {
 		return err
 	}
 	if r.conn, err = broker.DialRelay(ctx, dial); err == nil {

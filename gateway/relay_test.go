@@ -125,7 +125,7 @@ type fakeAgent struct {
 
 func newFakeAgent(t *testing.T, r *Relay) *fakeAgent {
 	t.Helper()
-	token, err := r.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := r.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func encode(t *testing.T, v any) []byte {
 func TestCredentialsNeedProofs(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
-	client, err := r.Keys().IssueClient(auth.Client{
+	client, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -233,7 +233,7 @@ func FuzzProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(24 * time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(24 * time.Hour)})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	if status := comes(); status != http.StatusOK {
 		t.Fatalf("with its first credential: HTTP %d", status)
 	}
-	first, err := one.Keys().VerifyAgent(a.token)
+	first, err := one.Keys().Tokens().VerifyAgent(a.token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	if usedUp(one) {
 		t.Error("the credential before is used up, and no other relay knows the user of the next")
 	}
-	a.wantRefused("one more renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusServiceUnavailable, "store is away")
+	a.wantRefused("one more renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusServiceUnavailable, "store is unreachable")
 
 	two = start(1)
 	natssite.Eventually(t, "the credential before is used up at both when the store is back", func() bool {

@@ -92,7 +92,7 @@ func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 	if err := r.registry.Enrol("default", "laptop"); err != nil {
 		t.Fatal(err)
 	}
-	token, err := r.Keys().IssueClient(auth.Client{
+	token, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -160,7 +160,7 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := func(tenant string, hosts ...string) string {
-		made, err := r.Keys().IssueClient(auth.Client{
+		made, err := r.Keys().Tokens().IssueClient(auth.Client{
 			Tenant: tenant, Subject: "ada", Hosts: hosts, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 		})
 		if err != nil {

@@ -103,11 +103,11 @@ func TestRevokeThroughRelay(t *testing.T) {
 	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
 	r := startRelay(t, here)
 	a := newFakeAgent(t, r)
-	operator, err := r.Keys().IssueOperator("test")
+	operator, err := r.Keys().Tokens().IssueOperator("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := r.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour)})
+	admin, err := r.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestExternalTokenIsRevokedByDerivedID(t *testing.T) {
 		token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"`+iss+`","jti":"theirs"}`)) + ".x"
 		c := w.dial(token)
 		c.wantOpen()
-		operator, err := w.keys.IssueOperator("test")
+		operator, err := w.keys.Tokens().IssueOperator("test")
 		if err != nil {
 			w.Fatal(err)
 		}

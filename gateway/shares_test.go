@@ -61,12 +61,12 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 		return made.ID, got.Token
 	}
 	id, token := share(map[string]any{"host": "laptop", "session": "mock:/1", "level": "talk", "people": 3})
-	who, err := relay.Keys().VerifyClient(token)
+	who, err := relay.Keys().Tokens().VerifyClient(token)
 	if err != nil || who.Access != auth.AccessTalk || len(who.Channels) != 1 || who.Channels[0] != "mock:/1" || who.MaxConnections != 3 || who.ID != id || who.Device != ada.in.Device {
 		t.Errorf("the link allows %+v, %v", who, err)
 	}
 	_, other := share(map[string]any{"host": "laptop", "session": "mock:/1"})
-	if who, err := relay.Keys().VerifyClient(other); err != nil || who.Access != auth.AccessRead || who.Audience != who.Subject {
+	if who, err := relay.Keys().Tokens().VerifyClient(other); err != nil || who.Access != auth.AccessRead || who.Audience != who.Subject {
 		t.Errorf("a link without a level allows %+v, %v", who, err)
 	}
 	opens := func(token string) bool {
@@ -82,15 +82,15 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 
 	for _, level := range []string{"look", "talk", "approve", "operate"} {
 		guest := ada.invited(map[string]any{"subject": "guest-" + level, "level": level, "hosts": []string{"*"}})
-		guest.refused(403, "owns a host", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
+		guest.refused(403, "host's owner", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	}
 	bob := ada.invited(map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}})
 	for why, ask := range map[string]map[string]any{
-		"no host":     {"host": "other", "session": "mock:/1"},
-		"one host":    {"host": "*", "session": "mock:/1"},
-		"one session": {"host": "laptop", "session": "mock:/*"},
-		"seconds":     {"host": "laptop", "session": "mock:/1", "seconds": 1 << 30},
-		"not shared":  {"host": "laptop", "session": "mock:/1", "level": "own"},
+		"not a host":                {"host": "other", "session": "mock:/1"},
+		"one host":                  {"host": "*", "session": "mock:/1"},
+		"one session":               {"host": "laptop", "session": "mock:/*"},
+		"seconds":                   {"host": "laptop", "session": "mock:/1", "seconds": 1 << 30},
+		"cannot give the level own": {"host": "laptop", "session": "mock:/1", "level": "own"},
 	} {
 		bob.refused(400, why, "POST", "/api/shares", ask)
 	}

@@ -93,10 +93,10 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	if ann.in.Subject != "ann@"+place || ann.in.Level != "operate" || ann.in.Hosts[0] != "lap*" {
 		t.Errorf("ann got %+v", ann.in)
 	}
-	if who, err := relay.Keys().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
+	if who, err := relay.Keys().Tokens().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
 		t.Errorf("ann's token is %+v, %v", who, err)
 	}
-	ann.denied(400, "does not take the code", "POST", "/auth/code", back) // used twice
+	ann.denied(400, "rejects the code", "POST", "/auth/code", back) // used twice
 	for what, change := range map[string]map[string]string{
 		"another state":       {"state": changedAt(back["state"], 20)},
 		"no state":            {"state": ""},

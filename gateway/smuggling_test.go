@@ -44,7 +44,7 @@ func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := newFakeAgent(t, r)
-	client, err := r.Keys().IssueClient(auth.Client{
+	client, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

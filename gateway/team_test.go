@@ -29,9 +29,9 @@ func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	bob := ada.invited(map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}})
 	carol := ada.invited(map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}})
 	for _, guest := range []*phone{bob, carol} {
-		guest.refused(403, "owns the tenant", "GET", "/api/people", nil)
-		guest.refused(403, "owns the tenant", "GET", "/api/audit", nil)
-		guest.refused(403, "owns the tenant", "DELETE", "/api/people/owner", nil)
+		guest.refused(403, "owners of all hosts", "GET", "/api/people", nil)
+		guest.refused(403, "owners of all hosts", "GET", "/api/audit", nil)
+		guest.refused(403, "owners of all hosts", "DELETE", "/api/people/owner", nil)
 		guest.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	}
 	var team struct{ People []peopleapi.ShownPerson }
@@ -45,7 +45,7 @@ func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	bob.do("POST", "/api/tokens", map[string]any{}, &made)
 	bob.do("POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"}, &link)
 	shared, _ := follow(t, ada.relay, link.Link)
-	ada.refused(400, "themselves", "DELETE", "/api/people/owner", nil)
+	ada.refused(400, "cannot remove yourself", "DELETE", "/api/people/owner", nil)
 	ada.do("DELETE", "/api/people/bob", nil, nil)
 	for what, token := range map[string]string{"a token": made.Token, "a link": shared.Token} {
 		if status, said := ada.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {

@@ -96,7 +96,7 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 	if err := r.registry.Enrol("default", "laptop"); err != nil {
 		t.Fatal(err)
 	}
-	token, err := r.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
+	token, err := r.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

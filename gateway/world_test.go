@@ -134,7 +134,7 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	}
 	links := link.NewAgentLinks(&w.net, link.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
-		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.RelayKey()}, nil },
+		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.Links().RelayKey()}, nil },
 	}, agent)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAgent = cancel
@@ -293,7 +293,7 @@ func (w *world) token(change func(*auth.Client)) string {
 	if change != nil {
 		change(&c)
 	}
-	token, err := w.keys.IssueClient(c)
+	token, err := w.keys.Tokens().IssueClient(c)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := newAgent(t, func(cfg *Config) {
-		token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+		token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}

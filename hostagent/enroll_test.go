@@ -64,7 +64,7 @@ func (r *keyRelay) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	token := strings.TrimPrefix(request.Header.Get("Authorization"), "Bearer ")
-	host, err := r.keys.VerifyAgent(token)
+	host, err := r.keys.Tokens().VerifyAgent(token)
 	if err != nil || r.spent[host.ID] {
 		writeError(w, http.StatusUnauthorized, errors.New("token revoked"))
 		return
@@ -86,7 +86,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	}
 	give := func(e auth.Enrolment) {
 		e.Tenant, e.Host, e.Expires = host.Tenant, host.Host, time.Now().Add(r.ttl)
-		credential, err := r.keys.IssueCredential(e)
+		credential, err := r.keys.Tokens().IssueCredential(e)
 		if err != nil {
 			r.t.Error(err)
 		}
@@ -134,7 +134,7 @@ func (r *keyRelay) set(down, refuses bool) {
 // enrolled returns access with a credential in a file.
 func enrolled(t *testing.T, r *keyRelay) *access {
 	t.Helper()
-	token, err := r.keys.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := r.keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 		a := enrolled(t, r)
 		r.keys.Now = late
 		key, _ := a.hostKey()
-		credential, err := r.keys.IssueCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: late().Add(r.ttl)})
+		credential, err := r.keys.Tokens().IssueCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: late().Add(r.ttl)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 
 func TestEnrollRefuses(t *testing.T) {
 	r := newKeyRelay(t)
-	token, err := r.keys.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := r.keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestIncompatible(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(relay.Close)
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestIncompatible(t *testing.T) {
 		{"new", [2]int{link.WireMax + 1, link.WireMax + 2}, "upgrade the relay 5.0"},
 	} {
 		t.Run(test.host, func(t *testing.T) {
-			enrolment, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: test.host, Expires: time.Now().Add(time.Hour)})
+			enrolment, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: test.host, Expires: time.Now().Add(time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,7 +25,7 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +141,8 @@ func TestRelayAnswers(t *testing.T) {
 		{"web server", text(http.StatusMethodNotAllowed, page), "no relay at that URL (HTTP 405); check --relay", false},
 		{"wrong token", text(http.StatusUnauthorized, "token invalid: not a JWT\n"),
 			"the relay refuses the enrolment token: token invalid: not a JWT; get a new one with relay token host", false},
-		{"other keys", text(http.StatusUnauthorized, "token invalid: signed with a key that this relay does not have"),
-			"signed with a key that this relay does not have; get a new one with relay token host", false},
+		{"other keys", text(http.StatusUnauthorized, "token invalid: signed with a key unknown to this relay"),
+			"signed with a key unknown to this relay; get a new one with relay token host", false},
 		{"challenge refused", twoSteps(challenge, text(http.StatusForbidden, `{"error":"challenge: made with other keys"}`)),
 			"the relay refuses (HTTP 403): challenge: made with other keys", false},
 		{"page", text(http.StatusBadRequest, page), "the relay refuses (HTTP 400): <html> <body><p>é</p> <p>", false},

@@ -25,7 +25,7 @@ func testSentinelInput(t *testing.T, relay string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

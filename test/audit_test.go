@@ -199,7 +199,7 @@ func TestAudit(t *testing.T) {
 
 	operate := func(path string, body any) {
 		t.Helper()
-		operator, err := s.Relay.Keys().IssueOperator("test")
+		operator, err := s.Relay.Keys().Tokens().IssueOperator("test")
 		if err != nil {
 			t.Fatal(err)
 		}

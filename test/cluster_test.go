@@ -328,7 +328,7 @@ func TestRelayCrashes(t *testing.T) {
 	cfg.Gateway.Resume = patientResume
 	relay := startRelayProcess(t, cfg)
 	_, host := newRefhost(t, nil)
-	token, err := relay.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := relay.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func TestKeysRollUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if time.Now().After(added.Signs) && !s.Relay.Keys().Outdated(credential) {
+		if time.Now().After(added.Signs) && !s.Relay.Keys().Tokens().Outdated(credential) {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -139,7 +139,7 @@ func (p *relayProcess) stop() {
 // dial connects a client to the host of stacks.
 func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
 	var err error
-	opts.Token, err = p.keys.IssueClient(auth.Client{
+	opts.Token, err = p.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refcl
 
 // host returns what the relay says of the host of stacks.
 func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
-	token, err := p.keys.IssueClient(auth.Client{
+	token, err := p.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

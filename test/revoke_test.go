@@ -107,7 +107,7 @@ func (p *pair) client(change func(*auth.Client)) (c *refclient.Client, token str
 // revoke revokes at the first relay.
 func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	p.t.Helper()
-	operator, err := p.first.Keys().IssueOperator("test")
+	operator, err := p.first.Keys().Tokens().IssueOperator("test")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestRevocationAcrossRelays(t *testing.T) {
 	var took []time.Duration
 	for range 20 {
 		c, token := p.client(nil)
-		id, _, err := p.first.Keys().TokenID(token)
+		id, _, err := p.first.Keys().Tokens().TokenID(token)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -417,7 +417,7 @@ func TestEnrolmentIsUsedOnce(t *testing.T) {
 		return r
 	}
 	relays := []*gateway.Relay{start(dir, first), start(copyKeys(t, dir), second)}
-	token, err := relays[0].Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := relays[0].Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -281,7 +281,7 @@ func TestAgentBeforeRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestAgentNeedsNATSURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keys.WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
+	if err := keys.Authority().WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
 		t.Fatal(err)
 	}
 	relay := gateway.RelayConfig{DataDir: dir, NATSURL: "nats://" + startNATS(t, dir, ""), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener}
@@ -440,7 +440,7 @@ func TestAgentNeedsNATSURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(running.Close)
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
-// Package device is a device of somebody's that is no browser: a command-line client that was let in by a
-// code (RFC 8628) and proves its key with each request (RFC 9449). What a relay answers is in package gateway,
-// people.go.
+// Package device implements a device that is not a browser: a command-line client that
+// enters with a code (RFC 8628) and proves its key with each request (RFC 9449). The
+// relay's side is in package gateway/api/people.
 //
-// A [Device] is kept in a file with its key, which only its owner may read: who copies the file is that
-// device, until it is removed.
+// A [Device] is stored in a file with its key, accessible to its owner only. A copy of
+// the file acts as the device until the device is removed.
 package device
 
 import (
@@ -25,22 +25,22 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of what a relay may say.
+// Bounds of a relay's answers.
 const (
 	timeout   = 10 * time.Second
 	maxAnswer = 256 << 10 // bytes
-	maxLife   = time.Hour // of a code
+	maxLife   = time.Hour // longest lifetime of a code
 	minPoll   = time.Second
 	maxPoll   = time.Minute
-	slowDown  = 5 * time.Second // longer, after a relay has said so (RFC 8628, section 3.5)
-	early     = time.Minute     // before its end a token is renewed
+	slowDown  = 5 * time.Second // added to the interval when the relay asks for it (RFC 8628, section 3.5)
+	early     = time.Minute     // a token is renewed this long before it expires
 )
 
-// A Refused error is the relay's word.
+// A Refused error is a refusal by the relay.
 type Refused struct {
 	Status int
-	Name   string // of RFC 6749 and 8628, "" if it is none of those
-	Text   string // for people
+	Name   string // of RFC 6749 or 8628, "" for others
+	Text   string // explanation
 }
 
 func (e *Refused) Error() string {
@@ -50,7 +50,7 @@ func (e *Refused) Error() string {
 	return e.Text
 }
 
-// A Device is one that is signed in, or asks to be. It is safe for concurrent use.
+// A Device is signed in, or requests entry. It is safe for concurrent use.
 type Device struct {
 	Relay   string // base URL
 	ID      string
@@ -66,7 +66,7 @@ type Device struct {
 	until  time.Time
 }
 
-// kept is what is in a file.
+// kept is the content of a device's file.
 type kept struct {
 	Relay   string `json:"relay"`
 	ID      string `json:"device"`
@@ -75,28 +75,28 @@ type kept struct {
 	Key     []byte `json:"key"`
 }
 
-// Login says how to have somebody let a device in.
+// Login configures a request for entry.
 type Login struct {
-	Relay   string // required; base URL, or the link of an invitation
-	Name    string // what who approves is shown
+	Relay   string // required; base URL, or an invitation's link
+	Name    string // shown to the approving person
 	Machine string
 	User    string
-	Plain   bool // http:// may lead elsewhere than to this machine
+	Plain   bool // http:// allow http:// to a different machine
 
-	// Show tells what is to be done; required.
+	// Show displays the code; required.
 	Show func(Code)
 }
 
-// A Code is what is shown while somebody is to approve.
+// A Code is shown while a request waits for approval.
 type Code struct {
 	Code        string // to be typed
-	Page        string // where
-	Link        string // there, with what else is shown; without the code
-	Fingerprint string // of the key, which is shown there too
+	Page        string // URL of the page where to type it
+	Link        string // URL of that page with the request; without the code
+	Fingerprint string // of the key; the page shows it too
 	Expires     time.Time
 }
 
-// answer is one of /auth.
+// answer is an answer of the relay's /auth endpoints.
 type answer struct {
 	Access   string `json:"access_token"`
 	Seconds  int    `json:"expires_in"`
@@ -117,7 +117,7 @@ func newDevice(relay string, key *auth.DeviceKey) *Device {
 	}}
 }
 
-// checkRelay reports what is no base URL of a relay, or one where others could read.
+// checkRelay reports why relay is not a base URL, or not a safe one.
 func checkRelay(relay string, plain bool) error {
 	u, err := url.Parse(relay)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -130,7 +130,7 @@ func checkRelay(relay string, plain bool) error {
 	return nil
 }
 
-// Run asks to be let in, and returns the device when somebody has approved.
+// Run requests entry, and returns the device after a person has approved it.
 func (l Login) Run(ctx context.Context) (*Device, error) {
 	relay, invite, invited := strings.Cut(l.Relay, "/setup#")
 	if err := checkRelay(relay, l.Plain); err != nil {
@@ -155,16 +155,16 @@ func (l Login) Run(ctx context.Context) (*Device, error) {
 		return nil, err
 	}
 	if asked.Device == "" || asked.User == "" {
-		return nil, fmt.Errorf("what answers at %s is no relay of this version", l.Relay)
+		return nil, fmt.Errorf("the server at %s is not a relay of this version", l.Relay)
 	}
 	life := min(time.Duration(asked.Seconds)*time.Second, maxLife)
 	l.Show(Code{asked.User, asked.Page, asked.Link, auth.Fingerprint(key.Thumbprint()), time.Now().Add(life)})
-	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("nobody has approved in time; begin anew"))
+	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("not approved in time; start again"))
 	defer cancel()
 	return d, d.poll(ctx, asked)
 }
 
-// poll looks until somebody has decided.
+// poll asks the relay until a person has decided.
 func (d *Device) poll(ctx context.Context, asked answer) error {
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
 	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.Device}}
@@ -181,7 +181,7 @@ func (d *Device) poll(ctx context.Context, asked answer) error {
 		case err == nil:
 			d.came(got)
 			return nil
-		case !errors.As(err, &refused), refused.Status >= http.StatusInternalServerError, refused.Name == "authorization_pending": // it may be there again
+		case !errors.As(err, &refused), refused.Status >= http.StatusInternalServerError, refused.Name == "authorization_pending": // the relay may return
 		case refused.Name == "slow_down":
 			wait = min(wait+slowDown, maxPoll)
 		default:
@@ -190,27 +190,27 @@ func (d *Device) poll(ctx context.Context, asked answer) error {
 	}
 }
 
-// came takes who the device is that was let in.
+// came stores the identity and token of a device that was let in.
 func (d *Device) came(got answer) {
 	d.ID, d.Tenant, d.Subject = got.ID, got.Tenant, got.Subject
 	d.took(got)
 }
 
-// took keeps a token for the time that it is good.
+// took stores a token and the time of its renewal.
 func (d *Device) took(got answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early)
 }
 
-// Open reads a file that Save has written.
+// Open reads a file written by Save.
 func Open(path string) (*Device, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("device: %w; relay login makes one", err)
+		return nil, fmt.Errorf("device: %w; sign in with relay login", err)
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("device: %s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
+		return nil, fmt.Errorf("device: %s has mode %04o, so other users may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func Open(path string) (*Device, error) {
 	}
 	var k kept
 	if json.Unmarshal(data, &k) != nil || k.Relay == "" || k.ID == "" {
-		return nil, fmt.Errorf("device: %s is damaged, or none; want what relay login has written", path)
+		return nil, fmt.Errorf("device: %s is damaged, or not a device file; want a file written by relay login", path)
 	}
 	key, err := auth.ReadDeviceKey(k.Key)
 	if err != nil {
@@ -229,7 +229,7 @@ func Open(path string) (*Device, error) {
 	return d, nil
 }
 
-// Save puts the device into a file, in the place of what was there.
+// Save writes the device to a file, which it replaces.
 func (d *Device) Save(path string) error {
 	key, err := d.key.Private()
 	if err != nil {
@@ -242,7 +242,8 @@ func (d *Device) Save(path string) error {
 	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
 }
 
-// Call sends a request of the person's, with JSON or, for nil, nothing, and decodes the answer.
+// Call sends a request with the person's authority, with body as JSON unless nil, and
+// decodes the answer.
 func (d *Device) Call(ctx context.Context, method, path string, body, into any) error {
 	d.mu.Lock()
 	token, fresh := d.access, time.Now().Before(d.until)
@@ -258,7 +259,8 @@ func (d *Device) Call(ctx context.Context, method, path string, body, into any) 
 	return d.send(ctx, method, path, token, body, into)
 }
 
-// send sends a request with a proof, once more if the relay wants another nonce in it.
+// send sends a request with a proof. It sends the request again if the relay wants a
+// new nonce.
 func (d *Device) send(ctx context.Context, method, path, token string, body, into any) error {
 	u, err := url.Parse(d.Relay + path)
 	if err != nil {
@@ -319,7 +321,7 @@ func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh
 	return response.StatusCode, data, fresh, err
 }
 
-// encode returns a body and its type.
+// encode returns a body and its content type.
 func encode(body any) (content []byte, kind string, err error) {
 	switch body := body.(type) {
 	case nil:
@@ -332,14 +334,14 @@ func encode(body any) (content []byte, kind string, err error) {
 	}
 }
 
-// read decodes an answer, or returns what the relay says is wrong.
+// read decodes an answer, or returns the relay's error.
 func read(relay string, status int, data []byte, into any) error {
 	if status == http.StatusOK {
 		if into == nil {
 			return nil
 		}
 		if err := json.Unmarshal(data, into); err != nil {
-			return fmt.Errorf("what answers at %s is no relay of this version: %w", relay, err)
+			return fmt.Errorf("the server at %s is not a relay of this version: %w", relay, err)
 		}
 		return nil
 	}
@@ -355,7 +357,7 @@ func read(relay string, status int, data []byte, into any) error {
 		}
 	}
 	if refused.Text == "" {
-		refused.Text = fmt.Sprintf("what answers at %s is no relay of this version (HTTP %d)", relay, status)
+		refused.Text = fmt.Sprintf("the server at %s is not a relay of this version (HTTP %d)", relay, status)
 	}
 	return refused
 }

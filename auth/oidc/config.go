@@ -13,24 +13,24 @@ import (
 	"ahprelay/auth"
 )
 
-// A Config is a provider and what its tokens allow. The names in the
-// configuration file are those of the tags.
+// A Config describes a provider and the authority of its tokens. The tags are the
+// names in the configuration file.
 type Config struct {
-	Issuer     string   `yaml:"issuer"`     // required; URL, as it stands in tokens
-	Audience   string   `yaml:"audience"`   // required; what aud must hold
-	Algorithms []string `yaml:"algorithms"` // of signatures; default RS256 and ES256
-	Types      []string `yaml:"types"`      // of tokens, as typ says; default JWT and at+jwt
-	Rules      []Rule   `yaml:"rules"`      // required; the first that fits counts
+	Issuer     string   `yaml:"issuer"`     // required; URL, as in tokens
+	Audience   string   `yaml:"audience"`   // required; aud must contain it
+	Algorithms []string `yaml:"algorithms"` // signature algorithms; default RS256 and ES256
+	Types      []string `yaml:"types"`      // values of typ; default JWT and at+jwt
+	Rules      []Rule   `yaml:"rules"`      // required; the first match counts
 
-	// For people who sign in in a browser.
-	ClientID         string   `yaml:"client-id"`          // the relay's at the provider, for the address …/signin; default: nobody signs in so
+	// For sign-in in a browser.
+	ClientID         string   `yaml:"client-id"`          // the relay's client ID at the provider, for the address …/signin; default: no sign-in
 	ClientSecretFile string   `yaml:"client-secret-file"` // default: the client is public
-	Scopes           []string `yaml:"scopes"`             // beside openid; default profile and email
-	Name             string   `yaml:"name"`               // that people know; default: the issuer
+	Scopes           []string `yaml:"scopes"`             // in addition to openid; default profile and email
+	Name             string   `yaml:"name"`               // display name; default: the issuer
 }
 
-// A Rule says what tokens allow for which all conditions hold; without
-// conditions, any token of the provider.
+// A Rule defines the authority of tokens that meet all its conditions. A rule without
+// conditions matches all of the provider's tokens.
 type Rule struct {
 	When []Condition `yaml:"when"`
 
@@ -42,27 +42,25 @@ type Rule struct {
 	Files    bool        `yaml:"files"`
 	Reverse  bool        `yaml:"reverse"`
 
-	MaxConnections int           `yaml:"max-connections"` // at a time; default: as the relay is set
-	MaxTTL         time.Duration `yaml:"max-ttl"`         // a token is good for so long from its iat at most; default: until its exp
+	MaxConnections int           `yaml:"max-connections"` // at the same time; default: the relay's limit
+	MaxTTL         time.Duration `yaml:"max-ttl"`         // maximum lifetime from iat; default: until exp
 }
 
-// A Condition is about one claim, and has one of Equals and Contains.
+// A Condition tests a claim. It has either Equals or Contains.
 type Condition struct {
-	// Claim is the name of a claim, or with dots that of one within another:
-	// realm_access.roles.
+	// Claim is a claim's name. With dots, it names a nested claim: realm_access.roles.
 	Claim string `yaml:"claim"`
 
-	// Equals is what the claim is: a string, or true, false or a number as they
-	// are written in JSON.
+	// Equals is the claim's value: a string, or true, false or a number as in JSON.
 	Equals string `yaml:"equals"`
 
-	// Contains is one of the claim's strings: it is a list of them, or one
-	// string with spaces between, as scope is.
+	// Contains is one of the claim's strings. The claim is a list, or a string with
+	// spaces between its parts, as scope is.
 	Contains string `yaml:"contains"`
 }
 
-// algorithms are those whose keys are public: with the others, who can check a
-// token can also make one.
+// algorithms are the public-key algorithms. With a shared secret, everyone who can
+// check a token could also make one.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 const defaultTenant = "default"
@@ -91,7 +89,7 @@ func (c *Config) check() error {
 		return err
 	}
 	if c.Audience == "" {
-		return errors.New("no audience: without one, tokens made for others would be accepted")
+		return errors.New("no audience: tokens made for other services would be accepted")
 	}
 	if c.ClientID == "" && c.ClientSecretFile != "" {
 		return errors.New("client-secret-file without client-id")
@@ -112,19 +110,19 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkIssuer wants https, but on this very machine.
+// checkIssuer requires https, except on this machine.
 func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(issuer, "@") {
 		return fmt.Errorf("issuer %q; want a URL such as https://login.example.com", issuer)
 	}
 	if !isSafe(u) {
-		return fmt.Errorf("issuer %q; want https: whoever is on the way could make tokens", issuer)
+		return fmt.Errorf("issuer %q; want https: anyone on the network could forge tokens", issuer)
 	}
 	return nil
 }
 
-// isSafe reports whether nobody is between here and there.
+// isSafe reports whether the connection is encrypted or local.
 func isSafe(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "https" || u.Scheme == "http" && ip != nil && ip.IsLoopback()
@@ -133,7 +131,7 @@ func isSafe(u *url.URL) bool {
 func (r *Rule) check() error {
 	for _, c := range r.When {
 		if c.Claim == "" || (c.Equals == "") == (c.Contains == "") {
-			return errors.New("each condition wants a claim, and one of equals and contains")
+			return errors.New("each condition needs a claim, and either equals or contains")
 		}
 	}
 	if err := ahp.CheckName("tenant", r.Tenant); err != nil {
@@ -146,7 +144,7 @@ func (r *Rule) check() error {
 	return allowed.CheckAuthority()
 }
 
-// client is a client for which the rule holds.
+// client returns a client with the rule's authority.
 func (r *Rule) client() auth.Client {
 	return auth.Client{
 		Tenant: r.Tenant, Hosts: r.Hosts, Access: r.Access, Channels: r.Channels, Methods: r.Methods,
@@ -154,7 +152,7 @@ func (r *Rule) client() auth.Client {
 	}
 }
 
-// fits reports whether a rule is for tokens with these claims.
+// fits reports whether a rule matches tokens with these claims.
 func (r *Rule) fits(claims map[string]any) bool {
 	return !slices.ContainsFunc(r.When, func(c Condition) bool { return !c.holds(claims) })
 }
@@ -176,7 +174,7 @@ func (c *Condition) holds(claims map[string]any) bool {
 	return false
 }
 
-// find returns a claim, or with dots one within another.
+// find returns a claim, or with dots a nested one.
 func find(claims map[string]any, name string) (any, bool) {
 	if value, ok := claims[name]; ok {
 		return value, true
@@ -189,8 +187,8 @@ func find(claims map[string]any, name string) (any, bool) {
 	return find(object, inner)
 }
 
-// scalar returns a claim's value as it is written in a condition, "" if it
-// is an object, a list or null.
+// scalar returns a claim's value as written in a condition, "" for an object, a list
+// or null.
 func scalar(value any) string {
 	switch value := value.(type) {
 	case string:

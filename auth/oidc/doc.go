@@ -1,50 +1,51 @@
-// Package oidc verifies client tokens of OpenID Connect providers, and says
-// what they allow at a relay.
+// Package oidc verifies client tokens from OpenID Connect providers, and maps them to
+// authority at a relay.
 //
 // # Tokens
 //
-// A token is a JWT of one of the configured issuers: an ID token, or an access
-// token that the provider writes as a JWT (RFC 9068). It is accepted if
+// A token is a JWT from a configured issuer: an ID token, or an access token in JWT
+// form (RFC 9068). It is accepted if
 //
-//   - its header has alg, one of the configured algorithms, kid, the name of one
-//     of the provider's keys, which is made for that algorithm, and typ, "JWT",
-//     "at+jwt" or another configured one, in any case, with or without
-//     "application/" (RFC 7515, section 4.1.9);
-//   - its claims have iss, the configured issuer, aud, which holds the configured
-//     audience, sub, iat and exp; nbf counts if it is there. Clocks may differ by
+//   - its header has alg, a configured algorithm; kid, the name of a provider's key
+//     for that algorithm; and typ, "JWT", "at+jwt" or another configured type, in any
+//     case, with or without "application/" (RFC 7515, section 4.1.9);
+//   - its claims have iss, the configured issuer; aud, which contains the configured
+//     audience; sub, iat and exp. If nbf is present, it counts. Clocks may differ by
 //     [auth.Leeway];
-//   - a [Rule] fits it.
+//   - a [Rule] matches it.
 //
-// The first rule that fits says what the token allows. The client's subject is
+// The first matching rule defines the token's authority. The client's subject is
 //
 //	<sub>@<issuer without its scheme>
 //
-// so that it is nobody else's, at any issuer. Its token's ID, by which it can be
-// revoked, is made from the issuer and the claim jti, or else from the token.
+// which is unique for all issuers. The token's ID, by which it can be revoked, is
+// derived from the issuer and the claim jti, or without jti from the token.
 //
 // # Keys
 //
-// The provider's keys are found as OpenID Connect Discovery says: at
-// <issuer>/.well-known/openid-configuration, which must name the issuer, and
-// the place of the keys as jwks_uri. Both are fetched
+// The provider's keys are found by OpenID Connect Discovery at
+// <issuer>/.well-known/openid-configuration. That document must name the issuer, and
+// the keys' URL as jwks_uri. Both are fetched
 //
-//   - when the first token comes;
-//   - when keys are older than refreshAge, beside their use;
-//   - when a token names a key that is not known, so that a new key is good at
-//     once. That anybody can bring about: so at most once in askAgain.
+//   - when the first token arrives;
+//   - in the background, when the keys are older than refreshAge;
+//   - when a token names an unknown key, so a new key works at once. Anybody can send
+//     such a token, so this happens at most once in askAgain.
 //
-// At most one fetch is under way, for which all who need it wait. It has a
-// timeout, bounds of sizes, and follows no redirects. When it fails, the keys that
-// are known stay good, for up to keepAge: a provider may be down for a day.
-// Keys that the provider names no more are forgotten at the next fetch.
+// At most one fetch runs at a time, and all tokens that need it wait for it. It has a
+// timeout and size bounds, and follows no redirects. If a fetch fails, the known keys
+// stay valid for up to keepAge, because a provider may be down for a day. Each fetch
+// replaces the known keys.
 //
 // # Signing in
 //
-// A [SignIn] is for people in browsers: OpenID Connect's authorization code flow, with PKCE, by
-// go-oidc and x/oauth2. State, nonce and verifier follow from the relay's keys
-// ([auth.Keys.NewSignIn]) and are bound to the key of the device that begins: who is sent an address
-// that somebody else has begun with ends nowhere. Of the ID token those claims are kept that rules are
-// about, so a rule that is changed counts at once, and the provider may be away.
+// A [SignIn] is for people with browsers: OpenID Connect's authorization code flow
+// with PKCE, implemented by go-oidc and x/oauth2. State, nonce and verifier are
+// derived from the relay's keys ([auth.Keys.NewSignIn]) and bound to the device's key,
+// so a sign-in URL begun by an attacker is useless to the attacker. The relay keeps
+// the ID token's claims that rules mention. A changed rule therefore applies at once,
+// even while the provider is unreachable.
 //
-// Only public keys count: RSA from 2048 bits, P-256, P-384, P-521 and Ed25519.
+// Only public-key algorithms are supported: RSA from 2048 bits, P-256, P-384, P-521
+// and Ed25519.
 package oidc

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Bounds of what a provider may send, and how long it may take.
+// Bounds of a provider's answers.
 const (
 	maxDocument  = 256 << 10       // bytes
 	fetchTimeout = 5 * time.Second // for both documents
 )
 
-// discovery is the path of the document that says where the keys are (OpenID
-// Connect Discovery 1.0, section 4).
+// discovery is the path of the document with the keys' URL (OpenID Connect Discovery
+// 1.0, section 4).
 const discovery = "/.well-known/openid-configuration"
 
-// A fetcher asks a provider for its keys.
+// A fetcher fetches a provider's keys.
 type fetcher struct {
 	issuer string
 	http   http.Client
-	own    *http.Transport // nil: the client was given
+	own    *http.Transport // nil: the caller gave the client
 }
 
 func newFetcher(issuer string, given *http.Client) fetcher {
@@ -36,7 +36,7 @@ func newFetcher(issuer string, given *http.Client) fetcher {
 		f.http = *given
 	} else {
 		f.own = http.DefaultTransport.(*http.Transport).Clone()
-		f.own.DisableKeepAlives = true // once in a quarter of an hour
+		f.own.DisableKeepAlives = true // one fetch in a quarter of an hour
 		f.own.MaxResponseHeaderBytes = maxDocument
 		f.http.Transport = f.own
 	}
@@ -62,13 +62,14 @@ func (f *fetcher) keys(ctx context.Context) ([]key, error) {
 	if err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+discovery, &found); err != nil {
 		return nil, err
 	}
-	// Else somebody's document could lead to another's keys (section 4.3).
+	// Otherwise one issuer's document could point to a different issuer's keys
+	// (section 4.3).
 	if found.Issuer != f.issuer {
-		return nil, errors.New("its discovery document is of another issuer")
+		return nil, errors.New("its discovery document names a different issuer")
 	}
 	u, err := url.Parse(found.JWKSURI)
 	if err != nil || u.Host == "" || u.User != nil || !isSafe(u) || strings.HasPrefix(f.issuer, "https:") && u.Scheme != "https" {
-		return nil, errors.New("its jwks_uri is no https: URL")
+		return nil, errors.New("its jwks_uri is not an https: URL")
 	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -99,7 +100,7 @@ func (f *fetcher) get(ctx context.Context, from string, into any) error {
 		return fmt.Errorf("GET %s: HTTP %d; want 200", from, response.StatusCode)
 	}
 	if kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil || !strings.Contains(kind, "json") {
-		return fmt.Errorf("GET %s: no JSON", from)
+		return fmt.Errorf("GET %s: not JSON", from)
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// start is when the tests take place.
+// start is the time of the tests.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// Keys take long to make.
+// Keys are slow to generate.
 var (
 	rsaKey, _   = rsa.GenerateKey(rand.Reader, 2048)
 	otherKey, _ = rsa.GenerateKey(rand.Reader, 2048)
@@ -66,7 +66,8 @@ func newIssuer(t testing.TB) *issuer {
 	return i
 }
 
-// serve counts, and answers as the test says or else as usual.
+// serve counts the request, and answers it with odd if the test has set it, or else
+// with usual.
 func (i *issuer) serve(odd func() func(http.ResponseWriter, *http.Request), usual func(http.ResponseWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		i.requests.Add(1)
@@ -90,17 +91,17 @@ func jwk(id string, public crypto.PublicKey, alg string) jose.JSONWebKey {
 	return jose.JSONWebKey{KeyID: id, Key: public, Algorithm: alg, Use: "sig"}
 }
 
-// url is the iss of the tokens.
+// url returns the iss of the tokens.
 func (i *issuer) url() string { return i.URL + "/realm" }
 
-// set changes how the issuer behaves.
+// set changes the issuer's behaviour.
 func (i *issuer) set(change func(i *issuer)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change(i)
 }
 
-// later lets time pass.
+// later advances the clock.
 func (i *issuer) later(d time.Duration) { i.set(func(i *issuer) { i.now = i.now.Add(d) }) }
 
 func (i *issuer) time() time.Time {
@@ -109,7 +110,7 @@ func (i *issuer) time() time.Time {
 	return i.now
 }
 
-// config is a relay's.
+// config returns a relay's configuration for the issuer.
 func (i *issuer) config() oidc.Config {
 	return oidc.Config{
 		Issuer: i.url(), Audience: "ahp", Algorithms: []string{"RS256", "ES256", "EdDSA"},
@@ -117,7 +118,7 @@ func (i *issuer) config() oidc.Config {
 	}
 }
 
-// provider returns what verifies the issuer's tokens.
+// provider returns a verifier for the issuer's tokens.
 func (i *issuer) provider(change func(*oidc.Config)) *oidc.Provider {
 	i.Helper()
 	cfg := i.config()
@@ -132,8 +133,8 @@ func (i *issuer) provider(change func(*oidc.Config)) *oidc.Provider {
 	return p
 }
 
-// token returns a token that is good, but for what is changed: claims, and
-// headers if their names begin with "header "; nil removes.
+// token returns a valid token with changed claims. A name with the prefix "header "
+// changes a header. A nil value removes.
 func (i *issuer) token(method jwt.SigningMethod, kid string, key any, change map[string]any) string {
 	i.Helper()
 	now := i.time()
@@ -160,13 +161,13 @@ func (i *issuer) token(method jwt.SigningMethod, kid string, key any, change map
 	return signed
 }
 
-// rs returns a token that is signed with RS256.
+// rs returns a token signed with RS256.
 func (i *issuer) rs(change map[string]any) string {
 	i.Helper()
 	return i.token(jwt.SigningMethodRS256, "rsa", rsaKey, change)
 }
 
-// unknown returns a token with a kid that nobody has.
+// unknown returns a token with an unknown kid.
 func (i *issuer) unknown(n int) string {
 	i.Helper()
 	return i.rs(map[string]any{"header kid": fmt.Sprintf("unknown-%d", n)})

@@ -20,7 +20,7 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// want says whether a token is accepted.
+// want checks whether a token is accepted.
 func want(t *testing.T, what string, p *oidc.Provider, token string, good bool) {
 	t.Helper()
 	if _, err := p.Verify(t.Context(), token); (err == nil) != good {
@@ -39,8 +39,8 @@ func TestKeysAreKept(t *testing.T) {
 	}
 }
 
-// TestRotation has a new key be good at once, and an old one until it is seen
-// that it is gone.
+// TestRotation: a new key is valid at once, and an old one until a fetch shows its
+// removal.
 func TestRotation(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -52,8 +52,8 @@ func TestRotation(t *testing.T) {
 	want(t, "a token of the key that is gone", p, i.rs(nil), false)
 }
 
-// TestKeysAreForTheirAlgorithm has a token choose another algorithm than its
-// key is for, though both are configured.
+// TestKeysAreForTheirAlgorithm: a token cannot choose a configured algorithm for which
+// its key was not made.
 func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	i := newIssuer(t)
 	i.keys = []any{jwk("rsa", rsaKey.Public(), "RS256")}
@@ -63,8 +63,7 @@ func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	want(t, "PS256", p, i.token(jwt.SigningMethodPS256, "rsa", rsaKey, nil), false)
 }
 
-// TestRemovedKey has a key that nobody's new token replaces be forgotten with
-// time.
+// TestRemovedKey: a key removed without a successor is forgotten after a while.
 func TestRemovedKey(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -81,7 +80,7 @@ func TestRemovedKey(t *testing.T) {
 	}
 }
 
-// TestFlood has tokens with keys that nobody knows, all at once and again.
+// TestFlood sends many tokens with unknown keys, at once and repeatedly.
 func TestFlood(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -106,8 +105,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBadTokensAskNobody has tokens that cannot be good whatever key they have.
-func TestBadTokensAskNobody(t *testing.T) {
+// TestInvalidClaimsCauseNoFetch sends tokens with invalid claims and unknown keys.
+func TestInvalidClaimsCauseNoFetch(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	for _, change := range []map[string]any{
@@ -120,8 +119,9 @@ func TestBadTokensAskNobody(t *testing.T) {
 	}
 }
 
-// TestDown has the issuer be away: what is known stays good for a day.
-func TestDown(t *testing.T) {
+// TestKnownKeysOutliveAnOutage: known keys stay valid for a day while the issuer is
+// down.
+func TestKnownKeysOutliveAnOutage(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	down := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) }
@@ -152,8 +152,7 @@ func TestDown(t *testing.T) {
 	want(t, "a token when the issuer is back", p, i.rs(nil), true)
 }
 
-// TestHostileIssuer has an issuer, or who pretends to be one, send what it
-// should not.
+// TestHostileIssuer has an issuer, or an impostor, send malformed answers.
 func TestHostileIssuer(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
@@ -166,7 +165,7 @@ func TestHostileIssuer(t *testing.T) {
 	huge := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		line := []byte(strings.Repeat(" ", 64<<10))
-		for range 1 << 14 { // a gigabyte, if somebody reads it
+		for range 1 << 14 { // a gigabyte, if it is read
 			if _, err := w.Write(line); err != nil {
 				return
 			}
@@ -184,26 +183,26 @@ func TestHostileIssuer(t *testing.T) {
 		"HTTP 302; want 200":     func(i *issuer) { i.jwks = redirect },
 		"more than 262144":       func(i *issuer) { i.discovery = huge },
 		"more than 262144 bytes": func(i *issuer) { i.jwks = huge },
-		"of another issuer": func(i *issuer) {
+		"a different issuer": func(i *issuer) {
 			i.discovery = says(map[string]string{"issuer": elsewhere.url(), "jwks_uri": elsewhere.URL + "/keys"})
 		},
-		"no https: URL": func(i *issuer) {
+		"not an https: URL": func(i *issuer) {
 			i.discovery = says(map[string]string{"issuer": i.url(), "jwks_uri": "http://192.0.2.1/keys"})
 		},
-		"jwks_uri is no https": func(i *issuer) {
+		"jwks_uri is not an https": func(i *issuer) {
 			i.discovery = says(map[string]string{"issuer": i.url(), "jwks_uri": "file:///etc/passwd"})
 		},
 		"its jwks_uri": func(i *issuer) { i.discovery = says(map[string]string{"issuer": i.url()}) },
-		"no JSON": func(i *issuer) {
+		"not JSON": func(i *issuer) {
 			i.jwks = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }
 		},
-		"cannot unmarshal":         func(i *issuer) { i.jwks = says([]int{1}) },
-		"no key that signs":        func(i *issuer) { i.keys = nil },
-		"no key that signs tokens": func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: []byte("secret"), Use: "sig"}} },
-		"no key that":              func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey, Use: "sig"}} }, // a private one
-		"no key":                   func(i *issuer) { i.keys = []any{jwk("rsa", small.Public(), "")} },
-		"no key that signs t":      func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey.Public(), Use: "enc"}} },
-		"65 keys":                  func(i *issuer) { i.jwks = says(map[string]any{"keys": many}) },
+		"cannot unmarshal":          func(i *issuer) { i.jwks = says([]int{1}) },
+		"no key for signing":        func(i *issuer) { i.keys = nil },
+		"no key for signing tokens": func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: []byte("secret"), Use: "sig"}} },
+		"no key for":                func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey, Use: "sig"}} }, // a private key
+		"no key":                    func(i *issuer) { i.keys = []any{jwk("rsa", small.Public(), "")} },
+		"no key for signing t":      func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey.Public(), Use: "enc"}} },
+		"65 keys":                   func(i *issuer) { i.jwks = says(map[string]any{"keys": many}) },
 	} {
 		i := newIssuer(t)
 		change(i)
@@ -215,19 +214,19 @@ func TestHostileIssuer(t *testing.T) {
 	if got := elsewhere.requests.Load(); got != 0 {
 		t.Errorf("%d requests elsewhere; want none", got)
 	}
-	// Keys of kinds not heard of do not spoil the others.
+	// Unknown types of keys do not invalidate the others.
 	i := newIssuer(t)
 	i.keys = append([]any{map[string]any{"kty": "future", "kid": "rsa"}, 7, map[string]any{"kty": "RSA", "n": "!"}}, i.keys...)
 	want(t, "a token beside odd keys", i.provider(nil), i.rs(nil), true)
 }
 
-// roundTripper is a function as an [http.RoundTripper].
+// roundTripper adapts a function to [http.RoundTripper].
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSlowIssuer has an issuer that never answers: a fetch ends in its time,
-// and with the provider.
+// TestSlowIssuer has an issuer that never answers: a fetch ends by its timeout, or
+// when the provider is closed.
 func TestSlowIssuer(t *testing.T) {
 	i := newIssuer(t)
 	token := i.rs(nil)
@@ -254,6 +253,6 @@ func TestSlowIssuer(t *testing.T) {
 		if _, err := p.Verify(ctx, token); err == nil || time.Since(begin) != time.Second {
 			t.Errorf("Verify = %v after %v; want an error after 1s", err, time.Since(begin))
 		}
-		p.Close() // while the second fetch is under way
+		p.Close() // during the second fetch
 	})
 }

@@ -19,46 +19,45 @@ import (
 	"ahprelay/auth"
 )
 
-// How long keys are good, and how often they are asked for.
+// Lifetimes and intervals of keys.
 const (
-	refreshAge = 15 * time.Minute // then they are fetched again, beside their use
-	keepAge    = 24 * time.Hour   // then they are no more used, if the provider does not answer
-	askAgain   = 10 * time.Second // between two fetches at least
+	refreshAge = 15 * time.Minute // then they are fetched again in the background
+	keepAge    = 24 * time.Hour   // then they expire if the provider does not answer
+	askAgain   = 10 * time.Second // minimum interval between two fetches
 )
 
-// maxKeys bounds the keys of a provider.
+// maxKeys bounds a provider's keys.
 const maxKeys = 64
 
-// Bounds of an RSA key, in bits: shorter ones can be broken, and longer ones
-// take long to check with.
+// Bounds of an RSA key, in bits: shorter keys can be broken, and longer keys are slow.
 const (
 	minRSA = 2048
 	maxRSA = 8192
 )
 
-// A key is one of a provider's.
+// A key is a provider's key.
 type key struct {
 	id     string
-	alg    string // "": any that its kind allows
+	alg    string // "": any that fits its type
 	public crypto.PublicKey
 }
 
-// A keySet are the keys of a provider, as last fetched.
+// A keySet holds a provider's keys, as last fetched.
 type keySet struct {
 	fetcher fetcher
 	now     func() time.Time
 	log     *slog.Logger
 
-	life    context.Context // ends with close
+	life    context.Context // canceled by close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	keys    []key
-	fetched time.Time     // when keys were; zero: never
-	asked   time.Time     // when a fetch began; zero: never
-	pending chan struct{} // closed when the fetch that is under way ends; nil: none is
+	fetched time.Time     // when the keys were fetched; zero: never
+	asked   time.Time     // when the last fetch began; zero: never
+	pending chan struct{} // closed when the running fetch ends; nil: none runs
 	failure error         // of the last fetch
 }
 
@@ -77,8 +76,8 @@ func (s *keySet) close() {
 	s.fetcher.close()
 }
 
-// find returns the key for a token's header. It waits for a fetch where there
-// is no such key yet, and one may be asked for.
+// find returns the key for a token's header. If the key is missing and a fetch is
+// allowed, it waits for the fetch.
 func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, error) {
 	found, pending := s.look(id, alg)
 	if found != nil || pending == nil {
@@ -93,8 +92,8 @@ func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, er
 	return s.result(found)
 }
 
-// look returns the key if it is known and not too old; else a fetch to wait
-// for, if one is under way or may be made.
+// look returns the key if it is known and not too old. Otherwise it returns a fetch to
+// wait for, if one runs or may start.
 func (s *keySet) look(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *keySet) look(id, alg string) (found crypto.PublicKey, pending chan stru
 	return found, s.pending
 }
 
-// result says why there is no key.
+// result returns the key, or the reason why there is none.
 func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
 	if found != nil {
 		return found, nil
@@ -122,7 +121,7 @@ func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
 	if s.failure != nil {
 		return nil, fmt.Errorf("%w: %w", auth.ErrIssuerAway, s.failure)
 	}
-	return nil, errors.New("the issuer has no such key for that algorithm")
+	return nil, errors.New("the issuer has no key with that ID and algorithm")
 }
 
 // fetchLocked starts a fetch.
@@ -149,7 +148,7 @@ func (s *keySet) fetchLocked() {
 	})
 }
 
-// usable returns the keys of a set that can be used here.
+// usable returns the supported keys in a set.
 func usable(set []json.RawMessage) (keys []key, err error) {
 	if len(set) > maxKeys {
 		return nil, fmt.Errorf("%d keys; want at most %d", len(set), maxKeys)
@@ -165,7 +164,7 @@ func usable(set []json.RawMessage) (keys []key, err error) {
 		keys = append(keys, key{id: k.KeyID, alg: k.Algorithm, public: k.Key})
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("no key that signs tokens")
+		return nil, errors.New("no key for signing tokens")
 	}
 	return keys, nil
 }

@@ -17,21 +17,21 @@ import (
 	"ahprelay/auth"
 )
 
-// A Provider verifies the tokens of one issuer. It implements [auth.Verifier].
+// A Provider verifies an issuer's tokens. It implements [auth.Verifier].
 type Provider struct {
 	cfg  Config
 	keys *keySet
 	now  func() time.Time
 }
 
-// Options are what a Provider works with. All have defaults.
+// Options configure a Provider. All have defaults.
 type Options struct {
-	HTTP *http.Client     // asks the provider; its CheckRedirect is not used. Default: one of its own
+	HTTP *http.Client     // for requests to the provider, without its CheckRedirect; default: a client of its own
 	Now  func() time.Time // default: time.Now
 	Log  *slog.Logger     // default: none
 }
 
-// New returns a Provider that has asked nobody yet. Close ends it.
+// New returns a Provider. It does not contact the provider yet. Close ends it.
 func New(cfg Config, o Options) (*Provider, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -49,7 +49,7 @@ func New(cfg Config, o Options) (*Provider, error) {
 // Issuer returns the iss of the provider's tokens.
 func (p *Provider) Issuer() string { return p.cfg.Issuer }
 
-// Close ends what is under way, and returns when nothing is left of it.
+// Close cancels a running fetch, and returns when it has ended.
 func (p *Provider) Close() { p.keys.close() }
 
 // Verify implements [auth.Verifier].
@@ -62,13 +62,13 @@ func (p *Provider) Verify(ctx context.Context, token string) (auth.Client, error
 	if err != nil {
 		return auth.Client{}, fmt.Errorf("%w: %w", auth.ErrTokenInvalid, err)
 	}
-	if !c.Expires.Add(auth.Leeway).After(p.now()) { // by its rule
-		return auth.Client{}, fmt.Errorf("%w: issued at %s, and good for less long here", auth.ErrTokenExpired, stamp(c.IssuedAt))
+	if !c.Expires.Add(auth.Leeway).After(p.now()) { // limited by the rule
+		return auth.Client{}, fmt.Errorf("%w: issued at %s, and max-ttl has passed", auth.ErrTokenExpired, stamp(c.IssuedAt))
 	}
 	return c, nil
 }
 
-// claims checks a token.
+// claims checks a token and returns its claims.
 func (p *Provider) claims(ctx context.Context, token string) (jwt.MapClaims, error) {
 	if len(token) > auth.MaxTokenSize {
 		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", auth.ErrTokenInvalid, len(token), auth.MaxTokenSize)
@@ -101,8 +101,7 @@ func (p *Provider) parser() *jwt.Parser {
 	)
 }
 
-// worthAsking refuses a token whose claims are not good anyway, before its key
-// is looked for.
+// worthAsking refuses a token with invalid claims before its key is fetched.
 func (p *Provider) worthAsking(token string) error {
 	claims := jwt.MapClaims{}
 	if _, _, err := p.parser().ParseUnverified(token, claims); err != nil {
@@ -116,12 +115,12 @@ func (p *Provider) worthAsking(token string) error {
 	return nil
 }
 
-// A keyError says why there is no key for a token. The library wraps it.
+// A keyError reports why there is no key for a token. The library wraps it.
 type keyError struct{ error }
 
 func (e keyError) Unwrap() error { return e.error }
 
-// noKeyOf returns the reason that the library has wrapped.
+// noKeyOf returns the keyError that the library has wrapped.
 func noKeyOf(err error) error {
 	var noKey keyError
 	if errors.As(err, &noKey) {
@@ -136,7 +135,7 @@ func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if !slices.ContainsFunc(p.cfg.Types, func(want string) bool {
 		return strings.EqualFold(want, strings.TrimPrefix(strings.ToLower(typ), "application/"))
 	}) {
-		return nil, keyError{fmt.Errorf("its typ is none of %s", strings.Join(p.cfg.Types, ", "))}
+		return nil, keyError{fmt.Errorf("its typ is not %s", strings.Join(p.cfg.Types, ", "))}
 	}
 	kid, _ := t.Header["kid"].(string)
 	if kid == "" {
@@ -149,8 +148,8 @@ func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return key, nil
 }
 
-// refusal says in our words why a token is refused: the library's may hold
-// parts of it.
+// refusal replaces the library's error by one of ours, because the library's text may
+// contain parts of the token.
 func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	var noKey keyError
 	say := func(format string, args ...any) error {
@@ -164,13 +163,13 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	case errors.Is(err, jwt.ErrTokenMalformed):
 		return say("not a JWT, or only a part of one")
 	case errors.Is(err, jwt.ErrTokenUnverifiable), errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return say("bad signature, or another algorithm than %s", strings.Join(p.cfg.Algorithms, ", "))
+		return say("bad signature, or an algorithm other than %s", strings.Join(p.cfg.Algorithms, ", "))
 	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
 		return say("not made for this relay: iss or aud differs")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
 		return say("exp, iss or aud is missing")
 	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued), errors.Is(err, jwt.ErrTokenNotValidYet):
-		return say("not good yet; check the clocks")
+		return say("not yet valid; check the clocks")
 	case errors.Is(err, jwt.ErrTokenExpired):
 		at, _ := claims.GetExpirationTime()
 		return fmt.Errorf("%w at %s", auth.ErrTokenExpired, stamp(at.Time))
@@ -178,7 +177,7 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	return say("claims not accepted")
 }
 
-// client returns what a token with these claims says.
+// client converts a token's claims to a Client.
 func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, error) {
 	sub, err := claims.GetSubject()
 	if err != nil || sub == "" {
@@ -210,7 +209,7 @@ func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, erro
 	return c, nil
 }
 
-// tokenID names a token among those of all issuers.
+// tokenID returns an ID that is unique among the tokens of all issuers.
 func (p *Provider) tokenID(token string, claims jwt.MapClaims) string {
 	name, _ := claims["jti"].(string)
 	if name == "" {

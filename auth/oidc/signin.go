@@ -25,12 +25,12 @@ import (
 // Bounds of signing in.
 const (
 	exchangeTimeout = 10 * time.Second
-	maxKept         = 4 << 10 // bytes of claims that are kept of a person
+	maxKept         = 4 << 10 // bytes of a person's stored claims
 )
 
-// A SignIn has people sign in at a provider in their browsers, with the authorization code flow
-// and PKCE. What they may do is what the rules say of their ID token's claims, at the time that it is
-// asked. It is safe for concurrent use.
+// A SignIn signs people in at a provider in their browsers, with the authorization
+// code flow and PKCE. The rules map the ID token's claims to authority each time it is
+// needed. It is safe for concurrent use.
 type SignIn struct {
 	cfg    Config
 	secret string
@@ -41,22 +41,23 @@ type SignIn struct {
 	fetched  time.Time
 }
 
-// An Identity is who has signed in.
+// An Identity is a signed-in person.
 type Identity struct {
-	Subject string          // as in tokens of the provider
-	Name    string          // as people call them; "": the provider does not say
-	Claims  json.RawMessage // those that the rules are about
-	At      time.Time       // when the provider said so
+	Subject string          // as in the provider's tokens
+	Name    string          // display name; "": the provider did not send any
+	Claims  json.RawMessage // the claims that rules mention
+	At      time.Time       // when the ID token was issued
 }
 
-// NewSignIn returns what signs in at a provider with a ClientID. It asks nobody yet.
+// NewSignIn returns a SignIn for a provider with a ClientID. It does not contact the
+// provider yet.
 func NewSignIn(cfg Config) (*SignIn, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("oidc: %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableKeepAlives = true // people sign in now and then
+	transport.DisableKeepAlives = true // sign-ins are rare
 	s := &SignIn{cfg: cfg, http: &http.Client{Transport: bounded{transport}, Timeout: exchangeTimeout}}
 	s.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if cfg.ClientSecretFile != "" {
@@ -69,10 +70,10 @@ func NewSignIn(cfg Config) (*SignIn, error) {
 	return s, nil
 }
 
-// Issuer names the provider.
+// Issuer returns the provider's issuer.
 func (s *SignIn) Issuer() string { return s.cfg.Issuer }
 
-// Name is what the provider is called on the page.
+// Name returns the provider's name for the sign-in page.
 func (s *SignIn) Name() string {
 	if s.cfg.Name != "" {
 		return s.cfg.Name
@@ -80,7 +81,8 @@ func (s *SignIn) Name() string {
 	return place(s.cfg.Issuer)
 }
 
-// URL is where a browser signs in, to come back to redirect.
+// URL returns the address where a browser signs in. The provider sends the browser
+// back to redirect.
 func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (string, error) {
 	ctx = goidc.ClientContext(ctx, s.http)
 	provider, err := s.discover(ctx)
@@ -90,17 +92,19 @@ func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (stri
 	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
 }
 
-// A Response is what the browser has brought back from a provider.
+// A Response is the response that the browser brings back from a provider.
 type Response struct {
 	Code   string
-	Issuer string // iss, by which the provider names itself (RFC 9207); "": it was not there
+	Issuer string // iss, the provider's identifier (RFC 9207); "": missing
 }
 
-// ErrOtherIssuer reports a response of another provider than the one where the sign-in began.
-var ErrOtherIssuer = errors.New("the answer is not of the identity provider where you began to sign in")
+// ErrOtherIssuer reports a response from a different provider than the one where the
+// sign-in began.
+var ErrOtherIssuer = errors.New("the answer comes from a different identity provider than the one where you began to sign in")
 
-// Finish trades the code of a response, unless the response is of another provider. An error wraps
-// [auth.ErrIssuerAway] if the provider cannot be asked.
+// Finish exchanges the code in a response for an identity. It refuses a different
+// provider's response. The error wraps [auth.ErrIssuerAway] if the provider is
+// unreachable.
 func (s *SignIn) Finish(ctx context.Context, redirect string, response Response, in auth.SignIn) (Identity, error) {
 	ctx = goidc.ClientContext(ctx, s.http)
 	provider, err := s.discover(ctx)
@@ -114,24 +118,24 @@ func (s *SignIn) Finish(ctx context.Context, redirect string, response Response,
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
-		return Identity{}, fmt.Errorf("the identity provider does not take the code: %q", refused.ErrorCode)
+		return Identity{}, fmt.Errorf("the identity provider rejects the code: %q", refused.ErrorCode)
 	case err != nil:
 		return Identity{}, fmt.Errorf("%w: %w", auth.ErrIssuerAway, err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	id, err := provider.VerifierContext(ctx, &goidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: s.cfg.Algorithms}).Verify(ctx, raw)
 	if err != nil {
-		return Identity{}, errors.New("the identity provider's ID token is not good")
+		return Identity{}, errors.New("the identity provider's ID token is invalid")
 	}
 	if id.Nonce != in.Nonce {
-		return Identity{}, errors.New("the identity provider's ID token is of another sign-in")
+		return Identity{}, errors.New("the identity provider's ID token belongs to a different sign-in")
 	}
 	return s.identity(id)
 }
 
-// checkResponse wants the iss of a response to be the provider's, and to be there if the provider
-// says that it always is (RFC 9207). Otherwise one of several providers could have the relay send it a
-// code of another provider's.
+// checkResponse checks the response's iss. It must be present if the provider always
+// sends it (RFC 9207). Otherwise a malicious provider could make the relay send it a
+// code issued by an honest one.
 func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) error {
 	var says struct {
 		Issuer bool `json:"authorization_response_iss_parameter_supported"`
@@ -145,7 +149,7 @@ func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) erro
 	return ErrOtherIssuer
 }
 
-// identity is who an ID token is of, if a rule is for them.
+// identity returns the person named in an ID token, if a rule matches.
 func (s *SignIn) identity(id *goidc.IDToken) (Identity, error) {
 	var raw json.RawMessage
 	if err := id.Claims(&raw); err != nil {
@@ -157,7 +161,7 @@ func (s *SignIn) identity(id *goidc.IDToken) (Identity, error) {
 	}
 	who := Identity{Subject: id.Subject + "@" + place(s.cfg.Issuer), At: id.IssuedAt.UTC().Truncate(time.Second)}
 	if id.Subject == "" || auth.CheckSubject(who.Subject) != nil {
-		return Identity{}, errors.New("sub is missing, too long, or cannot be printed")
+		return Identity{}, errors.New("sub is missing, too long, or unprintable")
 	}
 	for _, name := range []string{"name", "preferred_username", "email"} {
 		if text, _ := claims[name].(string); who.Name == "" {
@@ -185,8 +189,8 @@ func (s *SignIn) identity(id *goidc.IDToken) (Identity, error) {
 	return who, err
 }
 
-// Allows is what somebody may do by the rules, of whom these claims were kept, and until when,
-// zero for as long as they like.
+// Allows applies the rules to a person's stored claims. It returns the authority and
+// its end, zero for no end.
 func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Client, until time.Time, err error) {
 	read, err := readClaims(claims)
 	if err != nil {
@@ -203,19 +207,19 @@ func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Clie
 	return rule.client(), until, nil
 }
 
-// ErrNoRule reports somebody whom a provider knows and the relay's configuration does not.
-var ErrNoRule = errors.New("no rule of the relay's configuration is for it")
+// ErrNoRule reports a person known to a provider but matched by no rule.
+var ErrNoRule = errors.New("no rule in the relay's configuration matches")
 
 func readClaims(raw []byte) (claims map[string]any, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber() // as conditions want
+	d.UseNumber() // conditions compare numbers as text
 	if err := d.Decode(&claims); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
 	return claims, nil
 }
 
-// place is an issuer without its scheme, as it stands in subjects.
+// place returns an issuer without its scheme, as in subjects.
 func place(issuer string) string {
 	_, place, _ := strings.Cut(issuer, "://")
 	return place
@@ -228,7 +232,7 @@ func (s *SignIn) client(provider *goidc.Provider, redirect string) *oauth2.Confi
 	}
 }
 
-// discover asks the provider where it is signed in, now and then.
+// discover fetches the provider's endpoints, or returns recently fetched ones.
 func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	s.mu.Lock()
 	known, fresh := s.provider, time.Since(s.fetched) < refreshAge
@@ -249,7 +253,7 @@ func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	return provider, nil
 }
 
-// checkEndpoints wants https, but on this very machine, as [checkIssuer] does.
+// checkEndpoints requires https, except on this machine, as [checkIssuer] does.
 func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	for _, text := range []string{e.AuthURL, e.TokenURL} {
 		u, err := url.Parse(text)
@@ -260,7 +264,7 @@ func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	return nil
 }
 
-// bounded is a transport whose answers have a bound.
+// bounded is a transport with bounded answers.
 type bounded struct{ to http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -10,12 +10,13 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// TestCodeOfAnotherProviderIsNotTraded has responses come back with and without iss, from providers that
-// say that they give it and that do not (RFC 9207): a code goes to the token endpoint only if it can be the provider's.
+// TestCodeOfAnotherProviderIsNotTraded: a code goes to the token endpoint only if it
+// can come from the provider. Responses arrive with and without iss, from providers
+// that announce iss and that do not (RFC 9207).
 func TestCodeOfAnotherProviderIsNotTraded(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		gives  any // what the discovery document says of iss; nil: nothing
+		gives  any // the discovery document's statement about iss; nil: none
 		iss    func(*issuer) string
 		traded bool
 	}{

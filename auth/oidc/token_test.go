@@ -19,7 +19,7 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-func TestTokensSay(t *testing.T) {
+func TestTokensGiveTheRulesAuthority(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(func(c *oidc.Config) {
 		c.Rules = []oidc.Rule{
@@ -51,7 +51,7 @@ func TestTokensSay(t *testing.T) {
 	if err != nil || got.Access != auth.AccessWrite || got.Tenant != "default" || !got.Expires.Equal(start.Add(time.Hour)) {
 		t.Errorf("a token for the last rule: %+v, %v", got, err)
 	}
-	// What a rule gives for ten minutes is not for a token of an hour ago.
+	// A rule with a limit of ten minutes rejects a token issued an hour ago.
 	_, err = p.Verify(t.Context(), i.rs(map[string]any{"iat": start.Add(-11 * time.Minute).Unix()}))
 	if !errors.Is(err, auth.ErrTokenExpired) {
 		t.Errorf("a token that is too old for its rule: %v", err)
@@ -75,7 +75,7 @@ func TestTokenIDs(t *testing.T) {
 	}
 }
 
-// TestConditions has claims that a careless comparison might take.
+// TestConditions has claims that a careless comparison might accept.
 func TestConditions(t *testing.T) {
 	i := newIssuer(t)
 	for name, c := range map[string]oidc.Condition{
@@ -131,13 +131,13 @@ func TestVerifyRefuses(t *testing.T) {
 		{"NONE in the header", with("header alg", "NONE"), auth.ErrTokenInvalid, "algorithm"},
 		{"an algorithm that is not configured", i.token(jwt.SigningMethodRS512, "rsa", rsaKey, nil), auth.ErrTokenInvalid, "algorithm"},
 		{"another's key", i.token(jwt.SigningMethodRS256, "rsa", otherKey, nil), auth.ErrTokenInvalid, "bad signature"},
-		{"a key of another kind", i.token(jwt.SigningMethodES256, "rsa", ecKey, nil), auth.ErrTokenInvalid, "no such key"},
-		{"a kid of another kind", i.token(jwt.SigningMethodRS256, "ec", rsaKey, nil), auth.ErrTokenInvalid, "no such key"},
+		{"a key of another kind", i.token(jwt.SigningMethodES256, "rsa", ecKey, nil), auth.ErrTokenInvalid, "no key with that ID"},
+		{"a kid of another kind", i.token(jwt.SigningMethodRS256, "ec", rsaKey, nil), auth.ErrTokenInvalid, "no key with that ID"},
 		{"a curve of another size", i.token(jwt.SigningMethodES384, "ec", p384, nil), auth.ErrTokenInvalid, "algorithm"},
 		{"a key brought along", i.token(jwt.SigningMethodRS256, "rsa", otherKey, map[string]any{"header jwk": map[string]any{"kty": "RSA"}, "header jku": elsewhere.URL + "/keys"}), auth.ErrTokenInvalid, "bad signature"},
 		{"no kid", with("header kid", nil), auth.ErrTokenInvalid, "kid"},
 		{"kid is a number", with("header kid", 7), auth.ErrTokenInvalid, "kid"},
-		{"unknown kid", i.unknown(1), auth.ErrTokenInvalid, "no such key"},
+		{"unknown kid", i.unknown(1), auth.ErrTokenInvalid, "no key with that ID"},
 
 		{"typ", with("header typ", "ahp-client+jwt"), auth.ErrTokenInvalid, "typ"},
 		{"logout token", with("header typ", "logout+jwt"), auth.ErrTokenInvalid, "typ"},
@@ -153,17 +153,17 @@ func TestVerifyRefuses(t *testing.T) {
 		{"no iat", with("iat", nil), auth.ErrTokenInvalid, "iat"},
 		{"no sub", with("sub", nil), auth.ErrTokenInvalid, "sub"},
 		{"empty sub", with("sub", ""), auth.ErrTokenInvalid, "sub"},
-		{"sub of lines", with("sub", "ann\nlevel=INFO"), auth.ErrTokenInvalid, "printed"},
+		{"sub of lines", with("sub", "ann\nlevel=INFO"), auth.ErrTokenInvalid, "unprintable"},
 		{"sub too long", with("sub", strings.Repeat("x", 256)), auth.ErrTokenInvalid, "subject is"},
 		{"exp is a text", with("exp", "tomorrow"), auth.ErrTokenInvalid, ""},
 		{"exp is huge", with("exp", 1e300), auth.ErrTokenExpired, ""},
-		{"nbf", with("nbf", start.Add(time.Minute).Unix()), auth.ErrTokenInvalid, "not good yet"},
-		{"issued later", with("iat", start.Add(auth.Leeway+time.Second).Unix()), auth.ErrTokenInvalid, "not good yet"},
+		{"nbf", with("nbf", start.Add(time.Minute).Unix()), auth.ErrTokenInvalid, "not yet valid"},
+		{"issued later", with("iat", start.Add(auth.Leeway+time.Second).Unix()), auth.ErrTokenInvalid, "not yet valid"},
 		{"expired a second ago, beyond the leeway", with("exp", start.Add(-auth.Leeway-time.Second).Unix()), auth.ErrTokenExpired, "expired at 2026-03-04T05:06:01Z"},
 		{"expired, just at the leeway", with("exp", start.Add(-auth.Leeway).Unix()), auth.ErrTokenExpired, ""},
 
-		{"a claim twice", payload(`{"iss":"` + i.url() + `","sub":"ann","sub":"bob"}`), auth.ErrTokenInvalid, "given twice"},
-		{"a claim again in other case", payload(`{"iss":"` + i.url() + `","sub":"ann","SUB":"bob"}`), auth.ErrTokenInvalid, "given twice"},
+		{"a claim twice", payload(`{"iss":"` + i.url() + `","sub":"ann","sub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
+		{"a claim again in other case", payload(`{"iss":"` + i.url() + `","sub":"ann","SUB":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := p.Verify(t.Context(), test.token)
@@ -217,7 +217,7 @@ func TestConfig(t *testing.T) {
 		"max-ttl":           func(c *oidc.Config) { c.Rules[0].MaxTTL = -1 },
 		"pattern":           func(c *oidc.Config) { c.Rules[0].Channels = []string{""} },
 		"each condition":    func(c *oidc.Config) { c.Rules[0].When = []oidc.Condition{{Claim: "a"}} },
-		"one of equals":     func(c *oidc.Config) { c.Rules[0].When = []oidc.Condition{{Claim: "a", Equals: "b", Contains: "c"}} },
+		"either equals":     func(c *oidc.Config) { c.Rules[0].When = []oidc.Condition{{Claim: "a", Equals: "b", Contains: "c"}} },
 	} {
 		cfg := i.config()
 		spoil(&cfg)
@@ -227,7 +227,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzVerify has tokens that nobody signed.
+// FuzzVerify has tokens without a valid signature.
 func FuzzVerify(f *testing.F) {
 	i := newIssuer(f)
 	p := i.provider(nil)

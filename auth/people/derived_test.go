@@ -8,8 +8,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestDerivedInvitationChangesNobody: an invitation that a person made does not change the rights of a person of that name who has come in
-// meanwhile; the operator's does.
+// TestDerivedInvitationChangesNobody: a person's invitation does not change the rights
+// of a person with the same name who was let in meanwhile; the operator's invitation
+// does.
 func TestDerivedInvitationChangesNobody(t *testing.T) {
 	d := newDirectory(t)
 	invited := func(access auth.Access, origins ...auth.Origin) string {
@@ -47,7 +48,8 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 	bob(auth.AccessAdmin, 0)
 }
 
-// TestLongChainLetsNobodyIn: no device comes in whose tokens could not carry its origins.
+// TestLongChainLetsNobodyIn: a device is refused if its tokens cannot carry its
+// origins.
 func TestLongChainLetsNobodyIn(t *testing.T) {
 	d, who := newDirectory(t), owner()
 	for range auth.MaxOrigins {

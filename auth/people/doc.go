@@ -1,34 +1,34 @@
-// Package people knows who may use a tenant's hosts: people, the devices that
-// act for them, and what is being asked for, until somebody says yes.
+// Package people stores the people who may use a tenant's hosts, their devices, and
+// the requests to be let in.
 //
 // # People and devices
 //
-// A [Person] has a name (the subject of tokens) and what they may do. A [Device] is
-// a key of theirs, and no secret of the relay's: it proves the key, and gets
-// tokens that are good for [AccessTTL] and only with that key (package auth,
-// dpop.go). What it may do is what its person may at that moment.
+// A [Person] has a name (the subject of tokens) and authority. A [Device] is a
+// person's key; the relay shares no secret with it. The device proves the key, and
+// gets tokens that are valid for [AccessTTL] and only with that key (package auth,
+// dpop.go). A device has its person's authority at that moment.
 //
-// # Coming in
+// # Entry
 //
-// Nobody has a password. A device comes in by
+// There are no passwords. A device enters by
 //
-//   - an [Invite], a secret in a link, good once: for the owner of a new relay, or who
-//     has lost the last device (relay setup-link), or for somebody else whom the owner
-//     invites. The first who opens it has it;
-//   - a [Request] that somebody who is in approves (RFC 8628): what asks shows a code, and
-//     who approves types it where they are signed in. A host-agent asks so for its
-//     credential, too;
-//   - a sign-in at an identity provider of the relay's ([Directory.SignIn]): what its person may is what
-//     the relay's rules say of them at each moment.
+//   - an [Invite], a secret in a link, valid once. It is for the owner of a new relay,
+//     for an owner without a device left (relay setup-link), or for a person whom the
+//     owner invites. It belongs to the first device that opens it;
+//   - a [Request] approved by a signed-in person (RFC 8628). The new device shows a
+//     code, and the person types it on a signed-in device. A host-agent requests its
+//     credential in the same way;
+//   - a sign-in at one of the relay's identity providers ([Directory.SignIn]). The
+//     relay's rules decide about the person's authority at each moment.
 //
-// A request is good for [RequestTTL]. Who approves sees what asks, from where, and the fingerprint
-// of its key, which the other side shows too. A link to a request does not have the code: it
-// is typed from there, so who sends somebody a link gets nothing. Of a code, [MaxTries] tries
-// are possible; then the request is over.
+// A request expires after [RequestTTL]. The approving person sees the device, its
+// address, and its key's fingerprint, which the device shows too. A link to a request
+// does not contain the code: the person copies the code from the device, so a link
+// sent by an attacker is useless. After [MaxTries] wrong codes, the request ends.
 //
 // # Records
 //
-// All of it is in a [Store], records of JSON by their key, each changed alone and as a whole.
-// registry.Records is one that all relays have together; [FileStore] is one in a file, of one
-// relay.
+// All data are JSON records in a [Store], each changed alone and as a whole.
+// The store in broker/store is shared by all relays. [FileStore] is a file for a
+// single relay.
 package people

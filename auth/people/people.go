@@ -17,27 +17,27 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// How long things are good.
+// Lifetimes and intervals.
 const (
-	AccessTTL  = 15 * time.Minute // tokens of devices
+	AccessTTL  = 15 * time.Minute // lifetime of devices' tokens
 	RequestTTL = 10 * time.Minute
-	MaxTries   = 5               // wrong codes of a request
-	PollEvery  = 2 * time.Second // how often what asks may look whether it was approved
+	MaxTries   = 5               // wrong codes before a request ends
+	PollEvery  = 2 * time.Second // minimum interval between a device's polls of its request
 
-	seenEvery = time.Minute // how exactly it is known when a device was there last
+	seenEvery = time.Minute // precision of the time when a device was last seen
 )
 
 // Bounds.
 const (
-	maxName       = 128  // bytes of what things are called by those who ask
-	maxPolled     = 1024 // requests, of which is known when they were polled
-	maxOfPerson   = 64   // devices
-	maxInvitesOut = 256  // of a tenant
+	maxName       = 128  // bytes of names that devices claim
+	maxPolled     = 1024 // requests with a known time of the last poll
+	maxOfPerson   = 64   // devices of a person
+	maxInvitesOut = 256  // invitations in a tenant
 )
 
-// Room for requests that wait: of one tenant, or of none, since most name none; and of all
-// tenants together. A request names its tenant without proof, so both have the same parts
-// for a network.
+// Limits of waiting requests: in a tenant (or without a tenant, as most requests are),
+// and in all tenants together. A request names its tenant without proof, so both have
+// the same limits for a network.
 var (
 	roomOfTenant = fair.Room{Places: 256, Networks: requestsOfNetworks}
 	roomOfAll    = fair.Room{Places: 512, Networks: requestsOfNetworks}
@@ -45,21 +45,21 @@ var (
 	requestsOfNetworks = [2]int{64, 16}
 )
 
-// Reasons why something is refused.
+// Reasons for a refusal.
 var (
-	ErrNone     = errors.New("there is no such thing, or it is over")
-	ErrUsed     = errors.New("this link is used up, or its time is over; ask for another (relay setup-link, on the relay's machine)")
-	ErrOther    = errors.New("a person of that name is in already, and may do something else; ask for a link with a different name")
-	ErrWrong    = errors.New("that is not the code which the other side shows")
-	ErrTries    = errors.New("too many wrong codes: the request is over")
-	ErrTooMany  = errors.New("too many at a time; try again later")
-	ErrPending  = errors.New("nobody has decided yet")
-	ErrSlowDown = errors.New("asked too often; wait longer")
-	ErrDenied   = errors.New("refused by who was asked")
-	ErrGone     = errors.New("the code's time is over; begin anew")
+	ErrNone     = errors.New("not found, or expired")
+	ErrUsed     = errors.New("this link is used up or has expired; ask for a new link (relay setup-link, on the relay's machine)")
+	ErrOther    = errors.New("a person with that name already exists and has different rights; ask for a link with a different name")
+	ErrWrong    = errors.New("wrong code: type the code that the other device shows")
+	ErrTries    = errors.New("too many wrong codes: the request has ended")
+	ErrTooMany  = errors.New("too many at the same time; try again later")
+	ErrPending  = errors.New("not decided yet")
+	ErrSlowDown = errors.New("polled too often; wait longer")
+	ErrDenied   = errors.New("the request was refused")
+	ErrGone     = errors.New("the code has expired; start again")
 )
 
-// A Person is somebody who uses hosts of a tenant.
+// A Person is a user of a tenant's hosts.
 type Person struct {
 	Tenant   string      `json:"tenant"`
 	Subject  string      `json:"subject"`
@@ -69,21 +69,22 @@ type Person struct {
 	Methods  []string    `json:"methods,omitempty"`
 	Files    bool        `json:"files,omitempty"`
 	Reverse  bool        `json:"reverse,omitempty"`
-	Most     int         `json:"maxConnections,omitempty"` // at a time; 0: as the relay is set
+	Most     int         `json:"maxConnections,omitempty"` // at the same time; 0: the relay's limit
 	Added    time.Time   `json:"added"`
 
-	// Origins are the grants from which those of the person are derived: of a record, those of the invitation by which
-	// the person came in; of the holder of a token, those of every grant that the token makes.
+	// Origins are the grants from which the person's grants are derived. A record has
+	// those of the person's invitation. The holder of a token has those of each grant
+	// made with that token.
 	Origins []auth.Origin `json:"origins,omitempty"`
 
-	// Of who has come by an identity provider.
-	Name     string          `json:"name,omitempty"`   // as people call them
+	// Set after a sign-in at an identity provider.
+	Name     string          `json:"name,omitempty"`   // display name
 	Issuer   string          `json:"issuer,omitempty"` // the provider
-	Claims   json.RawMessage `json:"claims,omitempty"` // what it has said that rules are about
+	Claims   json.RawMessage `json:"claims,omitempty"` // the claims in its ID token that rules mention
 	SignedIn time.Time       `json:"signedIn,omitzero"`
 }
 
-// Client returns what a token of the person's allows.
+// Client returns the authority of the person's tokens.
 func (p *Person) Client() auth.Client {
 	return auth.Client{
 		Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files,
@@ -91,22 +92,24 @@ func (p *Person) Client() auth.Client {
 	}
 }
 
-// May has the person be allowed what a token allows, in its tenant.
+// May gives the person the authority of a token in its tenant.
 func (p *Person) May(c auth.Client) {
 	p.Tenant, p.Access, p.Hosts, p.Channels, p.Methods, p.Files = c.Tenant, c.Access, c.Hosts, c.Channels, c.Methods, c.Files
 	p.Reverse, p.Most = c.Reverse, c.MaxConnections
 }
 
-// SameAuthority reports whether an invitation gives the person what the person already has.
+// SameAuthority reports whether an invitation gives the authority that the person
+// already has.
 func (p *Person) SameAuthority(invited *Person) bool {
 	return p.Issuer == "" && p.Access == invited.Access && slices.Equal(p.Hosts, invited.Hosts) &&
 		slices.Equal(p.Channels, invited.Channels) && slices.Equal(p.Methods, invited.Methods)
 }
 
-// Owns reports whether the person sees to who may use the tenant's hosts.
+// Owns reports whether the person manages the users of at least one host.
 func (p *Person) Owns() bool { return p.Access.Includes(auth.AccessAdmin) }
 
-// OwnsAll reports whether the person owns all hosts of the tenant, and so sees to everybody.
+// OwnsAll reports whether the person owns all hosts in the tenant, and so manages all
+// users.
 func (p *Person) OwnsAll() bool {
 	return p.Owns() && slices.Contains(p.Hosts, auth.AllHosts) && len(p.Channels) == 0 && len(p.Methods) == 0
 }
@@ -128,21 +131,22 @@ type Device struct {
 	Key     string    `json:"key"` // thumbprint
 	Added   time.Time `json:"added"`
 	Seen    time.Time `json:"seen"`
-	Place   string    `json:"place"` // address that it was seen at
+	Place   string    `json:"place"` // address where it was last seen
 
-	Access auth.Access `json:"access,omitempty"` // what it may do at most; "": all that its person may
+	Access auth.Access `json:"access,omitempty"` // its maximum level; "": the person's
 
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it came in
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it entered
 }
 
-// Narrow lowers what its person may do to the device's own level.
+// Narrow lowers the person's authority to the device's own level.
 func (d *Device) Narrow(may *auth.Client) {
 	if d.Access != "" {
 		may.Access = may.Access.Less(d.Access)
 	}
 }
 
-// roomFor reports why a device of the subject cannot come in by grants: its tokens could not carry them.
+// roomFor reports why a device of the subject cannot enter with these origins: its
+// tokens would be too long.
 func roomFor(subject string, origins []auth.Origin) error {
 	device := Device{ID: newDeviceID(), Subject: subject, Origins: origins}
 	return auth.CheckOrigins(device.Derive())
@@ -155,33 +159,34 @@ func (d *Device) Derive() []auth.Origin {
 	return auth.DeriveFromDevice(d.ID, d.Subject, d.Added, d.Origins)
 }
 
-// An Invite lets a device in that has its secret.
+// An Invite lets in a device with its secret.
 type Invite struct {
 	Person  Person    `json:"person"`
-	Setup   bool      `json:"setup,omitempty"` // of a new relay: over as soon as somebody is in
-	Relay   string    `json:"relay,omitempty"` // that has made it, for setup
-	Key     string    `json:"key,omitempty"`   // thumbprint of the device that has opened it: nobody else's any more
-	By      string    `json:"by,omitempty"`    // device that made it, and without which it is over; "": none
+	Setup   bool      `json:"setup,omitempty"` // for a new relay: ends as soon as the tenant has an owner
+	Relay   string    `json:"relay,omitempty"` // the relay that made it, for setup
+	Key     string    `json:"key,omitempty"`   // thumbprint of the first device that opened it, the only one that may use it
+	By      string    `json:"by,omitempty"`    // the device that made it, with which it ends; "": none
 	Expires time.Time `json:"expires"`
 }
 
-// A Directory lets people and devices in. It is safe for concurrent use.
+// A Directory lets in people and devices. It is safe for concurrent use.
 type Directory struct {
-	// Removed reports a device whose tokens are revoked: it is out, whatever the store has, which may
-	// have been away. Set it before anything else uses the Directory. Default: none is.
+	// Removed reports whether a device's tokens are revoked. Such a device is out,
+	// even if a store that was unreachable still has it. Set it before the first use.
+	// Default: none.
 	Removed func(Device) bool
 
-	// Revoked reports whether a grant is revoked among the origins of another. As Removed.
+	// Revoked reports whether one of the origins is revoked. Set it like Removed.
 	Revoked func(tenant string, origins []auth.Origin) bool
 
 	store Store
 	now   func() time.Time
 
 	mu     sync.Mutex           // guards polled
-	polled map[string]time.Time // when it may be looked again, by requests' IDs
+	polled map[string]time.Time // time of the next allowed poll by request ID
 }
 
-// NewDirectory returns a Directory.
+// NewDirectory returns a Directory that uses store.
 func NewDirectory(store Store) *Directory {
 	return &Directory{
 		store: store, now: time.Now, polled: map[string]time.Time{},
@@ -189,7 +194,8 @@ func NewDirectory(store Store) *Directory {
 	}
 }
 
-// Keys of records. What is secret, or of any length, is in them as a hash.
+// Prefixes of record keys. Secrets, and texts without a bound on their length, are
+// hashed.
 const (
 	personPrefix  = "person."
 	devicePrefix  = "device."
@@ -204,8 +210,8 @@ func hashed(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// update changes a record of a type; change gets nil for none, and returns nil for
-// none.
+// update changes a record. The argument of change is nil for a missing record; a nil
+// result deletes the record.
 func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
 	return s.Update(key, func(raw []byte) ([]byte, error) {
 		var old *T
@@ -223,7 +229,7 @@ func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
 	})
 }
 
-// all returns the records of a type.
+// all returns the records of a type by their keys.
 func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	raws, err := s.All(prefix)
 	list = make(map[string]T, len(raws))
@@ -238,7 +244,7 @@ func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	return list, err
 }
 
-// get returns one record.
+// get returns a record.
 func get[T any](s Store, key string) (one T, err error) {
 	raw, err := s.Get(key)
 	switch {
@@ -253,8 +259,8 @@ func get[T any](s Store, key string) (one T, err error) {
 	return one, nil
 }
 
-// Invite makes an invitation, and returns its secret. For setup, it takes the place of those
-// that there were for the tenant from the same relay.
+// Invite makes an invitation and returns its secret. A setup invitation replaces
+// earlier ones of the same relay for the same tenant.
 func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
@@ -283,14 +289,15 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 	return secret, update(d.store, invitePrefix+hashed(secret), func(*Invite) (*Invite, error) { return &i, nil })
 }
 
-// HasOwner reports whether somebody owns a tenant.
+// HasOwner reports whether a tenant has an owner.
 func (d *Directory) HasOwner(tenant string) (bool, error) {
 	people, err := d.People(tenant)
 	return slices.ContainsFunc(people, func(p Person) bool { return p.Owns() }), err
 }
 
-// Accept lets a device in that has the secret of an invitation, which is used up: of
-// several, the first. It may try again where the store went away in the middle.
+// Accept lets in a device with the secret of an invitation, which is then used up.
+// Only the first device with the secret is let in. It may try again after the store
+// was unreachable.
 func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	key := invitePrefix + hashed(secret)
 	var invite Invite
@@ -319,12 +326,13 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if device, err = d.add(device); err != nil {
 		return Device{}, err
 	}
-	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // else it stays used up, until its time is over
+	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // after an error it stays used up until it expires
 	return device, nil
 }
 
-// enter makes somebody known who was invited. For setup, that is the first only, unless it is
-// the same device again, and no other has come in.
+// enter records an invited person. A setup invitation lets in only the first person.
+// It also accepts a repeated attempt by the same device if the tenant has no device
+// yet.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
@@ -343,19 +351,19 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 	}
 	return update(d.store, personKey(person.Tenant, person.Subject), func(old *Person) (*Person, error) {
 		if invite.Setup && !again && old != nil {
-			return nil, ErrUsed // somebody was first, at another relay
+			return nil, ErrUsed // a different person was first, at another relay
 		}
 		if old != nil && len(person.Origins) > 0 && !d.Revoked(old.Tenant, old.Origins) {
 			if !old.SameAuthority(person) {
 				return nil, ErrOther
 			}
-			return old, nil // the first invitation stays that of the person
+			return old, nil // the first invitation stays the person's
 		}
 		return person, nil
 	})
 }
 
-// SignIn lets a device in of somebody who has signed in at an identity provider.
+// SignIn lets in a device after its person's sign-in at an identity provider.
 func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	p.Name = Clean(p.Name)
 	if err := p.check(); err != nil {
@@ -366,7 +374,7 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 			p.Added = old.Added
 		}
 		if old != nil && old.Issuer != p.Issuer {
-			return nil, errors.New("somebody was invited by that name; who owns the relay removes them first")
+			return nil, errors.New("that name belongs to an invited person; the relay's owner must remove that person first")
 		}
 		return &p, nil
 	})
@@ -377,10 +385,11 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	return d.add(device)
 }
 
-// errByRemoved reports what a device has said yes to that is not in any more.
+// errByRemoved reports an approval by a device that was removed since.
 var errByRemoved = errors.New("the device that let you in was removed")
 
-// stillIn reports whether a device may still let others in, and what it came in by; "" stands for no device.
+// stillIn checks that a device, and the grants by which it entered, may still let
+// others in; "" stands for no device.
 func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error {
 	if d.Revoked(tenant, origins) {
 		return errByRemoved
@@ -395,8 +404,8 @@ func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error 
 	return err
 }
 
-// add keeps a new device. A key that the person has already is the same device, with the
-// level that it is given now.
+// add stores a new device. If the person has a device with the same key, that device
+// stays and gets the new level.
 func (d *Directory) add(device Device) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
@@ -429,8 +438,8 @@ func (d *Directory) add(device Device) (Device, error) {
 	return device, update(d.store, devicePrefix+device.ID, func(*Device) (*Device, error) { return &device, nil })
 }
 
-// Clean makes of what somebody calls a thing what can be shown: of a bounded length, and
-// without characters that cannot be printed.
+// Clean makes a claimed name fit for display: it bounds the length and removes
+// unprintable characters.
 func Clean(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if auth.CheckSubject(string(r)) != nil || r == '\ufffd' {
@@ -445,7 +454,7 @@ func Clean(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// Device returns a device, and its person.
+// Device returns a device and its person.
 func (d *Directory) Device(id string) (Device, Person, error) {
 	if strings.ContainsAny(id, " ") || len(id) > maxName {
 		return Device{}, Person{}, ErrNone
@@ -461,7 +470,8 @@ func (d *Directory) Device(id string) (Device, Person, error) {
 	return device, person, err
 }
 
-// Seen notes where a device was, now and then.
+// Seen records a device's address and time, at most once for each interval and
+// address.
 func (d *Directory) Seen(id, place string) error {
 	if known, err := get[Device](d.store, devicePrefix+id); err != nil || d.now().Sub(known.Seen) < seenEvery && known.Place == place {
 		return err
@@ -477,7 +487,7 @@ func (d *Directory) Seen(id, place string) error {
 	})
 }
 
-// Devices returns the devices of a person, or of all of a tenant for "", the newest
+// Devices returns a person's devices, or with "" all devices in a tenant, newest
 // first.
 func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
 	found, err := all[Device](d.store, devicePrefix)
@@ -490,8 +500,8 @@ func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
 	return list, err
 }
 
-// Remove forgets a device: it gets no more tokens, and whom it has let in who has not come
-// yet does not come in. The tokens that it has, the caller revokes.
+// Remove deletes a device: it gets no more tokens, and its open invitations and
+// approvals end. The caller revokes its existing tokens.
 func (d *Directory) Remove(id string) error {
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {
@@ -501,7 +511,7 @@ func (d *Directory) Remove(id string) error {
 	})
 }
 
-// Forget forgets a person with their devices. Their tokens the caller revokes.
+// Forget deletes a person and the person's devices. The caller revokes their tokens.
 func (d *Directory) Forget(tenant, subject string) error {
 	devices, err := forget(d.store, devicePrefix, func(one *Device) bool { return one.Tenant == tenant && one.Subject == subject })
 	if err != nil {
@@ -515,7 +525,7 @@ func (d *Directory) Forget(tenant, subject string) error {
 	})
 }
 
-// People returns those of a tenant, by their names.
+// People returns the people in a tenant, sorted by name.
 func (d *Directory) People(tenant string) (list []Person, err error) {
 	found, err := all[Person](d.store, personPrefix+tenant+".")
 	for _, one := range found {

@@ -38,7 +38,7 @@ func newKey(t testing.TB) string {
 	return key.Thumbprint()
 }
 
-// TestOnlyTheFirstIsIn: of many browsers that race for one link, one is in.
+// TestOnlyTheFirstIsIn has many browsers race for a link.
 func TestOnlyTheFirstIsIn(t *testing.T) {
 	for _, setup := range []bool{false, true} {
 		d := newDirectory(t)
@@ -72,7 +72,8 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 	}
 }
 
-// TestSetupLinksAreOver: the next setup link ends the one before, and an owner ends all.
+// TestSetupLinksAreOver: the next setup link ends the previous one, and an owner ends
+// all.
 func TestSetupLinksAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory(t)
@@ -101,7 +102,8 @@ func TestSetupLinksAreOver(t *testing.T) {
 	})
 }
 
-// TestRemovedLetsNobodyIn has a device invite and approve, and removed before they come.
+// TestRemovedLetsNobodyIn removes a device before its invited and approved devices
+// enter.
 func TestRemovedLetsNobodyIn(t *testing.T) {
 	d, who := newDirectory(t), owner()
 	enter := func() Device {
@@ -152,7 +154,7 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestSetupOfOneTenant: a setup link of a tenant says nothing of another's.
+// TestSetupOfOneTenant: a tenant's setup link does not affect the other tenants.
 func TestSetupOfOneTenant(t *testing.T) {
 	d := newDirectory(t)
 	var secrets []string
@@ -172,9 +174,9 @@ func TestSetupOfOneTenant(t *testing.T) {
 	}
 }
 
-// TestVainLooks: who looks after requests that there are not, or are another's, keeps
-// nobody from looking after theirs.
-func TestVainLooks(t *testing.T) {
+// TestForeignPollsSlowNobodyDown: polls of missing or foreign requests do not delay an
+// owner's polls.
+func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	d, key := newDirectory(t), newKey(t)
 	r, err := d.Ask(Request{Kind: OfDevice, Key: key})
 	if err != nil {
@@ -193,7 +195,7 @@ func TestVainLooks(t *testing.T) {
 	}
 }
 
-// TestRequests has a request go its way, by the clock.
+// TestRequests follows a request through its life, by the clock.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()
@@ -210,7 +212,7 @@ func TestRequests(t *testing.T) {
 		}
 		poll(r.Secret, key, ErrPending)
 		poll(r.Secret, key, ErrSlowDown)
-		poll(r.Secret, newKey(t), ErrNone) // which slows nobody else down
+		poll(r.Secret, newKey(t), ErrNone) // slows only this requester down
 		time.Sleep(PollEvery - time.Millisecond)
 		poll(r.Secret, key, ErrSlowDown)
 		time.Sleep(PollEvery)
@@ -243,8 +245,9 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestNobodyElsesRequest: what is for one tenant or person, another cannot see or decide.
-func TestNobodyElsesRequest(t *testing.T) {
+// TestForeignRequestIsInvisible: a request for a tenant or person cannot be seen or
+// decided by others.
+func TestForeignRequestIsInvisible(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDirectory(t)
 		name := rapid.SampledFrom([]string{"", "a", "b"})
@@ -264,8 +267,9 @@ func TestNobodyElsesRequest(t *testing.T) {
 	})
 }
 
-// TestFloodOfRequestsKeepsNobodyOut has 18 sites of a /48, and then all of it, ask without end: a request
-// from elsewhere is taken, and stays until its time is over. So does one that was approved.
+// TestFloodOfRequestsKeepsNobodyOut has 18 sites in a /48, and then all of it, send
+// requests without end. A request from elsewhere is accepted and stays until it
+// expires. So does an approved one.
 func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, key, who := newDirectory(t), newKey(t), owner()
@@ -305,7 +309,8 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 		if n := len(waiting); err != nil || n > 4*64+2 {
 			t.Errorf("%d requests of 4 networks wait, %v; want at most 64 of each", n, err)
 		}
-		// When each request comes from another network, there is still room for one more.
+		// When each request comes from a different network, there is still room for
+		// one more.
 		for i := range roomOfTenant.Places + 8 {
 			ask("", fmt.Sprintf("2001:db8:%x::1", i+16))
 		}
@@ -333,8 +338,9 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// TestDamagedStore: a file that cannot be read gives the relay to nobody.
-func TestDamagedStore(t *testing.T) {
+// TestDamagedStoreIsNotReplaced: an unreadable file does not give the relay to the
+// next visitor.
+func TestDamagedStoreIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "people.json")
 	if err := os.WriteFile(path, []byte(`{"person.`), 0o600); err != nil {
 		t.Fatal(err)

@@ -17,67 +17,67 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A Kind is what asks to be let in.
+// A Kind is the kind of party that requests entry.
 type Kind string
 
 // The kinds.
 const (
-	OfDevice Kind = "device" // a browser, or a command-line client: it acts for who approves
-	OfHost   Kind = "host"   // a host-agent, for the credential of a host that who approves names
+	OfDevice Kind = "device" // a browser or a command-line client; it acts for the approving person
+	OfHost   Kind = "host"   // a host-agent; the approving person names the host of its credential
 )
 
-// A Request waits until somebody approves it.
+// A Request waits for a person's approval.
 type Request struct {
-	ID      string            `json:"id"` // of links, no secret
+	ID      string            `json:"id"` // in links; not secret
 	Kind    Kind              `json:"kind"`
-	Tenant  string            `json:"tenant,omitempty"`  // that alone may approve; "": any
-	Subject string            `json:"subject,omitempty"` // who alone may; "": whoever knows the code
+	Tenant  string            `json:"tenant,omitempty"`  // the only tenant that may approve; "": any
+	Subject string            `json:"subject,omitempty"` // the only person who may approve; "": anyone with the code
 	Key     string            `json:"key"`               // thumbprint
-	HostKey ed25519.PublicKey `json:"hostKey,omitempty"` // of a host-agent
-	Name    string            `json:"name"`              // that it would like
-	Machine string            `json:"machine,omitempty"` // as it says of itself: nobody has looked
+	HostKey ed25519.PublicKey `json:"hostKey,omitempty"` // a host-agent's key
+	Name    string            `json:"name"`              // proposed name
+	Machine string            `json:"machine,omitempty"` // claimed by the device, unverified
 	User    string            `json:"user,omitempty"`
-	Address string            `json:"address"` // where it asks from, as the relay sees it
+	Address string            `json:"address"` // source address at the relay
 	Made    time.Time         `json:"made"`
 	Expires time.Time         `json:"expires"`
 
-	Code   string `json:"code"` // as it is typed
+	Code   string `json:"code"` // the code that a person types
 	Secret string `json:"secret"`
-	Wrong  int    `json:"wrong,omitempty"` // codes that were typed
+	Wrong  int    `json:"wrong,omitempty"` // wrong codes so far
 
 	Denied   bool      `json:"denied,omitempty"`
 	Approved *Approval `json:"approved,omitempty"`
 }
 
-// An Approval is what was said to a request.
+// An Approval records the approving person and the granted authority.
 type Approval struct {
 	Tenant  string `json:"tenant"`
 	Subject string `json:"by"`
-	Device  string `json:"device,omitempty"` // that said so; "": none
-	Host    string `json:"host,omitempty"`   // the name, of a host-agent
+	Device  string `json:"device,omitempty"` // the approving device; "": none
+	Host    string `json:"host,omitempty"`   // the host's name, for a host-agent
 
-	Access  auth.Access   `json:"access,omitempty"`  // of a device, at most; "": what its person may
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants that said so
+	Access  auth.Access   `json:"access,omitempty"`  // maximum level of a device; "": its person's
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants of the approving person or device
 }
 
-// A Decision is the answer of who decides about a request.
+// A Decision is a person's answer to a request.
 type Decision struct {
 	Approve bool
-	Code    string      // as it was typed: all of it, or its end
-	Device  string      // of who decides; "": none
-	Host    string      // to approve a host-agent: the host's name
-	Access  auth.Access // to approve a device: its level at most; "": what its person may
+	Code    string      // as typed: the whole code, or its end
+	Device  string      // the deciding device; "": none
+	Host    string      // the host's name, to approve a host-agent
+	Access  auth.Access // maximum level of an approved device; "": its person's
 }
 
-// Fingerprint is that of the key, which the other side shows too.
+// Fingerprint returns the fingerprint of the key, which the device shows too.
 func (r *Request) Fingerprint() string { return auth.Fingerprint(r.Key) }
 
-// Codes have eight letters that are not mistaken for each other, and spell nothing
-// (RFC 8628, section 6.1).
+// A code has eight letters that are hard to confuse and spell no words (RFC 8628,
+// section 6.1).
 const (
 	codeLetters = "BCDFGHJKLMNPQRSTVWXZ"
 	codeLength  = 8
-	typedLength = 4 // of its end, which are typed by who came with a link
+	typedLength = 4 // letters at the end that suffice after a link
 )
 
 func newCode() string {
@@ -92,12 +92,13 @@ func newCode() string {
 	return b.String()
 }
 
-// ShowCode writes a code as people read it: BCDF-GHJK.
+// ShowCode formats a code for people: BCDF-GHJK.
 func ShowCode(code string) string {
 	return code[:codeLength-typedLength] + "-" + code[codeLength-typedLength:]
 }
 
-// ReadCode is a code as it was typed, without what does not matter.
+// ReadCode returns a typed code without spaces, hyphens and other characters that do
+// not matter.
 func ReadCode(typed string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(codeLetters, r) {
@@ -107,8 +108,9 @@ func ReadCode(typed string) string {
 	}, strings.ToUpper(typed))
 }
 
-// Ask keeps a request, and returns it with its code and secret. Key is the thumbprint
-// of what asks. If too many wait, the oldest request of the busiest network is forgotten.
+// Ask stores a request, and returns it with its code and secret. Key is the requesting
+// party's thumbprint. If too many requests wait, the busiest network's oldest request
+// is dropped.
 func (d *Directory) Ask(r Request) (Request, error) {
 	if err := auth.CheckThumbprint(r.Key); err != nil {
 		return Request{}, err
@@ -131,8 +133,8 @@ func (d *Directory) Ask(r Request) (Request, error) {
 	return r, update(d.store, requestPrefix+r.ID, func(*Request) (*Request, error) { return &kept, nil })
 }
 
-// makeRoom forgets requests of the busiest networks, if there are too many to keep one more: of
-// its tenant, or of all. Requests that were approved stay until they are handed out.
+// makeRoom drops requests of the busiest networks until there is room for r in its
+// tenant and in total. Approved requests stay until they are collected.
 func (d *Directory) makeRoom(r *Request) error {
 	waiting, err := d.requests()
 	if err != nil {
@@ -168,7 +170,7 @@ func (d *Directory) makeRoom(r *Request) error {
 	return err
 }
 
-// requests returns those that wait, and forgets those that are over.
+// requests returns the waiting requests, and deletes the expired ones.
 func (d *Directory) requests() (waiting map[string]Request, err error) {
 	found, err := all[Request](d.store, requestPrefix)
 	if err != nil {
@@ -186,7 +188,7 @@ func (d *Directory) requests() (waiting map[string]Request, err error) {
 	return found, nil
 }
 
-// Find returns a request that somebody may decide about, by its ID or its code.
+// Find returns a request that a person may decide about, by its ID or code.
 func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	waiting, err := d.requests()
 	if err != nil {
@@ -202,13 +204,13 @@ func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	return Request{}, ErrNone
 }
 
-// isFor reports whether it is somebody's to decide.
+// isFor reports whether a person may decide about the request.
 func (r *Request) isFor(who *Person) bool {
 	return (r.Tenant == "" || r.Tenant == who.Tenant) && (r.Subject == "" || r.Subject == who.Subject)
 }
 
-// Decide approves a request, or denies it. To approve, the code is to be typed, or
-// its end. The caller has checked that who may give the level and the host.
+// Decide approves or denies a request. An approval needs the typed code, or its end.
+// The caller has checked that the person may grant the level and the host.
 func (d *Directory) Decide(id string, who *Person, say Decision) (Request, error) {
 	var decided Request
 	var wrong error
@@ -244,8 +246,8 @@ func (d *Directory) Decide(id string, who *Person, say Decision) (Request, error
 	return decided, err
 }
 
-// Asked returns the thumbprint of the key of a request that waits, or was decided, to the
-// asker that has its secret.
+// Asked returns a request's key thumbprint to the holder of its secret, decided or
+// not.
 func (d *Directory) Asked(id, secret string) (key string, err error) {
 	asked, err := get[Request](d.store, requestPrefix+id)
 	switch {
@@ -259,9 +261,9 @@ func (d *Directory) Asked(id, secret string) (key string, err error) {
 	return asked.Key, nil
 }
 
-// Poll is how what asks looks whether it was approved: with its secret, and the
-// thumbprint of the key that it has proved. A request that was approved is handed out
-// once; of a device, as the device that it is now.
+// Poll returns a request's approval, for its secret and the thumbprint of the proved
+// key. It returns an approved request once. For a device, it also returns the device
+// that has entered.
 func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
 	switch asked, err := d.Asked(id, secret); {
 	case err != nil:
@@ -284,7 +286,7 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 			return nil, ErrPending
 		}
 		r = *old
-		return nil, nil // used up
+		return nil, nil // collected
 	})
 	if err == nil {
 		if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
@@ -299,7 +301,7 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 	return r, device, err
 }
 
-// mayPoll sees to it that nobody looks too often after a request.
+// mayPoll enforces the interval between polls of a request.
 func (d *Directory) mayPoll(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

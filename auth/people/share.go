@@ -12,31 +12,32 @@ import (
 	"ahprelay/auth"
 )
 
-// maxShares bounds the links of a person's that are good at a time.
+// maxShares bounds a person's valid links.
 const maxShares = 256
 
-// A Share is a link that somebody has made for others. Who has it gets a token of its own, the same
-// for all: so the link is short, and ends with the token.
+// A Share is a link that a person has made for others. All its users get the same
+// token. The link is therefore short, and ends with the token.
 type Share struct {
 	ID      string      `json:"id"`               // of the token
-	Secret  string      `json:"secret,omitempty"` // of the link, as a hash; "": it is not shown
+	Secret  string      `json:"secret,omitempty"` // hash of the link's secret; "": the link is not shown
 	Tenant  string      `json:"tenant"`
-	By      string      `json:"by"` // who has made it
+	By      string      `json:"by"` // the person who made it
 	Subject string      `json:"subject"`
 	Host    string      `json:"host"`
 	Session string      `json:"session"`
 	Access  auth.Access `json:"access"`
 	Files   bool        `json:"files,omitempty"`
 	Methods []string    `json:"methods,omitempty"`
-	Device  string      `json:"device,omitempty"` // with which it ends; "": none
-	People  int         `json:"people"`           // connections at a time
+	Device  string      `json:"device,omitempty"` // the device with which it ends; "": none
+	People  int         `json:"people"`           // connections at the same time
 	Made    time.Time   `json:"made"`
 	Expires time.Time   `json:"expires"`
 
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants that made it, with each of which it ends
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants that made it; it ends with any of them
 }
 
-// Client returns what the link's token allows. Who only looks watches with the others.
+// Client returns the authority of the link's token. Viewers with the level look share
+// one connection.
 func (s *Share) Client() auth.Client {
 	c := auth.Client{
 		ID: s.ID, Tenant: s.Tenant, Subject: s.Subject, Hosts: []string{s.Host}, Channels: []string{s.Session}, Methods: s.Methods,
@@ -50,7 +51,7 @@ func (s *Share) Client() auth.Client {
 
 const sharePrefix = "share."
 
-// Keep keeps a share, and returns the secret of its link.
+// Keep stores a share, and returns its link's secret.
 func (d *Directory) Keep(s Share) (secret string, err error) {
 	theirs, err := d.Shares(s.Tenant, s.By)
 	if err != nil {
@@ -64,8 +65,8 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 	return secret, update(d.store, sharePrefix+s.ID, func(*Share) (*Share, error) { return &s, nil })
 }
 
-// Follow returns the share whose link has the secret. The error is ErrNone for one that was taken back, or
-// is over.
+// Follow returns the share for a link's secret. The error is ErrNone if the share was
+// taken back or has expired.
 func (d *Directory) Follow(secret string) (Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
 	if err != nil {
@@ -80,8 +81,8 @@ func (d *Directory) Follow(secret string) (Share, error) {
 	return Share{}, ErrNone
 }
 
-// Shares returns those of a person, or of all of a tenant for "", that are good now, the newest
-// first.
+// Shares returns the valid shares by a person, or with "" by all people in a tenant,
+// newest first.
 func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	found, err := all[Share](d.store, sharePrefix)
 	for _, s := range found {
@@ -93,27 +94,29 @@ func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	return list, err
 }
 
-// EndShares forgets the shares that are over, and returns those that nobody else has forgotten.
+// EndShares deletes the expired shares, and returns those that no other relay deleted
+// first.
 func (d *Directory) EndShares() ([]Share, error) {
 	return forget(d.store, sharePrefix, func(s *Share) bool { return d.now().After(s.Expires) })
 }
 
-// EndInvites is EndShares of invitations that nobody has used.
+// EndInvites deletes the expired invitations, and returns the unused ones that no
+// other relay deleted first.
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
 }
 
-// An OpenInvite is an invitation that is good now, under a name that does not let anybody in.
+// An OpenInvite is a valid invitation with an ID that does not reveal its secret.
 type OpenInvite struct {
 	ID string
 	Invite
 }
 
-// inviteIDLen is how much of the hash of its secret names an invitation.
+// inviteIDLen is the length of an invitation's ID, a prefix of its secret's hash.
 const inviteIDLen = 16
 
-// Invites returns the open invitations of a tenant, the one that ends last first.
+// Invites returns the open invitations in a tenant, latest expiry first.
 func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
 	found, err := all[Invite](d.store, invitePrefix)
 	owned, e := d.HasOwner(tenant)
@@ -127,7 +130,8 @@ func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
 	return list, errors.Join(err, e)
 }
 
-// Withdraw forgets an open invitation of a tenant. The error is ErrNone for an invitation that was used, or is over.
+// Withdraw deletes an open invitation in a tenant. The error is ErrNone for an
+// invitation that was used or has expired.
 func (d *Directory) Withdraw(tenant, id string) error {
 	found, err := all[Invite](d.store, invitePrefix)
 	if err != nil {
@@ -147,9 +151,10 @@ func (d *Directory) Withdraw(tenant, id string) error {
 	return ErrNone
 }
 
-// EndRevoked forgets everything that was derived from a grant that is revoked, and devices that are removed. It
-// returns the links and invitations among them, as EndShares and EndInvites do. Revocations are forgotten once
-// the tokens that they ended have expired, and a device never expires: so it must not stay in the store.
+// EndRevoked deletes everything derived from a revoked grant, and removed devices. It
+// returns the deleted links and invitations, as EndShares and EndInvites do. A device
+// never expires, but its revocation is forgotten once its tokens have expired, so the
+// device must leave the store.
 func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 	_, err = forget(d.store, devicePrefix, func(one *Device) bool { return d.Removed(*one) })
 	shares, e := forget(d.store, sharePrefix, func(s *Share) bool { return d.Revoked(s.Tenant, s.Origins) })
@@ -162,8 +167,8 @@ func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 	return shares, invites, errors.Join(err, e, d.endRevokedPeople())
 }
 
-// endRevokedPeople forgets the people who came in by a grant that is revoked. A person with a device that came in by
-// another grant stays, with the origins of that one.
+// endRevokedPeople deletes the people let in by a revoked grant. A person with a
+// device let in by a valid grant stays, with that device's origins.
 func (d *Directory) endRevokedPeople() error {
 	found, err := all[Person](d.store, personPrefix)
 	for key, p := range found {
@@ -188,7 +193,8 @@ func (d *Directory) endRevokedPeople() error {
 	return err
 }
 
-// forget removes the records of a type that are over, and returns those that it was who removed.
+// forget deletes a type's records that match over, and returns those deleted by this
+// call.
 func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err error) {
 	found, err := all[T](s, prefix)
 	for key, one := range found {
@@ -208,7 +214,7 @@ func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err er
 	return list, err
 }
 
-// TakeBack forgets a share. Its token the caller revokes.
+// TakeBack deletes a share. The caller revokes its token.
 func (d *Directory) TakeBack(id string) error {
 	return d.store.Update(sharePrefix+id, func(old []byte) ([]byte, error) {
 		if old == nil {

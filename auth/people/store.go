@@ -16,33 +16,33 @@ import (
 
 // A Store keeps records. It is safe for concurrent use.
 type Store interface {
-	// Update puts in the place of a record what change makes of it; nil stands for none.
-	// Change may be called more than once, and must not keep what it is given. Its error is returned,
-	// and nothing is changed then.
+	// Update replaces a record by the result of change; nil stands for a missing
+	// record. Change may be called several times, and must not keep its argument. If
+	// change returns an error, Update returns it and changes nothing.
 	Update(key string, change func(old []byte) ([]byte, error)) error
 
-	// Get returns a record, nil for none.
+	// Get returns a record, nil if it is missing.
 	Get(key string) ([]byte, error)
 
-	// All returns the records whose keys begin with a prefix, by their keys.
+	// All returns the records with a key prefix, by their keys.
 	All(prefix string) (map[string][]byte, error)
 }
 
 // MaxRecords bounds a store.
 const MaxRecords = 16 << 10
 
-// Why a store changes nothing.
+// Reasons why a store refuses a change.
 var (
-	ErrFull = errors.New("there is no room for more people, devices or requests")
-	ErrAway = errors.New("what the relays know of people cannot be changed now: their store is away; try again later")
+	ErrFull = errors.New("too many people, devices or requests in the store")
+	ErrAway = errors.New("the relays' store of people is unreachable; try again later")
 )
 
-// storeRecord is beside the records in a file, and names the store that they are a copy
-// of.
+// storeRecord is an entry beside the records in a file. It names the store from which
+// they were copied.
 const storeRecord = "store"
 
-// ReadRecords reads a file of records, which need not be there, and the name of the store that
-// they are a copy of, "" for none.
+// ReadRecords reads a file of records, which may be missing, and the name of the store
+// from which it was copied, "" for none.
 func ReadRecords(path string) (records map[string]json.RawMessage, store string, err error) {
 	records = map[string]json.RawMessage{}
 	if path == "" {
@@ -55,15 +55,15 @@ func ReadRecords(path string) (records map[string]json.RawMessage, store string,
 	if err == nil {
 		err = json.Unmarshal(data, &records)
 	}
-	if err != nil { // to begin anew would give the relay to whoever comes first
-		return nil, "", fmt.Errorf("people and devices: %s: %w; put it back from a copy, or remove it and begin anew with relay setup-link", path, err)
+	if err != nil { // starting empty would give the relay to the first visitor
+		return nil, "", fmt.Errorf("people and devices: %s: %w; restore it from a backup, or remove it and start again with relay setup-link", path, err)
 	}
-	_ = json.Unmarshal(records[storeRecord], &store) // of another form: not known
+	_ = json.Unmarshal(records[storeRecord], &store) // in a different format: unknown
 	delete(records, storeRecord)
 	return records, store, nil
 }
 
-// NameStore puts the name of a store beside records that are a copy of what it has.
+// NameStore adds the name of the store from which records were copied.
 func NameStore(records map[string]json.RawMessage, store string) {
 	if name, err := json.Marshal(store); err == nil {
 		records[storeRecord] = name
@@ -78,7 +78,8 @@ type FileStore struct {
 	records map[string]json.RawMessage
 }
 
-// OpenFileStore reads a file, which need not be there. "" keeps records in memory.
+// OpenFileStore reads a file, which may be missing. An empty path keeps the records in
+// memory.
 func OpenFileStore(path string) (*FileStore, error) {
 	records, _, err := ReadRecords(path)
 	if err != nil {

@@ -81,7 +81,7 @@ func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 }
 
 // Resolve sets the function that provides claims of unknown accounts when one of their
-// users logs in. It gets the account's name from [auth.Keys.TenantAccount], and must
+// users logs in. It gets the account's name from [auth.Authority.TenantAccount], and must
 // not block. Only the first call counts.
 func (s *Server) Resolve(others func(account string) (claim string, err error)) {
 	s.accounts.once[0].Do(func() {
@@ -130,9 +130,9 @@ func (s *Server) KeysChanged() error {
 }
 
 // SetTenant loads a tenant's account, and disconnects its revoked users. See
-// [auth.Keys.TenantAccountJWT].
+// [auth.Authority.TenantAccountJWT].
 func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
-	account, err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked))
+	account, err := s.set(s.keys.Authority().TenantAccountJWT(auth.Embedded, tenant, revoked))
 	if err != nil {
 		return fmt.Errorf("tenant %s: %w", tenant, err)
 	}
@@ -143,7 +143,7 @@ func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
 // DropTenant unloads a tenant's account. Its connections stay; the next login asks for
 // the account again (Resolve).
 func (s *Server) DropTenant(tenant string) error {
-	public, err := s.keys.TenantAccount(tenant)
+	public, err := s.keys.Authority().TenantAccount(tenant)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Server) DropTenant(tenant string) error {
 		return nil
 	}
 	if !known { // dropped between its lookup and its creation
-		if text, err = s.keys.TenantAccountJWT(auth.Embedded, tenant, nil); err != nil {
+		if text, err = s.keys.Authority().TenantAccountJWT(auth.Embedded, tenant, nil); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Server) DropTenant(tenant string) error {
 
 // Connections returns the number of connections in a tenant's account at this server.
 func (s *Server) Connections(tenant string) int {
-	public, err := s.keys.TenantAccount(tenant)
+	public, err := s.keys.Authority().TenantAccount(tenant)
 	if err != nil {
 		return 0
 	}

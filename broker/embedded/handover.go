@@ -38,7 +38,7 @@ func (s *Server) handOver() {
 			}
 		}
 		for _, name := range streams {
-			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.RelaysAccount(), name) }) // repeated
+			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.Authority().RelaysAccount(), name) }) // repeated
 		}
 		if meta && len(streams) == 0 { // the meta leader decides about streams, so it goes last
 			ask("", func() { _, _ = s.askSystem(ctx, server.JSApiLeaderStepDown, nil) })
@@ -53,7 +53,7 @@ func (s *Server) handOver() {
 // leads returns the streams that this server leads, and whether it leads JetStream as
 // a whole. Settled reports that each has a leader.
 func (s *Server) leads() (streams []string, meta, settled bool) {
-	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.RelaysAccount(), Streams: true})
+	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.Authority().RelaysAccount(), Streams: true})
 	if err != nil || info.Meta == nil {
 		return nil, false, true // nothing to hand over
 	}
@@ -74,7 +74,7 @@ func (s *Server) leads() (streams []string, meta, settled bool) {
 
 // askSystem sends a request in the system account.
 func (s *Server) askSystem(ctx context.Context, subject string, body []byte) ([]byte, error) {
-	user, err := s.keys.SystemUser()
+	user, err := s.keys.Authority().SystemUser()
 	if err != nil {
 		return nil, err
 	}

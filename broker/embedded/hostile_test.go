@@ -58,7 +58,7 @@ func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *b
 	}
 	key, _ := nkeys.CreateUser()
 	public, _ := key.PublicKey()
-	user, _, err := s.keys.AgentUser(tenant, host, public, time.Hour)
+	user, _, err := s.keys.Authority().AgentUser(tenant, host, public, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, _, err := s.keys.AgentUser(tenant, host, public, time.Hour)
+	user, _, err := s.keys.Authority().AgentUser(tenant, host, public, time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 	if err := s.SetTenant("acme", nil); err != nil {
 		t.Fatal(err)
 	}
-	public, err := s.keys.TenantAccount("acme")
+	public, err := s.keys.Authority().TenantAccount("acme")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func Start(cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
 	if cfg.Store != "" { // existing data is read when the account is known
-		if _, err := ns.LookupAccount(cfg.Keys.RelaysAccount()); err != nil {
+		if _, err := ns.LookupAccount(cfg.Keys.Authority().RelaysAccount()); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("NATS server: relays' account: %w", err)
 		}
@@ -244,7 +244,7 @@ func listenAddress(what, address string) (host string, port int, err error) {
 
 // setTrust selects operator mode, with the accounts without host-agents.
 func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
-	operators, err := keys.OperatorJWTs(auth.Embedded)
+	operators, err := keys.Authority().OperatorJWTs(auth.Embedded)
 	if err != nil {
 		return err
 	}
@@ -260,12 +260,12 @@ func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 			return err
 		}
 	}
-	opts.SystemAccount = keys.SystemAccount()
+	opts.SystemAccount = keys.Authority().SystemAccount()
 	opts.AccountResolver = accounts
 	return nil
 }
 
 // relaysOwn returns the claims for accounts without host-agents.
 func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
-	return []func(auth.Servers) (string, error){keys.SystemAccountJWT, keys.RelaysAccountJWT}
+	return []func(auth.Servers) (string, error){keys.Authority().SystemAccountJWT, keys.Authority().RelaysAccountJWT}
 }

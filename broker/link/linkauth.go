@@ -134,5 +134,5 @@ type trial struct {
 // A Trust returns the keys of the relays from which a host-agent accepts links.
 type Trust func() ([]ed25519.PublicKey, error)
 
-// A Proof signs a link in the relay's name, see [auth.Keys.ProveLink].
+// A Proof signs a link in the relay's name, see [auth.Links.Prove].
 type Proof func(auth.LinkID) (key ed25519.PublicKey, proof []byte, err error)

@@ -22,7 +22,7 @@ import (
 func trust(keys ...*auth.Keys) link.Trust {
 	return func() (list []ed25519.PublicKey, err error) {
 		for _, k := range keys {
-			list = append(list, k.RelayKey())
+			list = append(list, k.Links().RelayKey())
 		}
 		return list, nil
 	}
@@ -35,7 +35,7 @@ func TestProvedLinkCarries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(former, keys), slog.New(slog.DiscardHandler))
 		defer e.close()
-		e.prove = keys.ProveLink
+		e.prove = keys.Links().Prove
 		var n atomic.Int64
 		e.net.intercept(func(_ string, data []byte) ([]byte, error) {
 			if n.Add(1)%11 == 0 {
@@ -66,19 +66,19 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 		prove link.Proof
 		want  string
 	}{
-		{"another key", trust(keys), stranger.ProveLink, "another key"},
+		{"another key", trust(keys), stranger.Links().Prove, "its key is not in"},
 		{"another key's name", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
-			_, proof, err := stranger.ProveLink(id)
-			return keys.RelayKey(), proof, err
-		}, "signature does not fit"},
+			_, proof, err := stranger.Links().Prove(id)
+			return keys.Links().RelayKey(), proof, err
+		}, "signature does not match"},
 		{"proof of another link", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
 			id.Host = "other"
-			return keys.ProveLink(id)
-		}, "signature does not fit"},
-		{"no proof", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return keys.RelayKey(), nil, nil }, "signature does not fit"},
-		{"no key", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return nil, nil, nil }, "another key"},
-		{"nobody is trusted", trust(), keys.ProveLink, "another key"},
-		{"a token that cannot be read", func() ([]ed25519.PublicKey, error) { return nil, errors.New("gone") }, keys.ProveLink, "gone"},
+			return keys.Links().Prove(id)
+		}, "signature does not match"},
+		{"no proof", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return keys.Links().RelayKey(), nil, nil }, "signature does not match"},
+		{"no key", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return nil, nil, nil }, "its key is not in"},
+		{"nobody is trusted", trust(), keys.Links().Prove, "its key is not in"},
+		{"a token that cannot be read", func() ([]ed25519.PublicKey, error) { return nil, errors.New("gone") }, keys.Links().Prove, "gone"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
-		e.prove = keys.ProveLink
+		e.prove = keys.Links().Prove
 		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrIncompatible) {
 			t.Errorf("a host-agent that does not ask: %v; want %v", err, link.ErrIncompatible)
 		}
@@ -139,7 +139,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
 		defer e.close()
-		e.prove = keys.ProveLink
+		e.prove = keys.Links().Prove
 		var mu sync.Mutex
 		var seen [][2]string // subject, data
 		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
@@ -213,7 +213,7 @@ func TestHandshakesWithoutProofAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
 		defer e.close()
-		e.prove = keys.ProveLink
+		e.prove = keys.Links().Prove
 		hello, err := json.Marshal(link.Hello{Epoch: 1, Wire: [2]int{1, 1}, Credit: 1, MaxFrame: 1, Share: bytes.Repeat([]byte{9}, 32)})
 		if err != nil {
 			t.Fatal(err)

@@ -167,9 +167,9 @@ func TestForgedUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	public, _ := key.PublicKey()
-	accounts := map[string]string{"system": s.Keys.SystemAccount(), "relays": s.Keys.RelaysAccount()}
+	accounts := map[string]string{"system": s.Keys.Authority().SystemAccount(), "relays": s.Keys.Authority().RelaysAccount()}
 	for _, tenant := range []string{"acme", "umbrella", "nobody"} {
-		if accounts[tenant], err = s.Keys.TenantAccount(tenant); err != nil {
+		if accounts[tenant], err = s.Keys.Authority().TenantAccount(tenant); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestForgedUsers(t *testing.T) {
 		login(text)
 	}
 	// A valid JWT with a changed account or changed permissions.
-	good, _, err := s.Keys.AgentUser("acme", "laptop", public, 0)
+	good, _, err := s.Keys.Authority().AgentUser("acme", "laptop", public, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestProtocolTricks(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	natssite.Open(t, s.Tenants(t), "umbrella")
-	umbrella, err := s.Keys.TenantAccount("umbrella")
+	umbrella, err := s.Keys.Authority().TenantAccount("umbrella")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,10 +373,10 @@ func TestReplayedLogin(t *testing.T) {
 	}
 	for _, name := range []string{"*", ">", "a.b", "a b", "", "a\r\nSUB > 1", "é", strings.Repeat("a", 64), "A", "a\x00b"} {
 		for _, pair := range [][2]string{{name, "laptop"}, {"acme", name}} {
-			if _, _, err := s.Keys.AgentUser(pair[0], pair[1], key.Public(), 0); err == nil {
+			if _, _, err := s.Keys.Authority().AgentUser(pair[0], pair[1], key.Public(), 0); err == nil {
 				t.Errorf("AgentUser(%q, %q) succeeded", pair[0], pair[1])
 			}
-			if _, err := s.Keys.IssueHost(auth.Enrolment{Tenant: pair[0], Host: pair[1], Expires: time.Now().Add(time.Hour)}); err == nil {
+			if _, err := s.Keys.Tokens().IssueHost(auth.Enrolment{Tenant: pair[0], Host: pair[1], Expires: time.Now().Add(time.Hour)}); err == nil {
 				t.Errorf("IssueHost(%q, %q) succeeded", pair[0], pair[1])
 			}
 			if _, err := broker.DialAgent(t.Context(), broker.AgentDialConfig{

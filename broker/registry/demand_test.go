@@ -44,7 +44,7 @@ func newAgentLogin(t *testing.T, server broker.RelayDialConfig, tenant, host str
 	if err != nil {
 		t.Fatal(err)
 	}
-	jwt, _, err := server.Keys.AgentUser(tenant, host, key.Public(), time.Hour)
+	jwt, _, err := server.Keys.Authority().AgentUser(tenant, host, key.Public(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func startNATS(t *testing.T, keys *auth.Keys, listen, more string) *natsServer {
 	t.Helper()
 	s := &natsServer{dir: t.TempDir()}
 	s.accounts = filepath.Join(s.dir, auth.AccountsDir)
-	if err := keys.WriteTrustConfig(filepath.Join(s.dir, "nats-trust.conf")); err != nil {
+	if err := keys.Authority().WriteTrustConfig(filepath.Join(s.dir, "nats-trust.conf")); err != nil {
 		t.Fatal(err)
 	}
 	if more == "" {

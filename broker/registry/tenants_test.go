@@ -38,7 +38,7 @@ func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enr
 	cfg := s.AgentConfigAt(t, url, e.Tenant, e.Host, 0)
 	cfg.Sign = key.SignNonce
 	cfg.Credentials = func(ctx context.Context) (string, error) {
-		userJWT, expires, err := s.Keys.AgentUser(e.Tenant, e.Host, key.Public(), 0)
+		userJWT, expires, err := s.Keys.Authority().AgentUser(e.Tenant, e.Host, key.Public(), 0)
 		if err != nil {
 			return "", err
 		}

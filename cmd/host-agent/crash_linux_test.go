@@ -74,7 +74,7 @@ func (p *process) sentinel(t *testing.T) int {
 // dial connects a client to the host.
 func dial(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	t.Helper()
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

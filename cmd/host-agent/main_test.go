@@ -88,7 +88,7 @@ func newRelay(t *testing.T) (relay *gateway.Relay, tokenFile string) {
 
 func hostToken(t *testing.T, keys *auth.Keys) (file string) {
 	t.Helper()
-	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
-	clientToken, err := relay.Keys().IssueClient(auth.Client{
+	clientToken, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -268,7 +268,7 @@ func TestRun(t *testing.T) {
 
 func awaitOnline(t *testing.T, relay *gateway.Relay) {
 	t.Helper()
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func TestOwner(t *testing.T) {
 		ended <- err
 	}()
 	awaitOnline(t, relay)
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada\x20l", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

@@ -70,7 +70,7 @@ func stop(t *testing.T, p *os.Process) {
 // listed returns the relay's entry for the host.
 func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	t.Helper()
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func (s *screen) await(t *testing.T, pattern string) []string {
 // asOwner sends a request of the owner to the relay.
 func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answer any) {
 	t.Helper()
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
@@ -165,7 +165,7 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	var waiting peopleapi.Waiting
 	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": false}, &struct{}{})
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "refused by who was asked") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the request was refused") {
 		t.Errorf("up: %v", err)
 	}
 }

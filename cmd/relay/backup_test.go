@@ -43,7 +43,7 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored, err := auth.ExistingKeys(to)
-	if err != nil || !restored.RelayKey().Equal(keys.RelayKey()) {
+	if err != nil || !restored.Links().RelayKey().Equal(keys.Links().RelayKey()) {
 		t.Errorf("the keys are others: %v", err)
 	}
 	for name, want := range map[string]bool{"hosts.json": true, "people/a": true, "lock": false, "node": false, "instances": false, "jetstream": false} {

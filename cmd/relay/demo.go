@@ -122,7 +122,7 @@ func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
 }
 
 func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hostagent.Agent, error) {
-	token, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: demoTenant, Host: demoHost, Expires: time.Now().Add(demoTTL)})
+	token, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: demoTenant, Host: demoHost, Expires: time.Now().Add(demoTTL)})
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 
 // welcome prints the console's and the host's address.
 func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
-	token, err := relay.Keys().IssueClient(auth.Client{
+	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: demoTenant, Subject: "demo visitor", Hosts: []string{demoHost}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(demoTTL),
 	})

@@ -79,7 +79,7 @@ func TestDiag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := keys.IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
+	token, err := keys.Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

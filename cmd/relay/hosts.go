@@ -65,7 +65,7 @@ func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hostsapi.Info, []
 	if err != nil {
 		return nil, nil, err
 	}
-	token, err := keys.IssueClient(auth.Client{
+	token, err := keys.Tokens().IssueClient(auth.Client{
 		Tenant: f.Tenant, Subject: "relay hosts", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead,
 		Expires: time.Now().Add(time.Minute),
 	})

@@ -45,7 +45,7 @@ func TestRevokeExpiredToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
-	token, err := keys.IssueClient(auth.Client{
+	token, err := keys.Tokens().IssueClient(auth.Client{
 		ID: "over", Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(-time.Hour),
 	})
 	if err != nil {

@@ -98,7 +98,7 @@ func TestLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := relay.Keys().VerifyClient(token)
+	who, err := relay.Keys().Tokens().VerifyClient(token)
 	if err != nil || who.Subject != "owner" || who.Access.Level() != "look" || who.Hosts[0] != "laptop" || who.Key != "" || time.Until(who.Expires) > 10*time.Minute {
 		t.Errorf("the token for a client is %+v, %v", who, err)
 	}
@@ -115,7 +115,7 @@ func TestLogin(t *testing.T) {
 	keeps.sees(t, "token renewed")
 	if kept, err := os.ReadFile(file); err != nil {
 		t.Error(err)
-	} else if _, err := relay.Keys().VerifyClient(strings.TrimSpace(string(kept))); err != nil {
+	} else if _, err := relay.Keys().Tokens().VerifyClient(strings.TrimSpace(string(kept))); err != nil {
 		t.Errorf("the token in the file: %v", err)
 	}
 	stop()

@@ -40,7 +40,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := keys.VerifyClient(strings.TrimSuffix(out, "\n"))
+	client, err := keys.Tokens().VerifyClient(strings.TrimSuffix(out, "\n"))
 	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" || !client.Files {
 		t.Errorf("client token says %+v, %v", client, err)
 	}
@@ -49,7 +49,7 @@ func TestTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if client, err := keys.VerifyClient(strings.TrimSuffix(out, "\n")); err != nil || client.Access != want {
+		if client, err := keys.Tokens().VerifyClient(strings.TrimSuffix(out, "\n")); err != nil || client.Access != want {
 			t.Errorf("--level %s: the token says %+v, %v; want access %s", level, client, err, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host, err := keys.VerifyHost(strings.TrimSuffix(out, "\n")); err != nil || host.Host != "laptop" {
+	if host, err := keys.Tokens().VerifyHost(strings.TrimSuffix(out, "\n")); err != nil || host.Host != "laptop" {
 		t.Errorf("host token says %+v, %v", host, err)
 	}
 }
@@ -77,7 +77,7 @@ func TestEveryTokenFlagSetsItsField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := keys.VerifyClient(strings.TrimSuffix(out, "\n"))
+	got, err := keys.Tokens().VerifyClient(strings.TrimSuffix(out, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

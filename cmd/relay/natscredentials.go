@@ -20,7 +20,7 @@ func (c *natsCredentialsCmd) Run(s *streams) error {
 		return fmt.Errorf("--ttl is %v; want more than 0, and at most %v", c.TTL, auth.MaxReaderTTL)
 	}
 	return c.print(s, func(keys *auth.Keys) (string, error) {
-		creds, err := keys.ChannelReader(c.Tenant, c.Host, c.TTL)
+		creds, err := keys.Authority().ChannelReader(c.Tenant, c.Host, c.TTL)
 		return string(creds), err
 	})
 }

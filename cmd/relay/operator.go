@@ -20,7 +20,7 @@ var errNoRelay = errors.New("no relay")
 // operate sends an operator's request to the running relay, with a token issued for
 // this request, and decodes the answer.
 func (f relayFlag) operate(ctx context.Context, keys *auth.Keys, method, path, name string, body, answer any) error {
-	token, err := keys.IssueOperator(name)
+	token, err := keys.Tokens().IssueOperator(name)
 	if err != nil {
 		return err
 	}

@@ -68,8 +68,8 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	}
 	switch {
 	case strings.Contains(text, "."): // IDs have none
-		id, expires, _ := keys.TokenID(text) // grants derived from an expired token may still be valid
-		if id == "" {                        // perhaps a different issuer's, which the running relay knows
+		id, expires, _ := keys.Tokens().TokenID(text) // grants derived from an expired token may still be valid
+		if id == "" {                                 // perhaps a different issuer's, which the running relay knows
 			return operatorapi.RevokeRequest{Whole: text}, nil
 		}
 		return operatorapi.RevokeRequest{Token: id, Expires: expires}, nil

@@ -46,7 +46,7 @@ func TestRevokeCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	expires := time.Now().Add(time.Hour)
-	token, err := keys.IssueClient(auth.Client{ID: "FILED", Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: expires})
+	token, err := keys.Tokens().IssueClient(auth.Client{ID: "FILED", Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: expires})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +93,13 @@ func TestBadRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"--token":                    {"--data-dir", dir},
-		"can't be used":              {"--data-dir", dir, "--host", "laptop", "--subject", "ada"},
-		"keys":                       {"--data-dir", t.TempDir(), "--host", "laptop"},
-		"is empty":                   {"--data-dir", dir, "--token-file", empty},
-		"no such file":               {"--data-dir", dir, "--token-file", empty + "x"},
+		"--token":                       {"--data-dir", dir},
+		"can't be used":                 {"--data-dir", dir, "--host", "laptop", "--subject", "ada"},
+		"keys":                          {"--data-dir", t.TempDir(), "--host", "laptop"},
+		"is empty":                      {"--data-dir", dir, "--token-file", empty},
+		"no such file":                  {"--data-dir", dir, "--token-file", empty + "x"},
 		"only a running relay can read": {"--data-dir", dir, "--token", "a.b"},
-		`host "My Laptop"`:           {"--data-dir", dir, "--host", "My Laptop"},
+		`host "My Laptop"`:              {"--data-dir", dir, "--host", "My Laptop"},
 	} {
 		args = append([]string{"revoke", "--relay", "http://127.0.0.1:1"}, args...)
 		if _, _, err := relay(t, args...); err == nil || !strings.Contains(err.Error(), want) {

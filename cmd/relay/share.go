@@ -53,7 +53,7 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	token, err := keys.IssueClient(who)
+	token, err := keys.Tokens().IssueClient(who)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *shareCmd) base() (u *url.URL, local bool, err error) {
 
 // report prints notes about the link, and asks the running relay to audit it.
 func (c *shareCmd) report(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
-	id, expires, err := keys.TokenID(token)
+	id, expires, err := keys.Tokens().TokenID(token)
 	if err == nil {
 		fmt.Fprintf(s.err, "Valid until %s. To revoke it: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
 	}

@@ -49,7 +49,7 @@ func TestShare(t *testing.T) {
 		if err != nil || params.Get("host") != "laptop" || params.Get("session") != channel {
 			t.Errorf("%s: the link says %v, %v", name, params, err)
 		}
-		who, err := keys.VerifyClient(params.Get("token"))
+		who, err := keys.Tokens().VerifyClient(params.Get("token"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -35,7 +35,7 @@ func (c *clientTokenCmd) Run(s *streams) error {
 		level = level.Less(c.Access)
 	}
 	return c.print(s, func(keys *auth.Keys) (string, error) {
-		return keys.IssueClient(auth.Client{
+		return keys.Tokens().IssueClient(auth.Client{
 			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: level, Expires: time.Now().Add(c.TTL),
 			Channels: c.Channel, Methods: c.Method, Files: c.Files, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
 			Audience: c.Audience,
@@ -73,6 +73,6 @@ func (c *hostTokenCmd) Run(s *streams) error {
 		return fmt.Errorf("--ttl is %v; want more than 0, such as 8760h", c.TTL)
 	}
 	return c.print(s, func(keys *auth.Keys) (string, error) {
-		return keys.IssueHost(auth.Enrolment{Tenant: c.Tenant, Host: c.Host, Expires: time.Now().Add(c.TTL)})
+		return keys.Tokens().IssueHost(auth.Enrolment{Tenant: c.Tenant, Host: c.Host, Expires: time.Now().Add(c.TTL)})
 	})
 }

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// maxProxies is how many addresses of X-Forwarded-For are looked at.
+// maxProxies bounds the addresses read from X-Forwarded-For.
 const maxProxies = 32
 
-// Address returns where a request comes from, as an IP address. Of a request
-// that a trusted proxy has passed on, that is the last address in
-// X-Forwarded-For that is no trusted proxy's: what stands before it, anybody
-// can have written.
+// Address returns the IP address of the request's client. If a trusted proxy forwarded
+// the request, it is the last address in X-Forwarded-For that is not a trusted
+// proxy's. The client may have forged the addresses before it.
 func (c *Checker) Address(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -36,14 +35,14 @@ func (c *Checker) Address(r *http.Request) string {
 	return at.String()
 }
 
-// ManyOf reports whether connections of an address are of many: it is a trusted
+// ManyOf reports whether an address is shared by many clients, because it is a trusted
 // proxy's.
 func (c *Checker) ManyOf(address string) bool {
 	at, err := netip.ParseAddr(address)
 	return err == nil && c.trusts(at.Unmap().WithZone(""))
 }
 
-// parseHop reads an address, with a port or without.
+// parseHop parses an address, with or without a port.
 func parseHop(hop string) (netip.Addr, error) {
 	hop = strings.TrimSpace(hop)
 	if withPort, err := netip.ParseAddrPort(hop); err == nil {
@@ -58,7 +57,7 @@ func (c *Checker) trusts(at netip.Addr) bool {
 	return slices.ContainsFunc(c.TrustProxy, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
-// URL is the base URL of the relay, without a slash at its end.
+// URL returns the relay's base URL, without a slash at its end.
 func (c *Checker) URL(r *http.Request) string {
 	if c.PublicURL != "" {
 		return strings.TrimSuffix(c.PublicURL, "/")
@@ -66,8 +65,8 @@ func (c *Checker) URL(r *http.Request) string {
 	return c.cameTo(r)
 }
 
-// urls returns the URLs by which a client may have sent a request, without query: at the
-// relay's public URL, and at the address that the request came to.
+// urls returns the URLs, without query, to which a client may have sent the request:
+// at the relay's public URL, and at the address where the request arrived.
 func (c *Checker) urls(r *http.Request) []string {
 	path := r.URL.EscapedPath()
 	list := []string{c.URL(r) + path}
@@ -77,8 +76,9 @@ func (c *Checker) urls(r *http.Request) []string {
 	return list
 }
 
-// cameTo returns scheme and host that a request came to. A proxy that ends TLS says so in
-// X-Forwarded-Proto; the relay believes a trusted proxy, and this machine.
+// cameTo returns the scheme and host to which the request was sent. A proxy that ends
+// TLS sets X-Forwarded-Proto; the relay accepts it from a trusted proxy and from this
+// machine.
 func (c *Checker) cameTo(r *http.Request) string {
 	peer := peerOf(r)
 	at, err := netip.ParseAddr(peer)
@@ -90,7 +90,7 @@ func (c *Checker) cameTo(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
-// peerOf is the address that a request has come from, a proxy's too.
+// peerOf returns the address of the connection's peer, which may be a proxy.
 func peerOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestAddress finds where requests come from, with proxies in front.
+// TestAddress finds the client's address behind proxies.
 func TestAddress(t *testing.T) {
 	trusting := New(Config{TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
 	for _, test := range []struct {
@@ -23,7 +23,7 @@ func TestAddress(t *testing.T) {
 		{"192.0.2.1:1000", nil, "192.0.2.1"},
 		{"[2001:db8::1]:1000", nil, "2001:db8::1"},
 		{"[::ffff:192.0.2.1]:1000", nil, "192.0.2.1"},
-		// Who is no proxy says nothing of others.
+		// An untrusted proxy's header is ignored.
 		{"192.0.2.1:1000", []string{"198.51.100.1"}, "192.0.2.1"},
 		{"10.0.0.1:1000", nil, "10.0.0.1"},
 		{"10.0.0.1:1000", []string{"198.51.100.1"}, "198.51.100.1"},
@@ -31,7 +31,7 @@ func TestAddress(t *testing.T) {
 		{"10.0.0.1:1000", []string{"198.51.100.1:4000"}, "198.51.100.1"},
 		{"10.0.0.1:1000", []string{"[2001:db8::1]:4000"}, "2001:db8::1"},
 		{"10.0.0.1:1000", []string{"[2001:db8::1]"}, "2001:db8::1"},
-		// What the client itself wrote stands before.
+		// The client's forged address comes first.
 		{"10.0.0.1:1000", []string{"203.0.113.9, 198.51.100.1"}, "198.51.100.1"},
 		{"10.0.0.1:1000", []string{"203.0.113.9", "198.51.100.1"}, "198.51.100.1"},
 		{"10.0.0.1:1000", []string{"127.0.0.1, 198.51.100.1, 10.0.0.2"}, "198.51.100.1"},
@@ -49,8 +49,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestProofIsForTheWholeURL: the URL that a proof must name has the scheme, host and path that the
-// client used, as far as the relay is told by proxies that it believes.
+// TestProofIsForTheWholeURL: a proof must name the scheme, host and path that the
+// client used, as far as trusted proxies report them.
 func TestProofIsForTheWholeURL(t *testing.T) {
 	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for name, test := range map[string]struct {
@@ -81,7 +81,7 @@ func TestProofIsForTheWholeURL(t *testing.T) {
 	}
 }
 
-// FuzzAddress reads any header.
+// FuzzAddress reads arbitrary headers.
 func FuzzAddress(f *testing.F) {
 	f.Add("10.0.0.1:1", "198.51.100.1, [::1]:5")
 	f.Add("[fe80::1%eth0]:1", "fe80::1%eth0,")

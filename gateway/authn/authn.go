@@ -14,31 +14,31 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// Config is what a [Checker] goes by.
+// Config configures a [Checker].
 type Config struct {
 	Keys       *auth.Keys
-	Issuers    map[string]auth.Verifier // of tokens that others make, by their iss
+	Issuers    map[string]auth.Verifier // verifiers of external tokens, by iss
 	Revoked    *registry.Revocations
-	TrustProxy []netip.Prefix // whose X-Forwarded-For is believed
-	PublicURL  string         // of the relay as people reach it; "": where a request came to
+	TrustProxy []netip.Prefix // proxies with a trusted X-Forwarded-For
+	PublicURL  string         // the relay's public base URL; "": taken from each request
 
 	Limits *admission.Limiter
 	Audit  *audit.Log
 
 	Count  func(why string)      // counts a refusal
-	Proved func(r *http.Request) // told that the request on a connection has shown a good token
+	Proved func(r *http.Request) // called when a request on a connection has shown a valid token
 }
 
-// A Checker says who sends a request.
+// A Checker authenticates requests.
 type Checker struct {
 	Config
 	Proofs *Proofs
 }
 
-// New returns a Checker that has seen no proof yet.
+// New returns a Checker without any used proofs.
 func New(cfg Config) *Checker { return &Checker{cfg, newProofs()} }
 
-// VerifyClient checks a client token, and that it is not revoked.
+// VerifyClient checks a client token and its revocation.
 func (c *Checker) VerifyClient(ctx context.Context, token string) (auth.Client, error) {
 	who, err := c.VerifyIssued(ctx, token)
 	if err == nil && c.IsRevoked(who) {
@@ -47,32 +47,34 @@ func (c *Checker) VerifyClient(ctx context.Context, token string) (auth.Client, 
 	return who, err
 }
 
-// VerifyIssued checks a client token, which may be revoked.
+// VerifyIssued checks a client token, but not its revocation.
 func (c *Checker) VerifyIssued(ctx context.Context, token string) (auth.Client, error) {
-	return auth.Issuers{Own: c.Keys, Others: c.Issuers}.Verify(ctx, token)
+	return auth.Issuers{Own: c.Keys.Tokens(), Others: c.Issuers}.Verify(ctx, token)
 }
 
-// VerifyHost checks an enrolment token or credential, and that it is not
-// revoked.
+// VerifyHost checks an enrolment token or credential, and its revocation.
 func (c *Checker) VerifyHost(token string) (auth.Enrolment, error) {
-	host, err := c.Keys.VerifyAgent(token)
+	host, err := c.Keys.Tokens().VerifyAgent(token)
 	if err == nil && c.IsEnrolmentRevoked(host) {
 		err = auth.ErrTokenRevoked
 	}
 	return host, err
 }
 
-// IsRevoked reports whether a client's token is revoked, or a grant from which it was derived.
+// IsRevoked reports whether a client's token, or a grant from which it was derived, is
+// revoked.
 func (c *Checker) IsRevoked(who auth.Client) bool {
 	return c.Revoked.Revoked(who.IssuedAt, who.Keys()...) || c.Revoked.RevokedOrigin(who.Tenant, who.Origins)
 }
 
-// IsEnrolmentRevoked reports the same of a host-agent's token.
+// IsEnrolmentRevoked reports whether a host-agent's token, or a grant from which it
+// was derived, is revoked.
 func (c *Checker) IsEnrolmentRevoked(host auth.Enrolment) bool {
 	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...) || c.Revoked.RevokedOrigin(host.Tenant, host.AllOrigins())
 }
 
-// Client returns whose request it is, or answers that it is nobody's.
+// Client returns the client that sent the request, or answers the request with an
+// error.
 func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, bool) {
 	token, ok := Bearer(r.Header.Get("Authorization"))
 	if !ok {
@@ -88,7 +90,7 @@ func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, b
 	return who, true
 }
 
-// Host returns which host's agent is asking, or answers that it is none.
+// Host returns the sending host-agent's host, or answers the request with an error.
 func (c *Checker) Host(w http.ResponseWriter, r *http.Request) (auth.Enrolment, bool) {
 	token, ok := Bearer(r.Header.Get("Authorization"))
 	if !ok {
@@ -104,10 +106,10 @@ func (c *Checker) Host(w http.ResponseWriter, r *http.Request) (auth.Enrolment, 
 	return host, true
 }
 
-// MaxOperator is how long the body of a request may be, in bytes, of an operator or a person.
+// MaxOperator bounds the body of a request by an operator or a person, in bytes.
 const MaxOperator = 16 << 10
 
-// Operator serves those only who can read the relay's keys.
+// Operator restricts a handler to the relay's operator, the holder of its keys.
 func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		token, ok := Bearer(r.Header.Get("Authorization"))
@@ -115,7 +117,7 @@ func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 			c.Unauthorized(w, r, ErrNoToken)
 			return
 		}
-		if err := c.Keys.VerifyOperator(token); err != nil {
+		if err := c.Keys.Tokens().VerifyOperator(token); err != nil {
 			c.Unauthorized(w, r, err)
 			return
 		}
@@ -128,10 +130,9 @@ func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 // ErrNoToken reports a request without a token.
 var ErrNoToken = errors.New("no token: pass one as Authorization: Bearer, ?access_token=, ?tkn= or subprotocol bearer.<token>")
 
-// RequestToken finds the token of a WebSocket handshake: in the header that
-// OAuth 2.0 has for it (RFC 6750, section 2.1), in the query, where stock
-// clients can put it, or in the list of subprotocols, where browsers can. More
-// than one place may hold it, if they hold the same.
+// RequestToken finds the token in a WebSocket handshake: in the Authorization header
+// (RFC 6750, section 2.1), in the query, for stock clients, or in the list of
+// subprotocols, for browsers. Several places may hold it if the tokens are equal.
 func RequestToken(r *http.Request) (string, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -161,8 +162,8 @@ func RequestToken(r *http.Request) (string, error) {
 	return found[0], nil
 }
 
-// Bearer returns the token in an Authorization header. A device's may stand there
-// by its own scheme (RFC 9449, section 7.1).
+// Bearer returns the token in an Authorization header with the scheme Bearer, or DPoP
+// for a device's token (RFC 9449, section 7.1).
 func Bearer(header string) (string, bool) {
 	scheme, token, ok := strings.Cut(header, " ")
 	return strings.TrimSpace(token), ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "DPoP"))

@@ -1,43 +1,45 @@
-// Package authn says who sends a request over HTTP: from which address, with which
-// token, and whether a device that shows one proves its key. Whoever may not go on is
-// answered here, and written down.
+// Package authn authenticates HTTP requests: it finds the client's address, verifies
+// the token, and checks a device's proof of its key. It answers and records the
+// requests that it refuses.
 //
 // # The flow of a request
 //
 //	handler
-//	  Client, Host, Operator   which of the three kinds of token is wanted
-//	    Bearer, RequestToken   where it stands in the request
+//	  Client, Host, Operator   the three kinds of token
+//	    Bearer, RequestToken   find the token in the request
 //	    VerifyClient, VerifyHost
-//	                           is it good, and not revoked (registry.Revocations)
-//	    ProveKey               of a device: the header DPoP, good once (Proofs)
-//	    Proved                 the connection gives way to nobody any more
-//	  or Unauthorized          401, of which an address may have only so many
+//	                           check the token and its revocation (registry.Revocations)
+//	    ProveKey               checks a device's DPoP header, valid once (Proofs)
+//	    Proved                 protects the connection from eviction
+//	  or Unauthorized          401, limited for each address
 //	  or TooMany               429, from a limit of package admission
 //
 // # Proofs of devices' keys
 //
-// A proof is read, then compared with the key that the relay knows, then checked, the
-// signature last, and then used up. So the work and the memory that a stranger can cause
-// have these bounds:
+// A proof is read, compared with the known key, checked (the signature last), and then
+// used up. This bounds the work and the memory that an unauthenticated client can
+// cause:
 //
-//   - [Checker.ProveKey] is for a known key, of a device or of a pairing (a request to be
-//     let in). A proof that claims another key is refused before its signature is checked.
-//   - [Checker.ProveNewKey] is for a key that is not known yet. An address that has failed
-//     too often is refused before the signature is checked. Nothing is remembered: the
-//     caller calls [Proofs.Use] when the key belongs to a device or a pairing.
-//   - Proofs of pairings have their own places in [Proofs], and take none from devices.
+//   - [Checker.ProveKey] is for a known key, of a device or a pairing (a request to be
+//     let in). A proof with a different key is refused before its signature is
+//     checked.
+//   - [Checker.ProveNewKey] is for an unknown key. After too many failures, an address
+//     is refused before the signature is checked. Nothing is remembered: the caller
+//     calls [Proofs.Use] when the key belongs to a device or a pairing.
+//   - Proofs of pairings and of devices have separate limits in [Proofs].
 //
-// A proof names the whole URL of its request, as the client has it: the relay's public URL
-// with the path, or scheme, host and path as the request came. Of TLS that a proxy ends,
-// the relay learns by X-Forwarded-Proto from a trusted proxy or from its own machine.
+// A proof names the whole URL of its request as the client sees it: the relay's public
+// URL with the path, or scheme, host and path as the request arrived. Behind a proxy
+// that ends TLS, the relay reads the scheme from X-Forwarded-Proto, if the proxy is
+// trusted or on the same machine.
 //
 // # What it owns
 //
-// The proofs that were used ([Proofs]). All else it is given: the keys,
-// what is revoked, the limits, the audit, and the counter of refusals.
+// The used proofs ([Proofs]). Its caller provides the keys, the revocations, the
+// limits, the audit, and the counter of refusals.
 //
 // # Concurrency
 //
-// A [Checker] does not change, and is safe for concurrent use. The lock of Proofs guards
-// the used proofs; nothing is called under it.
+// A [Checker] does not change, and is safe for concurrent use. The lock of Proofs
+// guards the used proofs; no function is called under it.
 package authn

@@ -10,52 +10,52 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of the proofs that are remembered at a time. Devices and strangers have places of
-// their own, so strangers take none from devices.
+// Bounds of the remembered proofs. Devices and unauthenticated clients have separate
+// bounds, so the latter cannot displace the former.
 const (
 	maxOfDevices  = 64 << 10
-	maxOfPerson   = 4 << 10 // with all devices of the person
+	maxOfPerson   = 4 << 10 // for all devices of a person
 	maxOfDevice   = 1 << 10
 	maxOfPairings = 16 << 10
-	maxOfPairing  = 64 // a pairing asks every two seconds whether it was approved
+	maxOfPairing  = 64 // a pairing polls for its approval every two seconds
 )
 
-// Reasons to refuse a proof beside those of [auth.Keys.CheckProof].
+// Reasons to refuse a proof in addition to those of [auth.Keys.CheckProof].
 var (
-	ErrNoProof    = errors.New("this token is bound to a device's key: show a proof of it (DPoP), in the header DPoP or as subprotocol dpop.<proof>")
-	ErrOtherKey   = errors.New("this token is bound to another device's key: somebody has copied it")
-	ErrProofAgain = errors.New("this proof was shown before")
-	ErrProofsFull = errors.New("too many proofs in so short a time; try again")
+	ErrNoProof    = errors.New("this token is bound to a device's key: send a proof (DPoP) in the header DPoP or as subprotocol dpop.<proof>")
+	ErrOtherKey   = errors.New("this token is bound to a different device's key: it was copied")
+	ErrProofAgain = errors.New("this proof was used before")
+	ErrProofsFull = errors.New("too many proofs at the same time; try again")
 )
 
-// A UsedProof is a proof that a relay has accepted, as relays tell each other of it.
+// A UsedProof is an accepted proof, in the form that relays exchange.
 type UsedProof struct {
 	auth.Proof
 
-	// Person owns the device that has the key: tenant and subject. "": the key is of a
-	// pairing, or a relay of a former version does not say.
+	// Person is the owner of the key's device: tenant and subject. "" stands for a
+	// pairing's key, or comes from a relay with an older version.
 	Person string `json:",omitempty"`
 }
 
-// Proofs remembers the proofs that were used, each until its nonce ends: a proof is good
-// once. Relays of a cluster tell each other of used proofs. Two relays accept the same
-// proof only if both are shown it before word of it has passed between them.
+// Proofs remembers used proofs until their nonces expire: a proof is valid once. The
+// relays in a cluster exchange used proofs. Two relays accept the same proof only if
+// it reaches both before they have exchanged it.
 //
-// A process that starts does not know which proofs were used before. So it accepts only
-// proofs with a nonce that was made since it hears of used proofs: a proof that was used
-// earlier has an older nonce. A client that shows an older nonce gets a new one. The same
-// holds after a time in which the process did not hear the other relays.
+// A new process does not know the proofs used before. It therefore accepts only proofs
+// with a nonce made since it began to receive used proofs: an earlier used proof has
+// an older nonce. A client with an older nonce gets a new one. The same applies after
+// a time without contact to the other relays.
 type Proofs struct {
-	Others func(UsedProof) // tells other relays; nil: there are none. Set before the first proof
+	Others func(UsedProof) // sends to other relays; nil: there are none. Set before the first proof
 
 	mu    sync.Mutex // guards the fields below
-	since time.Time  // every proof that a relay has accepted from then on is known here
+	since time.Time  // used contains every proof that a relay has accepted since
 	used  map[string]bool
-	count map[string]int // of used, by the groups of proofGroups
+	count map[string]int // used proofs by group name
 	queue []rememberedProof
 }
 
-// A rememberedProof is one of Proofs.used. In the queue the oldest stands first.
+// A rememberedProof is an entry of Proofs.queue, which is sorted by age, oldest first.
 type rememberedProof struct {
 	UsedProof
 	until time.Time
@@ -67,15 +67,15 @@ func newProofs() *Proofs {
 	return p
 }
 
-// HearsSince sets since when the process hears, without a gap, of the proofs that other
-// relays accept.
+// HearsSince sets the time since which the process has received, without a gap, the
+// proofs that other relays accept.
 func (p *Proofs) HearsSince(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.since = t.Truncate(time.Millisecond) // as nonces have it
+	p.since = t.Truncate(time.Millisecond) // the precision of nonces
 }
 
-// proofGroup is what proofs are counted by, and how many of it are remembered.
+// A proofGroup is a group in which used proofs are counted, with its bound.
 type proofGroup struct {
 	name string
 	most int
@@ -88,7 +88,7 @@ func (u *UsedProof) groups() []proofGroup {
 	return []proofGroup{{"devices", maxOfDevices}, {"person " + u.Person, maxOfPerson}, {"device " + u.Thumbprint, maxOfDevice}}
 }
 
-// Use accepts a proof that was checked, and tells other relays.
+// Use accepts a checked proof, and notifies the other relays.
 func (p *Proofs) Use(u UsedProof, now time.Time) error {
 	err := p.Unused(u.Proof)
 	if err == nil {
@@ -100,13 +100,14 @@ func (p *Proofs) Use(u UsedProof, now time.Time) error {
 	return err
 }
 
-// Unused reports why a proof was used before, or may have been. It remembers nothing.
+// Unused reports why a proof was used before, or may have been. It does not remember
+// the proof.
 func (p *Proofs) Unused(proof auth.Proof) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.since
 	if !proof.Own {
-		known = known.Add(auth.Leeway) // clocks of relays differ
+		known = known.Add(auth.Leeway) // relays' clocks differ
 	}
 	switch {
 	case p.used[proof.ID]:
@@ -117,7 +118,7 @@ func (p *Proofs) Unused(proof auth.Proof) error {
 	return nil
 }
 
-// Note remembers a proof that this relay or another has accepted.
+// Note remembers a proof that this or a different relay has accepted.
 func (p *Proofs) Note(u UsedProof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +140,7 @@ func (p *Proofs) Note(u UsedProof, now time.Time) error {
 	return nil
 }
 
-// forgetLocked forgets the proofs with nonces that have ended.
+// forgetLocked forgets proofs with expired nonces.
 func (p *Proofs) forgetLocked(now time.Time) {
 	for len(p.queue) > 0 && now.After(p.queue[0].until) {
 		old := p.queue[0]
@@ -153,7 +154,7 @@ func (p *Proofs) forgetLocked(now time.Time) {
 	}
 }
 
-// Authenticate checks a client token, and the proof that a device's token needs.
+// Authenticate checks a client token, and for a device's token the proof.
 func (c *Checker) Authenticate(r *http.Request, token string) (auth.Client, error) {
 	who, err := c.VerifyClient(r.Context(), token)
 	if err != nil || who.Key == "" {
@@ -162,12 +163,12 @@ func (c *Checker) Authenticate(r *http.Request, token string) (auth.Client, erro
 	return who, c.ProveKey(r, token, who.Key, PersonOf(who.Tenant, who.Subject))
 }
 
-// PersonOf names a person in [UsedProof].
+// PersonOf returns the name of a person in [UsedProof].
 func PersonOf(tenant, subject string) string { return tenant + " " + subject }
 
-// ProveKey checks that a request proves a key that the relay knows, and uses the proof up.
-// Person is as in [UsedProof]. The signature is the last check: a stranger without a known
-// key does not get that far.
+// ProveKey checks that a request proves a known key, and uses the proof up. Person is
+// as in [UsedProof]. The signature is checked last, which an unauthenticated client
+// without a known key cannot reach.
 func (c *Checker) ProveKey(r *http.Request, token, key, person string) error {
 	claimed, err := claimedProof(r)
 	if err != nil {
@@ -183,8 +184,8 @@ func (c *Checker) ProveKey(r *http.Request, token, key, person string) error {
 	return c.Proofs.Use(UsedProof{proof, person}, time.Now())
 }
 
-// ProveNewKey checks that a request proves a key that the relay does not know yet. It does
-// not use the proof up: the caller does, once the key belongs to a device or a pairing.
+// ProveNewKey checks that a request proves an unknown key. The caller uses the proof
+// up once the key belongs to a device or a pairing.
 func (c *Checker) ProveNewKey(r *http.Request) (auth.Proof, error) {
 	claimed, err := claimedProof(r)
 	if err != nil {
@@ -197,10 +198,10 @@ func (c *Checker) ProveNewKey(r *http.Request) (auth.Proof, error) {
 	return proof, err
 }
 
-// checkProof checks a proof that a request shows. Key is the key if the relay knows it. The
-// address of a stranger that has failed too often is refused before the signature is
-// checked; failures with a known key are counted apart, so that neighbours at the address
-// do not keep a device out.
+// checkProof checks a request's proof. The argument key is the key if it is known.
+// After too many failures, an address is refused before the signature is checked.
+// Failures with a known key are counted separately, so that neighbours at the address
+// do not block a device.
 func (c *Checker) checkProof(r *http.Request, claimed *auth.ClaimedProof, token, key string) (auth.Proof, error) {
 	address := c.Address(r)
 	if over := c.Limits.FailedTooOften(address, key); over != nil {
@@ -213,7 +214,7 @@ func (c *Checker) checkProof(r *http.Request, claimed *auth.ClaimedProof, token,
 	return proof, err
 }
 
-// claimedProof reads the proof in a request: in its own header or, of a WebSocket, in the
+// claimedProof reads a request's proof from the DPoP header or, for a WebSocket, the
 // list of subprotocols.
 func claimedProof(r *http.Request) (*auth.ClaimedProof, error) {
 	text := r.Header.Get("DPoP")
@@ -230,8 +231,8 @@ func claimedProof(r *http.Request) (*auth.ClaimedProof, error) {
 	return auth.ReadProof(text)
 }
 
-// WantsProof says in an answer which nonce a proof is to have, if that is what is
-// missing (RFC 9449, sections 7.1 and 8).
+// WantsProof adds a nonce for the proof to the answer, if the error is a missing or
+// stale proof (RFC 9449, sections 7.1 and 8).
 func (c *Checker) WantsProof(w http.ResponseWriter, err error) bool {
 	if !errors.Is(err, auth.ErrProofStale) && !errors.Is(err, ErrNoProof) {
 		return false

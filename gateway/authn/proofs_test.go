@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth"
 )
 
-// proofBook is Proofs on a clock of the test.
+// proofBook is Proofs with the test's clock.
 type proofBook struct {
 	*testing.T
 	*Proofs
@@ -25,12 +25,12 @@ func (b *proofBook) use(person, key string, i int, want error) {
 	}
 }
 
-// wait lets the nonces of all proofs end.
+// wait advances the clock until all proofs' nonces have expired.
 func (b *proofBook) wait() { b.now = b.now.Add(auth.ChallengeTTL + auth.Leeway + time.Second) }
 
-// TestStrangersTakeNoRoomFromDevices fills the places of pairings, of a device and of a person: the
-// places of all others stay free, and proofs with nonces that have ended make room.
-func TestStrangersTakeNoRoomFromDevices(t *testing.T) {
+// TestUnauthenticatedTakeNoRoomFromDevices fills the room of pairings, of a device and
+// of a person. The room of all others stays free, and expired nonces make room.
+func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b := &proofBook{t, newProofs(), time.Now()}
 	for key := range maxOfPairings / maxOfPairing {
 		for i := range maxOfPairing {
@@ -65,8 +65,8 @@ func TestStrangersTakeNoRoomFromDevices(t *testing.T) {
 	}
 }
 
-// TestProofFromBeforeTheStartIsStale: a process cannot know the proofs that were used before it has
-// begun to hear of them, so it takes no nonce from before.
+// TestProofFromBeforeTheStartIsStale: a process does not know the proofs used before
+// it began to receive them, so it refuses older nonces.
 func TestProofFromBeforeTheStartIsStale(t *testing.T) {
 	p, start := newProofs(), time.Now().Truncate(time.Millisecond)
 	p.HearsSince(start.Add(999 * time.Microsecond))
@@ -87,9 +87,9 @@ func TestProofFromBeforeTheStartIsStale(t *testing.T) {
 	}
 }
 
-// TestFormerRelaysProofIsAStrangers: a relay of a former version does not say whose key it was, so its
-// word takes no place of a device.
-func TestFormerRelaysProofIsAStrangers(t *testing.T) {
+// TestUnnamedProofTakesNoRoomFromDevices: an older relay does not report the owner of
+// a proof's key, so such a proof counts as a pairing's.
+func TestUnnamedProofTakesNoRoomFromDevices(t *testing.T) {
 	var used UsedProof
 	if err := json.Unmarshal([]byte(`{"Thumbprint":"k","ID":"k 1"}`), &used); err != nil {
 		t.Fatal(err)

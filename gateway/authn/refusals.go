@@ -14,8 +14,8 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// Refuse counts a refusal, and writes it down. Why and what is more exact are
-// of few words each: see [audit.Log.Refuse].
+// Refuse counts and records a refusal. The arguments why and exactly are few words
+// each: see [audit.Log.Refuse].
 func (c *Checker) Refuse(why, exactly string, line audit.Line) {
 	c.Count(why)
 	c.Audit.Refuse(why+" "+exactly, line)
@@ -24,22 +24,22 @@ func (c *Checker) Refuse(why, exactly string, line audit.Line) {
 // ErrUsedUp reports an enrolment token that was traded for a credential.
 var ErrUsedUp = errors.New("the enrolment token is used up")
 
-// tokenTrouble are the kinds of what is wrong with a token that are told apart.
+// tokenTrouble are the distinguished kinds of token faults.
 var tokenTrouble = []error{ErrNoToken, auth.ErrTokenExpired, auth.ErrTokenRevoked, ErrUsedUp}
 
-// TroubleOf is which of the kinds of what may be wrong with a token an error is, "" for others.
+// TroubleOf returns the kind of a token's fault, "" for all others.
 func TroubleOf(err error) string {
 	i := slices.IndexFunc(tokenTrouble, func(kind error) bool { return errors.Is(err, kind) })
 	if i < 0 {
-		return "" // it may say what somebody has put into a token
+		return "" // the text may contain parts of a token
 	}
 	return tokenTrouble[i].Error()
 }
 
-// Unauthorized answers a request without a good token (RFC 6750, section 3).
+// Unauthorized answers a request without a valid token (RFC 6750, section 3).
 func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	line := audit.Line{Address: c.Address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path}
-	if errors.Is(err, auth.ErrIssuerAway) { // that is not the client's fault
+	if errors.Is(err, auth.ErrIssuerAway) { // not the client's fault
 		c.Refuse("issuer away", "", line)
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
@@ -54,7 +54,7 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	if c.WantsProof(w, err) { // which is how a device learns the nonce
+	if c.WantsProof(w, err) { // this is how a device learns the nonce
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
@@ -70,8 +70,8 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 	http.Error(w, err.Error(), http.StatusUnauthorized)
 }
 
-// TooManyFailures counts a request without what it wants, and answers if there were too many
-// from its address.
+// TooManyFailures counts an unauthenticated request, and answers it if there were too
+// many from its address.
 func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
 	over := c.Limits.Failed(c.Address(r), "")
 	if over != nil {
@@ -80,7 +80,7 @@ func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
 	return over != nil
 }
 
-// TooMany answers a request that is over a limit (RFC 6585, section 4).
+// TooMany answers a request above a limit (RFC 6585, section 4).
 func (c *Checker) TooMany(w http.ResponseWriter, over *admission.OverLimit, line audit.Line) {
 	line.Reason = over.Name()
 	c.Refuse("limit", over.Limit, line)
@@ -88,7 +88,7 @@ func (c *Checker) TooMany(w http.ResponseWriter, over *admission.OverLimit, line
 	http.Error(w, over.Error(), http.StatusTooManyRequests)
 }
 
-// WriteJSON answers with a value as JSON, which no cache keeps.
+// WriteJSON answers with a value as JSON, and forbids caching.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -101,7 +101,7 @@ func WriteError(w http.ResponseWriter, status int, err error) {
 	WriteJSON(w, status, map[string]string{"error": err.Error()})
 }
 
-// RefuseDraining answers a request that comes when the relay stops.
+// RefuseDraining answers a request that arrives while the relay stops.
 func RefuseDraining(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)

@@ -34,7 +34,7 @@ func TestRequestToken(t *testing.T) {
 		{name: "header and query", query: "tkn=one", header: http.Header{"Authorization": {"Bearer two"}}, err: different},
 		{name: "two headers", header: http.Header{"Authorization": {"Bearer one", "Bearer two"}}, err: different},
 		{name: "two subprotocols", header: http.Header{"Sec-Websocket-Protocol": {"bearer.one,bearer.two"}}, err: different},
-		// An empty one is one too.
+		// An empty token also counts.
 		{name: "empty and another", query: "tkn=", header: http.Header{"Authorization": {"Bearer one"}}, err: different},
 		{name: "malformed query", query: "tkn=%zz", err: malformed},
 		{name: "semicolon", query: "tkn=one;x=2", err: malformed},
@@ -49,8 +49,7 @@ func TestRequestToken(t *testing.T) {
 	}
 }
 
-// FuzzRequestToken has a token found where one was put, and errors that never
-// hold one.
+// FuzzRequestToken: a token is found in each place, and no error contains a token.
 func FuzzRequestToken(f *testing.F) {
 	f.Add("tkn=secret", "Bearer secret", "ahp, bearer.secret")
 	f.Add("access_token=%73ecret&tkn=;", "bearer  secret", "bearer.")

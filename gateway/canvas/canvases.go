@@ -398,18 +398,18 @@ type canvasAddress struct {
 // address returns a page's address with a ticket.
 func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress, error) {
 	keys := c.Caller.Keys
-	session, err := keys.IssueCanvasSession(grant)
+	session, err := keys.Canvases().IssueSession(grant)
 	if err == nil && len(session) > maxCanvasCookie {
 		return nil, fail(ahp.CodeInvalidParams, "the names of canvas and client are too long for a cookie")
 	}
 	ticket := ""
 	if err == nil {
-		ticket, err = keys.IssueCanvasTicket(grant)
+		ticket, err = keys.Canvases().IssueTicket(grant)
 	}
 	if err != nil {
 		return nil, err
 	}
-	origin := c.Origin.Of(keys.CanvasName(&grant))
+	origin := c.Origin.Of(keys.Canvases().Name(&grant))
 	return &canvasAddress{origin + enterPath + ticket + "/" + page, origin}, nil
 }
 

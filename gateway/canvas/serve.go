@@ -125,11 +125,11 @@ func (c *Canvases) session(cookie, remote string) *canvasSession {
 	s, ok := c.sessions.Get(cookie)
 	c.mu.Unlock()
 	if !ok {
-		grant, err := c.Caller.Keys.VerifyCanvasSession(cookie)
+		grant, err := c.Caller.Keys.Canvases().VerifySession(cookie)
 		if err != nil {
 			return nil
 		}
-		s = newSession(grant, c.Caller.Keys.CanvasName(&grant), remote)
+		s = newSession(grant, c.Caller.Keys.Canvases().Name(&grant), remote)
 		c.mu.Lock()
 		if other, ok := c.sessions.Get(cookie); ok {
 			s = other
@@ -174,8 +174,8 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 	}
 	ticket, path, _ := strings.Cut(ticket, "/")
 	keys := c.Caller.Keys
-	grant, err := keys.VerifyCanvasTicket(ticket)
-	if err == nil && keys.CanvasName(&grant) != name {
+	grant, err := keys.Canvases().VerifyTicket(ticket)
+	if err == nil && keys.Canvases().Name(&grant) != name {
 		err = auth.ErrTokenInvalid
 	}
 	if err == nil {
@@ -223,7 +223,7 @@ func (c *Canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.Canv
 	if c.Caller.IsRevoked(who) {
 		return auth.ErrTokenRevoked
 	}
-	value, err := c.Caller.Keys.IssueCanvasSession(grant)
+	value, err := c.Caller.Keys.Canvases().IssueSession(grant)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func audience(b *testbed) ([]Figure, error) {
 // audienceTokens are of viewers of one audience.
 func (s *site) audienceTokens(i int) (tokens []string, err error) {
 	for n := range subjects {
-		token, err := s.keys.IssueClient(auth.Client{
+		token, err := s.keys.Tokens().IssueClient(auth.Client{
 			Tenant: s.tenant(i), Subject: fmt.Sprintf("viewer-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Audience: "room",
 			Expires: time.Now().Add(time.Hour),
 		})

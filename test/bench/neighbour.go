@@ -199,7 +199,7 @@ func (s *site) floods(i int, d time.Duration) ([]*flood, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, _, err := s.keys.AgentUser(s.tenant(i), hostName(i), public, 0)
+	user, _, err := s.keys.Authority().AgentUser(s.tenant(i), hostName(i), public, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -201,7 +201,7 @@ func (s *site) comeTogether(i int) error {
 }
 
 func (s *site) hostToken(i int) (string, error) {
-	return s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+	return s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
 }
 
 // addAgent starts the host-agent of host i.
@@ -274,7 +274,7 @@ func (s *site) upstream(i int) string {
 // tokens returns client tokens for all hosts of the tenant of host i.
 func (s *site) tokens(i int) (tokens []string, err error) {
 	for n := range subjects {
-		token, err := s.keys.IssueClient(auth.Client{
+		token, err := s.keys.Tokens().IssueClient(auth.Client{
 			Tenant: s.tenant(i), Subject: fmt.Sprintf("ada-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 		})
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // invite creates the invitation link for the owner's first device.
 func (s *site) invite() string {
 	s.t.Helper()
-	operator, err := s.keys.IssueOperator("test")
+	operator, err := s.keys.Tokens().IssueOperator("test")
 	must(s.t, err)
 	body, err := json.Marshal(map[string]string{"tenant": s.tenant, "subject": "owner"})
 	must(s.t, err)

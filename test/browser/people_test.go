@@ -201,7 +201,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.wants("#who", "owner")
 	p.enter("#code", "BBBB-BBBB")
 	p.click("#lookup button[type=submit]")
-	p.wants("#said", "no such thing")
+	p.wants("#said", "not found")
 	p.enter("#code", second.text("#ask-code"))
 	p.click("#lookup button[type=submit]")
 	p.wants("#what", fingerprint)

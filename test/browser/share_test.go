@@ -22,7 +22,7 @@ func (s *site) shared(session string, access auth.Access) (link, token string) {
 	if access == auth.AccessRead {
 		who.Audience = who.Subject
 	}
-	token, err := s.keys.IssueClient(who)
+	token, err := s.keys.Tokens().IssueClient(who)
 	if err != nil {
 		s.t.Fatal(err)
 	}

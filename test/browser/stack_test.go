@@ -185,7 +185,7 @@ func startRelay(flags ...string) (r *relayOfMany, err error) {
 func (s *site) startAgent(h *demoHost) {
 	t := s.t
 	t.Helper()
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant, Host: h.name, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant, Host: h.name, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
 	file := s.file("token-" + h.name)
 	must(t, os.WriteFile(file, []byte(token), 0o600))
@@ -248,7 +248,7 @@ func (s *site) tokenWith(change func(*auth.Client)) string {
 		Expires: time.Now().Add(time.Hour),
 	}
 	change(&c)
-	token, err := s.keys.IssueClient(c)
+	token, err := s.keys.Tokens().IssueClient(c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -408,11 +408,11 @@ func forward(conn net.Conn, target string) {
 // revoke revokes a token, like relay revoke.
 func (s *site) revoke(token string) {
 	s.t.Helper()
-	id, expires, err := s.keys.TokenID(token)
+	id, expires, err := s.keys.Tokens().TokenID(token)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	operator, err := s.keys.IssueOperator("test")
+	operator, err := s.keys.Tokens().IssueOperator("test")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func startWorkbenchSite(t *testing.T) *workbenchSite {
 	must(t, err)
 	t.Cleanup(s.tap.Close)
 	s.relay = s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", data, "--listen", listen, "--admin-listen", gateway.NoListener, "--drain", "1s")
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant, Host: hostName, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant, Host: hostName, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
 	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
 	s.agent = s.bench.Process("", "host-agent", procs.AgentProgram, "run", "--relay", s.url, "--token-file", s.file("token"), "--upstream", upstream, "--control", "off")

@@ -46,7 +46,7 @@ func newSite(ctx context.Context, t *testing.T) *site {
 	t.Cleanup(s.bench.Kill)
 	s.keys, err = auth.LoadKeys(filepath.Join(dir, "relay"))
 	check(t, err)
-	enrolment, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	check(t, err)
 	tokenFile := filepath.Join(dir, "token")
 	check(t, os.WriteFile(tokenFile, []byte(enrolment), 0o600))
@@ -89,7 +89,7 @@ func (s *site) online(ctx context.Context) error {
 
 func (s *site) token() string {
 	s.t.Helper()
-	token, err := s.keys.IssueClient(auth.Client{
+	token, err := s.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	check(s.t, err)

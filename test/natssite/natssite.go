@@ -133,7 +133,7 @@ func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Du
 	return broker.AgentDialConfig{
 		URLs: []string{url}, Tenant: tenant, Host: host, Instance: link.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
-			userJWT, _, err := s.Keys.AgentUser(tenant, host, key.Public(), ttl)
+			userJWT, _, err := s.Keys.Authority().AgentUser(tenant, host, key.Public(), ttl)
 			return userJWT, err
 		},
 	}

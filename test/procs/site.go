@@ -84,7 +84,7 @@ func (s *Site) prepare(context.Context) (err error) {
 	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
 		return err
 	}
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *Site) startNATS(ctx context.Context) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := s.keys.WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
+	if err := s.keys.Authority().WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
 		return err
 	}
 	config := filepath.Join(dir, "nats.conf")
@@ -289,7 +289,7 @@ func reachable(address string) error {
 
 // Token returns a client token.
 func (s *Site) Token() (string, error) {
-	return s.keys.IssueClient(auth.Client{
+	return s.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(time.Hour),
 	})

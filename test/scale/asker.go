@@ -18,7 +18,7 @@ type asker struct {
 }
 
 func newAsker(f *Fleet, tenant string) (*asker, error) {
-	user, err := f.Keys.RelayUser(tenant)
+	user, err := f.Keys.Authority().RelayUser(tenant)
 	if err != nil {
 		return nil, err
 	}

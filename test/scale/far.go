@@ -224,7 +224,7 @@ func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end fun
 	conn, err := broker.DialAgent(ctx, broker.AgentDialConfig{
 		URLs: []string{"nats://" + r.Server.Addr().String()}, Tenant: tenant, Host: watched, Instance: link.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
-			userJWT, _, err := r.config.Keys.AgentUser(tenant, watched, key.Public(), time.Hour)
+			userJWT, _, err := r.config.Keys.Authority().AgentUser(tenant, watched, key.Public(), time.Hour)
 			return userJWT, err
 		},
 	})

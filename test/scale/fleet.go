@@ -90,7 +90,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 // connect connects hosts of one tenant to one relay, as relays do: what one user may
 // do stands for what each of many may.
 func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
-	user, err := f.Keys.RelayUser(Tenant(tenant))
+	user, err := f.Keys.Authority().RelayUser(Tenant(tenant))
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ type divided struct {
 // divide starts the relays of a cluster, with ways between them, and a host.
 func (c *Cluster) divide(ctx context.Context) (p *divided, err error) {
 	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
-	if p.token, err = c.Keys.IssueClient(auth.Client{
+	if p.token, err = c.Keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	}); err != nil {
 		return p, err
@@ -192,7 +192,7 @@ func (p *divided) target(i int) load.Target {
 
 // agent starts a host-agent of the host beside one relay.
 func (p *divided) agent(beside *gateway.Relay) error {
-	token, err := p.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return err
 	}

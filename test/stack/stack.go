@@ -115,7 +115,7 @@ func (s *Stack) StartRelay(ctx context.Context) (err error) {
 
 // HostToken returns an enrolment token for a host.
 func (s *Stack) HostToken(host string) (string, error) {
-	return s.Relay.Keys().IssueHost(auth.Enrolment{Tenant: Tenant, Host: host, Expires: time.Now().Add(time.Hour)})
+	return s.Relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: Tenant, Host: host, Expires: time.Now().Add(time.Hour)})
 }
 
 // StartAgent starts the host-agent, in the background.
@@ -180,7 +180,7 @@ func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 	if change != nil {
 		change(&c)
 	}
-	return s.Relay.Keys().IssueClient(c)
+	return s.Relay.Keys().Tokens().IssueClient(c)
 }
 
 // URL returns where clients reach a host.

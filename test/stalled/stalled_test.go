@@ -128,7 +128,7 @@ func newSite(t *testing.T, group *cgroup, upstream string) *site {
 	s.url = address + ":8484"
 	s.keys, err = auth.LoadKeys(filepath.Join(dir, "relay"))
 	s.check(err)
-	enrolment, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	s.check(err)
 	tokenFile := filepath.Join(dir, "token")
 	s.check(os.WriteFile(tokenFile, []byte(enrolment), 0o600))
@@ -163,7 +163,7 @@ func (s *site) check(err error) {
 }
 
 func (s *site) token() string {
-	token, err := s.keys.IssueClient(auth.Client{
+	token, err := s.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	s.check(err)

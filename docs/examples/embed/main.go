@@ -39,11 +39,11 @@ func run(ctx context.Context, host []string) error {
 	}
 	defer relay.Close()
 	end := time.Now().Add(24 * time.Hour)
-	joins, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: "here", Expires: end})
+	joins, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "here", Expires: end})
 	if err != nil {
 		return err
 	}
-	looks, err := relay.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"here"}, Access: auth.AccessRead, Expires: end})
+	looks, err := relay.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"here"}, Access: auth.AccessRead, Expires: end})
 	if err != nil {
 		return err
 	}

@@ -11,46 +11,43 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// How a host-agent gets NATS credentials. Both requests carry its enrolment
-// token as Authorization: Bearer.
+// A host-agent gets NATS credentials with two requests. Both carry its enrolment token
+// or credential (see enroll.go) as Authorization: Bearer.
 //
 //	POST /agent/challenge    → {"challenge", "tenant", "host"}
 //	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats", "renew"}
 //
-// In place of the enrolment token, it may show a credential that it has got for
-// one: see enroll.go.
-//
-// The signature, in base64, is by the private part of nkey: see
+// The signature, in base64, is made with the private part of nkey: see
 // [auth.SignChallenge]. An error is {"error"}.
 
 // Challenge is the answer to POST /agent/challenge.
 type Challenge struct {
 	Challenge string `json:"challenge"` // to sign
-	Tenant    string `json:"tenant"`    // as the token says
+	Tenant    string `json:"tenant"`    // from the token
 	Host      string `json:"host"`
 }
 
 // Proof is the body of POST /agent/credentials.
 type Proof struct {
-	Challenge string `json:"challenge"` // as it came
+	Challenge string `json:"challenge"` // as received
 	NKey      string `json:"nkey"`      // public NATS user key
 	Signature []byte `json:"signature"` // in base64
 
-	KeySignature []byte `json:"keySignature,omitempty"` // of a credential's key, see [auth.HostKey]
+	KeySignature []byte `json:"keySignature,omitempty"` // made with a credential's key, see [auth.HostKey]
 }
 
 // Credentials is the answer to POST /agent/credentials.
 type Credentials struct {
-	JWT     string    `json:"jwt"`     // of the NATS user with that nkey
+	JWT     string    `json:"jwt"`     // for the NATS user with that nkey
 	Expires time.Time `json:"expires"` // by the relay's clock
 	NATS    bool      `json:"nats"`    // the NATS server is behind this relay's /nats
 
-	// Renew: relays have other keys than the credential says that was shown. It is to be
-	// renewed now; the new one is signed with keys that it names.
+	// Renew asks the host-agent to renew its credential now, because the credential
+	// does not name the relays' current keys.
 	Renew bool `json:"renew,omitempty"`
 }
 
-// MaxBody is how long the body of a request may be, in bytes.
+// MaxBody bounds a request's body, in bytes.
 const MaxBody = 4 << 10
 
 func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +63,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	}
 	var proof Proof
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody)).Decode(&proof); err != nil {
-		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is no JSON of challenge, nkey and signature"})
+		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is not JSON with challenge, nkey and signature"})
 		return
 	}
 	if err := a.Caller.Keys.CheckChallenge(proof.Challenge, host.Tenant, host.Host, proof.NKey, proof.Signature); err != nil {
@@ -80,27 +77,27 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}
-	jwt, expires, err := a.Caller.Keys.AgentUser(host.Tenant, host.Host, proof.NKey, a.AgentTTL)
+	jwt, expires, err := a.Caller.Keys.Authority().AgentUser(host.Tenant, host.Host, proof.NKey, a.AgentTTL)
 	if err != nil {
 		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
 		return
 	}
 	if err := a.Registry.Admit(r.Context(), host, proof.NKey, expires); err != nil {
-		a.Log.Error("credentials cannot be given", "tenant", host.Tenant, "host", host.Host, "error", err)
-		why := "NATS does not take this tenant's account now; try again"
+		a.Log.Error("host-agent credentials refused", "tenant", host.Tenant, "host", host.Host, "error", err)
+		why := "NATS does not accept this tenant's account now; try again"
 		if errors.Is(err, registry.ErrStoreAway) {
-			why = "relays cannot take a host that they do not know, because most of their cluster is away; try again"
+			why = "a new host cannot be admitted while most relays of the cluster are unreachable; try again"
 		}
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": why})
 		return
 	}
-	// Its NATS user is that of the new credential by now: the end of the former
-	// does not cut it off.
-	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // else its next use tells
+	// The host's NATS user now belongs to the new credential, so the end of the former
+	// credential does not cut it off.
+	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // a later use tries again
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}
 	a.Caller.Audit.Comings(a.HostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
 	shown, _ := authn.Bearer(r.Header.Get("Authorization"))
-	authn.WriteJSON(w, http.StatusOK, Credentials{jwt, expires, a.NATS != nil, host.Key != nil && a.Caller.Keys.Outdated(shown)})
+	authn.WriteJSON(w, http.StatusOK, Credentials{jwt, expires, a.NATS != nil, host.Key != nil && a.Caller.Keys.Tokens().Outdated(shown)})
 }

@@ -13,52 +13,52 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Config is what an [API] is given.
+// Config configures an [API].
 type Config struct {
 	Caller   *authn.Checker
 	Registry *registry.Registry
 	Log      *slog.Logger
 
-	AgentTTL      time.Duration // of NATS credentials
-	CredentialTTL time.Duration // of credentials for enrolment tokens
+	AgentTTL      time.Duration // lifetime of NATS credentials
+	CredentialTTL time.Duration // lifetime of host-agents' credentials
 
-	// NATS opens a connection to the NATS server for a tenant's host-agent, until ctx ends. Nil:
-	// there is no /nats.
+	// NATS opens a connection to the NATS server for a tenant's host-agent, until ctx
+	// ends. If it is nil, there is no /nats.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
 	// Accept upgrades a request, or answers it with an error.
 	Accept func(w http.ResponseWriter, r *http.Request) (Tunnel, error)
 
-	Life  context.Context   // ends with the server, and all WebSockets with it
-	Spawn func(func()) bool // starts a goroutine that the server waits for; false: it has ended
+	Life  context.Context   // ends with the server; so do all WebSockets
+	Spawn func(func()) bool // starts a goroutine that the server waits for; false: the server has ended
 }
 
 // A Tunnel is a WebSocket of a host-agent.
 type Tunnel interface {
-	// Stream is what its binary messages carry, as one connection.
+	// Stream returns the stream of bytes in its binary messages.
 	Stream() net.Conn
 
-	// Close sends a close frame, and waits a little for the other side's.
+	// Close sends a close frame, and waits briefly for the peer's.
 	Close(code ahp.CloseCode, reason string)
 
-	// Kill ends it without a word.
+	// Kill closes the connection without a close frame.
 	Kill()
 
-	// Reads counts what it has brought.
+	// Reads counts the messages read.
 	Reads() uint32
 }
 
-// An API answers host-agents.
+// An API serves host-agents.
 type API struct {
 	Config
 	tunnels  tunnels
-	renewing sync.Mutex // held while it is noted which credential is in use
+	renewing sync.Mutex // held while the credential in use is checked and recorded
 }
 
 // New returns an API.
 func New(cfg Config) *API { return &API{Config: cfg} }
 
-// Routes adds what host-agents ask for.
+// Routes registers the API's handlers.
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /agent/challenge", a.serveChallenge)
 	mux.HandleFunc("POST /agent/credentials", a.serveCredentials)

@@ -11,19 +11,18 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// How a host-agent trades an enrolment token, in Authorization: Bearer, for a
-// credential that is bound to a key of its own, and renews that. It begins with
-// POST /agent/challenge.
+// A host-agent trades an enrolment token, in Authorization: Bearer, for a credential
+// bound to its own key, and later renews it. It begins with POST /agent/challenge.
 //
 //	POST /agent/enroll  {"challenge", "key", "keySignature"} → {"credential", "expires"}
 //	POST /agent/renew   {"challenge", "keySignature"}        → {"credential", "expires"}
 //
-// The enrolment token is used up by the first. Relays tell each other; one that
-// is cut off from the others learns it when they meet.
+// The first enrolment uses up the token. Relays notify each other; a disconnected
+// relay learns it when it reconnects.
 
 // KeyProof is the body of POST /agent/enroll and /agent/renew.
 type KeyProof struct {
-	Challenge    string `json:"challenge"`     // as it came
+	Challenge    string `json:"challenge"`     // as received
 	Key          []byte `json:"key,omitempty"` // public Ed25519 key, in base64
 	KeySignature []byte `json:"keySignature"`  // in base64, see [auth.HostKey]
 }
@@ -40,19 +39,19 @@ func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if host.Key != nil {
-		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "this is a credential already; needed is an enrolment token (relay token host)"})
+		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "this is a credential; want an enrolment token (relay token host)"})
 		return
 	}
-	said := base64.RawURLEncoding.EncodeToString(proof.Key)
-	if err := a.Caller.Keys.CheckKey(proof.Key, auth.ToEnroll, proof.Challenge, host.Tenant, host.Host, said, proof.KeySignature); err != nil {
+	detail := base64.RawURLEncoding.EncodeToString(proof.Key)
+	if err := a.Caller.Keys.CheckKey(proof.Key, auth.ToEnroll, proof.Challenge, host.Tenant, host.Host, detail, proof.KeySignature); err != nil {
 		authn.WriteJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 		return
 	}
 	first, err := a.Caller.Revoked.Spend(host.ID, host.Expires)
 	switch {
 	case err != nil:
-		a.Log.Error("an enrolment token could not be noted as used up", "tenant", host.Tenant, "host", host.Host, "error", err)
-		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay cannot note that the token is used up; see its log"})
+		a.Log.Error("enrolment token not recorded as used up", "tenant", host.Tenant, "host", host.Host, "error", err)
+		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay cannot record that the token is used up; see its log"})
 		return
 	case !first:
 		a.Caller.Unauthorized(w, r, authn.ErrUsedUp)
@@ -68,14 +67,14 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if host.Key == nil {
-		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "this is an enrolment token; needed is a credential (host-agent enroll)"})
+		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "this is an enrolment token; want a credential (host-agent enroll)"})
 		return
 	}
 	if !a.ProvesKey(w, host, auth.ToRenew, proof.Challenge, "", proof.KeySignature) {
 		return
 	}
 	switch err := a.takeOver(host); {
-	case errors.Is(err, errNotWritten): // the one before is to end first
+	case errors.Is(err, errNotWritten): // the previous credential must end first
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 		return
 	case err != nil:
@@ -88,7 +87,7 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// keyProof reads a request, or answers that it is none.
+// keyProof reads a request. If it is invalid, keyProof answers it.
 func (a *API) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolment, proof KeyProof, ok bool) {
 	if host, ok = a.Caller.Host(w, r); !ok {
 		return host, proof, false
@@ -98,52 +97,53 @@ func (a *API) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolm
 		return host, proof, false
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody)).Decode(&proof); err != nil {
-		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is no JSON of challenge, key and keySignature"})
+		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is not JSON with challenge, key and keySignature"})
 		return host, proof, false
 	}
 	return host, proof, true
 }
 
-// ProvesKey reports whether a signature proves the key of a credential, or
-// answers that it does not. An enrolment token has none to prove.
-func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth.Purpose, challenge, said string, signature []byte) bool {
+// ProvesKey reports whether a signature proves a credential's key, and otherwise
+// answers the request. An enrolment token has no key to prove.
+func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth.Purpose, challenge, detail string, signature []byte) bool {
 	if host.Key == nil {
 		return true
 	}
-	err := a.Caller.Keys.CheckKey(host.Key, purpose, challenge, host.Tenant, host.Host, said, signature)
+	err := a.Caller.Keys.CheckKey(host.Key, purpose, challenge, host.Tenant, host.Host, detail, signature)
 	if err != nil {
 		authn.WriteJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 	}
 	return err == nil
 }
 
-// giveCredential answers who has shown a token with a credential as of now.
+// giveCredential answers with a credential that begins now.
 func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
 	e.Expires = time.Now().Add(a.CredentialTTL)
 	shown, _ := authn.Bearer(r.Header.Get("Authorization"))
-	credential, err := a.Caller.Keys.RenewCredential(e, shown)
+	credential, err := a.Caller.Keys.Tokens().RenewCredential(e, shown)
 	if err != nil {
-		a.Log.Error("no credential could be made", "tenant", e.Tenant, "host", e.Host, "error", err)
+		a.Log.Error("credential not issued", "tenant", e.Tenant, "host", e.Host, "error", err)
 		authn.WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "the relay cannot make a credential; see its log"})
 		return
 	}
 	authn.WriteJSON(w, http.StatusOK, Credential{credential, e.Expires})
 }
 
-// errElsewhere reports a credential of which there is another that was renewed
-// from the same one, and used before.
-var errElsewhere = errors.New("another credential was renewed from the same one, and used: somebody has a copy")
+// errElsewhere reports a credential with a sibling, renewed from the same credential
+// and used before it.
+var errElsewhere = errors.New("this credential was copied: its copy was renewed and used first")
 
-// errNotWritten reports that other relays do not know the host's NATS user yet: they would end
-// the host if they heard that the credential before is used up.
-var errNotWritten = errors.New("the relays' store is away; try again")
+// errNotWritten reports that other relays may not know the host's NATS user yet. They
+// would disconnect the host if they learned first that the previous credential is used
+// up.
+var errNotWritten = errors.New("the relays' store is unreachable; try again")
 
-// inUsePrefix begins, in the place of a token's ID, what is noted of a
-// credential that was used first of those that were renewed from the same one.
+// inUsePrefix begins the key of the record that a renewed credential is in use. The
+// credential's ID follows.
 const inUsePrefix = "in-use:"
 
-// MayTakeOver refuses a credential if another was renewed from the same one,
-// and used before.
+// MayTakeOver refuses a credential if a sibling renewed from the same credential was
+// used first.
 func (a *API) MayTakeOver(host auth.Enrolment) error {
 	if host.Former == nil || a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: inUsePrefix + host.ID}) ||
 		!a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: host.Former.ID}) {
@@ -152,8 +152,8 @@ func (a *API) MayTakeOver(host auth.Enrolment) error {
 	return errElsewhere
 }
 
-// takeOver notes the first proved use of a credential that was renewed, which
-// ends the one before: until now the answer could have been lost.
+// takeOver records the first proved use of a renewed credential, which ends the
+// previous one. Before that use, the answer could have been lost.
 func (a *API) takeOver(host auth.Enrolment) error {
 	if host.Former == nil {
 		return nil
@@ -166,14 +166,14 @@ func (a *API) takeOver(host auth.Enrolment) error {
 	if !a.Registry.AllWritten(host.Tenant, host.Host) {
 		return errNotWritten
 	}
-	// Other relays are to hear of the one before they hear of the end of the
-	// other.
+	// Other relays must learn that this credential is in use before they learn that
+	// the former one has ended.
 	_, err := a.Caller.Revoked.Spend(inUsePrefix+host.ID, host.Expires)
 	if err == nil {
 		_, err = a.Caller.Revoked.Spend(host.Former.ID, host.Former.Expires)
 	}
 	if err != nil {
-		a.Log.Error("it could not be noted that a credential was renewed; the one before stays good", "tenant", host.Tenant, "host", host.Host, "error", err)
+		a.Log.Error("credential renewal not recorded; previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// serveNATS joins a host-agent's WebSocket to the NATS server. The server
-// asks for NATS credentials in its own protocol; the enrolment token is asked
-// for here, so that nobody else's bytes get that far.
+// serveNATS joins a host-agent's WebSocket to the NATS server. The server asks for
+// NATS credentials in its own protocol. The enrolment token is checked first, so that
+// unauthenticated bytes never reach the server.
 func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
@@ -36,20 +36,21 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// spliceNATS joins a WebSocket whose owner is known to the NATS server. It
-// reports whether it did; leave is called at the end of that.
+// spliceNATS joins an authenticated WebSocket to the NATS server, and reports whether
+// it did. It calls leave when the connection ends.
 func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, leave func()) bool {
-	// Its credentials may come from another relay: have the account open.
+	// A different relay may have issued the credentials: make sure that the account is
+	// open.
 	if err := a.Registry.Enrol(host.Tenant, host.Host); err != nil {
-		a.Log.Error("host-agent refused", "tenant", host.Tenant, "host", host.Host, "error", err)
-		http.Error(w, "the registry does not take this host now; try again", http.StatusServiceUnavailable)
+		a.Log.Error("host-agent refused by registry", "tenant", host.Tenant, "host", host.Host, "error", err)
+		http.Error(w, "the registry does not accept this host now; try again", http.StatusServiceUnavailable)
 		return false
 	}
 	a.awaitTenant(r.Context(), host.Tenant)
 	server, err := a.NATS(a.Life, host.Tenant, host.Host)
 	if err != nil {
-		a.Log.Error("NATS server refuses connections", "error", err)
-		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
+		a.Log.Error("NATS server unreachable", "error", err)
+		http.Error(w, "the NATS server does not accept connections now; try again", http.StatusServiceUnavailable)
 		return false
 	}
 	compressed := broker.Compresses(r.Header.Get(broker.CompressHeader))
@@ -70,7 +71,7 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 	}
 	a.Caller.Audit.Comings(a.HostLine("host-connect", host, r, ""))
 	gone := a.HostLine("host-disconnect", host, r, "")
-	a.endIfRevoked(agent) // before it was there
+	a.endIfRevoked(agent) // it may have been revoked before it joined
 	if !a.Spawn(func() {
 		defer leave()
 		defer a.tunnels.leave(agent)
@@ -86,25 +87,25 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 	return true
 }
 
-// tenantWait is how long a host-agent waits at most for its tenant's account to be open. If that
-// takes longer, its first requests go to nobody, and come again.
+// tenantWait is the maximum wait for a tenant's account. If the account opens later,
+// the host-agent's first requests are lost, and the host-agent repeats them.
 const tenantWait = time.Second
 
 func (a *API) awaitTenant(ctx context.Context, tenant string) {
 	ctx, cancel := context.WithTimeout(ctx, tenantWait)
 	defer cancel()
 	if err := a.Registry.AwaitTenant(ctx, tenant); err != nil {
-		a.Log.Debug("account of a tenant", "error", err)
+		a.Log.Debug("tenant account not open", "error", err)
 	}
 }
 
-// HostLine is a line of the audit about a host-agent.
+// HostLine returns an audit line about a host-agent.
 func (a *API) HostLine(event string, host auth.Enrolment, r *http.Request, detail string) audit.Line {
 	return audit.Line{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: a.Caller.Address(r), Detail: detail}
 }
 
-// splice copies both ways until one side ends, and says which. What comes from
-// the host-agent may be compressed.
+// splice copies both ways until a side ends, and returns an error that names the side.
+// The host-agent's bytes may be compressed.
 func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	agent := sock.Stream()
 	from := io.NopCloser(agent)
@@ -128,8 +129,9 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	wg.Go(func() {
 		err := broker.Pump(server, from)
 		if errors.Is(err, io.ErrClosedPipe) {
-			// The server has ended it. Its last word, such as why a login is refused, may still be
-			// on its way out: that is done first.
+			// The server has ended the connection. Its last message, such as the
+			// reason for a refused login, may still be on its way to the host-agent,
+			// so the other direction finishes first.
 			_ = server.Close()
 			return
 		}

@@ -12,10 +12,10 @@ import (
 	"ahprelay/ahp"
 )
 
-// A slowTunnel brings what is given to it, and takes a second to pass on what is written. That
-// is lost if it is closed meanwhile.
+// A slowTunnel reads the given bytes, and takes a second to deliver written bytes.
+// Bytes are lost if it is closed before.
 type slowTunnel struct {
-	net.Conn // of it, nothing is used
+	net.Conn // unused
 	brings   *io.PipeReader
 	passed   strings.Builder
 	life     context.Context
@@ -33,7 +33,7 @@ func (s *slowTunnel) Write(p []byte) (int, error) {
 	return s.passed.Write(p)
 }
 
-// tunnelOf is the [Tunnel] whose stream it is.
+// tunnelOf implements [Tunnel] with a slowTunnel as its stream.
 type tunnelOf struct{ *slowTunnel }
 
 func (t tunnelOf) Stream() net.Conn { return t.slowTunnel }
@@ -46,9 +46,10 @@ func (t tunnelOf) Close(ahp.CloseCode, string) {
 	_ = t.brings.Close()
 }
 
-// TestLastWordIsPassedOn has the NATS server refuse a login of which a piece is still on its way:
-// what it says goes to the host-agent before the connection ends, whichever side finds out first.
-func TestLastWordIsPassedOn(t *testing.T) {
+// TestLastMessageIsPassedOn has the NATS server refuse a login while a piece of it is
+// still on its way. The server's reason reaches the host-agent before the connection
+// ends, whichever side notices first.
+func TestLastMessageIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refusal = "-ERR 'Authorization Violation'\r\n"
 		from, agent := io.Pipe()

@@ -12,31 +12,31 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// agentSilence is how long a host-agent's WebSocket may bring nothing: it has given up by then
-// what it does not hear itself, since it asks after 4 s.
+// agentSilence is the time after which a silent WebSocket is closed. By then its
+// host-agent has given up, because it pings after 4 s.
 const agentSilence = 10 * time.Second
 
-// A tunnel is the WebSocket of a host-agent.
+// A tunnel is a host-agent's WebSocket.
 type tunnel struct {
 	Tunnel
 	host  auth.Enrolment
 	since time.Time
-	heard atomic.Int64 // how long after that it had brought something, at least, ns
-	reads uint32       // Reads then; owned by look
+	heard atomic.Int64 // time of the last known message after since, in ns
+	reads uint32       // value of Reads at that time; owned by checkSilence
 }
 
-// lastHeard returns when it brought something, or up to a second before that.
+// lastHeard returns the time of the last message, or up to a second earlier.
 func (s *tunnel) lastHeard() time.Time { return s.since.Add(time.Duration(s.heard.Load())) }
 
-// tunnels are the WebSockets of host-agents.
+// tunnels is the set of host-agents' WebSockets.
 type tunnels struct {
 	mu        sync.Mutex // guards the fields below
 	open      map[*tunnel]bool
-	looked    time.Time // when look did
+	checked   time.Time // last call of checkSilence
 	dismissed bool
 }
 
-// join adds a WebSocket; nil if all are dismissed.
+// join adds a WebSocket. It returns nil after dismiss.
 func (a *tunnels) join(sock Tunnel, host auth.Enrolment) *tunnel {
 	s := &tunnel{Tunnel: sock, host: host, since: time.Now()}
 	a.mu.Lock()
@@ -51,27 +51,27 @@ func (a *tunnels) join(sock Tunnel, host auth.Enrolment) *tunnel {
 	return s
 }
 
-// look notes which host-agents have said something since it last did, and returns those
-// that have been silent for too long.
-func (a *tunnels) look(now time.Time) (silent []*tunnel) {
+// checkSilence records the host-agents with a message since the last call, and returns
+// those silent for too long.
+func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.open {
 		if reads := s.Reads(); reads != s.reads {
 			s.reads = reads
-			s.heard.Store(int64(max(a.looked.Sub(s.since), 0)))
+			s.heard.Store(int64(max(a.checked.Sub(s.since), 0)))
 		} else if now.Sub(s.lastHeard()) > agentSilence {
 			silent = append(silent, s)
 		}
 	}
-	a.looked = now
+	a.checked = now
 	return silent
 }
 
-// attend has the registry look at the connection of a host-agent, if it is known which
-// run of it this is, until it has ended.
+// attend makes the registry monitor the host-agent's connection until ended is called,
+// if the instance is known.
 func (a *API) attend(sock *tunnel, instance string) (ended func()) {
-	if ahp.CheckName("instance", instance) != nil { // of a former version
+	if ahp.CheckName("instance", instance) != nil { // sent by older versions only
 		return func() {}
 	}
 	return a.Registry.Attend(&registry.Line{
@@ -80,7 +80,7 @@ func (a *API) attend(sock *tunnel, instance string) (ended func()) {
 	})
 }
 
-// all returns all WebSockets.
+// all returns the set of WebSockets.
 func (a *tunnels) all() map[*tunnel]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,8 +93,8 @@ func (a *tunnels) leave(sock *tunnel) {
 	delete(a.open, sock)
 }
 
-// dismiss closes all with the advice to reconnect at once, and returns when
-// they are closed or ctx ends. None is taken afterwards.
+// dismiss closes all WebSockets with the advice to reconnect at once. It returns when
+// they are closed or ctx ends. Later WebSockets are refused.
 func (a *tunnels) dismiss(ctx context.Context) {
 	a.mu.Lock()
 	a.dismissed = true
@@ -109,15 +109,15 @@ func (a *tunnels) dismiss(ctx context.Context) {
 	wg.Wait()
 }
 
-// EndSilent ends the WebSockets that have brought nothing for too long. It is called about once a
-// second.
+// EndSilent closes the WebSockets that were silent for too long. It is called about
+// once a second.
 func (a *API) EndSilent(now time.Time) {
-	for _, sock := range a.tunnels.look(now) {
+	for _, sock := range a.tunnels.checkSilence(now) {
 		a.Spawn(sock.Kill)
 	}
 }
 
-// EndRevoked closes the WebSockets of those whose tokens are revoked.
+// EndRevoked closes the WebSockets with revoked enrolments.
 func (a *API) EndRevoked() {
 	for sock := range a.tunnels.all() {
 		a.endIfRevoked(sock)
@@ -130,6 +130,6 @@ func (a *API) endIfRevoked(sock *tunnel) {
 	}
 }
 
-// Dismiss closes all WebSockets of host-agents with the advice to reconnect at once, and returns
-// when they are closed or ctx ends. None is taken afterwards.
+// Dismiss closes all WebSockets of host-agents with the advice to reconnect at once,
+// and returns when they are closed or ctx ends. Later WebSockets are refused.
 func (a *API) Dismiss(ctx context.Context) { a.tunnels.dismiss(ctx) }

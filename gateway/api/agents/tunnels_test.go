@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A counted tunnel has brought so much.
+// A counted tunnel has read that many messages.
 type counted struct{ reads uint32 }
 
 func (*counted) Stream() net.Conn            { return nil }
@@ -17,9 +17,9 @@ func (*counted) Close(ahp.CloseCode, string) {}
 func (*counted) Kill()                       {}
 func (c *counted) Reads() uint32             { return c.reads }
 
-// A host-agent counts as heard when its WebSocket brings something, and is found when it
-// has brought nothing for too long, and not before.
-func TestAgentSilence(t *testing.T) {
+// A host-agent counts as heard when its WebSocket reads a message, and as silent only
+// after agentSilence.
+func TestSilentHostAgentIsFound(t *testing.T) {
 	var all tunnels
 	brings, ceases := &counted{}, &counted{}
 	speaks, falls := all.join(brings, auth.Enrolment{}), all.join(ceases, auth.Enrolment{})
@@ -33,7 +33,7 @@ func TestAgentSilence(t *testing.T) {
 		if second < spoke {
 			ceases.reads++
 		}
-		silent := all.look(now)
+		silent := all.checkSilence(now)
 		lost := now.Sub(falls.since) > (spoke-1)*time.Second+agentSilence
 		if found := len(silent) == 1 && silent[0] == falls; found != lost || len(silent) > 1 {
 			t.Fatalf("%v after the beginning these are silent: %v; want %v", now.Sub(falls.since), silent, lost)
@@ -43,7 +43,7 @@ func TestAgentSilence(t *testing.T) {
 		}
 	}
 	all.leave(falls)
-	if silent := all.look(now.Add(time.Second)); len(silent) > 0 {
+	if silent := all.checkSilence(now.Add(time.Second)); len(silent) > 0 {
 		t.Errorf("one that has gone is silent")
 	}
 }

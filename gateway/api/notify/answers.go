@@ -90,7 +90,7 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 		return auth.CheckSigned([]ed25519.PublicKey{key}, auth.AnswerCapability, body, key, signature) == nil
 	}
 	if !ok || len(text) > maxCapability || err1 != nil || err2 != nil ||
-		!slices.ContainsFunc(a.Caller.Keys.RelayKeys(), genuine) ||
+		!slices.ContainsFunc(a.Caller.Keys.Links().RelayKeys(), genuine) ||
 		json.Unmarshal(body, &c) != nil || time.Now().Unix() > c.Expires {
 		return c, who, errCapability
 	}

@@ -1,5 +1,5 @@
 // Package operator serves the commands on a relay's machine that act on the running
-// relay. Each request carries a token from [auth.Keys.IssueOperator] as Authorization:
+// relay. Each request carries a token from [auth.Tokens.IssueOperator] as Authorization:
 // Bearer, which requires read access to the relay's keys.
 //
 //	POST /operator/revocations  RevokeRequest → auth.Revocation

@@ -12,18 +12,19 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Who has a host's machine shares its sessions there (host-agent share): with the host-agent's credential, whose
-// key signs what is asked, or its enrolment token. That allows what the host's machine does anyway, up to
-// level operate, and to see and take back all links to the host, whoever has made them.
+// A host's machine can share the host's sessions (host-agent share) with the
+// host-agent's credential, whose key signs the request, or with its enrolment token.
+// It can grant at most the level operate, which the machine has anyway. It can also
+// list and take back all links to the host, including people's.
 
 // AgentShares is the body of POST /agent/shares.
 type AgentShares struct {
 	Challenge    string `json:"challenge"`    // of POST /agent/challenge
-	KeySignature []byte `json:"keySignature"` // of a credential, see [auth.HostKey]; what is said with it is SharesSaid
+	KeySignature []byte `json:"keySignature"` // made with a credential's key, see [auth.HostKey]; its detail is the SHA-256 of Ask
 	Ask          string `json:"ask"`          // AgentShareAsk, as JSON
 }
 
-// AgentShareAsk is what a host-agent wants.
+// AgentShareAsk is a host-agent's request.
 type AgentShareAsk struct {
 	Do      string      `json:"do"` // make, list, end
 	ID      string      `json:"id,omitempty"`
@@ -35,10 +36,10 @@ type AgentShareAsk struct {
 	Files   bool        `json:"files,omitempty"`
 }
 
-// byAgent is who has made a link on a host's machine, as it is listed.
+// byAgent returns the name shown as the maker of a link made on a host's machine.
 func byAgent(host string) string { return "host-agent of " + host }
 
-func (a *API) serveAgentShares(w http.ResponseWriter, r *http.Request) {
+func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
 		return
@@ -50,7 +51,7 @@ func (a *API) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal([]byte(body.Ask), &ask)
 	}
 	if err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of challenge, keySignature and ask"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with challenge, keySignature and ask"))
 		return
 	}
 	sum := sha256.Sum256([]byte(body.Ask))
@@ -88,6 +89,6 @@ func (a *API) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 	case ask.Do == "end":
 		a.takeBack(w, r, who, named...)
 	default:
-		authn.WriteError(w, http.StatusBadRequest, errors.New("do is none of make, list and end"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("unknown value of do; want make, list or end"))
 	}
 }

@@ -2,6 +2,7 @@ package people
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"ahprelay/auth"
@@ -14,48 +15,55 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Config is what an [API] is given.
+// Config configures an [API].
 type Config struct {
 	Caller *authn.Checker
 	Agents *agentsapi.API
-	People *people.Directory // nil: nobody has devices, and the API has no routes
+	People *people.Directory // nil: no devices, and the API has no routes
 	SignIn []*oidc.SignIn    // identity providers
 	Log    *slog.Logger
 
-	CredentialTTL time.Duration // of host-agents that somebody lets in
+	CredentialTTL time.Duration // lifetime of approved host-agents' credentials
 
-	Hosts    func(who auth.Client) []hostsapi.Info             // that a token may see
-	Lookup   func(tenant, host string) (registry.Host, bool)   // what the registry knows of one
-	Watching func(tenant string) (byToken map[string][]Viewer) // who is connected here
+	Hosts    func(who auth.Client) []hostsapi.Info             // the hosts that a token may see
+	Lookup   func(tenant, host string) (registry.Host, bool)   // the registry's entry
+	Watching func(tenant string) (byToken map[string][]Viewer) // connections at this relay
 }
 
-// An API answers people, their devices, and who wants to become one of them.
+// An API serves people, their devices, and requests to be let in.
 type API struct {
-	Config
-	codes *admission.Buckets // wrong codes, of people and addresses
-	asks  *admission.Buckets // requests to be let in, of addresses
-
-	asksOfNetwork *admission.Buckets // the same, of their wider networks
+	*base
+	parts []part
 }
 
-// New returns an API. Devices that are removed, or whose person is, are out from then on.
+// A part serves the requests of one concern.
+type part interface{ routes(mux *http.ServeMux) }
+
+// base has the configuration, and the methods that several parts use.
+type base struct{ Config }
+
+// New returns an API. From then on, removed devices, and devices of removed people, are
+// out.
 func New(cfg Config) *API {
-	a := &API{
-		Config: cfg, codes: admission.NewBuckets(codeEvery, codesAtOnce), asks: admission.NewBuckets(askEvery, asksAtOnce),
+	b := &base{cfg}
+	in := &access{
+		base: b, asks: admission.NewBuckets(askEvery, asksAtOnce),
 		asksOfNetwork: admission.NewBuckets(askEvery/asksOfMany, asksOfMany*asksAtOnce),
 	}
 	if cfg.People != nil {
-		cfg.People.Removed, cfg.People.Revoked = a.isRemoved, cfg.Caller.Revoked.RevokedOrigin
+		cfg.People.Removed, cfg.People.Revoked = b.isRemoved, cfg.Caller.Revoked.RevokedOrigin
 	}
-	return a
+	return &API{b, []part{
+		in, &devices{b}, &requests{b, admission.NewBuckets(codeEvery, codesAtOnce)}, &invitations{b}, &signIns{in}, &team{b}, &shares{b},
+	}}
 }
 
-// maxBody is how long the body of a request is, in bytes, of somebody who is not in yet.
+// maxBody bounds the body of an unauthenticated request, in bytes.
 const maxBody = 4 << 10
 
-// Standing returns what a token that was good once may hear and do now. Tokens of
-// devices last for minutes: there it is the device that counts.
-func (a *API) Standing(who auth.Client) (auth.Client, bool) {
+// Standing returns the current authority for a token that was valid once. Devices'
+// tokens last only minutes, so a device's record decides.
+func (a *base) Standing(who auth.Client) (auth.Client, bool) {
 	switch {
 	case a.Caller.IsRevoked(who):
 		return who, false

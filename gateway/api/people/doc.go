@@ -1,42 +1,42 @@
-// Package people is how people and their devices come in, over HTTP, and see to who else does
-// (package people).
+// Package people is the HTTP interface with which people and their devices sign in,
+// and manage each other's access (package people).
 //
 // # The flow
 //
-// A device proves its key with each request: the header DPoP, see package auth. Errors of
-// /auth are {"error", "error_description"} (RFC 6749), with 401 and error
-// use_dpop_nonce where the proof wants the nonce of the header DPoP-Nonce.
+// A device proves its key with each request: the header DPoP, see package auth. Errors
+// of /auth are {"error", "error_description"} (RFC 6749), with 401 and error
+// use_dpop_nonce if the proof needs the nonce in the header DPoP-Nonce.
 //
-//	POST /auth/setup   {"invite", "name"} → Access; who has the link of an invitation
-//	POST /auth/device  form: kind=device|host, name, machine, user, key, tenant → DeviceCode (RFC 8628, section 3.1); with a tenant, people of that tenant alone may approve
+//	POST /auth/setup   {"invite", "name"} → Access; for the holder of an invitation's link
+//	POST /auth/device  form: kind=device|host, name, machine, user, key, tenant → DeviceCode (RFC 8628, section 3.1); with a tenant, only people in that tenant may approve
 //	POST /auth/token   form: grant_type=device, device → Access
 //	POST /auth/token   form: grant_type=urn:ietf:params:oauth:grant-type:device_code, device_code → Access, or Credential with the host
 //
-// What follows wants a token of a device, or any that owns the tenant where nothing else is
-// said. Errors are {"error"}.
+// The following requests need a device's token, or a token that owns the whole tenant.
+// Errors are {"error"}.
 //
-//	GET    /api/me                who this is, what it may, and its hosts' names
-//	GET    /api/devices           [ShownDevice]: one's own, all for who owns the tenant
-//	DELETE /api/devices/{id}      ends it, and everything that was derived from it; ?derived=keep: only its tokens and links
-//	GET    /api/requests/{which}  Waiting; by its ID, or its whole code
-//	POST   /api/requests/{id}     {"approve", "code", "host", "replace", "level"} → {}; level is for a device, and at most that of who approves, the default
-//	POST   /api/invites           {"subject", "level", "hosts"} → {"link", "qr", "expires"}; without subject a link to where another device of one's own asks to be let in
-//	GET    /api/invites           those that are open, see invites.go
-//	DELETE /api/invites/{id}      withdraws one
+//	GET    /api/me                the caller's name and authority, and its hosts' names
+//	GET    /api/devices           [ShownDevice]: the caller's own; for a tenant owner, all
+//	DELETE /api/devices/{id}      ends a device and everything derived from it; ?derived=keep: only its tokens and links
+//	GET    /api/requests/{which}  Waiting; by ID, or by whole code
+//	POST   /api/requests/{id}     {"approve", "code", "host", "replace", "level"} → {}; level is for a device, at most the approver's, which is the default
+//	POST   /api/invites           {"subject", "level", "hosts"} → {"link", "qr", "expires"}; without subject: a link with which a further device of the caller requests entry
+//	GET    /api/invites           open invitations, see invites.go
+//	DELETE /api/invites/{id}      withdraws an invitation
 //	POST   /api/tokens            {"level", "hosts", "channels", "seconds"} → {"token", "id", "expires"}: for a stock client
 //	POST   /operator/invites      {"tenant", "subject"} → {"link", "expires"}: relay setup-link
 //
-// Links to sessions are in shares.go and agentshares.go, signing in at an identity provider in
-// signin.go, what the owner of a tenant sees to in team.go, and the pages themselves in pages/.
+// Links to sessions are in shares.go and agentshares.go, sign-in at an identity
+// provider in signin.go, a tenant's management in team.go, and the pages in pages/.
 //
 // # What it owns
 //
-// How many codes were wrong, and who asked how often to be let in. All else is package people's
-// (people.Directory), which relays have together, and what they know to be revoked: who removes a device or takes a
-// link back revokes it first, so that it is out even if the record stays.
+// An API counts wrong codes and requests to be let in. All other state is in
+// people.Directory, which relays share, and in the relays' revocations. The removal of
+// a device or link revokes it first, so it is out even if its record stays.
 //
 // # Concurrency
 //
-// An [API] is safe for concurrent use, and has no lock of its own. Its only goroutine is
-// [API.EndGrants], which its caller starts.
+// An [API] is safe for concurrent use, and has no lock of its own. Its only goroutine
+// is [API.EndGrants], which its caller starts.
 package people

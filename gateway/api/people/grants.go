@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// grantsEvery is how exactly the audit says when a link was over.
+// grantsEvery is the interval between checks for expired grants, and so the precision
+// of their audit lines.
 const grantsEvery = time.Minute
 
-// EndGrants writes down which links and invitations are over, until ctx ends: of several
-// relays one does.
+// EndGrants records expired links and invitations until ctx ends. Of several relays,
+// the one that deletes a grant records it.
 func (a *API) EndGrants(ctx context.Context) {
 	if a.People == nil {
 		return
@@ -28,7 +29,7 @@ func (a *API) EndGrants(ctx context.Context) {
 	}
 }
 
-// ExpireGrants writes down which are over by now.
+// ExpireGrants records the links and invitations that have expired.
 func (a *API) ExpireGrants() {
 	shares, err := a.People.EndShares()
 	for _, one := range shares {
@@ -41,7 +42,7 @@ func (a *API) ExpireGrants() {
 	for _, one := range invites {
 		a.Caller.Audit.Write(audit.Line{
 			Event: "expire", Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
-			Detail: "invitation, " + one.Person.Access.Level() + ", that nobody has used",
+			Detail: "invitation, " + one.Person.Access.Level() + ", unused",
 		})
 	}
 	if err == nil {
@@ -50,13 +51,13 @@ func (a *API) ExpireGrants() {
 	if e := a.endRevoked(); err == nil {
 		err = e
 	}
-	if err != nil { // again in a while
-		a.Log.Debug("links that are over stay in the store", "error", err)
+	if err != nil { // the next round tries again
+		a.Log.Debug("expired grants stay in the store", "error", err)
 	}
 }
 
-// endRevoked removes from the store everything that was derived from a revoked grant, and writes down each link and
-// invitation among it.
+// endRevoked removes everything derived from a revoked grant from the store, and
+// records each removed link and invitation.
 func (a *API) endRevoked() error {
 	shares, invites, err := a.People.EndRevoked()
 	for _, one := range shares {

@@ -1,34 +1,50 @@
 package people
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/auth/people"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 )
 
-// Open invitations are listed, and withdrawn, by the owner of the tenant, and by the person who made them.
+// Open invitations are listed and withdrawn by the owner of the tenant, and by the
+// people who made them.
 //
 //	GET    /api/invites                     → {"invites": [ShownInvite]}
 //	DELETE /api/invites/{id}                → {}
 //	GET    /operator/invites/{tenant}       → as GET /api/invites: relay invitations
 //	DELETE /operator/invites/{tenant}/{id}  → {}: relay withdraw
 
-// A ShownInvite is an open invitation as it is listed. Its ID lets nobody in.
+// invitations serves the making, listing and withdrawing of invitations.
+type invitations struct{ *base }
+
+func (a *invitations) routes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /api/invites", a.person(a.serveInvite))
+	mux.HandleFunc("GET /api/invites", a.person(a.serveInvites))
+	mux.HandleFunc("DELETE /api/invites/{id}", a.person(a.serveWithdraw))
+	mux.HandleFunc("POST /operator/invites", a.Caller.Operator(a.serveOperatorInvite))
+	mux.HandleFunc("GET /operator/invites/{tenant}", a.Caller.Operator(a.serveOperatorInvites))
+	mux.HandleFunc("DELETE /operator/invites/{tenant}/{id}", a.Caller.Operator(a.serveOperatorWithdraw))
+}
+
+// A ShownInvite is an open invitation in a list. Its ID is not the secret.
 type ShownInvite struct {
 	ID      string    `json:"id"`
-	Subject string    `json:"subject"` // of the person who is invited
+	Subject string    `json:"subject"` // the invited person
 	Level   string    `json:"level"`
 	Hosts   []string  `json:"hosts"`
-	By      string    `json:"by,omitempty"` // subject of the person who made it; "": the operator
+	By      string    `json:"by,omitempty"` // the inviting person; "": the operator
 	Expires time.Time `json:"expires"`
 }
 
-// inviter returns the subject of the person who made an invitation, "" for the operator.
+// inviter returns the subject of the inviting person, "" for the operator.
 func inviter(i people.OpenInvite) string {
 	if len(i.Person.Origins) == 0 {
 		return ""
@@ -37,7 +53,7 @@ func inviter(i people.OpenInvite) string {
 }
 
 // invitesOf returns the open invitations that a person may see and withdraw.
-func (a *API) invitesOf(who people.Person) ([]people.OpenInvite, error) {
+func (a *invitations) invitesOf(who people.Person) ([]people.OpenInvite, error) {
 	list, err := a.People.Invites(who.Tenant)
 	if !who.OwnsAll() {
 		list = slices.DeleteFunc(list, func(i people.OpenInvite) bool { return inviter(i) != who.Subject })
@@ -45,18 +61,18 @@ func (a *API) invitesOf(who people.Person) ([]people.OpenInvite, error) {
 	return list, err
 }
 
-func (a *API) serveInvites(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+func (a *invitations) serveInvites(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
 	list, err := a.invitesOf(who)
 	a.showInvites(w, list, err)
 }
 
-func (a *API) serveOperatorInvites(w http.ResponseWriter, r *http.Request) {
+func (a *invitations) serveOperatorInvites(w http.ResponseWriter, r *http.Request) {
 	list, err := a.People.Invites(r.PathValue("tenant"))
 	a.showInvites(w, list, err)
 }
 
 // showInvites answers with a list of invitations.
-func (a *API) showInvites(w http.ResponseWriter, list []people.OpenInvite, err error) {
+func (a *invitations) showInvites(w http.ResponseWriter, list []people.OpenInvite, err error) {
 	if err != nil {
 		a.failed(w, err)
 		return
@@ -68,7 +84,7 @@ func (a *API) showInvites(w http.ResponseWriter, list []people.OpenInvite, err e
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"invites": shown})
 }
 
-func (a *API) serveWithdraw(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+func (a *invitations) serveWithdraw(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	list, err := a.invitesOf(who)
 	if err != nil {
 		a.failed(w, err)
@@ -77,7 +93,7 @@ func (a *API) serveWithdraw(w http.ResponseWriter, r *http.Request, who people.P
 	a.withdraw(w, r, list, who.Tenant, who.Subject)
 }
 
-func (a *API) serveOperatorWithdraw(w http.ResponseWriter, r *http.Request) {
+func (a *invitations) serveOperatorWithdraw(w http.ResponseWriter, r *http.Request) {
 	tenant := r.PathValue("tenant")
 	list, err := a.People.Invites(tenant)
 	if err != nil {
@@ -87,8 +103,8 @@ func (a *API) serveOperatorWithdraw(w http.ResponseWriter, r *http.Request) {
 	a.withdraw(w, r, list, tenant, "relay withdraw")
 }
 
-// withdraw ends the invitation of the list that the request names.
-func (a *API) withdraw(w http.ResponseWriter, r *http.Request, list []people.OpenInvite, tenant, by string) {
+// withdraw ends the invitation in the list that the request names.
+func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []people.OpenInvite, tenant, by string) {
 	i := slices.IndexFunc(list, func(i people.OpenInvite) bool { return i.ID == r.PathValue("id") })
 	if i < 0 {
 		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
@@ -108,4 +124,95 @@ func (a *API) withdraw(w http.ResponseWriter, r *http.Request, list []people.Ope
 		Detail: "invitation of " + list[i].Person.Subject + ", " + list[i].Person.Access.Level(),
 	})
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
+}
+
+// serveInvite makes an invitation's link, if the caller owns the tenant. Without a
+// subject, it makes a link for a further device of the caller. That link is not
+// secret: it leads to the page where the device requests entry, shows a code, and is
+// approved.
+func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	var ask struct {
+		Subject string
+		Level   auth.Access
+		Hosts   []string
+	}
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with subject, level and hosts"))
+		return
+	}
+	gives, err := narrowed(who, ask.Level, ask.Hosts, nil)
+	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods, Origins: gives.Origins}
+	switch {
+	case ask.Subject == "":
+		link := a.Caller.URL(r) + "/device#ask=" + who.Tenant
+		authn.WriteJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link)})
+		return
+	case !who.Owns():
+		authn.WriteError(w, http.StatusForbidden, errors.New("only the tenant's owner can invite people"))
+		return
+	case err != nil:
+		authn.WriteError(w, http.StatusBadRequest, err)
+		return
+	case a.isThere(person):
+		authn.WriteError(w, http.StatusConflict, errors.New("a person with that name exists and has different rights; remove that person's devices first, or choose a different name"))
+		return
+	}
+	a.invite(w, r, people.Invite{Person: person, By: device, Expires: time.Now().Add(InviteTTL)}, device)
+}
+
+// isThere reports whether the name belongs to a person with different authority.
+func (a *invitations) isThere(person people.Person) bool {
+	for _, p := range a.peopleOf(person.Tenant) {
+		if p.Subject == person.Subject {
+			return !p.SameAuthority(&person)
+		}
+	}
+	return false
+}
+
+func (a *invitations) peopleOf(tenant string) []people.Person {
+	list, err := a.People.People(tenant)
+	if err != nil {
+		a.Log.Error("store of people unreadable", "error", err)
+	}
+	return list
+}
+
+// invite answers with the link of an invitation.
+func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.Invite, by string) {
+	secret, err := a.People.Invite(i)
+	switch {
+	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull), errors.Is(err, people.ErrAway):
+		authn.WriteError(w, http.StatusServiceUnavailable, err)
+		return
+	case err != nil:
+		authn.WriteError(w, http.StatusBadRequest, err)
+		return
+	}
+	a.Caller.Audit.Write(audit.Line{
+		Event: "share", Tenant: i.Person.Tenant, Subject: i.Person.Subject, Token: by, Address: a.Caller.Address(r),
+		Detail: fmt.Sprintf("invitation, %s, until %s", i.Person.Access.Level(), i.Expires.UTC().Format(time.RFC3339)),
+	})
+	link := SetupLink(a.Caller.URL(r), secret)
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link), "expires": i.Expires.UTC()})
+}
+
+// SetupLink returns an invitation's link. The secret is in the fragment, which
+// browsers do not send.
+func SetupLink(base, secret string) string { return base + "/setup#" + secret }
+
+// serveOperatorInvite makes an invitation for the operator, the holder of the relay's
+// keys.
+func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
+	var ask struct{ Tenant, Subject string }
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with tenant and subject"))
+		return
+	}
+	a.invite(w, r, people.Invite{Person: OwnerOf(ask.Tenant, ask.Subject), Expires: time.Now().Add(InviteTTL)}, "relay setup-link")
+}
+
+// OwnerOf returns the owner of a tenant.
+func OwnerOf(tenant, subject string) people.Person {
+	return people.Person{Tenant: tenant, Subject: subject, Access: auth.AccessAdmin, Hosts: []string{auth.AllHosts}, Files: true}
 }

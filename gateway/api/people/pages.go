@@ -11,11 +11,12 @@ import (
 //go:embed pages
 var pageFiles embed.FS
 
-// pagePolicy lets the pages run their own script and style, and talk to this relay.
+// pagePolicy allows the pages their own scripts and styles, and requests to this
+// relay.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pagesHandler serves the pages where people sign in (/setup, /signin) and see to devices
-// (/device), where links of shares lead (/s), and what these consist of (/pages/…).
+// pagesHandler serves the pages for sign-in (/setup, /signin), devices (/device) and
+// shared links (/s), and their files (/pages/…).
 func pagesHandler() http.Handler {
 	files, err := fs.Sub(pageFiles, "pages")
 	if err != nil {
@@ -43,7 +44,7 @@ func pagesHandler() http.Handler {
 	})
 }
 
-// qrRows is a QR code of a text, as rows of 0 and 1; none if it does not fit.
+// qrRows returns a text's QR code as rows of 0 and 1, or nil if the text is too long.
 func qrRows(text string) []string {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {

@@ -23,21 +23,21 @@ const (
 	GrantDeviceCode = "urn:ietf:params:oauth:grant-type:device_code"
 )
 
-// Bounds of those who ask.
+// Limits of unauthenticated requests.
 const (
-	codeEvery   = 2 * time.Minute // a wrong code, beside the first
+	codeEvery   = 2 * time.Minute // for each further wrong code
 	codesAtOnce = 5
 	askEvery    = 20 * time.Second
 	asksAtOnce  = 15
-	asksOfMany  = 4 // sites of a network may ask as much together
+	asksOfMany  = 4 // sites' worth of requests that a network may make
 
-	// InviteTTL is how long an invitation is good.
+	// InviteTTL is the lifetime of an invitation.
 	InviteTTL    = 24 * time.Hour
 	maxTokenTTL  = 30 * 24 * time.Hour
 	defaultToken = 8 * time.Hour
 )
 
-// Access is the answer to a device: a token that is good with its key only.
+// Access is the answer to a device: a token bound to its key.
 type Access struct {
 	Token   string   `json:"access_token"`
 	Type    string   `json:"token_type"` // DPoP
@@ -50,7 +50,7 @@ type Access struct {
 }
 
 // DeviceCode is the answer to POST /auth/device (RFC 8628, section 3.2). The complete
-// address has no code: whoever gets it sent approves nothing with it alone.
+// address does not contain the code, so a sent link alone approves nothing.
 type DeviceCode struct {
 	DeviceCode string `json:"device_code"`
 	UserCode   string `json:"user_code"`
@@ -61,14 +61,14 @@ type DeviceCode struct {
 	Key        string `json:"fingerprint"`
 }
 
-// HostCredential is the answer to a host-agent that was approved.
+// HostCredential is the answer to an approved host-agent.
 type HostCredential struct {
 	agentsapi.Credential
 	Tenant string `json:"tenant"`
 	Host   string `json:"host"`
 }
 
-// Waiting is a request as it is shown to who decides.
+// Waiting is a request as shown to the deciding person.
 type Waiting struct {
 	ID          string      `json:"id"`
 	Kind        people.Kind `json:"kind"`
@@ -79,29 +79,14 @@ type Waiting struct {
 	Address     string      `json:"address"`
 	Made        time.Time   `json:"made"`
 	Expires     time.Time   `json:"expires"`
-	Levels      []string    `json:"levels,omitempty"` // that a device may be given, the lowest first
+	Levels      []string    `json:"levels,omitempty"` // levels that a device may get, lowest first
 }
 
-// Routes adds what people and their devices ask for.
+// Routes registers the API's handlers.
 func (a *API) Routes(mux *http.ServeMux) {
-	mux.HandleFunc("POST /auth/setup", a.serveSetup)
-	mux.HandleFunc("POST /auth/device", a.serveAsk)
-	mux.HandleFunc("POST /auth/token", a.serveToken)
-	mux.HandleFunc("GET /api/me", a.person(a.serveMe))
-	mux.HandleFunc("GET /api/devices", a.person(a.serveDevices))
-	mux.HandleFunc("DELETE /api/devices/{id}", a.person(a.serveRemoveDevice))
-	mux.HandleFunc("GET /api/requests/{which}", a.person(a.serveWaiting))
-	mux.HandleFunc("POST /api/requests/{id}", a.person(a.serveDecide))
-	mux.HandleFunc("POST /api/invites", a.person(a.serveInvite))
-	mux.HandleFunc("GET /api/invites", a.person(a.serveInvites))
-	mux.HandleFunc("DELETE /api/invites/{id}", a.person(a.serveWithdraw))
-	mux.HandleFunc("POST /api/tokens", a.person(a.serveMakeToken))
-	mux.HandleFunc("POST /operator/invites", a.Caller.Operator(a.serveOperatorInvite))
-	mux.HandleFunc("GET /operator/invites/{tenant}", a.Caller.Operator(a.serveOperatorInvites))
-	mux.HandleFunc("DELETE /operator/invites/{tenant}/{id}", a.Caller.Operator(a.serveOperatorWithdraw))
-	a.signInRoutes(mux)
-	a.teamRoutes(mux)
-	a.shareRoutes(mux)
+	for _, p := range a.parts {
+		p.routes(mux)
+	}
 	pages := pagesHandler()
 	mux.Handle("GET /setup", pages)
 	mux.Handle("GET /device", pages)
@@ -110,7 +95,21 @@ func (a *API) Routes(mux *http.ServeMux) {
 	mux.Handle("GET /pages/", pages)
 }
 
-// oauthErrors are what errors are called in answers of /auth (RFC 6749, RFC 8628 and
+// access lets in people and devices: by invitations, by approved requests, and with
+// tokens for devices that are in.
+type access struct {
+	*base
+	asks          *admission.Buckets // requests to be let in, by address
+	asksOfNetwork *admission.Buckets // requests to be let in, by network
+}
+
+func (a *access) routes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /auth/setup", a.serveSetup)
+	mux.HandleFunc("POST /auth/device", a.serveAsk)
+	mux.HandleFunc("POST /auth/token", a.serveToken)
+}
+
+// oauthErrors maps errors to their names in answers of /auth (RFC 6749, RFC 8628 and
 // RFC 9449).
 var oauthErrors = []struct {
 	err    error
@@ -134,8 +133,8 @@ var oauthErrors = []struct {
 	{people.ErrAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 }
 
-// refuseGrant answers a request of /auth that gets nothing.
-func (a *API) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
+// refuseGrant answers a refused request of /auth.
+func (a *base) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
 	if over := (*admission.OverLimit)(nil); errors.As(err, &over) {
 		a.Caller.TooMany(w, over, audit.Line{Address: a.Caller.Address(r)})
 		return
@@ -156,10 +155,10 @@ func (a *API) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
 	authn.WriteJSON(w, status, map[string]string{"error": name, "error_description": err.Error()})
 }
 
-func (a *API) serveSetup(w http.ResponseWriter, r *http.Request) {
+func (a *access) serveSetup(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Invite, Name string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
-		a.refuseGrant(w, r, errors.New("body is no JSON of invite and name"))
+		a.refuseGrant(w, r, errors.New("body is not JSON with invite and name"))
 		return
 	}
 	proof, err := a.Caller.ProveNewKey(r)
@@ -177,20 +176,20 @@ func (a *API) serveSetup(w http.ResponseWriter, r *http.Request) {
 	a.giveAccess(w, r, device)
 }
 
-// useUp uses up the proof of a device that has come in just now. The invitation or the code
-// that let it in is used up in any case: so it is in, even if there is no room for its proof.
-func (a *API) useUp(proof auth.Proof, device people.Device) {
+// useUp uses up the proof of a device that was just let in. The invitation or code is
+// used up in any case, so the device stays in even if there is no room for its proof.
+func (a *access) useUp(proof auth.Proof, device people.Device) {
 	_ = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof, Person: authn.PersonOf(device.Tenant, device.Subject)}, time.Now())
 }
 
-// errRemoved reports a device that is not known any more.
-var errRemoved = errors.New("no such device: it was removed; be let in anew")
+// errRemoved reports a removed device.
+var errRemoved = errors.New("this device was removed; sign in again")
 
-// errTokenNotMade reports that something is wrong here, and not with the device.
+// errTokenNotMade reports a fault at the relay.
 var errTokenNotMade = errors.New("the relay cannot make a token; see its log")
 
 // giveAccess answers with a token for a device that has proved its key.
-func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, device people.Device) {
+func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device people.Device) {
 	id := device.ID
 	device, person, err := a.People.Device(id)
 	if errors.Is(err, people.ErrNone) {
@@ -208,16 +207,16 @@ func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, device people.D
 	}
 	a.Caller.Proved(r)
 	if err := a.People.Seen(id, a.Caller.Address(r)); err != nil {
-		a.Log.Warn("it could not be noted when a device was here", "device", id, "error", err)
+		a.Log.Warn("device's last visit not recorded", "device", id, "error", err)
 	}
 	who.Device, who.Key, who.Expires = device.ID, device.Key, time.Now().Add(people.AccessTTL)
 	who.Origins = device.Derive()
 	if !until.IsZero() && until.Before(who.Expires) {
 		who.Expires = until
 	}
-	token, err := a.Caller.Keys.IssueClient(who)
+	token, err := a.Caller.Keys.Tokens().IssueClient(who)
 	if err != nil {
-		a.Log.Error("no token could be made", "device", id, "error", err)
+		a.Log.Error("token not issued", "device", id, "error", err)
 		a.refuseGrant(w, r, errTokenNotMade)
 		return
 	}
@@ -225,22 +224,22 @@ func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, device people.D
 	authn.WriteJSON(w, http.StatusOK, Access{token, "DPoP", int(time.Until(who.Expires).Round(time.Second).Seconds()), device.ID, device.Tenant, device.Subject, who.Access.Level(), who.Hosts})
 }
 
-// isRemoved reports whether a device was removed, or its person revoked since it came in, or a grant by which it came
-// in: the record may be there all the same.
-func (a *API) isRemoved(device people.Device) bool {
+// isRemoved reports whether the device, its person since it came in, or a grant by
+// which it came in is revoked. Its record may still exist.
+func (a *base) isRemoved(device people.Device) bool {
 	return a.Caller.IsRevoked(auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject, IssuedAt: device.Added, Origins: device.Origins})
 }
 
-// mayAsk counts a request to be let in, by the address and by its wider network, and answers
-// if there were too many.
-func (a *API) mayAsk(w http.ResponseWriter, r *http.Request) bool {
+// mayAsk counts a request to be let in, for its address and network. If there were too
+// many, it answers the request.
+func (a *access) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	address := a.Caller.Address(r)
-	over := &admission.OverLimit{Limit: "requests to be let in, from this address", Max: asksAtOnce}
+	over := &admission.OverLimit{Limit: "requests to be let in from this address", Max: asksAtOnce}
 	if group := admission.AddressGroup(address); group != "" {
 		over.Retry = a.asks.Take(group)
 	}
 	if network := admission.NetworkGroup(address); network != "" && over.Retry == 0 {
-		over.Limit, over.Max = "requests to be let in, from this network", asksOfMany*asksAtOnce
+		over.Limit, over.Max = "requests to be let in from this network", asksOfMany*asksAtOnce
 		over.Retry = a.asksOfNetwork.Take(network)
 	}
 	if over.Retry > 0 {
@@ -249,8 +248,8 @@ func (a *API) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	return over.Retry == 0
 }
 
-// serveAsk takes a request to be let in.
-func (a *API) serveAsk(w http.ResponseWriter, r *http.Request) {
+// serveAsk accepts a request to be let in.
+func (a *access) serveAsk(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if !a.mayAsk(w, r) {
 		return
@@ -287,8 +286,9 @@ func (a *API) serveAsk(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveToken gives a device a token, or what has asked what it was approved.
-func (a *API) serveToken(w http.ResponseWriter, r *http.Request) {
+// serveToken gives a token to a device, or the result of its request to a waiting
+// device or host-agent.
+func (a *access) serveToken(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	switch r.PostFormValue("grant_type") {
 	case GrantDevice:
@@ -311,9 +311,9 @@ func (a *API) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servePoll tells what has asked what became of it. A host-agent proves its key when it
-// uses the credential, a device now.
-func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
+// servePoll answers with the result of a request. A device proves its key now, a
+// host-agent when it uses the credential.
+func (a *access) servePoll(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := strings.Cut(r.PostFormValue("device_code"), ".")
 	hostKey, key, err := hostKeyOf(r.PostFormValue("key"))
 	if r.PostFormValue("key") == "" {
@@ -335,9 +335,9 @@ func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := auth.Enrolment{Tenant: request.Approved.Tenant, Host: request.Approved.Host, Key: hostKey, Expires: time.Now().Add(a.CredentialTTL), Origins: request.Approved.Origins}
-	credential, err := a.Caller.Keys.IssueCredential(e)
+	credential, err := a.Caller.Keys.Tokens().IssueCredential(e)
 	if err != nil {
-		a.Log.Error("no credential could be made", "tenant", e.Tenant, "host", e.Host, "error", err)
+		a.Log.Error("credential not issued", "tenant", e.Tenant, "host", e.Host, "error", err)
 		a.refuseGrant(w, r, errors.New("the relay cannot make a credential; see its log"))
 		return
 	}
@@ -345,7 +345,7 @@ func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, HostCredential{agentsapi.Credential{Credential: credential, Expires: e.Expires}, e.Tenant, e.Host})
 }
 
-// hostKeyOf reads the key of a host-agent, and its thumbprint.
+// hostKeyOf parses a host-agent's key, and returns its thumbprint too.
 func hostKeyOf(text string) (key ed25519.PublicKey, thumbprint string, err error) {
 	if text == "" {
 		return nil, "", errors.New("no key")
@@ -353,20 +353,20 @@ func hostKeyOf(text string) (key ed25519.PublicKey, thumbprint string, err error
 	return auth.ReadHostPublic(text)
 }
 
-// A personHandler serves somebody who is in, as which device; "" for a token that is
-// none's.
+// A personHandler serves a signed-in person. Device is the ID of the device, "" for a
+// token without a device.
 type personHandler func(w http.ResponseWriter, r *http.Request, who people.Person, device string)
 
-// person serves those who are in: devices, and tokens that own the tenant and are
-// limited in nothing.
-func (a *API) person(serve personHandler) http.HandlerFunc {
+// person restricts a handler to devices, and unrestricted tokens that own the whole
+// tenant.
+func (a *base) person(serve personHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		client, ok := a.Caller.Client(w, r)
 		if !ok {
 			return
 		}
 		if client.Key == "" && (client.Restricted() || !client.Access.Includes(auth.AccessAdmin) || !slices.Contains(client.Hosts, auth.AllHosts)) {
-			authn.WriteError(w, http.StatusForbidden, errors.New("this is for devices that are signed in, and for who owns the tenant"))
+			authn.WriteError(w, http.StatusForbidden, errors.New("only signed-in devices and owners of the tenant may do this"))
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, authn.MaxOperator)

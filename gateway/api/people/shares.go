@@ -15,32 +15,36 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Who owns hosts shares their sessions, without who runs the relay, and sees who looks.
+// Owners of hosts share sessions by links, without the relay's operator, and see the
+// viewers.
 //
-//	POST   /api/shares       wants the level own: {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
-//	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: one's own, all for who owns the tenant
-//	DELETE /api/shares       takes all of one's own back
-//	DELETE /api/shares/{id}  one
-//	POST   /auth/share       {"link"} → {"token", "host", "session", "level", "expires"}: what stands behind /s# of a link
-//	POST   /agent/shares     {"challenge", "keySignature", "ask"} → as of what is asked: the same for a host-agent, see agentshares.go
+//	POST   /api/shares       needs the level own: {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
+//	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: the caller's own, or all for an owner of the tenant
+//	DELETE /api/shares       takes all of the caller's back
+//	DELETE /api/shares/{id}  takes one back
+//	POST   /auth/share       {"link"} → {"token", "host", "session", "level", "expires"}: link is the part after /s#
+//	POST   /agent/shares     {"challenge", "keySignature", "ask"} → depends on ask: the same for a host-agent, see agentshares.go
 //
-// A link is good at the host-agent as far as the host's owner lets it: a relay widens nothing.
+// The host's owner limits links at the host-agent; a relay cannot widen them.
 
 // Bounds of shares.
 const (
 	defaultShare = time.Hour
 	maxShareTTL  = 7 * 24 * time.Hour
-	sharePeople  = 64 // connections at a time, unless it is said
+	sharePeople  = 64 // default number of simultaneous connections
 )
 
-// A Viewer is a connection that a link has made, at this relay.
+// A Viewer is a connection made with a link, at this relay.
 type Viewer struct {
 	Conn    string    `json:"conn"`
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
 }
 
-func (a *API) shareRoutes(mux *http.ServeMux) {
+// shares serves links to sessions.
+type shares struct{ *base }
+
+func (a *shares) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/shares", a.person(a.serveMakeShare))
 	mux.HandleFunc("GET /api/shares", a.person(a.serveShares))
 	mux.HandleFunc("DELETE /api/shares", a.person(a.serveTakeBackAll))
@@ -58,7 +62,7 @@ type shareAsk struct {
 	Files         bool
 }
 
-// share returns the link that somebody asks for.
+// share returns the requested link.
 func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
 	if ask.Level == "" {
 		ask.Level = auth.AccessRead
@@ -78,43 +82,43 @@ func (ask *shareAsk) share(who people.Person, device string) (people.Share, erro
 	case ttl < 0 || ttl > maxShareTTL:
 		return people.Share{}, fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxShareTTL.Seconds()))
 	case ask.Level.Includes(auth.AccessAdmin):
-		return people.Share{}, errors.New("to own a host is not shared by a link; invite somebody")
+		return people.Share{}, errors.New("a link cannot give the level own; invite a person")
 	case !who.Access.Includes(ask.Level):
-		return people.Share{}, fmt.Errorf("level %s is more than you have", ask.Level.Level())
+		return people.Share{}, fmt.Errorf("level %s is above your own", ask.Level.Level())
 	case ask.Files && len(who.Channels) > 0 && !who.Files:
-		return people.Share{}, errors.New("files are more than you have")
+		return people.Share{}, errors.New("you have no access to files")
 	case ask.People < 0:
 		return people.Share{}, fmt.Errorf("people are %d; want 1 or more", ask.People)
 	}
 	gives, err := narrowed(who, ask.Level, []string{ask.Host}, []string{ask.Session})
 	id, now := rand.Text(), time.Now().UTC()
 	return people.Share{
-		ID: id, Tenant: who.Tenant, By: who.Subject, Subject: "link-" + strings.ToLower(id[:10]), // links do not know each other
+		ID: id, Tenant: who.Tenant, By: who.Subject, Subject: "link-" + strings.ToLower(id[:10]), // links do not share a subject
 		Host: ask.Host, Session: ask.Session, Access: gives.Access, Files: ask.Files, Methods: gives.Methods, Device: device, Origins: gives.Origins,
 		People: ask.People, Made: now, Expires: now.Add(ttl).Truncate(time.Second),
 	}, err
 }
 
-func (a *API) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 	if !who.Owns() { // the owner decides who comes to the hosts
-		authn.WriteError(w, http.StatusForbidden, errors.New("only who owns a host shares its sessions"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("only the host's owner can share its sessions"))
 		return
 	}
 	var ask shareAsk
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of host, session, level, seconds and people"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with host, session, level, seconds and people"))
 		return
 	}
 	a.makeShare(w, r, who, device, ask)
 }
 
-// makeShare answers with the link that somebody asks for.
-func (a *API) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
+// makeShare answers with the requested link.
+func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
 	share, err := ask.share(who, device)
 	share.Expires = a.atMost(share.Expires, device)
 	client := share.Client()
 	if err == nil {
-		_, err = a.Caller.Keys.IssueClient(client) // as it will be asked for
+		_, err = a.Caller.Keys.Tokens().IssueClient(client) // to detect errors before the link is used
 	}
 	if err != nil {
 		authn.WriteError(w, http.StatusBadRequest, err)
@@ -136,11 +140,11 @@ func (a *API) makeShare(w http.ResponseWriter, r *http.Request, who people.Perso
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
 }
 
-// serveFollow gives who has a link the token that it stands for.
-func (a *API) serveFollow(w http.ResponseWriter, r *http.Request) {
+// serveFollow gives the holder of a link its token.
+func (a *shares) serveFollow(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Link string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
-		a.refuseGrant(w, r, errors.New("body is no JSON of link"))
+		a.refuseGrant(w, r, errors.New("body is not JSON with link"))
 		return
 	}
 	share, err := a.People.Follow(body.Link)
@@ -149,7 +153,7 @@ func (a *API) serveFollow(w http.ResponseWriter, r *http.Request) {
 	}
 	var token string
 	if err == nil {
-		token, err = a.Caller.Keys.IssueClient(share.Client())
+		token, err = a.Caller.Keys.Tokens().IssueClient(share.Client())
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
@@ -158,11 +162,11 @@ func (a *API) serveFollow(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "host": share.Host, "session": share.Session, "level": share.Access.Level(), "expires": share.Expires})
 }
 
-// ErrLinkOver reports a link that opens nothing any more.
-var ErrLinkOver = errors.New("this link was taken back, or its time is over; ask who gave it to you for another")
+// ErrLinkOver reports a link that was taken back or has expired.
+var ErrLinkOver = errors.New("this link was taken back or has expired; ask its sender for a new link")
 
-// sharesOf returns the shares that somebody may see to.
-func (a *API) sharesOf(who people.Person) ([]people.Share, error) {
+// sharesOf returns the shares that a person may manage.
+func (a *shares) sharesOf(who people.Person) ([]people.Share, error) {
 	by := who.Subject
 	if who.OwnsAll() {
 		by = ""
@@ -170,7 +174,7 @@ func (a *API) sharesOf(who people.Person) ([]people.Share, error) {
 	return a.People.Shares(who.Tenant, by)
 }
 
-func (a *API) serveShares(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+func (a *shares) serveShares(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
 	list, err := a.sharesOf(who)
 	if err != nil {
 		a.failed(w, err)
@@ -179,14 +183,14 @@ func (a *API) serveShares(w http.ResponseWriter, _ *http.Request, who people.Per
 	a.showShares(w, who.Tenant, list)
 }
 
-// A ShownShare is a link, and who is there by it.
+// A ShownShare is a link with its viewers.
 type ShownShare struct {
 	people.Share
 	Level    string   `json:"level"`
 	Watching []Viewer `json:"watching"`
 }
 
-func (a *API) showShares(w http.ResponseWriter, tenant string, list []people.Share) {
+func (a *shares) showShares(w http.ResponseWriter, tenant string, list []people.Share) {
 	watching := a.Watching(tenant)
 	shares := []ShownShare{}
 	for _, one := range list {
@@ -196,7 +200,7 @@ func (a *API) showShares(w http.ResponseWriter, tenant string, list []people.Sha
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"shares": shares})
 }
 
-func (a *API) serveTakeBack(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+func (a *shares) serveTakeBack(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	list, err := a.sharesOf(who)
 	if err != nil {
 		a.failed(w, err)
@@ -211,7 +215,7 @@ func (a *API) serveTakeBack(w http.ResponseWriter, r *http.Request, who people.P
 	authn.WriteError(w, http.StatusNotFound, people.ErrNone)
 }
 
-func (a *API) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+func (a *shares) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	list, err := a.People.Shares(who.Tenant, who.Subject)
 	if err != nil {
 		a.failed(w, err)
@@ -220,8 +224,8 @@ func (a *API) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who peopl
 	a.takeBack(w, r, who, list...)
 }
 
-// takeBack ends links, here and at all relays.
-func (a *API) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
+// takeBack ends links at all relays.
+func (a *shares) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
 	for _, one := range list {
 		a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: a.Caller.Address(r), Detail: "link to " + one.Session})
 		err := a.endToken(one.ID, one.Expires)

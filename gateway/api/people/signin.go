@@ -14,29 +14,32 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// How people sign in at an identity provider, if the relay has any (package oidc). A browser
-// makes its key first and begins with a proof of it; only with that key it comes back. It is a
-// device of theirs then, as any other.
+// People sign in at the relay's identity providers, if there are any (package oidc).
+// The browser makes its key first, and begins with a proof of it. Only with that key
+// can it complete the sign-in. It then is one of the person's devices.
 //
 //	GET  /auth/providers → {"providers": [{"issuer", "name"}]}
 //	POST /auth/signin    {"issuer"} → {"url"}: where the browser goes
-//	GET  /signin         where it comes back to, with a code
+//	GET  /signin         where the provider sends the browser back, with a code
 //	POST /auth/code      {"issuer", "state", "code", "iss", "name"} → Access
 
-// Why somebody who has signed in somewhere gets nothing here.
+// Reasons to refuse a person after a sign-in at a provider.
 var (
-	ErrNoProvider   = errors.New("this relay does not know the identity provider, or not any more")
-	ErrSignInAgain  = errors.New("your sign-in at the identity provider was good until now; sign in there again")
-	ErrProviderAway = errors.New("the identity provider does not answer; try again later (who is signed in stays in)")
+	ErrNoProvider   = errors.New("this relay does not know the identity provider")
+	ErrSignInAgain  = errors.New("your sign-in at the identity provider has expired; sign in there again")
+	ErrProviderAway = errors.New("the identity provider does not answer; try again later (signed-in devices stay signed in)")
 )
 
-func (a *API) signInRoutes(mux *http.ServeMux) {
+// signIns serves sign-in at identity providers.
+type signIns struct{ *access }
+
+func (a *signIns) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /auth/providers", a.serveProviders)
 	mux.HandleFunc("POST /auth/signin", a.serveSignIn)
 	mux.HandleFunc("POST /auth/code", a.serveCode)
 }
 
-func (a *API) serveProviders(w http.ResponseWriter, _ *http.Request) {
+func (a *signIns) serveProviders(w http.ResponseWriter, _ *http.Request) {
 	type shown struct {
 		Issuer string `json:"issuer"`
 		Name   string `json:"name"`
@@ -48,8 +51,8 @@ func (a *API) serveProviders(w http.ResponseWriter, _ *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"providers": list})
 }
 
-// provider returns one of the relay's.
-func (a *API) provider(issuer string) (*oidc.SignIn, error) {
+// provider returns the relay's provider with that issuer.
+func (a *base) provider(issuer string) (*oidc.SignIn, error) {
 	for _, p := range a.SignIn {
 		if p.Issuer() == issuer {
 			return p, nil
@@ -58,17 +61,17 @@ func (a *API) provider(issuer string) (*oidc.SignIn, error) {
 	return nil, ErrNoProvider
 }
 
-// signInAddress is where browsers come back to.
-func (a *API) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "/signin" }
+// signInAddress returns the URL to which browsers return.
+func (a *signIns) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "/signin" }
 
-// signInAsk is the body of both requests. Iss is that of the provider's response.
+// signInAsk is the body of both requests. Iss is the one in the provider's response.
 type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
-// readSignIn reads who asks for what.
-func (a *API) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
+// readSignIn reads and checks either request, or answers it with an error.
+func (a *signIns) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
 	if err != nil {
-		err = errors.New("body is no JSON of issuer, state, code, iss and name")
+		err = errors.New("body is not JSON with issuer, state, code, iss and name")
 	} else if proof, err = a.Caller.ProveNewKey(r); err == nil {
 		provider, err = a.provider(ask.Issuer)
 	}
@@ -79,9 +82,9 @@ func (a *API) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk,
 	return ask, provider, proof, true
 }
 
-// serveSignIn answers where a browser signs in. It does not use the proof up: the key belongs
-// to no device yet, and the answer is good with that key only.
-func (a *API) serveSignIn(w http.ResponseWriter, r *http.Request) {
+// serveSignIn answers with the URL where a browser signs in. It does not use the proof
+// up: the key belongs to no device yet, and the answer is valid only with that key.
+func (a *signIns) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	if !a.mayAsk(w, r) {
 		return
 	}
@@ -97,8 +100,8 @@ func (a *API) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]string{"url": url})
 }
 
-// serveCode lets a device in whose user has signed in.
-func (a *API) serveCode(w http.ResponseWriter, r *http.Request) {
+// serveCode lets in a device after its user has signed in.
+func (a *signIns) serveCode(w http.ResponseWriter, r *http.Request) {
 	ask, provider, proof, ok := a.readSignIn(w, r)
 	if !ok {
 		return
@@ -128,19 +131,19 @@ func (a *API) serveCode(w http.ResponseWriter, r *http.Request) {
 	a.giveAccess(w, r, device)
 }
 
-// providerError is what is said of an error of a provider's: whose fault it is when it is away stays
-// in the log.
-func (a *API) providerError(provider *oidc.SignIn, err error) error {
+// providerError returns the error for the client. The details of an unreachable
+// provider stay in the log.
+func (a *signIns) providerError(provider *oidc.SignIn, err error) error {
 	if !errors.Is(err, auth.ErrIssuerAway) {
 		return err
 	}
-	a.Log.Warn("identity provider", "issuer", provider.Issuer(), "error", err)
+	a.Log.Warn("identity provider unreachable", "issuer", provider.Issuer(), "error", err)
 	return ErrProviderAway
 }
 
-// Allowed is what a person may do now, and until when, zero for as long as they like. Of who
-// has come by an identity provider, the rules say so; the provider is not asked.
-func (a *API) Allowed(p people.Person) (who auth.Client, until time.Time, err error) {
+// Allowed returns a person's current authority and its end, zero for no end. For
+// people from an identity provider, the rules decide; the provider is not contacted.
+func (a *base) Allowed(p people.Person) (who auth.Client, until time.Time, err error) {
 	if p.Issuer == "" {
 		return p.Client(), until, nil
 	}
@@ -160,8 +163,8 @@ func (a *API) Allowed(p people.Person) (who auth.Client, until time.Time, err er
 	return who, until, nil
 }
 
-// atMost is a time by which what a device has given away ends, if its person's sign-in ends before.
-func (a *API) atMost(expires time.Time, device string) time.Time {
+// atMost limits a device's grant to its person's sign-in.
+func (a *base) atMost(expires time.Time, device string) time.Time {
 	if device == "" {
 		return expires
 	}

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A site is the people's API of a relay, without sockets.
+// A site is a relay's people API without sockets.
 type site struct {
 	*testing.T
 	keys   *auth.Keys
@@ -72,7 +72,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// A caller is a device, or what would like to be one, at an address.
+// A caller is a device, or a candidate, at an address.
 type caller struct {
 	*site
 	key     *auth.DeviceKey
@@ -103,7 +103,7 @@ func (c *caller) enter() *caller {
 	return c
 }
 
-// renew asks for a token, with a nonce that is good.
+// renew requests a token, with a valid nonce.
 func (c *caller) renew() (status int, said string) {
 	c.Helper()
 	c.nonce = c.keys.NewChallenge()
@@ -125,8 +125,8 @@ func (c *caller) proof(method, path, token string) string {
 	return proof
 }
 
-// proofs returns a function that makes good proofs for a request, without a token. It costs a
-// fifth of proof, for tests that make many.
+// proofs returns a function that makes valid proofs for a request without a token. It
+// is five times as fast as proof, for tests that make many.
 func (c *caller) proofs(method, path string) func() string {
 	c.Helper()
 	first := c.proof(method, path, "")
@@ -177,8 +177,9 @@ func (c *caller) send(method, path, token, proof, body string, answer any) (stat
 	return w.Code, w.Body.String()
 }
 
-// TestProofsOfStrangersLockNoDeviceOut has an address without a token show 65,839 good proofs of keys
-// that no device has, in 35 s. Devices renew all the same, at that address too.
+// TestProofsOfStrangersLockNoDeviceOut has an unauthenticated address send 65,839
+// valid proofs of unknown keys in 35 s. Devices still renew their tokens, also at that
+// address.
 func TestProofsOfStrangersLockNoDeviceOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -212,8 +213,9 @@ func TestProofsOfStrangersLockNoDeviceOut(t *testing.T) {
 	})
 }
 
-// TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked: an address that has failed too often gets
-// nothing for a good proof, either, and does not use up the invitation that it shows.
+// TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked: after too many failures, an
+// address is refused even with a valid proof, and the invitation that it shows is not
+// used up.
 func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -241,8 +243,8 @@ func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 	})
 }
 
-// TestProofOfAPairingIsGoodOnce: the proof of what asks to be let in is used up like a device's, and so
-// is each with which it asks what became of that.
+// TestProofOfAPairingIsGoodOnce: the proof of a request to be let in is used up like a
+// device's, and so is the proof of each poll.
 func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -269,8 +271,9 @@ func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 	})
 }
 
-// TestNoRoomForProofsRemovesNoDevice: a device with more proofs than are remembered is asked to wait. It
-// is not told that it is out, because the page would forget its key.
+// TestNoRoomForProofsRemovesNoDevice: a device that sends too many proofs is asked to
+// wait. The answer does not claim that the device was removed, because the page would
+// then delete its key.
 func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ada := newSite(t).caller("192.0.2.1").enter()
@@ -294,8 +297,9 @@ func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 	})
 }
 
-// TestOneNetworkKeepsNoPairingOut has 18 sites of one /48, and then 300, ask to be let in as often as they may.
-// A device from elsewhere is let in all the same, and so is one that names its tenant.
+// TestOneNetworkKeepsNoPairingOut has 18 sites in a /48, and then 300, send requests
+// at their limits. A device from elsewhere is let in all the same, and so is a device
+// that names its tenant.
 func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)

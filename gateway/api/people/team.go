@@ -12,13 +12,13 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Who owns a tenant, all of its hosts, sees to who is in, and what they did.
+// An owner of all hosts in a tenant manages its people, and sees the audit.
 //
 //	GET    /api/people            → {"people": [ShownPerson]}
-//	DELETE /api/people/{subject}  ends all tokens and devices of a person, with everything that was derived from them, and forgets the person; ?derived=keep as of devices
-//	GET    /api/audit             → {"since", "lines": [audit.ShownLine]}: of this relay since it was started, the latest first
+//	DELETE /api/people/{subject}  ends all tokens and devices of a person with everything derived from them, and deletes the person; ?derived=keep as for devices
+//	GET    /api/audit             → {"since", "lines": [audit.ShownLine]}: of this relay since its start, latest first
 
-// A ShownPerson is somebody as the owner sees them.
+// A ShownPerson is a person in the owner's list.
 type ShownPerson struct {
 	Subject  string    `json:"subject"`
 	Name     string    `json:"name,omitempty"`
@@ -31,24 +31,27 @@ type ShownPerson struct {
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 }
 
-func (a *API) teamRoutes(mux *http.ServeMux) {
+// team serves the owners of a tenant.
+type team struct{ *base }
+
+func (a *team) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/people", a.person(a.owner(a.servePeople)))
 	mux.HandleFunc("DELETE /api/people/{subject}", a.person(a.owner(a.serveRemovePerson)))
 	mux.HandleFunc("GET /api/audit", a.person(a.owner(a.serveAudit)))
 }
 
-// owner serves who owns all of a tenant.
-func (a *API) owner(serve personHandler) personHandler {
+// owner restricts a handler to owners of the whole tenant.
+func (a *base) owner(serve personHandler) personHandler {
 	return func(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 		if !who.OwnsAll() {
-			authn.WriteError(w, http.StatusForbidden, errors.New("this is for who owns the tenant, with all of its hosts"))
+			authn.WriteError(w, http.StatusForbidden, errors.New("only owners of all hosts in the tenant may do this"))
 			return
 		}
 		serve(w, r, who, device)
 	}
 }
 
-func (a *API) servePeople(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+func (a *team) servePeople(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
 	list, err := a.People.People(who.Tenant)
 	devices, e := a.People.Devices(who.Tenant, "")
 	if err = errors.Join(err, e); err != nil {
@@ -77,12 +80,12 @@ func (a *API) servePeople(w http.ResponseWriter, _ *http.Request, who people.Per
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"people": shown})
 }
 
-// serveRemovePerson ends every grant of a person at all relays, with the grants that were derived from it, and forgets
-// the person.
-func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+// serveRemovePerson ends every grant of a person and all grants derived from them, at
+// all relays, and deletes the person.
+func (a *team) serveRemovePerson(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	subject := r.PathValue("subject")
 	if subject == who.Subject {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("nobody removes themselves: remove your devices, or have another owner do it"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("you cannot remove yourself: remove your devices, or ask a different owner"))
 		return
 	}
 	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.Subject == subject })
@@ -96,7 +99,7 @@ func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peop
 	}
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: a.Caller.Address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
 	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC(), Alone: alone})
-	for _, d := range devices { // which have made tokens and links
+	for _, d := range devices { // they have made tokens and links
 		err = errors.Join(err, a.endDevice(d.ID, alone))
 	}
 	if err == nil {
@@ -113,6 +116,6 @@ func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peop
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-func (a *API) serveAudit(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+func (a *team) serveAudit(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"since": a.Caller.Audit.Since(), "lines": append([]audit.ShownLine{}, a.Caller.Audit.Latest(who.Tenant)...)})
 }

@@ -36,7 +36,7 @@ async function showProviders() {
     go.addEventListener('click', () => goToProvider(issuer));
     return go;
   }));
-  at('ask').type = providers.length ? 'button' : 'submit'; // what stands first is what most want
+  at('ask').type = providers.length ? 'button' : 'submit'; // the first button is the most common choice
 }
 
 async function goToProvider(issuer) {
@@ -55,7 +55,7 @@ async function start() {
   const self = await stored();
   at('in').hidden = !self;
   at('out').hidden = Boolean(self);
-  const [id, tenant] = location.hash.slice(1).split('='); // a request's, or ask=TENANT
+  const [id, tenant] = location.hash.slice(1).split('='); // a request's ID, or ask=TENANT
   try {
     if (!self) {
       await showProviders();
@@ -66,7 +66,7 @@ async function start() {
     if (id && id !== 'ask') await show(id);
   } catch (e) {
     say(e.message, true);
-    if (e.name === 'invalid_grant') { // it was removed
+    if (e.name === 'invalid_grant') { // the device was removed
       await forget();
     }
     if (e.name === 'invalid_grant' || e.name === 'login_required') {
@@ -77,7 +77,7 @@ async function start() {
   }
 }
 
-const shown = new Map(); // list to what it says
+const shown = new Map(); // list to its last content
 
 /** Whether a list is to be made anew. What says the same stays, lest a button goes under a finger. */
 function changed(id, all) {
@@ -214,7 +214,7 @@ async function removeDevice(device, own) {
   }
 }
 
-let waiting; // what is being decided about
+let waiting; // the request being decided
 
 async function show(which) {
   waiting = await call('GET', `api/requests/${encodeURIComponent(which)}`);
@@ -253,7 +253,7 @@ async function goTo(host) {
 
 on('lookup', 'submit', async () => {
   await show(at('code').value);
-  at('end').value = at('code').value; // typed, and not sent by somebody
+  at('end').value = at('code').value; // typed by the user, so not from a link
 });
 on('decide', 'submit', () => decide(true));
 on('deny', 'click', () => decide(false));
@@ -296,7 +296,7 @@ at('invite-level').replaceChildren(...levelOptions());
 at('invite-level').value = 'talk';
 window.addEventListener('hashchange', start);
 await start();
-for (;;) { // what others do is seen too
+for (;;) { // shows other devices' changes too
   await wait(3);
   if (!document.hidden && !at('in').hidden && (await stored())) await refresh().catch((e) => say(e.message, true));
 }

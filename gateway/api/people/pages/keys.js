@@ -1,8 +1,8 @@
-// The key of this device, and what it is good for. The key is made here, cannot be read
-// out, and is kept by the browser (IndexedDB): whoever copies that has no key. Requests carry
-// a proof of it (RFC 9449).
+// This device's key. It is generated here, and the browser (IndexedDB) keeps it unreadable,
+// so a copy of the browser's data does not contain it. Requests carry a proof of the key
+// (RFC 9449).
 
-const base = new URL('../', import.meta.url); // where the relay is
+const base = new URL('../', import.meta.url); // the relay's base URL
 
 /** In the database there are two records: self is {keys, device, tenant, subject}, begun is {keys, issuer} while its user signs in elsewhere. */
 function database() {

@@ -1,4 +1,4 @@
-/** What this device may be called. */
+/** Suggests a name for this device. */
 export function deviceName() {
   const agent = navigator.userAgent;
   const browser = /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0] ?? 'Browser';
@@ -10,19 +10,19 @@ const levels = {
   look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'own all this, and invite others',
 };
 
-/** Options of a select for some levels, by their names; all without names. */
+/** Returns a select's options for the named levels, by default for all. */
 export function levelOptions(names = Object.keys(levels)) {
   return names.map((name) => make('option', levels[name] ?? name, { value: name }));
 }
 
-/** Shows what there is to say. */
+/** Shows a message. */
 export function say(text, bad = false) {
   const said = document.getElementById('said');
   said.textContent = text;
   said.className = bad ? 'bad' : '';
 }
 
-/** Makes an element with text, or others, in it. */
+/** Makes an element with text or elements in it. */
 export function make(tag, inside = [], attributes = {}) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
@@ -30,7 +30,7 @@ export function make(tag, inside = [], attributes = {}) {
   return e;
 }
 
-/** A link, and what sends it: the device's own way where it has one, else the clipboard. */
+/** Shows a link with a button that shares it, or copies it if the browser cannot share. */
 export function linkToSend(link) {
   const send = make('button', navigator.share ? 'Send' : 'Copy', { type: 'button' });
   send.addEventListener('click', async () => {
@@ -38,13 +38,13 @@ export function linkToSend(link) {
       await (navigator.share ? navigator.share({ url: link }) : navigator.clipboard.writeText(link));
       if (!navigator.share) send.textContent = 'Copied';
     } catch {
-      // It was not sent after all, or the browser does not let us: what is shown can be selected.
+      // The user canceled, or the browser refused: the shown link can be selected.
     }
   });
   return [make('code', link, { class: 'link' }), send];
 }
 
-/** A QR code of rows of 0 and 1. */
+/** Draws a QR code from rows of 0 and 1. */
 export function qrCode(rows) {
   const size = rows.length + 8;
   const space = 'http://www.w3.org/2000/svg';
