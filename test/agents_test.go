@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// secondAgent runs one more host-agent of a stack's host, with its token. It
-// returns what Run does, and is stopped when the test ends.
+// secondAgent runs an additional host-agent for a stack's host, with the same token,
+// until the test ends. The channel receives Run's result.
 func secondAgent(t *testing.T, s *stack.Stack, takeOver bool) <-chan error {
 	t.Helper()
 	token, err := s.HostToken(stack.Host)
@@ -71,9 +71,9 @@ func TestSecondAgent(t *testing.T) {
 	wantAllOf(t, "a", c, s.Tap.Conns()[0])
 }
 
-// TestTakeOver has a host-agent take a host from another, twice: clients are told
-// to resume, do so at the new one, and miss nothing.
-func TestTakeOver(t *testing.T) {
+// A host-agent takes the host over, twice. Clients are told to resume, and miss
+// nothing.
+func TestTakeOverLosesNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -120,7 +120,7 @@ func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (
 	return c, result
 }
 
-// lastSeen returns the highest number of what a client has got.
+// lastSeen returns the highest number in a client's messages.
 func lastSeen(c *refclient.Client) (n int64) {
 	for _, frame := range c.Frames() {
 		if a, ok := refclient.ReadAction(frame); ok {
@@ -130,8 +130,8 @@ func lastSeen(c *refclient.Client) (n int64) {
 	return n
 }
 
-// TestHostCountsFromTheStart has a host crash and come back with all its numbers
-// where they began: it says the same bytes once more, and new clients get them.
+// A host that crashes and restarts counts from the beginning and sends equal bytes
+// again. New clients receive them.
 func TestHostCountsFromTheStart(t *testing.T) {
 	t.Parallel()
 	deterministic := func(cfg *refhost.Config) {
@@ -173,8 +173,8 @@ func TestHostCountsFromTheStart(t *testing.T) {
 	}
 }
 
-// startAnew starts another host process where one was, and waits until it is
-// online.
+// startAnew starts a new host process in place of the ended process, and waits until
+// it is online.
 func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg refhost.Config) {
 	t.Helper()
 	next, err := refhost.New(cfg)

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// An answered is what the relay says of an answer.
+// An answered is the relay's reply to an answer.
 type answered struct {
 	Status            int
 	Result, Error, By string
@@ -65,9 +65,9 @@ func confirmations(c *refclient.Client) (n int) {
 	return n
 }
 
-// TestAnswer answers from a notification: two devices at once, again and again, and
-// late; the host hears one answer, with the name of whose it is.
-func TestAnswer(t *testing.T) {
+// Two devices answer a notification at once, repeatedly and late. The host receives a
+// single answer, with the person's name.
+func TestHostHearsOneAnswer(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, refhost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
@@ -132,7 +132,7 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("the host heard %d answers; want two", n)
 	}
 
-	// A way that is gone answers nothing, nor does what nobody has made.
+	// A removed target accepts no answer, nor does a forged answer count.
 	_, _ = api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, approver)
 	forged := strings.Replace(yes, "/eyJ0", "/eyJ1", 1)
 	for _, path := range []string{yes, forged, yes[:len(yes)-4], "/api/answers/x", "/api/answers/" + strings.Repeat("A", 9000)} {
@@ -142,8 +142,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerWithToken is the table of who may answer, with a token of their own.
-func TestAnswerWithToken(t *testing.T) {
+// The table of the tokens that may answer.
+func TestOnlyApproversAnswer(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, refhost.Protocol09, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)

@@ -15,9 +15,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestAudience: viewers who come by one link, while the agent speaks, are one client to the host.
-// Each has a snapshot, and then byte for byte what the host says of the chat from there on.
-func TestAudience(t *testing.T) {
+// Viewers of one link are one client to the host. Each receives a snapshot, and from
+// there on the chat byte for byte as the host sends it.
+func TestViewersOfALinkShareAConnection(t *testing.T) {
 	t.Parallel()
 	const viewers, actions = 12, 200
 	_, server := newRefhost(t, nil)
@@ -78,7 +78,7 @@ func TestAudience(t *testing.T) {
 		t.Errorf("the host is told of a viewer:\n%s", asked)
 	}
 
-	// Nobody in an audience changes anything, or sees another session.
+	// Viewers change nothing, and see no further session.
 	if _, err := all[0].Call(ctx, "createSession", map[string]any{"channel": "demo:/x", "provider": "demo"}); err == nil || !strings.Contains(err.Error(), "-32009") {
 		t.Errorf("createSession: %v", err)
 	}
@@ -102,8 +102,7 @@ func onChat(frame []byte, chat string, from int64) bool {
 	return ok && a.Channel == chat && a.ServerSeq > from
 }
 
-// TestAudienceSeesCanvases: viewers of an audience see a live canvas, each with a browser of its own,
-// and do nothing with it.
+// Viewers see a live canvas, each in a browser of its own, and cannot change it.
 func TestAudienceSeesCanvases(t *testing.T) {
 	t.Parallel()
 	change := func(c *auth.Client) {

@@ -33,8 +33,7 @@ type auditTrail struct {
 	conns int               // of these, connections
 }
 
-// lines returns all lines so far, without times, names instead of what is
-// random.
+// lines returns all lines without times, with names in place of random values.
 func (a *auditTrail) lines() (lines []string) {
 	a.t.Helper()
 	data, err := os.ReadFile(a.path)
@@ -120,7 +119,7 @@ func (a *auditTrail) awaits(from int, want string) {
 	}
 }
 
-// A sharedBuffer is written by one goroutine and read by another.
+// A sharedBuffer has one writing and one reading goroutine.
 type sharedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -138,9 +137,9 @@ func (s *sharedBuffer) String() string {
 	return s.b.String()
 }
 
-// TestAudit does all that is to be audited, and reads what is written of it:
-// in the file, and the same in the log. No token is in either.
-func TestAudit(t *testing.T) {
+// Every audited action leaves its line in the file and in the log. Neither contains a
+// token.
+func TestEveryAuditedActionIsWritten(t *testing.T) {
 	t.Parallel()
 	_, host := newRefhost(t, nil)
 	a := &auditTrail{t: t, path: filepath.Join(t.TempDir(), "audit"), names: map[string]string{}}

@@ -21,7 +21,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// allowing returns a token that allows what another says.
+// allowing returns a token with the given authority.
 func allowing(t testing.TB, s *stack.Stack, allow auth.Client) string {
 	t.Helper()
 	token, err := s.Token(func(c *auth.Client) {
@@ -47,8 +47,8 @@ func dialWith(t testing.TB, s *stack.Stack, token string, opts refclient.Options
 	return c
 }
 
-// A judgeOf sees what becomes of the matrix's messages between a client and a
-// scripted host.
+// A judgeOf records the outcome of each matrix message between a client and a scripted
+// host.
 type judgeOf struct {
 	*testing.T
 	client *refclient.Client
@@ -56,10 +56,9 @@ type judgeOf struct {
 	marks  int
 }
 
-// TestMatrix has every message of the matrix go through relay and host-agent.
-// What begins a connection, and MCP, whose channels another gate sees to, have tests
-// of their own.
-func TestMatrix(t *testing.T) {
+// Every message of the matrix crosses relay and host-agent with the outcome in the
+// table. The messages that open a connection, and MCP, have tests of their own.
+func TestMatrixHoldsThroughTheRelay(t *testing.T) {
 	t.Parallel()
 	rows, err := matrix.Read("../auth/gate/testdata/matrix.txt")
 	if err != nil {
@@ -170,9 +169,9 @@ func (j *judgeOf) hostHears(from, id int) string {
 	return "nothing"
 }
 
-// TestSessionToken has a token for one session see it, with all that belongs to
-// it, write to it, and resume; and nothing of another session.
-func TestSessionToken(t *testing.T) {
+// A token for one session sees, writes and resumes that session with all its parts,
+// and reaches no further session.
+func TestSessionTokenReachesOneSession(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -233,7 +232,7 @@ func TestSessionToken(t *testing.T) {
 	}
 }
 
-// awaitTerminal returns the terminal of a tool of which a client hears.
+// awaitTerminal returns the terminal of a tool that the client learns of.
 func awaitTerminal(t *testing.T, c *refclient.Client) string {
 	t.Helper()
 	return awaitTerminalOn(t, c, "")
@@ -255,8 +254,8 @@ func awaitTerminalOn(t *testing.T, c *refclient.Client, chat string) string {
 	return string(terminal)
 }
 
-// stateOf is all that a host shows to who may see everything, but for what
-// counts time.
+// stateOf returns the whole state that a host shows to a full client, without counters
+// of time.
 func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 	t.Helper()
 	var all strings.Builder
@@ -326,8 +325,8 @@ func TestReaderChangesNothing(t *testing.T) {
 	}
 }
 
-// clientMethods are what the reference host serves, what hosts like it do, and
-// nothing known.
+// clientMethods are the reference host's methods, further methods of real hosts, and
+// unknown methods.
 var clientMethods = []string{
 	"createSession", "disposeSession", "createChat", "disposeChat", "createTerminal", "disposeTerminal", "authenticate", "createResourceWatch",
 	"resourceRequest", "resourceWrite", "resourceDelete", "resourceMkdir", "resourceMove", "resourceCopy", "canvasOpen", "canvasInvokeAction",
@@ -354,8 +353,8 @@ func readerMessage(rt *rapid.T, id int, channels []string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params)
 }
 
-// TestEchoesAreInOrder has a reader be refused actions while the host streams:
-// no echo is ahead of what the host says after it.
+// A reader's actions are refused while the host streams. No echo is ahead of the
+// host's later messages.
 func TestEchoesAreInOrder(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -16,9 +16,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestBadFrames has clients send what no AHP client sends. Each is told, the
-// host hears nothing of it, and nobody else notices.
-func TestBadFrames(t *testing.T) {
+// Invalid frames are answered, never reach the host, and disturb no further client.
+func TestBadFramesAreAnswered(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{
@@ -86,9 +85,8 @@ func dialOnly(t *testing.T, dial dialer) *refclient.Client {
 	return c
 }
 
-// TestFrameLimits sends frames at the limit, which pass, and one byte above
-// it, which do not: a request gets an error, and what nobody waits for ends
-// the connection, as does the first message.
+// Frames at the limit pass. A request one byte longer gets an error; a longer
+// notification or first message ends the connection.
 func TestFrameLimits(t *testing.T) {
 	t.Parallel()
 	const first, limit = 2000, 1 << 20
@@ -266,9 +264,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestReadAccess has a client that may only read look at a session, and
-// refuses what it tries to change.
-func TestReadAccess(t *testing.T) {
+// A client that may only read sees a session. Its attempts to change it are refused.
+func TestReadersChangeNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})

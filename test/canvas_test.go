@@ -43,7 +43,7 @@ func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases .
 	return newCanvasWorldAt(t, gateway.RelayConfig{}, change, canvases...)
 }
 
-// newCanvasWorldAt is newCanvasWorldWith, with a relay that is as it says.
+// newCanvasWorldAt is newCanvasWorldWith for a relay with the given configuration.
 func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
 	t.Helper()
 	relay.Gateway.CanvasDomain = cmp.Or(relay.Gateway.CanvasDomain, "http://localhost:0")
@@ -160,9 +160,8 @@ func wantRPCError(t *testing.T, err error, code int) {
 	}
 }
 
-// TestCanvasContent shows the same application in both ways to address its
-// content: what clients read is the same.
-func TestCanvasContent(t *testing.T) {
+// Both forms of content addresses show the same application with the same content.
+func TestBothAddressFormsShowTheSame(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
 	c := w.client("c")
@@ -211,8 +210,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	_, err = w.read(c, channel, "ahp-canvas-content:/another/index.html")
 	wantRPCError(t, err, ahp.CodeInvalidParams)
 
-	// Who comes again with a replay reads on, also through a host-agent that has
-	// seen no state of the canvas.
+	// A client that resumes by replay reads on, even through a host-agent without the
+	// canvas's state.
 	last := lastServerSeq(c)
 	_ = c.Abort()
 	again := w.resume("c", last, w.session, channel)
@@ -227,7 +226,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 		t.Errorf("after a restart of the host-agent: %v", err)
 	}
 
-	// Once closed, it is closed to all, also to who does not follow the session.
+	// A closed canvas is closed to every client, also to clients that do not follow
+	// the session.
 	only := w.client("only")
 	w.show(only, channel)
 	if _, err := w.read(only, channel, url); err != nil {
@@ -264,7 +264,7 @@ func (w *canvasWorld) resume(id string, last int64, subscriptions ...string) *re
 	return c
 }
 
-// lastServerSeq is that of the last action that a client has got.
+// lastServerSeq returns the serverSeq of the last action that a client received.
 func lastServerSeq(c *refclient.Client) (last int64) {
 	for _, frame := range c.Frames() {
 		if a, ok := refclient.ReadAction(frame); ok {
@@ -274,7 +274,7 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 	return last
 }
 
-// TestCanvasByURL reads an application as a browser does, whoever serves it.
+// An application is read by URL as a browser reads it, whichever side serves it.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
@@ -300,7 +300,7 @@ func TestCanvasByURL(t *testing.T) {
 		if got := b.open(page.url + "x"); got.status != http.StatusNotFound {
 			t.Errorf("what is not there: %d %q", got.status, got.body)
 		}
-		// Who is not subscribed gets no ticket.
+		// A client without a subscription gets no ticket.
 		_, err := w.try(other, "relay/canvasTicket", ask)
 		wantRPCError(t, err, ahp.CodePermissionDenied)
 		// The address alone opens nothing elsewhere, the ticket neither, once it was used.
@@ -323,9 +323,9 @@ func TestCanvasTurnedOff(t *testing.T) {
 	wantRPCError(t, err, ahp.CodeMethodNotFound)
 }
 
-// TestCanvasReaders has many clients read something large at the same time: it
-// crosses to the relay once, whoever serves it.
-func TestCanvasReaders(t *testing.T) {
+// Many clients read large content at once. It crosses to the relay once, whichever
+// side serves it.
+func TestSharedContentCrossesOnce(t *testing.T) {
 	t.Parallel()
 	for mode, id := range map[refhost.CanvasMode]string{refhost.CanvasChannel: "channel", refhost.CanvasLoopback: "loopback"} {
 		t.Run(id, func(t *testing.T) { manyRead(t, mode, 8) })
@@ -399,10 +399,9 @@ func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64,
 	return uplink, took
 }
 
-// TestCanvasLife follows §6 of the Canvas proposal with the provider at one
-// relay and the renderer at another: who is asked, what is shown, and how it
-// goes when the provider leaves and comes back.
-func TestCanvasLife(t *testing.T) {
+// The canvas follows §6 of the Canvas proposal, with the provider at one relay and the
+// renderer at a second relay: requests, views, and the provider's leaving and return.
+func TestCanvasFollowsTheProposal(t *testing.T) {
 	t.Parallel()
 	cl := startClusterOf(t, func(cfg *refhost.Config) { cfg.Canvases = []refhost.Canvas{{ID: "notes"}} })
 	cl.first.await(t, "online")
@@ -526,8 +525,7 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 	}
 }
 
-// TestCanvasReadsAreTheHostsToAllow has a client read what the relay holds
-// already, and the host would not give it.
+// A client gets no content from the relay's cache that the host would refuse.
 func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("0123456789abcde-", 1<<12)

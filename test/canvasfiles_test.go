@@ -11,9 +11,9 @@ import (
 	"ahprelay/refhost"
 )
 
-// TestCanvasFiles has the host show files of its machine, by URL and in band, of a
-// folder that its owner allows, and of another.
-func TestCanvasFiles(t *testing.T) {
+// A host shows files below a folder that its owner allows, by URL and in band. Files
+// outside of it are refused.
+func TestOnlyAllowedFilesAreShown(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	for name, text := range map[string]string{"dist/index.html": "<p>index", "dist/assets/app.js": "export {}", "secret.txt": "secret"} {

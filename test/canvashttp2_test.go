@@ -74,7 +74,7 @@ func TestCanvasHTTP2(t *testing.T) {
 	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 2<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 2<<20 {
 		t.Errorf("an upload: %d, %d bytes", up.status, len(up.body))
 	}
-	// What has ended has, on this connection too.
+	// An ended canvas has ended on this connection too.
 	if err := c.Unsubscribe(channel); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,14 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of what a relay and a host-agent take of a canvas's stream that nobody reads,
-// kernels and all: see ARCHITECTURE.md.
+// The most bytes that relay and host-agent hold for a canvas stream without a reader,
+// kernel buffers included: see docs/limits.md.
 const (
 	mostHeld = 24 << 20
 	standing = 500 * time.Millisecond // without a byte, for one that stands still
 )
 
-// raw opens a connection to the relay, on which a test says what no browser would.
+// raw opens a connection to the relay for bytes that no browser would send.
 func (b *browser) raw(base string) (conn net.Conn, host, cookie string) {
 	b.t.Helper()
 	u := mustURL(b.t, base)
@@ -38,8 +38,8 @@ func (b *browser) raw(base string) (conn net.Conn, host, cookie string) {
 	return conn, u.Host, strings.Join(pairs, "; ")
 }
 
-// TestCanvasLiveSmuggling sends what two servers may read in two ways, with another
-// request behind it: the application sees no request that the relay has not judged.
+// Ambiguous requests with a second request behind them never let the application see a
+// request that the relay has not judged.
 func TestCanvasLiveSmuggling(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
@@ -94,9 +94,9 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveBounds has an application say without an end to who reads nothing, and
-// a browser send without an end to an application that reads nothing. Both stand still
-// before much is held for them, and the rest of the page goes on.
+// An application that sends without end to a browser that reads nothing stands still
+// at a bound, as does a browser that sends to such an application. The rest of the
+// page works on.
 func TestCanvasLiveBounds(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
@@ -141,8 +141,8 @@ func TestCanvasLiveBounds(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveSubjects has another subject show the same canvas: its page is another
-// one, at an origin of its own, and neither browser gets into the other's.
+// Two subjects see the same canvas at different origins, and neither browser reaches
+// the page of the second subject.
 func TestCanvasLiveSubjects(t *testing.T) {
 	t.Parallel()
 	w, _, _, channel, ada, adas := liveApp(t, nil)

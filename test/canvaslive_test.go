@@ -41,7 +41,7 @@ type browser struct {
 	client *http.Client
 }
 
-// got is what a browser got, and where.
+// got is a browser's response, with its place.
 type got struct {
 	url    string
 	status int
@@ -225,14 +225,13 @@ func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.
 	return w, a, c, channel, b, strings.TrimSuffix(page.url, "/start?x=1")
 }
 
-// TestCanvasLive does with an application what a browser on the host's machine
-// could.
+// An application works as in a browser on the host's machine.
 func TestCanvasLive(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
 	host := strings.TrimPrefix(a.URL, "http://")
 
-	// Methods, bodies, and what the application sees of the browser.
+	// Methods, bodies, and the browser's traces at the application.
 	var seen struct {
 		Method, Host, Body, URI string
 		Header                  http.Header
@@ -267,7 +266,7 @@ func TestCanvasLive(t *testing.T) {
 		t.Errorf("an upload came as %d bytes", len(seen.Body))
 	}
 
-	// What the application says before its answer stays there.
+	// Informational responses stay at the application.
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
 		t.Errorf("the browser is told %d, %v", code, header)
 		return nil
@@ -315,8 +314,7 @@ func TestCanvasLive(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveStreams has an event stream and a WebSocket say something while
-// they last.
+// An event stream and a WebSocket carry messages while they last.
 func TestCanvasLiveStreams(t *testing.T) {
 	t.Parallel()
 	w, a, c, channel, b, base := liveApp(t, nil)
@@ -477,7 +475,7 @@ func (p *socketPage) ends() {
 	}
 }
 
-// TestCanvasLiveGate has those ask who may not.
+// Clients without permission are refused.
 func TestCanvasLiveGate(t *testing.T) {
 	t.Parallel()
 	w, _, c, channel, b, base := liveApp(t, nil)
@@ -522,7 +520,8 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("a used ticket: %d", got.status)
 	}
 
-	// Another client of the same subject is shown nothing for it; nor is one that may do less.
+	// A second client of the subject, and a client with less authority, see nothing
+	// through it.
 	second := w.clientWith("second", nil)
 	_, err = w.try(second, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
 	wantRPCError(t, err, ahp.CodePermissionDenied)
@@ -571,8 +570,9 @@ func TestCanvasLiveReadOnly(t *testing.T) {
 	}
 }
 
-// TestLookersHeadersCannotOverrideTheMethod sends the headers with which applications turn a GET into another method.
-// They reach the application of a viewer who may use the canvas, and not that of one who may only look.
+// Headers with which applications turn a GET into a different method reach the
+// application from a viewer who may use the canvas, and not from a viewer who may only
+// look.
 func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 	t.Parallel()
 	overriding := []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Method", "X-Rewrite-Url"}
@@ -625,8 +625,7 @@ func TestCanvasDomain(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveRevoked revokes the token of a client whose page is open, and who has a ticket
-// for another browser.
+// Revoking a token ends the client's open page and its unused ticket.
 func TestCanvasLiveRevoked(t *testing.T) {
 	t.Parallel()
 	w, _, c, channel, b, base := liveApp(t, func(c *auth.Client) { c.Subject = "bob" })
@@ -647,8 +646,8 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveRevokedViewer revokes the subject of a client that watches with an audience: its canvas ends, too, although the
-// host-agent knows the client by the name of the audience.
+// Revoking a subject ends the canvas of an audience's viewer, although the host-agent
+// knows the client by the audience's name.
 func TestCanvasLiveRevokedViewer(t *testing.T) {
 	t.Parallel()
 	w, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Subject, c.Access, c.Audience = "bob", auth.AccessRead, "team" })
@@ -663,7 +662,7 @@ func TestCanvasLiveRevokedViewer(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveOwner has the host's owner say what clients may do.
+// The host's owner decides about clients' canvases.
 func TestCanvasLiveOwner(t *testing.T) {
 	t.Parallel()
 	t.Run("read", func(t *testing.T) {
@@ -716,8 +715,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 	})
 }
 
-// TestCanvasLiveElsewhere has the host say addresses that are not literally those
-// of its loopback interface: nothing there is reached.
+// Addresses that are not literal loopback addresses are never reached.
 func TestCanvasLiveElsewhere(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)

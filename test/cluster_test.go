@@ -27,8 +27,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// patientResume is a resume window so long that what ends within a test has
-// another cause.
+// patientResume is a resume window longer than any test, so that an end within a test
+// has a different cause.
 const patientResume = time.Minute
 
 // A viewer is a client that watches a chat, and comes back when its relay goes.
@@ -39,7 +39,7 @@ type viewer struct {
 	lastSeq int64              // of all that it was told
 }
 
-// actions returns the actions that a viewer was told so far, in order.
+// actions returns the actions that a viewer has received, in order.
 func (v *viewer) actions() []refclient.Action {
 	all := v.seen
 	for _, frame := range v.client.Frames() {
@@ -78,7 +78,7 @@ func (v *viewer) resume(t *testing.T, dial dialer, channels []string) {
 	v.client = c
 }
 
-// text returns what a chat says, as told by its deltas.
+// text returns a chat's text, put together from its deltas.
 func text(t *testing.T, actions []refclient.Action) string {
 	t.Helper()
 	var b strings.Builder
@@ -94,8 +94,8 @@ func text(t *testing.T, actions []refclient.Action) string {
 	return b.String()
 }
 
-// A cluster is two relays whose embedded NATS servers are routed to each other:
-// one is a process that can be killed, the other has the host-agent.
+// A cluster is two relays with routed NATS servers. One relay is a process that can be
+// killed; the host-agent is connected to the second relay.
 type cluster struct {
 	*stack.Stack
 	host   *refhost.Host
@@ -141,11 +141,11 @@ func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
 	return c
 }
 
-// TestCluster has two relays serve one host through NATS servers of their own:
-// the host sends once what clients of both see. One relay is killed: its
-// clients resume at the other with nothing lost or repeated, and the host is
-// rid of their connections. It comes back, and serves the host again.
-func TestCluster(t *testing.T) {
+// Two relays serve one host, which sends equal bytes once for the clients of both.
+// When one relay is killed, its clients resume at the second relay without loss or
+// repetition, and the host loses their old connections. The killed relay returns and
+// serves the host again.
+func TestKilledRelayLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.first.await(t, "online")
@@ -210,8 +210,8 @@ func TestCluster(t *testing.T) {
 	awaitDeltas(t, []*refclient.Client{back.client}, 20)
 }
 
-// wantEndpoint has both relays name the one where the host-agent is, and the other one
-// tell clients.
+// wantEndpoint checks that both relays name the host-agent's relay, and that the
+// second relay redirects clients.
 func wantEndpoint(t *testing.T, c *cluster) {
 	t.Helper()
 	want := c.URL(stack.Host)
@@ -240,9 +240,8 @@ func wantEndpoint(t *testing.T, c *cluster) {
 	}
 }
 
-// TestClusterNodesComeAndGo restarts one relay of two, and then the other: what
-// either knows of hosts outlives both.
-func TestClusterNodesComeAndGo(t *testing.T) {
+// The relays of a pair restart in turn. The knowledge about hosts survives.
+func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.first.await(t, "online")
@@ -278,9 +277,9 @@ func TestClusterNodesComeAndGo(t *testing.T) {
 	call(t, join(t, again.dial, "a", nil), "ping", `{"channel":"ahp-root://"}`)
 }
 
-// TestClusterAgentMovesOn kills the relay that a host-agent is connected to:
-// it goes to the other, whose clients notice a pause at most.
-func TestClusterAgentMovesOn(t *testing.T) {
+// The host-agent's relay is killed. The host-agent moves to the second relay, whose
+// clients notice a pause at most.
+func TestHostAgentLeavesAKilledRelay(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.first.await(t, "online") // alone, it takes only hosts of which it has heard
@@ -319,10 +318,9 @@ func TestClusterAgentMovesOn(t *testing.T) {
 	awaitState(t, c.Stack, "online")
 }
 
-// TestRelayCrashes kills the only relay. The one that is started in its place
-// knows of whom it takes the place, and the host is rid of the clients of
-// before, long before its silence would tell.
-func TestRelayCrashes(t *testing.T) {
+// The only relay is killed. Its successor knows its predecessor, and the host drops
+// the old connections long before a timeout.
+func TestSuccessorDropsOldConnections(t *testing.T) {
 	t.Parallel()
 	cfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: natssite.FreePort(t)}
 	cfg.Gateway.Resume = patientResume
@@ -366,7 +364,7 @@ func TestRelayCrashes(t *testing.T) {
 	eventually(t, "the host has one client", clients(relay, 1))
 	t.Logf("the host was rid of the others %v after the start of the next relay", time.Since(started).Round(time.Millisecond))
 
-	// After a proper end there is nobody to be rid of.
+	// After a proper end there is no connection to drop.
 	relay.stop()
 	if left, err := os.ReadFile(filepath.Join(cfg.DataDir, "instances")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a relay that has ended left %q, %v", left, err)
@@ -395,9 +393,9 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// TestClusterDrains drains a relay of a cluster while its clients listen: each goes to another
-// as soon as it is told to, and is told the rest there. What that takes is in the log.
-func TestClusterDrains(t *testing.T) {
+// A draining relay sends each client away with everything sent so far, and the client
+// continues at the second relay. The log has the duration.
+func TestDrainedClientsContinueElsewhere(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.first.await(t, "online")

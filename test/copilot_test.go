@@ -53,7 +53,7 @@ func newCopilot(t *testing.T) *copilot {
 	if err := os.MkdirAll(filepath.Join(dir, "cache"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// What it unpacks is the same for every home.
+	// The unpacked files are the same for every home.
 	if err := os.Symlink(filepath.Join(dir, "cache"), filepath.Join(h.home, ".cache")); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +109,10 @@ func (h *copilot) url() string { return "ws://" + h.address + "/?tkn=s3cret" }
 // challenge is new on each connection.
 var challenge = regexp.MustCompile(`"challenge":"[0-9a-f]+"`)
 
-// said is what the host has said to each of some connections.
+// said holds the host's messages on some connections.
 type said map[string][]string
 
-// talk has one connection for each list of requests, and returns what came.
+// talk opens a connection for each list of requests, and returns the answers.
 func talk(t *testing.T, dial dialer, conversations map[string][]string) (answers said, clients map[string]*refclient.Client) {
 	t.Helper()
 	answers, clients = said{}, map[string]*refclient.Client{}

@@ -12,10 +12,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestDifferences has clients that differ in version, capabilities and
-// subscribe options watch one session: each gets what the host sent to it, in
-// its order, although much of that is the same for all.
-func TestDifferences(t *testing.T) {
+// Clients with different versions, capabilities and subscribe options watch one
+// session. Each receives its own messages from the host, in order, although most bytes
+// are shared.
+func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(cfg *refhost.Config) {
 		cfg.Protocol = refhost.NewestProtocol

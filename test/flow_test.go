@@ -70,7 +70,7 @@ type player struct {
 	order   []*flowClient
 }
 
-// A flowClient is a client in a flow. It keeps what it sent.
+// A flowClient is a client in a flow. It keeps the frames that it sent.
 type flowClient struct {
 	*refclient.Client
 	name  string
@@ -169,7 +169,7 @@ func (c *flowClient) pass(ctx context.Context) error {
 	return c.await(ctx, fmt.Sprintf("answer %q", id))
 }
 
-// message is what the steps look at.
+// message holds the members that steps check.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -181,7 +181,7 @@ type message struct {
 	Error  *struct{ Code int }
 }
 
-// await waits for what a step names.
+// await waits for the message that a step names.
 func (c *flowClient) await(ctx context.Context, want string) error {
 	words := strings.SplitN(want, " ", 3)
 	if len(words) < 2 {
@@ -224,7 +224,7 @@ func (c *flowClient) awaitOne(ctx context.Context, words []string) ([]byte, erro
 	return frame, err
 }
 
-// fits reports whether a frame is what the words of a step name.
+// fits reports whether a frame matches the words of a step.
 func fits(frame []byte, words []string) bool {
 	var m message
 	if json.Unmarshal(frame, &m) != nil {

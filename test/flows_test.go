@@ -48,9 +48,8 @@ func newRefhost(t testing.TB, change func(*refhost.Config)) (*refhost.Host, *sta
 	return host, server
 }
 
-// upstream returns the host to test against: the one in AHP_UPSTREAM, such as
-// a real one, or else a reference host of its own for each call, which serves
-// a directory.
+// upstream returns the host to test against: AHP_UPSTREAM, or a new reference host
+// that serves a directory.
 func upstream(t *testing.T, dir string) target {
 	t.Helper()
 	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
@@ -110,10 +109,9 @@ func direct(url string) dialer {
 	}
 }
 
-// TestFlows runs every flow directly at a host and through the relay. Through
-// the relay, each client gets byte for byte what the host sent on its
-// connection, and the host gets what the client sent. And where the host does
-// the same each time, each client gets byte for byte what it gets directly.
+// Every flow runs directly at a host and through the relay. Through the relay, both
+// sides receive each message byte for byte. Where the host is deterministic, a client
+// receives the same bytes as directly.
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	real := os.Getenv("AHP_UPSTREAM") != ""
@@ -137,8 +135,8 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// wantAsDirectly compares what a client got through the relay with what it
-// got without, up to a ping of both.
+// wantAsDirectly compares a client's messages through the relay with those without, up
+// to a ping on both.
 func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	t.Helper()
 	a, b := timeless(got.Frames()), timeless(want.Frames())
@@ -162,9 +160,8 @@ func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	wantSameFrames(t, got.name+" against directly", a, b)
 }
 
-// timeless leaves out what comes when a timer of the host says so, and writes
-// replayed actions like those that come one by one: how many are replayed
-// depends on the moment.
+// timeless removes messages that depend on the host's timers, and writes replayed
+// actions like single actions: the split between the two depends on the moment.
 func timeless(frames [][]byte) (list [][]byte) {
 	for _, f := range frames {
 		var replay struct {
@@ -197,8 +194,8 @@ func TestFlowsTogether(t *testing.T) {
 	}
 }
 
-// wantAsHostSent compares what clients sent and got with what passed the tap,
-// connection by connection.
+// wantAsHostSent compares the clients' messages with the tap's, connection by
+// connection.
 func wantAsHostSent(t *testing.T, tap *stack.Tap, clients []*flowClient) {
 	t.Helper()
 	for _, c := range clients {

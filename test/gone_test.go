@@ -86,8 +86,8 @@ func sayAndLeave(t *testing.T, address, token string, awaitsUpgrade bool, messag
 	}
 }
 
-// maskedText returns a text frame of a client, with a mask of zeros (RFC 6455,
-// section 5.2).
+// maskedText returns a client's text frame, with a mask of zeros (RFC 6455, section
+// 5.2).
 func maskedText(message string) []byte {
 	n := len(message)
 	frame := []byte{0x81, 0x80 | 126, byte(n >> 8), byte(n)}

@@ -17,7 +17,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// copyNewKeys copies what one data directory has of keys, and another not.
+// copyNewKeys copies the keys that a data directory lacks.
 func copyNewKeys(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(from, "keys"), func(path string, d fs.DirEntry, err error) error {
@@ -39,9 +39,9 @@ func copyNewKeys(t *testing.T, from, to string) {
 	}
 }
 
-// TestKeysRollUnderLoad rolls all keys of two relays while a host speaks to clients of
-// both: nobody is closed, nothing is lost, and nobody visits the host. What the former
-// keys have signed is refused then.
+// All keys of two relays roll while a host streams to clients at both. No client is
+// closed, nothing is lost, and the host sees no new connection. Signatures by the
+// retired keys are refused afterwards.
 func TestKeysRollUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir, listens := t.TempDir(), []string{natssite.FreePort(t), natssite.FreePort(t)}

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) {
 	if _, err := testca.Certificate(); err != nil { // before any test asks the system's authorities
 		panic(err)
 	}
-	// The tests wait most of the time, so more of them than there are processors
-	// can do so.
+	// The tests mostly wait, so more of them than processors run at a time.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)

@@ -19,7 +19,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// fetch returns what an HTTP server answers.
+// fetch returns an HTTP server's answer.
 func fetch(t *testing.T, url, token string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -79,7 +79,7 @@ const (
 	cleared = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","serverSeq":2,"action":{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"authRequired","reason":"expired"}}}}`
 )
 
-// tellClient has a scripted host say something, and waits until the client has it.
+// tellClient makes a scripted host send a message, and waits until the client has it.
 func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message string) {
 	t.Helper()
 	if err := host.say(message); err != nil {
@@ -90,8 +90,8 @@ func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message s
 	}
 }
 
-// TestMCPGate has a host that checks nothing behind the relay, with two clients
-// on one session, of which one has mcpApps.
+// The host behind the relay checks nothing. Two clients share a session, one of them
+// with mcpApps.
 func TestMCPGate(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
@@ -130,7 +130,8 @@ func TestMCPGate(t *testing.T) {
 	passes(with, withConn, "params", `{"method":"tools/list","params":{"channel":"mcp:\/\/scripted\/1\/files"},"id":"params"}`)
 	refused(with, withConn, "init", `{"id":"init","channel":"`+mcpURI+`","method":"initialize","params":{}}`, "-32601")
 	refused(with, withConn, "read", `{"id":"read","method":"resources/read","params":{"channel":"`+mcpURI+`"}}`, "-32601")
-	// A notification that is not served ends without a word; one that belongs to a request passes.
+	// An unserved notification ends silently; a notification that belongs to a request
+	// passes.
 	for _, method := range []string{"notifications/message", "notifications/cancelled"} {
 		if err := with.SendRaw([]byte(`{"method":"` + method + `","channel":"` + mcpURI + `"}`)); err != nil {
 			t.Fatal(err)
@@ -188,7 +189,7 @@ func TestMCPModes(t *testing.T) {
 		if strict {
 			metric = `ahp_relay_mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
 			eventually(t, "the host is told no", func() bool {
-				// The host keeps what it is asked or told, and what answers it.
+				// The host keeps requests, notifications and answers.
 				got := conn.messages()
 				return strings.Contains(got[len(got)-1], `"id":"ask","error":{"code":-32601`)
 			})
@@ -224,9 +225,8 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// TestNoTokenIsShown goes through a tool call that waits for more rights, with
-// tokens of all kinds, and looks for them wherever relay and host-agent say
-// anything. JSON Web Tokens all begin alike.
+// A tool call waits for more rights, and tokens of all kinds are used. No output of
+// relay or host-agent contains any of them. JSON Web Tokens share their first bytes.
 func TestNoTokenIsShown(t *testing.T) {
 	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"

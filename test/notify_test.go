@@ -23,7 +23,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A told is what a stream of events has told.
+// A told is an event from a stream.
 type told struct {
 	ID    string // of the stream
 	Event string
@@ -108,7 +108,7 @@ func (f *follower) want(event string, kind notice.Kind) told {
 	return one
 }
 
-// startNotifying starts a stack whose host-agent tells of all.
+// startNotifying starts a stack whose host-agent reports all events.
 func startNotifying(t *testing.T, protocol refhost.Protocol, relay gateway.RelayConfig) *stack.Stack {
 	t.Helper()
 	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Protocol = protocol })
@@ -155,9 +155,9 @@ func allow(t *testing.T, c *refclient.Client, chat, turn string) {
 	}
 }
 
-// TestEvents has an agent ask and be answered: who may hear of it does, once, in
-// order, and after a break too; nobody else does.
-func TestEvents(t *testing.T) {
+// An agent asks and is answered. Each permitted person hears of it once, in order,
+// also after a break; further people hear nothing.
+func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, refhost.Protocol10, gateway.RelayConfig{})
 	c := join(t, throughRelay(t, s), "user", nil)
@@ -172,7 +172,7 @@ func TestEvents(t *testing.T) {
 	if asked.Data.Session != "demo:/one" || asked.Data.Detail != "echo test" || !asked.Data.NeedsYou {
 		t.Errorf("told %+v; want what is asked in demo:/one", asked.Data)
 	}
-	// Who comes now hears what is open; who comes again what came after.
+	// A new follower hears open events; a returning follower hears later events.
 	if now := follow(t, s, "", nil).want("event", notice.Approval); now.Data.ID != asked.Data.ID {
 		t.Errorf("told of %s; want %s", now.Data.ID, asked.Data.ID)
 	}
@@ -219,9 +219,9 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsSurviveRelay stops the relay while something is open, and starts
-// another: that knows it, and tells nothing that was over.
-func TestEventsSurviveRelay(t *testing.T) {
+// The relay restarts while an event is open. The new relay knows the event, and
+// reports no closed one.
+func TestEventsSurviveARelay(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, refhost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
 	c := join(t, throughRelay(t, s), "user", nil)
@@ -241,8 +241,9 @@ func TestEventsSurviveRelay(t *testing.T) {
 	}
 }
 
-// TestNotifyOff has nothing told, and no connection more at the host.
-func TestNotifyOff(t *testing.T) {
+// With notifications off, there are no events and no additional connection to the
+// host.
+func TestNotificationsCanBeOff(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	conns := map[hostagent.Notify]int{}
@@ -322,7 +323,7 @@ func onLoopback() gateway.RelayConfig {
 	return gateway.RelayConfig{Notify: gateway.NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 }
 
-// subscribe has a browser be told.
+// subscribe makes a browser a notification target.
 func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Target {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
@@ -337,10 +338,10 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool,
 	return way
 }
 
-// TestPush has an agent ask while nobody looks: a browser's push service has it, and
-// that it was answered, encrypted to the browser; what is shown of the way is no
-// secret; and other tokens are told of nothing.
-func TestPush(t *testing.T) {
+// An agent asks while no page is open. The browser's push service receives the event
+// and its answer, encrypted for the browser. The shown target contains no secret, and
+// further tokens receive nothing.
+func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, refhost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)

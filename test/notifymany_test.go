@@ -31,13 +31,12 @@ func size(name string, byDefault int) int {
 	return byDefault
 }
 
-// TestNotifyMany has the sessions of many hosts ask, one after the other on each, at a
-// cluster of two relays and a witness, of which one relay is killed meanwhile: each is
-// pushed, and once more when somebody has answered at the host, always under one id.
-// Again comes only what the relay had not noted as told when it was killed. It prints how
-// long all that took. AHP_NOTIFY_HOSTS and AHP_NOTIFY_SESSIONS, of each host, say how many;
-// AHP_NOTIFY_EVERY, such as 20ms, how long is between two that ask; AHP_NOTIFY_LIMIT,
-// such as 2s, within what time 99 of 100 must be told.
+// The sessions of many hosts ask in turn, at a cluster with two relays and a witness.
+// One relay is killed meanwhile. Each event is pushed, and pushed once more after an
+// answer at the host, always under one id. Only events that the killed relay had not
+// recorded come again. The test prints the delays. AHP_NOTIFY_HOSTS and
+// AHP_NOTIFY_SESSIONS (for each host) set the counts, AHP_NOTIFY_EVERY (such as 20ms)
+// the interval, and AHP_NOTIFY_LIMIT (such as 2s) the delay that 99 in 100 must keep.
 func TestNotifyMany(t *testing.T) {
 	t.Parallel()
 	hosts, sessions := size("AHP_NOTIFY_HOSTS", 3), size("AHP_NOTIFY_SESSIONS", 6)
@@ -121,11 +120,12 @@ func TestNotifyMany(t *testing.T) {
 	}
 }
 
-// notedIn is how long a relay may take, on a slow machine, until it is noted for the others
-// that somebody was told.
+// notedIn is the longest time, on a slow machine, until a push is recorded for further
+// relays.
 const notedIn = 10 * time.Second
 
-// many are many sessions, and what a push service has got of them.
+// many is a set of sessions, with the messages that a push service received about
+// them.
 type many struct {
 	service                      *pushService
 	asked, answered              map[string]time.Time
@@ -134,7 +134,7 @@ type many struct {
 	tellingTook, withdrawingTook []time.Duration
 }
 
-// hear takes what is pushed until all that is wanted has come.
+// hear receives pushes until all wanted events have arrived.
 func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int) {
 	t.Helper()
 	for len(come) < len(want) {
@@ -199,8 +199,8 @@ func startNotifyingCluster(t *testing.T) *cluster {
 	return c
 }
 
-// awaitCopies waits until all that relays keep together has so many copies: what had fewer
-// when the first of them is killed might be away until it is back.
+// awaitCopies waits until all shared records have the given number of copies. Records
+// with fewer copies would be away while the first relay is down.
 func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)

@@ -23,7 +23,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// startIssuer runs an OpenID Connect provider, and returns what makes its
+// startIssuer runs an OpenID Connect provider, and returns a function that signs its
 // tokens.
 func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl time.Duration) string) {
 	t.Helper()
@@ -56,9 +56,9 @@ func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl ti
 	}
 }
 
-// TestOIDC has clients come with tokens of a provider: what they may do is what
-// the rules say, and they go on with new ones.
-func TestOIDC(t *testing.T) {
+// Clients connect with a provider's tokens. The rules set their authority, and they
+// continue with renewed tokens.
+func TestRulesSetTheAuthorityOfProviderTokens(t *testing.T) {
 	t.Parallel()
 	url, token := startIssuer(t)
 	rule := func(group string, access auth.Access) oidc.Rule {
@@ -91,7 +91,7 @@ func TestOIDC(t *testing.T) {
 	if _, err := guest.Call(t.Context(), "disposeSession", map[string]string{"channel": "demo:/one"}); !isRefusal(err) {
 		t.Errorf("disposeSession of a guest: %v; want error -32009", err)
 	}
-	// Whom no rule is for does not come in.
+	// A person without a rule is refused.
 	_, err = refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{Token: token("ann", "nobody", time.Hour)})
 	if refused := new(refclient.HandshakeError); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
 		t.Errorf("a token that no rule is for: %v; want HTTP 401", err)

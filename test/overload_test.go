@@ -26,9 +26,8 @@ func note(channel string, n, size int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":"%s"}}`, channel, n, strings.Repeat("x", size))
 }
 
-// TestSnapshotOverSlowLine sends a message of 12 MiB to a client whose line takes
-// 2 MB/s, where one may take nothing for less than that time, and is pinged so
-// often that it cannot answer in time: it gets everything.
+// A client on a line with 2 MB/s receives 12 MiB completely, although the stall limit
+// is shorter and pings cannot be answered in time.
 func TestSnapshotOverSlowLine(t *testing.T) {
 	want := []string{`{"jsonrpc":"2.0","id":1,"result":null}`}
 	for i, size := range []int{100, 12<<20 - 200, 100, 1 << 20, 100} {
@@ -78,8 +77,8 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 	}
 }
 
-// TestStalledViewerCostsNothing has a client read nothing of a chat that others
-// follow: it is closed alone, for that reason, and they get everything.
+// A client that stops reading a shared chat is closed alone, for that reason. The
+// remaining viewers receive everything.
 func TestStalledViewerCostsNothing(t *testing.T) {
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
@@ -138,10 +137,10 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 	}
 }
 
-// TestRoamedClient has a client come again while its former connection is
-// frozen, as that of a phone that has changed networks: it is closed. Another
-// one with the same clientId that is alive stays.
-func TestRoamedClient(t *testing.T) {
+// A client returns while its former connection is frozen, like a phone on a new
+// network. The frozen connection is closed; a live connection with the same clientId
+// stays.
+func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
@@ -224,9 +223,8 @@ func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration)
 	return took
 }
 
-// TestHungHostStallsOnlyItsClients has a host read nothing while its clients
-// send: they have to wait, with all that they sent, and clients of another host
-// of the same relay do not.
+// A host that reads nothing makes its own clients wait, with everything they sent.
+// Clients at a second host do not wait.
 func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	hung, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{
@@ -286,9 +284,9 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	}
 }
 
-// TestFloodingHost has a host send without an end to clients of which some read
-// nothing: the clients of another host of the same relay are not kept waiting.
-func TestFloodingHost(t *testing.T) {
+// A host floods clients, some of which read nothing. Clients at a second host do not
+// wait.
+func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	flooding, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: flooding.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
 	startHost(t, s, "desktop", other.server.URL())
@@ -370,10 +368,10 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	}
 }
 
-// TestFastHost has a host say more at once to each than may be queued for all, to clients
-// that read at full speed, over a slow line, and of which one stops for a while:
-// all get all of it, as they would straight from the host.
-func TestFastHost(t *testing.T) {
+// A host sends more at once than may be queued in all, to fast clients, a slow line,
+// and a client that pauses. Every client receives everything, as directly from the
+// host.
+func TestFastHostReachesEveryClient(t *testing.T) {
 	for name, much := range map[string]struct{ messages, size int }{
 		"very many": {4_000, 1 << 10},
 		"many":      {40, 100 << 10},

@@ -37,9 +37,9 @@ func awaitState(t *testing.T, s *stack.Stack, state string) {
 	}
 }
 
-// TestHostDies is what tunnels do not tell: the host dies, and its clients
-// hear of it at once; it comes back, and those that waited go on.
-func TestHostDies(t *testing.T) {
+// Clients learn at once that their host died. When it returns, the waiting clients
+// continue.
+func TestClientsLearnThatTheHostDied(t *testing.T) {
 	t.Parallel()
 	host, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -75,7 +75,7 @@ func TestHostDies(t *testing.T) {
 		begun <- err
 	}()
 
-	// One that wants to resume is held, and may ask whether somebody is there.
+	// A client that wants to resume is held, and its pings are answered.
 	held, err := dial(t.Context(), refclient.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,7 @@ func TestHostDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitState(t, s, "online")
-	// The host was started anew: it does not know the client any more, and it
-	// is the host that says so.
+	// The restarted host does not know the client any more, and answers so itself.
 	var refused *refclient.RPCError
 	if err := <-resumed; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound {
 		t.Errorf("reconnect after the host came back: %v; want the host's own %d", err, ahp.CodeNotFound)
@@ -178,8 +177,8 @@ func awaitClients(t *testing.T, s *stack.Stack, n int) {
 	}
 }
 
-// TestAgentStops tells clients at once that a host-agent was stopped.
-func TestAgentStops(t *testing.T) {
+// Clients learn at once that a host-agent was stopped.
+func TestClientsLearnThatTheHostAgentStopped(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -196,9 +195,9 @@ func TestAgentStops(t *testing.T) {
 	join(t, throughRelay(t, s), "a", nil)
 }
 
-// TestHeard has a relay hear a host-agent by its connection, so that it need not ask for
-// its lease again and again, until that ends.
-func TestHeard(t *testing.T) {
+// A relay recognizes a live host-agent by its connection, so that it need not renew
+// its lease by requests.
+func TestConnectedHostAgentNeedsNoRenewal(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -215,8 +214,8 @@ func TestHeard(t *testing.T) {
 	eventually(t, "it is not heard", heard("0"))
 }
 
-// TestDrain tells clients to go elsewhere, behind what they are still to get.
-func TestDrain(t *testing.T) {
+// A drain sends clients away behind their pending messages.
+func TestDrainFollowsPendingMessages(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})

@@ -25,7 +25,7 @@ func portOf(t testing.TB, address string) uint16 {
 	return uint16(n)
 }
 
-// A previewWorld is a host on whose machine an application runs that no canvas shows.
+// A previewWorld is a host with an application that no canvas shows.
 type previewWorld struct {
 	*canvasWorld
 	app     *app
@@ -56,7 +56,7 @@ func (w *previewWorld) operator(id string, change func(*auth.Client)) *refclient
 	return c
 }
 
-// A preview is what a relay says of one.
+// A preview is the relay's description of a preview.
 type preview struct {
 	ID, URL, Origin, Access string
 	Port                    uint16
@@ -128,7 +128,7 @@ func TestPreview(t *testing.T) {
 	_, err := w.try(stranger, "relay/previewClose", ask)
 	wantRPCError(t, err, ahp.CodeNotFound)
 
-	// It goes on while its client is away, and ends when somebody closes it.
+	// A preview outlives its client's absence, and ends when it is closed.
 	_ = c.Abort()
 	w.app.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
@@ -150,8 +150,8 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewGate has those ask who may not, and for what may not be.
-func TestPreviewGate(t *testing.T) {
+// Clients without permission, and forbidden addresses, are refused.
+func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	t.Parallel()
 	w, denied, own := newPreviewWorld(t, func(*hostagent.Config) {})
 	port := portOf(t, w.app.URL)
@@ -189,12 +189,12 @@ func TestPreviewGate(t *testing.T) {
 	}
 	refused(w.client("not subscribed"), "not subscribed", port, ahp.CodePermissionDenied)
 
-	// Nothing was opened; and what a canvas has is no preview.
+	// Nothing was opened, and a canvas's address is no preview.
 	if ids := w.open(c, "ahp-root://"); len(ids) != 0 {
 		t.Errorf("open are %q", ids)
 	}
 
-	// Who may open raw connections, and no more, may open this.
+	// A client that may only open raw connections may open a preview.
 	may := w.operator("may", func(c *auth.Client) {
 		c.Channels, c.Methods = []string{w.session, "ahp-tcp:*"}, []string{"createTcpConnection"}
 	})
@@ -300,8 +300,8 @@ func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	}
 }
 
-// TestPreviewOwner has the host's owner say nothing of ports, or nothing by URL.
-func TestPreviewOwner(t *testing.T) {
+// The host's owner can forbid ports, or previews by URL.
+func TestOwnerForbidsPreviews(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*hostagent.Config){
 		"no ports": func(cfg *hostagent.Config) { cfg.PreviewPorts = nil },

@@ -25,9 +25,9 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A pushService is a push service (RFC 8030) with one browser: it takes only what is
-// from whom the browser has subscribed to (RFC 8292), and reads it as the browser
-// would (RFC 8291).
+// A pushService is a push service (RFC 8030) with one browser. It accepts messages
+// only from the sender to which the browser has subscribed (RFC 8292), and decrypts
+// them like the browser (RFC 8291).
 type pushService struct {
 	*httptest.Server
 	t        testing.TB
@@ -87,7 +87,7 @@ func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// checkSender checks who has sent a message.
+// checkSender checks a message's sender.
 func (s *pushService) checkSender(header string) error {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(strings.TrimPrefix(header, "vapid "), ",") {

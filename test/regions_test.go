@@ -12,11 +12,11 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestRegionsApart has two relays in two regions, and a host in one of them. A client in the other
-// reaches it. When nothing passes between the regions for longer than the resume window, the one
-// that is far is closed, the one in the host's region notices nothing; and when that is over the
-// other comes back, with nothing lost, without anything being restarted.
-func TestRegionsApart(t *testing.T) {
+// Two relays in two regions serve a host in one region, and a client in the second
+// region reaches it. A cut between the regions beyond the resume window closes the
+// distant client only. After the cut it returns without loss, and nothing was
+// restarted.
+func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 	t.Parallel()
 	const resume = 5 * time.Second
 	far := gateway.RelayConfig{

@@ -37,7 +37,7 @@ type relayProcess struct {
 	gone sync.Once
 }
 
-// relayAddrs are what such a relay says when it is ready.
+// relayAddrs are the addresses that the relay prints when it is ready.
 type relayAddrs struct{ URL, NATS, Cluster string }
 
 // serveRelay is such a process. It stops in good order when its standard input
@@ -148,7 +148,7 @@ func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refcl
 	return refclient.Dial(ctx, "ws"+p.URL[len("http"):]+"/ahp/"+stack.Host, opts)
 }
 
-// host returns what the relay says of the host of stacks.
+// host returns the relay's description of the stacks' host.
 func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
 	token, err := p.keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
@@ -159,7 +159,7 @@ func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
 	return stack.GetJSON[hostsapi.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
 }
 
-// await returns when the relay says that the host is in a state.
+// await waits until the relay reports the host in the state.
 func (p *relayProcess) await(t *testing.T, state string) hostsapi.Info {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)

@@ -18,7 +18,7 @@ import (
 )
 
 // A gitHost is a host with one session, whose changeset names a file in a revision. It
-// serves whatever revision it is asked for.
+// serves any revision.
 type gitHost struct {
 	mu   sync.Mutex
 	read []string // URIs that it was asked for
@@ -79,8 +79,8 @@ func (h *gitHost) result(env *ahp.Envelope) string {
 	return "null"
 }
 
-// TestOnlyNamedRevisionsAreReadThroughAnAudience has viewers of links, who share a
-// connection to the host, read files in revisions.
+// Viewers of links, who share a connection to the host, read only the revisions that
+// the host has named.
 func TestOnlyNamedRevisionsAreReadThroughAnAudience(t *testing.T) {
 	t.Parallel()
 	host := new(gitHost)

@@ -57,7 +57,7 @@ func startPair(t *testing.T) *pair {
 	return p
 }
 
-// await waits for what must happen.
+// await waits until holds returns true.
 func (p *pair) await(what string, holds func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(2 * stepTime); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -67,7 +67,7 @@ func (p *pair) await(what string, holds func() bool) {
 	}
 }
 
-// ready is what the relays say of themselves.
+// ready returns the readiness of both relays.
 func (p *pair) ready() (said string) {
 	p.t.Helper()
 	for _, base := range []string{p.first.URL(), p.second.Relay.URL()} {
@@ -130,8 +130,7 @@ func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	}
 }
 
-// TestRevocationAcrossRelays ends the connections at the other relay within
-// two seconds, which is what is promised.
+// A revocation ends connections at the second relay within two seconds.
 func TestRevocationAcrossRelays(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A scriptedHost is a host that does on each connection what the test says. It lets
-// every client in, and answers any other request with null.
+// A scriptedHost is a host whose connections follow the test's script. It accepts
+// every client, and answers all further requests with null.
 type scriptedHost struct {
 	*testing.T
 	server *stack.Server
@@ -170,7 +170,7 @@ func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame
 	return c
 }
 
-// A line is a client's network, as slow as the test says.
+// A line is a client's network with a given speed.
 type line struct {
 	rate int // bytes a second that are read; 0: as many as come
 

@@ -76,8 +76,7 @@ func (p *person) dial(asked *atomic.Int32) *refclient.Client {
 	return c
 }
 
-// greet says a clientId, and returns the code of the refusal, 0 if there is
-// none.
+// codeOf calls a method, and returns the error code, or 0 without an error.
 func codeOf(t *testing.T, c *refclient.Client, method string, params map[string]any) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -125,8 +124,7 @@ func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins s
 	}
 }
 
-// unique returns a clientId that nobody has used at a host that lives longer
-// than the test.
+// unique returns an unused clientId, also for a host that outlives the test.
 func unique(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
 
 // TestClientIDTheft has one subject try another's clientId, in any order.
@@ -154,8 +152,8 @@ func TestClientIDTheft(t *testing.T) {
 	eventually(t, refused, func() bool { return strings.Contains(fetch(t, s.Relay.AdminURL()+"/metrics", ""), refused) })
 }
 
-// TestClientIDRace has two subjects say one clientId at the same moment.
-func TestClientIDRace(t *testing.T) {
+// Two subjects use one clientId at the same moment.
+func TestOneSubjectWinsAClientID(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
@@ -203,8 +201,7 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	wantSentAway(t, "the former owner", ada.dial(nil), "reconnect", "c")
 }
 
-// awaitReason returns when the API says why the host is away: the host-agent
-// has looked by then.
+// awaitReason waits until the API gives the reason for the host's absence.
 func awaitReason(t *testing.T, s *stack.Stack, why string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -222,8 +219,8 @@ func awaitReason(t *testing.T, s *stack.Stack, why string) {
 	}
 }
 
-// TestFilesOfClients is who may have the host ask whom for files, end to end.
-func TestFilesOfClients(t *testing.T) {
+// The table of clients whose files the host may request for whom.
+func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -353,9 +350,8 @@ func enrol(t *testing.T, s *stack.Stack) string {
 	return file
 }
 
-// TestCredentialRotates serves a host with a credential that is renewed while a
-// client is connected, who hears nothing of it.
-func TestCredentialRotates(t *testing.T) {
+// A credential is renewed while a client is connected. The client notices nothing.
+func TestCredentialRenewalIsInvisible(t *testing.T) {
 	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
 	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // a third of it is over soon, the rest late

@@ -12,10 +12,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestTooLong sends requests and responses that are too long, both ways: whoever
-// asked is told, with the sizes, and the connection goes on. A notification, for
-// which nobody waits, ends it.
-func TestTooLong(t *testing.T) {
+// Requests and responses above the limit, in both directions, become errors with the
+// sizes, and the connection continues. A notification above the limit ends it.
+func TestTooLongMessagesAreAnswered(t *testing.T) {
 	const limit = 300 << 10
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{

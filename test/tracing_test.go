@@ -27,7 +27,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A spanCollector takes what is sent to it with OTLP over HTTP.
+// A spanCollector receives spans by OTLP over HTTP.
 type spanCollector struct {
 	*httptest.Server
 
@@ -76,7 +76,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 	return c
 }
 
-// tracer returns what a process of that name would send here.
+// tracer returns a tracer for a process with that name.
 func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	t.Helper()
 	getenv := func(name string) string { return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL}[name] }
@@ -88,8 +88,8 @@ func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	return tracer
 }
 
-// of returns the spans of requests with a method, by the beginning of their names, and which
-// trace they are in.
+// of returns the spans of a method's requests, by the beginning of their names, and
+// their trace.
 func (c *spanCollector) of(t *testing.T, method string) (spans map[string]collected, trace string) {
 	t.Helper()
 	c.mu.Lock()
@@ -130,9 +130,9 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestTraces has relay and host-agent send spans to one collector: each request is one trace,
-// with the right parents, and has nothing of what was said.
-func TestTraces(t *testing.T) {
+// Relay and host-agent send spans to one collector. Each request is one trace with the
+// right parents, without any content.
+func TestEachRequestIsOneTrace(t *testing.T) {
 	spans := newSpanCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL) // which the library reads
 	ofRelay, ofAgent := spans.tracer(t, "ahp-relay"), spans.tracer(t, "ahp-host-agent")
@@ -198,8 +198,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// A wantedTrace is what is to be of a request: its client's span, what is below it, each below
-// the one before, and how it ended at the relay.
+// A wantedTrace describes a request's trace: the client's span, the spans below it in
+// order, and the relay's outcome.
 type wantedTrace struct {
 	parent  string // as a traceparent; "": none
 	spans   []string

@@ -15,9 +15,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestUplink is why a host does not want a tunnel: 50 clients watch one chat,
-// in which the host says 200 things of 1 KB, and that crosses to NATS once.
-func TestUplink(t *testing.T) {
+// Fifty clients watch one chat, in which the host sends 200 messages with 1 KB each.
+// Each message crosses to NATS once.
+func TestSharedBytesCrossOnce(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 50, 200
 	const limit = actions * 1024 * 3 / 2 // on a slow machine references to one action leave in some messages
@@ -28,7 +28,7 @@ func TestUplink(t *testing.T) {
 	vars := flowVars("demo", "00000000")
 
 	all := joinAll(t, dial, clients, vars)
-	// The first actions teach the host-agent who gets what.
+	// The first actions teach the host-agent which clients share.
 	say(t, all[0], vars["chat"], 1, "stream 20 2 100")
 	awaitDeltas(t, all, 20)
 	before, messages := meter.Bytes(), meter.Messages()
@@ -181,9 +181,8 @@ func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 	return size
 }
 
-// TestCompressedUplink has what the host-agent sends compressed on its way
-// through the relay's port: clients get the same, and less than half of the
-// bytes cross.
+// The host-agent's traffic through the relay's port is compressed. Clients receive the
+// same, and less than half the bytes cross.
 func TestCompressedUplink(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 5, 200

@@ -119,8 +119,8 @@ func startStackWith(t testing.TB, cfg stack.Config, last func(*stack.Stack, *hos
 	return s
 }
 
-// stdioHost is a command that is a reference host, and keeps what it got and
-// sent in files $pid.in and $pid.out of its directory.
+// stdioHost is a command that runs a reference host and records its traffic in the
+// files $pid.in and $pid.out.
 type stdioHost struct {
 	dir     string
 	command []string
@@ -137,8 +137,8 @@ func newStdioHost(t *testing.T) stdioHost {
 	return stdioHost{dir, []string{"sh", "-c", script, dir, filepath.Join(programs, procs.HostProgram)}}
 }
 
-// conns returns what each run of the command got and sent, by its process,
-// without the one that the host-agent's monitor speaks to.
+// conns returns each run's recorded traffic by process, without the run for the
+// host-agent's monitor.
 func (h stdioHost) conns(t *testing.T) map[int]stdioConn {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.dir, "*.in"))
@@ -173,9 +173,9 @@ func readLines(t *testing.T, file string) (lines [][]byte) {
 	return lines
 }
 
-// TestStdioUpstream runs the flows of one client with a command as the host,
-// of which each client has its own. What it sends arrives byte for byte.
-func TestStdioUpstream(t *testing.T) {
+// The flows with one client run against a command as the host, with a process for each
+// client. Its output arrives byte for byte.
+func TestFlowsRunOverStdio(t *testing.T) {
 	t.Parallel()
 	host := newStdioHost(t)
 	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
@@ -220,9 +220,8 @@ func TestStdioUpstream(t *testing.T) {
 	}
 }
 
-// TestStdioUpstreamCrashes ends the process of one client: it is told, and
-// nobody else.
-func TestStdioUpstreamCrashes(t *testing.T) {
+// A client's process ends. That client learns of it, and no further client does.
+func TestEndedCommandEndsOneClient(t *testing.T) {
 	t.Parallel()
 	host := newStdioHost(t)
 	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
@@ -250,9 +249,8 @@ func TestStdioUpstreamCrashes(t *testing.T) {
 	awaitClients(t, s, 1)
 }
 
-// TestCommandThatEnds has a command as the host that is none: relays say why
-// the host is away.
-func TestCommandThatEnds(t *testing.T) {
+// A command that is no host makes relays report the reason.
+func TestRelaysNameTheReasonOfAnEndedCommand(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
@@ -316,8 +314,8 @@ func TestAgentBeforeRelay(t *testing.T) {
 	}
 }
 
-// startNATS starts a NATS server as operators do, from a configuration file
-// that includes what a relay has written. It returns where that listens.
+// startNATS starts a NATS server from an operator's configuration file that includes a
+// relay's output. It returns the address.
 func startNATS(t *testing.T, dataDir, more string) (address string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
@@ -347,10 +345,10 @@ func startNATS(t *testing.T, dataDir, more string) (address string) {
 	return s.Addr().String()
 }
 
-// TestExternalNATS has two relays serve one host through a NATS server of its
-// own, in plain and over TLS: clients of both see the same, and one relay's end
-// is no concern of the other's clients.
-func TestExternalNATS(t *testing.T) {
+// Two relays serve one host through an external NATS server, plain and over TLS.
+// Clients at both see the same, and one relay's end does not disturb clients at the
+// second relay.
+func TestExternalNATSServesTwoRelays(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"nats", "tls"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -363,7 +361,8 @@ func TestExternalNATS(t *testing.T) {
 				more = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key)
 			}
 			relay := gateway.RelayConfig{DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSURL: scheme + "://" + natssite.FreePort(t)}
-			// The first start writes what the NATS server needs, and says so.
+			// The first start writes the NATS server's configuration and prints its
+			// place.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := gateway.StartRelay(ctx, relay); err == nil || !strings.Contains(err.Error(), gateway.TrustFile) {

@@ -1,6 +1,5 @@
-// Package carriers has, for tests, all the messages in which a host may say
-// what the state of a channel is, or that it changes: one list, from which
-// tests of all that reads them are made.
+// Package carriers lists, for tests, all messages in which a host may carry a
+// channel's state or a change of it: one list for the tests of all readers.
 package carriers
 
 import (
@@ -12,7 +11,7 @@ import (
 // Versions are those of AHP, as a host answers them.
 var Versions = []string{"0.8.0", "0.9.0", "0.10.0", "1.0.0", "1.1.0"}
 
-// A Part is what is carried: the state of a channel, or an action on it.
+// A Part is a carried value: a channel's state, or an action on it.
 type Part struct {
 	Channel string
 	JSON    string // of the state or action
@@ -35,7 +34,7 @@ type Message struct {
 	Text     string
 }
 
-// A Carrier is a way in which hosts say something.
+// A Carrier is a form in which hosts send a part.
 type Carrier struct {
 	Name   string
 	Method string // of the notification, or of the request that is answered
@@ -96,7 +95,7 @@ var All = []Carrier{
 	}},
 }
 
-// Of returns those that hosts of a version use.
+// Of returns the carriers that hosts of a version use.
 func Of(version string) (list []Carrier) {
 	rank := map[string]int{}
 	for i, v := range Versions {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Sizes of what is on its way through one direction of a connection, in bytes.
+// Sizes of the data under way in one direction of a connection, in bytes.
 const (
 	pieceSize = 16 << 10
 	maxPieces = 64
@@ -35,7 +35,7 @@ type conn struct {
 	ended bool
 }
 
-// A piece is what one read brought, and when it is due at the other end.
+// A piece is the data of one read, with the time when it is due at the far end.
 type piece struct {
 	bytes []byte
 	due   time.Time

@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// ownNetwork says that this process is alone in its network namespace.
+// ownNetwork marks a process that is alone in its network namespace.
 const ownNetwork = "AHP_TEST_OWN_NETWORK"
 
-// OwnNetwork runs this program again, in a network namespace that is its own, and
-// with it what it starts: there the kernel can be told to drop packets. It
-// returns if that is so already, or with why it cannot be. Call it first of all.
+// OwnNetwork restarts this program in a network namespace of its own, where the kernel
+// can drop packets for it and its children. It returns in that namespace, or with the
+// reason why there is none. Call it first.
 func OwnNetwork() error {
 	if os.Getenv(ownNetwork) != "" {
 		return nil
@@ -60,9 +60,9 @@ func source() *net.TCPAddr {
 	return &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
 }
 
-// Drop has the kernel drop what crosses between the proxy and its target, of new
-// connections too: all packets, or so many of a hundred. Unlike in a frozen
-// proxy, both ends' TCP has to find out, and to send again.
+// Drop makes the kernel drop packets between the proxy and its target, on new
+// connections too: all packets, or a percentage. Unlike with a frozen proxy, TCP at
+// both ends must notice the loss and retransmit.
 func (p *Proxy) Drop(percent int) error {
 	if err := CanDrop(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (p *Proxy) Drop(percent int) error {
 	return err
 }
 
-// table is a name of the kernel's for what it drops for the proxy.
+// table returns the name of the kernel's table for the proxy.
 func (p *Proxy) table() string { return "drop_" + strings.ReplaceAll(p.source.IP.String(), ".", "_") }
 
 // deliver ends Drop.

@@ -31,7 +31,7 @@ import (
 // dialTimeout is how long the target may take to accept a connection.
 const dialTimeout = 5 * time.Second
 
-// A Proxy takes connections on one address and passes them on to another. All
+// A Proxy accepts connections on one address and passes them on to its target. All
 // methods are safe for concurrent use.
 type Proxy struct {
 	listen, target string
@@ -49,7 +49,7 @@ type Proxy struct {
 	shape    Shape
 }
 
-// A Shape is what a slow network does to each connection, in each direction.
+// A Shape is a slow network's effect on each connection, in each direction.
 type Shape struct {
 	Delay  time.Duration // bytes arrive that much later
 	Jitter time.Duration // or up to that much more or less, in order all the same

@@ -26,7 +26,7 @@ const (
 	silence  = 100 * time.Millisecond
 )
 
-// newEcho returns a proxy in front of a server that says everything again.
+// newEcho returns a proxy in front of an echo server.
 func newEcho(t *testing.T) *faultproxy.Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +160,7 @@ func TestFreezeOpen(t *testing.T) {
 	before.wantSilence()
 }
 
-// TestReset passes a part of what is sent.
+// A reset lets a part of the data through.
 func TestReset(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
@@ -207,7 +207,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestStuck closes a proxy while nobody reads what it writes.
+// A proxy can be closed while its output is not read.
 func TestStuck(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)

@@ -1,4 +1,4 @@
-// Package faults breaks the networks and processes between clients and their
-// host, one fault at a time and under load, and says what the clients saw of
-// it: the table in docs/faults.md.
+// Package faults breaks networks and processes between clients and their host, one
+// fault at a time and under load, and reports the effects at the clients: the table in
+// docs/faults.md.
 package faults

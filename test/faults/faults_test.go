@@ -18,8 +18,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestMain has all of it run in a network of its own, where that can be: see
-// [faultproxy.OwnNetwork]. Programs are built before, with the network of all.
+// TestMain runs all tests in a network of their own where possible, see
+// [faultproxy.OwnNetwork]. The programs are built before, with the common network.
 func TestMain(m *testing.M) {
 	_, err := procs.Build(context.Background())
 	if err = errors.Join(err, faultproxy.OwnNetwork()); err != nil {

@@ -37,7 +37,7 @@ func (r Row) Skip() error {
 // Name identifies the row.
 func (r Row) Name() string { return r.Place + ": " + r.Fault }
 
-// A promise is what clients may see at most.
+// A promise is the worst effect at clients.
 type promise struct {
 	codes []int         // with which connections may be closed
 	must  bool          // and are
@@ -63,12 +63,12 @@ var (
 	cut     = promise{codes: []int{load.EndCut}, must: true}
 	offline = promise{codes: []int{codeOffline}, must: true}
 
-	// cutOff is offline where connections end one after another: the host may
-	// still answer on the last when the first has ended.
+	// cutOff is offline where connections end in sequence: the host may still answer
+	// on the last connection when the first has ended.
 	cutOff = promise{codes: []int{codeOffline, codeResync}, must: true}
 )
 
-// within adds a promise of when clients are told.
+// within adds a bound for the time until clients learn of the fault.
 func (p promise) within(d time.Duration) promise {
 	p.told = d
 	return p
@@ -122,8 +122,8 @@ const (
 	longer  = 22 * time.Second
 )
 
-// resumeEnds is when clients are told that a network is away: resume window, a
-// heartbeat, and what it takes to notice.
+// resumeEnds is the time until clients learn of an absent network: the resume window,
+// a heartbeat, and the detection.
 const resumeEnds = 19 * time.Second
 
 func (l link) rows() []Row {
@@ -205,8 +205,8 @@ var links = []link{
 	},
 }
 
-// natsLink is a link that NATS messages go over: what is shorter than the
-// resume window is not seen, but for a pause.
+// natsLink is a link that carries NATS messages: a fault shorter than the resume
+// window is only a pause.
 func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.Proxy) link {
 	long := offline.within(resumeEnds)
 	return link{
@@ -218,14 +218,14 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 	}
 }
 
-// Times within which clients are told.
+// Times until clients learn of a fault.
 const (
 	hostDies  = time.Second
 	agentDies = 2 * time.Second
 )
 
-// silent is what clients see of a host that hangs: nothing but that it says
-// nothing, until they give it up, as they would without a relay.
+// silent is the effect of a hanging host: silence, until clients give up, as they
+// would without a relay.
 var silent = promise{codes: []int{load.EndSilent}, must: true}
 
 // A process is one that can die or hang.

@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// Options say how rows are run.
+// Options configure a run.
 type Options struct {
 	Programs string // directory of the programs that procs builds
 	Dir      string // for logs and state, one directory for each row
@@ -26,7 +26,7 @@ type Options struct {
 	Keep bool // keep the directory of a row that kept its promises
 }
 
-// A Result is what came of one row.
+// A Result is a row's outcome.
 type Result struct {
 	Row Row
 	load.Report
@@ -140,7 +140,7 @@ func endsOf(crowd *load.Crowd) (ends []load.End) {
 	return ends
 }
 
-// check compares the result with what is promised.
+// check compares the result with the promise.
 func (r *Result) check(o Options) {
 	p := r.Row.promise
 	slack := time.Duration(o.Patience)

@@ -46,7 +46,7 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// String is the result in one line, with what is broken on lines of its own.
+// String returns the result in one line, followed by a line for each broken promise.
 func (r Result) String() string {
 	s := fmt.Sprintf("sent %d, received %d, in flight %d, lost %d, repeated %d; closed: %s; told %s, pause %s, whole %s",
 		r.Sent, r.Received, r.InFlight, r.Lost, r.Repeated, r.closes(), orNone(r.Told), seconds(r.Pause), seconds(r.Whole))

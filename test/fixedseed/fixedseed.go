@@ -1,6 +1,6 @@
-// Package fixedseed has the property tests of whoever imports it draw the same
-// in each run, so that a failure of make test is of the change that it follows.
-// With the environment's SOAK set they draw others, as with -rapid.seed.
+// Package fixedseed makes the property tests of its importers draw the same values in
+// each run, so that a failure of make test comes from the change under test. With SOAK
+// in the environment they draw different values, as with -rapid.seed.
 package fixedseed
 
 import (

@@ -1,6 +1,6 @@
-// Package idp is an OpenID Connect provider for tests, as small as one can be that does it in
-// earnest: authorization codes that are good once, PKCE, a client's secret, iss in responses (RFC 9207), and a page where one says
-// who one is. It is for a process of its own: see [Main].
+// Package idp is a small, real OpenID Connect provider for tests: authorization codes
+// for single use, PKCE, a client secret, iss in responses (RFC 9207), and a page for
+// the person's name. It runs in a process of its own, see [Main].
 package idp
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// What the relay is at the provider.
+// The relay's registration at the provider.
 const (
 	ClientID = "ahp-relay"
 	Secret   = "not so secret"
@@ -49,8 +49,8 @@ func Main() bool {
 	return true
 }
 
-// Start runs a provider in a process of its own, and returns its issuer. Stop ends it, as the end
-// of the test does; Start with the same address begins anew, with other keys.
+// Start runs a provider in a process of its own until the end of the test, and returns
+// its issuer. stop ends it earlier; a new Start with the same address has new keys.
 func Start(t *testing.T, address string) (issuer string, stop func()) {
 	t.Helper()
 	if address == "" {
@@ -80,7 +80,7 @@ func Start(t *testing.T, address string) (issuer string, stop func()) {
 	return issuer, stop
 }
 
-// A login is what was said of who, until its code is traded.
+// A login is a person's sign-in until its code is traded.
 type login struct {
 	redirect, challenge, nonce string
 	claims                     map[string]any
@@ -143,7 +143,7 @@ var page = template.Must(template.New("").Parse(`<!doctype html><title>Provider<
 
 func (p *provider) page(w http.ResponseWriter, _ *http.Request) { _ = page.Execute(w, nil) }
 
-// authorize has somebody signed in who says who they are, and sends them back with a code.
+// authorize signs in the named person, and redirects with a code.
 func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("nonce") == "" {
@@ -200,8 +200,8 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 60, "id_token": text})
 }
 
-// SignIn does what a browser does at the address that a relay has given: somebody says who they are.
-// It returns where they are sent back to.
+// SignIn acts like a browser at the address from a relay: the person gives a name. It
+// returns the address of the redirect.
 func SignIn(t *testing.T, address, sub, group string) *url.URL {
 	t.Helper()
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

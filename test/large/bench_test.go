@@ -17,15 +17,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// maxMessage is the longest message of a host that is not told of another length.
+// maxMessage is a host's longest message by default.
 const maxMessage = 32 << 20
 
 // smallEvery is the pace of each small client.
 const smallEvery = 20 * time.Millisecond
 
-// BenchmarkSmallBesideLarge is what messages of 32 MiB, one after the other,
-// add to the round trip of 512 B of 20 other clients, straight at the host and
-// through the relay. An operation is one large message.
+// BenchmarkSmallBesideLarge measures how much messages of 32 MiB add to the round trip
+// of 512 B for 20 further clients, directly at the host and through the relay. An
+// operation is one large message.
 func BenchmarkSmallBesideLarge(b *testing.B) {
 	site, root := newSite(b, true)
 	for _, path := range []struct{ name, url string }{{"direct", site.HostURL()}, {"relayed", site.URL()}} {
@@ -54,8 +54,8 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// paced has small clients ask something at their pace, and returns a function
-// that ends that and returns how long the answers took, sorted.
+// paced makes small clients send requests at their pace. The returned function ends
+// that, and returns the sorted round trips.
 func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	b.Helper()
 	var mu sync.Mutex
@@ -92,7 +92,7 @@ func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	}
 }
 
-// A largeClient does not look at the answers, so as not to be what is slow.
+// A largeClient ignores the content of answers, so that it is not the slow part.
 type largeClient struct {
 	ws          *websocket.Conn
 	read, write []byte

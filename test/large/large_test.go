@@ -26,7 +26,7 @@ const (
 	largeMessage = 8 << 20
 	hugeMessage  = 72 << 20
 
-	// smallClients are others on the same host, who exchange small messages.
+	// smallClients are further clients of the same host, with small messages.
 	smallClients = 20
 
 	// patience is how long one step may take on a slow machine.
@@ -40,7 +40,7 @@ func newSite(tb testing.TB, noRecord bool, hostFlags ...string) (site *procs.Sit
 	return newSiteOf(tb, procs.Config{NoRecord: noRecord, HostFlags: hostFlags})
 }
 
-// newSiteOf is newSite with more flags of any of them.
+// newSiteOf is newSite with additional flags.
 func newSiteOf(tb testing.TB, cfg procs.Config) (site *procs.Site, root string) {
 	tb.Helper()
 	programs, err := procs.Build(tb.Context())
@@ -130,8 +130,8 @@ func TestHugeFrames(t *testing.T) {
 	wantPassed(t, site, map[string]*refclient.Client{"large": c}, read, request)
 }
 
-// TestManyLargeAtOnce has clients send 10 MiB each at once, of which relay and
-// host-agent have memory for two: all of it arrives, and nobody is closed.
+// Clients send 10 MiB each at once, and relay and host-agent have memory for two.
+// Everything arrives, and no client is closed.
 func TestManyLargeAtOnce(t *testing.T) {
 	const size, clients = 10 << 20, 6
 	memory := []string{"--max-queued", fmt.Sprint(32 << 20), "--max-frame", fmt.Sprint(12 << 20)}
@@ -147,8 +147,8 @@ func TestManyLargeAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// wantPassed fails unless clients got what the host sent them, and it the large
-// request.
+// wantPassed fails unless the clients received the host's messages, and the host the
+// large request.
 func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Client, read, request []byte) {
 	t.Helper()
 	conns, err := site.HostConns()
@@ -185,16 +185,16 @@ func readLarge(ctx context.Context, t *testing.T, c *refclient.Client, size int)
 	return got
 }
 
-// blobLine is the length of a line of demo-blob: content in bytes, of which
-// the last takes two in JSON.
+// blobLine is the length of a line in demo-blob's content, in bytes. The last byte
+// takes two in JSON.
 const blobLine = 64
 
 func blob(n int) map[string]string {
 	return map[string]string{"channel": "ahp-root://", "uri": fmt.Sprint("demo-blob:/", n)}
 }
 
-// largeBlob returns how long the content of an answer of so many bytes is, if one
-// without content is as long as given.
+// largeBlob returns the content length for an answer with the given size, if an answer
+// without content has the length empty.
 func largeBlob(empty, size int) int {
 	room := size - empty
 	lines := room / (blobLine + 1)

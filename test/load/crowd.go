@@ -15,7 +15,7 @@ type Crowd struct {
 	driver  *Driver
 }
 
-// Load of a Crowd: what one chat of a fast model is like.
+// A Crowd's load: one chat with a fast model.
 const (
 	deltasPerSecond = 50
 	deltaSize       = 100

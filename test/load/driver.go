@@ -134,7 +134,7 @@ func (d *Driver) now() (turn string, seq int64, ok bool) {
 	return d.turn, d.seq, d.wire != nil
 }
 
-// Finish ends the turn, and returns what the chat is then.
+// finish ends the turn, and returns the chat's final state.
 func (d *Driver) finish(ctx context.Context) (*chatState, error) {
 	d.mu.Lock()
 	w, turn := d.wire, d.turn

@@ -12,8 +12,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A Report is what the judge found. Frames are counted on the connections of
-// the viewers.
+// A Report is the judge's result. Frames are counted on the viewers' connections.
 type Report struct {
 	Sent     int // by the host
 	Received int // by the viewers
@@ -31,13 +30,13 @@ func (r *Report) fault(format string, args ...any) {
 	}
 }
 
-// A hostConn is what the host had of one connection.
+// A hostConn is the host's record of one connection.
 type hostConn struct {
 	run            int // of the host
 	received, sent [][]byte
 }
 
-// A transcript is what the host had of all connections.
+// A transcript is the host's record of all connections.
 type transcript struct {
 	conns map[string]*hostConn // by label
 	seqs  [][]int64            // by run: of the actions on the viewers' channels
@@ -100,7 +99,7 @@ func labelOf(frame []byte) string {
 	return m.Params.ClientInfo.Version
 }
 
-// judge compares what a viewer had with what the host had.
+// judge compares a viewer's record with the host's.
 func (t *transcript) judge(v *Viewer, r *Report) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -116,8 +115,8 @@ func (t *transcript) judge(v *Viewer, r *Report) {
 	}
 }
 
-// judgeWire judges one connection. One that was open in the end has brought the
-// answer to a last request, and so all before it.
+// judgeWire judges one connection. A connection still open at the end has received the
+// answer to a last request, and so everything before it.
 func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,9 +148,8 @@ func withoutHostAgents(messages [][]byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(messages), refclient.IsHostAgents)
 }
 
-// withoutRelays returns what the viewer sent and received without what the
-// relay answers itself: requests that the host never got, as long as it is
-// away.
+// withoutRelays returns the viewer's traffic without the relay's own answers, and
+// without the requests behind them, which never reached the absent host.
 func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
 	asked := map[int64]bool{} // the host
 	for _, frame := range c.received {
@@ -182,8 +180,8 @@ func read(frame []byte) (in incoming, ok bool) {
 	return in, json.Unmarshal(frame, &in) == nil
 }
 
-// compare counts the frames that are missing from got before others that are
-// there, and those that are there and should not be.
+// compare counts missing frames before later frames in got, and frames that should not
+// be there.
 func compare(r *Report, what string, sent, got [][]byte) (lost, odd int) {
 	next := 0
 	for i, frame := range got {

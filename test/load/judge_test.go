@@ -33,7 +33,7 @@ func action(seq int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"x"},"serverSeq":%d}}`, chat, seq)
 }
 
-// TestJudge finds what is wrong with a connection, and nothing else.
+// Each fault in a connection is found, and nothing else.
 func TestJudge(t *testing.T) {
 	all := frames(answer, action(2), action(3), action(4))
 	up := frames(greetA, pingA)
@@ -124,7 +124,7 @@ func TestJudgeActions(t *testing.T) {
 	}
 }
 
-// TestViewerSees what comes twice, too early, or for somebody else.
+// A viewer detects repeated, early and foreign messages.
 func TestViewerSees(t *testing.T) {
 	see := func(list ...string) string {
 		v, w := &Viewer{id: "a"}, &wire{}
@@ -149,7 +149,7 @@ func TestViewerSees(t *testing.T) {
 	}
 }
 
-// TestDifference tells states apart.
+// Different states are told apart by the difference.
 func TestDifference(t *testing.T) {
 	state := func(raw string, actions ...string) *chatState {
 		s := &chatState{}

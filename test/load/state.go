@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A chatState is what the viewers know of the chat: its texts and its draft.
+// A chatState is the viewers' knowledge about the chat: its texts and its draft.
 type chatState struct {
 	turns []*turnState
 	draft string
@@ -114,7 +114,7 @@ func (s *chatState) turn(id string) *turnState {
 	return nil
 }
 
-// difference says how the state differs from the one wanted, "" if it does not.
+// difference describes how the state differs from the wanted state, or returns "".
 func (s *chatState) difference(want *chatState) string {
 	if s.draft != want.draft {
 		return fmt.Sprintf("the draft is %q; want %q", s.draft, want.draft)

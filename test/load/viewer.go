@@ -26,7 +26,7 @@ const (
 	pingEvery = 5 // sends
 )
 
-// codeNotFound is how a host says that it does not know a client.
+// codeNotFound is a host's error for an unknown client.
 const codeNotFound = -32008
 
 // A Viewer is a client that watches the chat and sends actions.
@@ -52,7 +52,7 @@ type Viewer struct {
 	sends   int
 }
 
-// An epoch is what a viewer has applied since a snapshot.
+// An epoch is everything that a viewer has applied since a snapshot.
 type epoch struct {
 	label   string // of the connection that it began on
 	from    int64  // serverSeq of the snapshot
@@ -79,7 +79,7 @@ const (
 	EndSilent = -2 // the viewer gave it up
 )
 
-// Watch starts a viewer, whose id no other one has.
+// Watch starts a viewer with a unique id.
 func Watch(id string, to Target) *Viewer {
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &Viewer{id: id, to: to, cancel: cancel}
@@ -199,7 +199,7 @@ func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 	return err == nil
 }
 
-// A greeting is what viewers need of the answer to initialize or reconnect.
+// A greeting holds the members of an initialize or reconnect result that viewers need.
 type greeting struct {
 	Type      string               `json:"type"`
 	ServerSeq int64                `json:"serverSeq"`
@@ -207,7 +207,7 @@ type greeting struct {
 	Actions   []refclient.Action   `json:"actions"`
 }
 
-// see takes what the host sends, in its order.
+// see handles the host's frames, in order.
 func (v *Viewer) see(w *wire, in *incoming) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -284,8 +284,8 @@ func (v *Viewer) faultLocked(format string, args ...any) {
 	}
 }
 
-// sendLoop sends actions, and requests now and then. Before the greeting is
-// answered it only asks whether anybody is there.
+// sendLoop sends actions, and an occasional request. Before the greeting is answered,
+// it only sends pings.
 func (v *Viewer) sendLoop(ctx context.Context, w *wire) {
 	ticker := time.NewTicker(sendEvery)
 	defer ticker.Stop()

@@ -1,5 +1,5 @@
-// Package matrix reads auth/gate/testdata/matrix.txt: what becomes of every method,
-// by what a token allows.
+// Package matrix reads auth/gate/testdata/matrix.txt: the outcome of every method for
+// each kind of token.
 package matrix
 
 import (
@@ -40,11 +40,10 @@ type Row struct {
 	params   string
 }
 
-// Name tells a row from others.
+// Name identifies the row.
 func (r *Row) Name() string { return fmt.Sprintf("line %d, %s", r.Line, r.Method) }
 
-// Message returns the message of a row for the token of a column; a request has
-// the id.
+// Message returns a row's message for a column's token; a request has the given id.
 func (r *Row) Message(token, id int) string {
 	session := "s"
 	if Tokens[token].Name == "out" {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long anything may take on a slow machine.
 const patience = 60 * time.Second
 
-// A site is what runs in a network.
+// A site is the set of programs in a network.
 type site struct {
 	*network
 	bench  procs.Bench
@@ -120,9 +120,9 @@ func (s *site) awaitNewConn(before map[string]bool, when string) {
 	s.t.Fatalf("%s, and the host-agent did not connect again", when)
 }
 
-// TestNAT works with a host whose router lets nobody in, and goes on when the
-// router forgets the connection, when home gets another address, and when its
-// way out comes and goes: clients see no more of it than a pause.
+// A host behind a router that admits no connection works. It continues when the router
+// forgets the connection, when home gets a new address, and when the uplink comes and
+// goes: clients see a pause at most.
 func TestNAT(t *testing.T) {
 	ctx := t.Context()
 	s := newSite(ctx, t)

@@ -27,7 +27,7 @@ const (
 	otherAddress    = "192.168.77.11" // home's, later
 )
 
-// A network is four namespaces, whose names are unique to it.
+// A network is four namespaces with unique names.
 type network struct {
 	t                           *testing.T
 	client, relay, router, home string
@@ -86,8 +86,8 @@ table ip filter {
 }
 `
 
-// rules makes the router one. Packets of a connection that it has forgotten
-// are dropped, not taken for a new one.
+// rules makes the router one. It drops packets of forgotten connections instead of
+// taking them for new connections.
 func (n *network) rules() {
 	n.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", n.router, "nft", "-f", "-")
@@ -99,7 +99,7 @@ func (n *network) rules() {
 	n.in(n.router, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
 }
 
-// in runs a command in a namespace, and returns what it prints.
+// in runs a command in a namespace, and returns its output.
 func (n *network) in(ns, command string) string {
 	n.t.Helper()
 	return n.must(exec.Command("ip", append([]string{"netns", "exec", ns}, strings.Fields(command)...)...))

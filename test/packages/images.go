@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// podman runs it with all of its state in a directory of ours, and without a daemon or systemd.
+// podman runs podman with all state in a directory of its own, without a daemon or
+// systemd.
 type podman struct{ dir string }
 
 func (p podman) do(args ...string) (string, error) {
@@ -20,7 +21,8 @@ func (p podman) do(args ...string) (string, error) {
 	}, args...)...)
 }
 
-// locked are what all services of docker-compose.yml have, with limits that may be set on any machine.
+// locked are the options of all services in docker-compose.yml, with limits that work
+// on any machine.
 var locked = []string{"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"}
 
 // checkImages loads the images that were made, and has them serve a host as docker-compose.yml does: three
@@ -92,7 +94,8 @@ func (p podman) names(networks map[string]string) (args []string, err error) {
 	return args, nil
 }
 
-// serveHost runs relay, host and host-agent, and sees that the host is reached, and by that way only.
+// serveHost runs relay, host and host-agent, and checks that the host is reachable
+// through them only.
 func serveHost(p podman, images map[string]string) error {
 	address, err := freeAddress()
 	if err != nil {

@@ -1,7 +1,8 @@
-// Command packages installs what make release has made, and runs it, as somebody would: the .deb in a chroot of
-// debootstrap, where it is installed, started as its unit says, and removed; and the images with podman, as the
-// services of docker-compose.yml with their networks and secret. It wants root, debootstrap, podman, runc and
-// containernetworking-plugins, and is run on request: make packages.
+// Command packages installs and runs the results of make release. It installs the .deb
+// in a debootstrap chroot, starts it as its unit does, and removes it. It runs the
+// images with podman, like the services of docker-compose.yml with their networks and
+// secret. It needs root, debootstrap, podman, runc and containernetworking-plugins,
+// and runs on request: make packages.
 package main
 
 import (
@@ -63,7 +64,7 @@ func only(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// say runs a command and returns what it prints.
+// say runs a command and returns its output.
 func say(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -173,8 +174,8 @@ func checkDeb(dist, root, suite string) error {
 	return nil
 }
 
-// startUnit runs what the unit says, as a user who may write to its state directory only, and stops it
-// as systemd does.
+// startUnit runs the unit's command as a user with write access to its state directory
+// only, and stops it like systemd.
 func startUnit(root string) error {
 	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/ahp-relay.service"))
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	NATSProgram  = "nats-server"
 )
 
-// Packages of the programs. The last part of the path is the name, but for a
+// Packages of the programs. A program's name is the last part of its path, without a
 // major version.
 const (
 	relayPackage = "ahprelay/cmd/relay"
@@ -31,14 +31,14 @@ const (
 // all are the packages of all programs.
 var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
 
-// Build builds all programs for a test, and returns the directory that has
-// them. It is that of all tests, and what is there already is not linked again.
+// Build builds all programs for tests, and returns their directory. All tests share
+// it, and existing programs are not linked again.
 func Build(ctx context.Context) (dir string, err error) {
 	return share(ctx, "plain", nil, all)
 }
 
-// BuildTo builds all programs into a directory that is the caller's own: what
-// runs for long is not to find others when it starts them again.
+// BuildTo builds all programs into the caller's directory: a long run must not find
+// newer programs when it restarts them.
 func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil, all) }
 
 // BuildWith is BuildTo of relay and host-agent with more flags for the linker.
@@ -46,9 +46,9 @@ func BuildWith(ctx context.Context, dir, ldflags string) error {
 	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
 }
 
-// BuildRace is Build of relay, host-agent and host with the race detector, and with the
-// order of locks looked after (package lockorder), as make test builds all tests: they end
-// where something is found, and [Bench.Verify] says what.
+// BuildRace builds relay, host-agent and host with the race detector and the check of
+// lock order (package lockorder), like make test. The programs end at a finding, and
+// [Bench.Verify] reports it.
 func BuildRace(ctx context.Context) (dir string, err error) {
 	return share(ctx, "race", []string{"-race", "-tags=lockorder"}, []string{relayPackage, agentPackage, hostPackage})
 }
@@ -75,16 +75,16 @@ func share(ctx context.Context, name string, flags, packages []string) (dir stri
 func Root(ctx context.Context) (string, error) { return goTool(ctx, "list", "-m", "-f", "{{.Dir}}") }
 
 func build(ctx context.Context, dir string, flags, packages []string) error {
-	// Without what debuggers read, linking takes half the time.
+	// Without debug information, linking takes half the time.
 	args := append([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, flags...)
 	_, err := goTool(ctx, append(args, packages...)...)
 	return err
 }
 
-// Sources reads the directories of packages and of what they import, as far as
-// they are this module's. The go command repeats a test whose result it has
-// kept if that has read something that is not the same any more: programs that
-// a test builds are part of what it tests, and it would not know.
+// Sources reads the source directories of packages and of their imports in this
+// module. The go command repeats a cached test only if a file that the test read has
+// changed. Programs that a test builds are part of the test, and the go command would
+// not know.
 func Sources(ctx context.Context, packages ...string) error {
 	list, err := goTool(ctx, append([]string{"list", "-deps", "-test", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}\n{{.Dir}}{{end}}{{end}}"}, packages...)...)
 	if err != nil {
@@ -103,7 +103,7 @@ func Sources(ctx context.Context, packages ...string) error {
 	return nil
 }
 
-// goTool runs the go command, and returns what it says.
+// goTool runs the go command, and returns its output.
 func goTool(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	out, err := cmd.Output()
@@ -117,7 +117,7 @@ func goTool(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// lock waits until nobody else builds into a directory.
+// lock waits until no further process builds into a directory.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -72,7 +72,7 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 // raceReport is how the race detector's reports begin.
 const raceReport = "WARNING: DATA RACE"
 
-// verify returns what the process did that none should do.
+// verify returns the process's fault, if it has one.
 func (p *Process) verify() error {
 	text, err := os.ReadFile(p.log)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // never started
@@ -89,8 +89,8 @@ func (p *Process) verify() error {
 	return nil
 }
 
-// Pid returns the process's number, or 0 if it does not run. In another
-// network namespace it is that of the program that changes to it.
+// Pid returns the process's number, or 0 if it does not run. In a separate network
+// namespace, it is the number of the program that enters the namespace.
 func (p *Process) Pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 // stopTime is how long a process may take to end when asked to.
 const stopTime = time.Minute
 
-// End sends a signal that ends the process, and waits for that.
+// End sends a signal that ends the process, and waits for the end.
 func (p *Process) End(sig syscall.Signal) error {
 	p.mu.Lock()
 	done := p.done
@@ -152,7 +152,7 @@ func (p *Process) Kill() {
 	<-done
 }
 
-// Log returns the end of what the process said.
+// Log returns the end of the process's output.
 func (p *Process) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -166,7 +166,7 @@ const logEnd = 4 << 10
 
 func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 
-// A Bench makes processes whose logs are in one directory.
+// A Bench makes processes with logs in one directory.
 type Bench struct {
 	Programs string        // directory of what Build builds
 	Dir      string        // for logs and state
@@ -176,8 +176,8 @@ type Bench struct {
 	all []*Process
 }
 
-// Process returns a process of one of the programs, for a network namespace,
-// "" being this one.
+// Process returns a process of a program in a network namespace; "" is the current
+// namespace.
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
@@ -188,8 +188,8 @@ func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	return p
 }
 
-// Verify returns what went wrong in any process so far: it has ended though
-// nobody asked it to, or the race detector has found something in it.
+// Verify returns all faults so far: processes that ended by themselves, and findings
+// of the race detector.
 func (b *Bench) Verify() error {
 	var all []error
 	for _, p := range b.all {

@@ -7,10 +7,10 @@ import (
 	"ahprelay/refhost"
 )
 
-// A HostConn is what the host had of one client.
+// A HostConn is the host's record of one client.
 type HostConn struct{ Sent, Received [][]byte }
 
-// HostConns reads what the site's first host has kept, by clientId.
+// HostConns reads the records of the site's first host, by clientId.
 func (s *Site) HostConns() (map[string]*HostConn, error) {
 	f, err := os.Open(s.Records()[0])
 	if err != nil {

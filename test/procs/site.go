@@ -36,7 +36,7 @@ const (
 	otherClusterPorts = 6300
 )
 
-// A Config says what a [Site] consists of.
+// A Config describes the parts of a [Site].
 type Config struct {
 	Bench
 	Others       int      // more relays of a cluster, without clients
@@ -47,9 +47,9 @@ type Config struct {
 	NoRecord     bool // the host keeps no frames: Records has no files
 }
 
-// A Site is one relay with one host, and the others of its cluster, if it has some:
-// the host-agent knows the first of those too. NATS and RelayNATS are nil unless NATS
-// is external.
+// A Site is one relay with one host, and optional further relays of its cluster, the
+// first of which the host-agent knows too. NATS and RelayNATS are nil unless NATS is
+// external.
 type Site struct {
 	Relay, Agent, Host, NATS                     *Process
 	Others                                       []*Process
@@ -95,7 +95,7 @@ func (s *Site) dataDir() string       { return filepath.Join(s.cfg.Dir, "relay")
 func (s *Site) tokenFile() string     { return filepath.Join(s.cfg.Dir, "host.token") }
 func (s *Site) at(port string) string { return net.JoinHostPort(s.address, port) }
 
-// FreeAddress returns an address of this machine's own where nobody listens.
+// FreeAddress returns a loopback address without listeners.
 func FreeAddress() (string, error) {
 	var last error
 	for range 100 {
@@ -184,7 +184,7 @@ func (s *Site) startOthers(ctx context.Context) error {
 	return nil
 }
 
-// CopyKeys copies a directory of keys, for nobody else to read.
+// CopyKeys copies a directory of keys, readable for its owner only.
 func CopyKeys(from, to string) error {
 	files, err := os.ReadDir(from)
 	if err == nil {
@@ -205,7 +205,7 @@ func CopyKeys(from, to string) error {
 	return nil
 }
 
-// StartOther starts one of the others, and returns when it takes clients.
+// StartOther starts a further relay, and returns when it accepts clients.
 func (s *Site) StartOther(ctx context.Context, i int) error {
 	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
@@ -301,8 +301,7 @@ func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" +
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 
-// Records returns the files of [refhost.RecordTo], one for each run of the
-// host.
+// Records returns the files of [refhost.RecordTo], a file for each run of the host.
 func (s *Site) Records() []string { return s.records }
 
 // Verify is that of all processes, see [Bench.Verify].

@@ -18,7 +18,7 @@ type InitializeParams struct {
 	Locale               string         `json:"locale,omitempty"`
 }
 
-// InitializeResult is what a test needs of the result of initialize.
+// InitializeResult holds the members of initialize's result that tests need.
 type InitializeResult struct {
 	ProtocolVersion string          `json:"protocolVersion"`
 	ServerSeq       int64           `json:"serverSeq"`
@@ -33,7 +33,7 @@ type Snapshot struct {
 	FromSeq  int64           `json:"fromSeq"`
 }
 
-// An Action is the params of an action notification, and an entry of a replay.
+// An Action is the params of an action notification, or an entry of a replay.
 type Action struct {
 	Channel   string          `json:"channel"`
 	Action    json.RawMessage `json:"action"`

@@ -32,9 +32,8 @@ type message struct {
 	Error   *RPCError       `json:"error,omitempty"`
 }
 
-// Call sends a request and waits for the result. An error answer is an
-// [*RPCError], the end of the connection [ErrClosed]. Params of nil are left
-// out.
+// Call sends a request and waits for its result. An error answer becomes an
+// [*RPCError], and the connection's end [ErrClosed]. Nil params are left out.
 func (c *Client) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	c.mu.Lock()
 	c.lastID++
@@ -98,8 +97,8 @@ func (c *Client) send(msg message, params any) error {
 	return c.link.Send(frame)
 }
 
-// dispatch hands a frame to whom it concerns. What is no message concerns
-// nobody.
+// dispatch hands a frame to the waiting call or the handler. It ignores frames that
+// are no messages.
 func (c *Client) dispatch(ctx context.Context, frame []byte) {
 	var msg message
 	if !bytes.Contains(frame, []byte(`"id"`)) { // as most, of which some are long
@@ -151,7 +150,7 @@ func runHandler(ctx context.Context, handler Handler, params json.RawMessage) (j
 	return nil, &RPCError{Code: codeInternalError, Message: err.Error()}
 }
 
-// redact returns a URL without what may be a token.
+// redact returns a URL without possible tokens.
 func redact(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Options say how to connect. The zero value of each field is its default.
+// Options configure a connection. A zero field means its default.
 type Options struct {
-	// Token is presented where TokenIn says. Default: none.
+	// Token is presented at the place TokenIn. Default: none.
 	Token   string
 	TokenIn TokenPlace
 
@@ -33,7 +33,7 @@ type Options struct {
 	// goroutine of its own. A method without one gets -32601.
 	Handlers map[string]Handler
 
-	// Unanswered leaves the host's requests to the caller, who answers them with
+	// Unanswered leaves the host's requests to the caller, to be answered with
 	// SendRaw.
 	Unanswered bool
 
@@ -170,7 +170,7 @@ func (c *Client) CloseStatus() (code int, reason string) {
 	return -1, ""
 }
 
-// Subprotocol returns what the host chose, "" if nothing.
+// Subprotocol returns the host's choice, or "".
 func (c *Client) Subprotocol() string {
 	if l, ok := c.link.(*wsLink); ok {
 		return l.ws.Subprotocol()
@@ -218,7 +218,7 @@ func (c *Client) record(frame []byte) {
 	c.frames = append(c.frames, frame)
 }
 
-// announce wakes those who wait for a frame.
+// announce wakes the goroutines that wait for a frame.
 func (c *Client) announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,8 +249,8 @@ func (c *Client) WaitFor(ctx context.Context, match func(frame []byte) bool) ([]
 	return frame, err
 }
 
-// WaitAfter is WaitFor without the first n frames. It returns the number of
-// frames up to the one that matched: the n of the next call.
+// WaitAfter is WaitFor without the first n frames. It also returns the count of frames
+// up to the match: the n for the next call.
 func (c *Client) WaitAfter(ctx context.Context, n int, match func(frame []byte) bool) ([]byte, int, error) {
 	for {
 		c.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Sizes say how much there is to be.
+// Sizes are the sizes of a run.
 type Sizes struct {
 	Few, Many int           // hosts between which costs are compared
 	Restart   int           // hosts of a cluster of three that is restarted
@@ -26,7 +26,7 @@ type Sizes struct {
 	Cut       time.Duration // how long a relay is cut off from the others
 }
 
-// Full are the sizes of what is promised.
+// Full are the sizes of the promises.
 var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second}
 
 // A Row is one thing that is measured.
@@ -44,8 +44,8 @@ const FleetTenants = 10
 // other work disturbs least.
 const costRuns = 5
 
-// Costs measures one credential, one lease and one change of presence at a relay that
-// knows few hosts and at one that knows many.
+// Costs measures one credential, one lease and one change of presence, at a relay with
+// few hosts and at a relay with many.
 func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	return rows, nil
 }
 
-// costs measures what each step takes, by instances that are new in each run.
+// costs measures each step, with new instances in each run.
 func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Duration, error) {
 	const rounds = 500
 	fleet := &Fleet{Keys: r.config.Keys, URLs: []string{"nats://" + r.Server.Addr().String()}}
@@ -134,8 +134,8 @@ func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Dura
 	return took, nil
 }
 
-// middle returns the mean of all but the tenth that took least and the tenth that took longest: what
-// waits for a write or does not is of two kinds, between which a median jumps.
+// middle returns the mean without the fastest and the slowest tenth. Operations with
+// and without a write form two groups, between which a median would jump.
 func middle(list []time.Duration) (mean time.Duration) {
 	slices.Sort(list)
 	list = list[len(list)/10 : len(list)-len(list)/10]
@@ -195,8 +195,8 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	return []Row{first, second}, err
 }
 
-// Idle watches many hosts on which nothing happens, and has another relay join. Relays hear
-// their connections, whose pings are not here: make bench ARGS=hosts has those.
+// Idle watches many idle hosts while a further relay joins. Relays see their
+// connections, whose pings are absent here: make bench ARGS=hosts has those.
 func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error), join func(context.Context, *Cluster, int) error) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (c *Cluster) writes() (n uint64) {
 	return n
 }
 
-// processorTime is what this process has used.
+// processorTime returns this process's processor time.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Tenants has a relay start that knows of many tenants, each of one host whose host-agent
-// has good credentials, and then one of these come.
+// Tenants starts a relay with many tenants, each with one enrolled host, and then
+// connects one host-agent.
 func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (c *Cluster) enrolStored(ctx context.Context, from, to int) error {
 	return await(ctx, func() bool { return c.Relays[0].Registry.Stats().Hosts >= to })
 }
 
-// startWith restarts the relay, and has a host-agent of one of n tenants come.
+// startWith restarts the relay, and connects a host-agent from one of n tenants.
 func (c *Cluster) startWith(ctx context.Context, n int) ([]Row, error) {
 	c.Stop()
 	before, goroutines, began := inUse(), runtime.NumGoroutine(), time.Now()

@@ -42,8 +42,7 @@ const (
 	messages = 300 // that each of them gets
 	size     = 20 << 10
 
-	// What the host says to each client that takes nothing: all of them together
-	// some times as much as there is memory.
+	// The host's output for each stalled client: together several times the memory.
 	floods    = 16
 	floodSize = 50 << 10
 	writers   = 8
@@ -51,7 +50,7 @@ const (
 	patience = 5 * time.Minute // on a slow machine
 )
 
-// A host lets clients in, and tells each of them what the test says.
+// A host accepts clients, and sends each the test's messages.
 type host struct {
 	mu    sync.Mutex
 	conns map[string]*websocket.Conn // by clientId
@@ -96,7 +95,7 @@ func (h *host) conn(clientID string) *websocket.Conn {
 	return h.conns[clientID]
 }
 
-// close ends all connections, and whoever writes to them.
+// close ends all connections and their writers.
 func (h *host) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,8 +224,8 @@ func note(n, size int) []byte {
 	return append(append(b, pad[:size]...), `"}}`...)
 }
 
-// TestStalledInCgroup floods many clients that take nothing, beside some that
-// read: the relay stays within its cgroup, and those that read get everything.
+// Many stalled clients are flooded beside a few reading clients. The relay stays
+// within its cgroup, and the reading clients receive everything.
 func TestStalledInCgroup(t *testing.T) {
 	group := newCgroup(t, *memoryFlag*mib)
 	h := &host{conns: map[string]*websocket.Conn{}}

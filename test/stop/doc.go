@@ -1,4 +1,3 @@
-// Package stop tests what relay and host-agent do when they are told to stop,
-// as processes: what is under way arrives, clients are told, and they end in
-// time.
+// Package stop tests how relay and host-agent stop, as processes: pending data
+// arrives, clients are told, and the processes end in time.
 package stop

@@ -26,8 +26,8 @@ const (
 	// talkers are clients that exchange messages with the host all the time.
 	talkers = 8
 
-	// unanswered is how many requests a talker has under way: what a slow machine
-	// needs longer for than a drain may take is not sent.
+	// unanswered bounds a talker's pending requests. A slow machine must be able to
+	// answer them within a drain.
 	unanswered = 100
 
 	// drain is how long the relay may take to stop. A client that reads nothing
@@ -114,8 +114,8 @@ func (w wire) wait() {
 	}
 }
 
-// deaf connects a client that asks for much and then reads nothing, until the
-// function that it returns is called.
+// deaf connects a client that requests much and then reads nothing, until the returned
+// function is called.
 func deaf(t *testing.T, site *procs.Site) (listen func()) {
 	t.Helper()
 	off, on := make(chan struct{}), make(chan struct{})
@@ -155,10 +155,9 @@ func newSite(t *testing.T) *procs.Site {
 	return site
 }
 
-// TestRelayStops stops a relay while clients talk to the host, and one reads
-// nothing of much that it has asked for. The host gets everything that clients
-// could send, they get what the host said in its order and then close 1001, and
-// the relay ends in time.
+// A relay stops while clients talk to the host, and one client does not read its large
+// answers. The host receives everything that clients could send, the clients receive
+// the host's messages in order and then close 1001, and the relay ends in time.
 func TestRelayStops(t *testing.T) {
 	site := newSite(t)
 	var all []*talker
@@ -185,7 +184,7 @@ func TestRelayStops(t *testing.T) {
 	if log := site.Agent.Log(); !strings.Contains(log, "relay shutting down") {
 		t.Errorf("the host-agent was not told why its connection ended; its log:\n%s", log)
 	}
-	// The host-agent writes what it has got, and goes on.
+	// The host-agent writes its pending messages, and continues.
 	if err := site.Agent.End(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +194,8 @@ func TestRelayStops(t *testing.T) {
 	wantAll(t, site, all)
 }
 
-// wantAll fails unless the host got all that talkers sent, and they got the
-// beginning of what it sent.
+// wantAll fails unless the host received all messages of the talkers, and they
+// received the beginning of its output.
 func wantAll(t *testing.T, site *procs.Site, all []*talker) {
 	t.Helper()
 	conns, err := site.HostConns()

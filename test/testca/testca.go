@@ -1,5 +1,5 @@
-// Package testca makes this process trust a certificate for 127.0.0.1, for
-// tests of TLS whose programs ask the system's authorities.
+// Package testca makes this process trust a certificate for 127.0.0.1, for tests of
+// programs that use the system's authorities.
 package testca
 
 import (

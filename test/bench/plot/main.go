@@ -1,5 +1,5 @@
-// Command plot draws what make bench has kept: for each part a picture of its
-// ratios, of the last runs on each machine, and a page that shows them.
+// Command plot draws the stored results of make bench: a picture with the ratios of
+// each part, for the last runs on each machine, and a page with all pictures.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	_ "gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A record is what package bench keeps of a run, as far as it is drawn.
+// A record holds the parts of package bench's record that are drawn.
 type record struct {
 	Machine struct {
 		CPU    string `json:"cpu"`
@@ -51,7 +51,7 @@ type figure struct {
 // label is the name of a run in a legend.
 func (r *record) label() string { return r.Date.Format(time.DateOnly) + " " + r.Commit }
 
-// row is what a figure is called in a picture.
+// row returns a figure's label in a picture.
 func (f *figure) row() string { return f.Work + " / " + f.Comparison.Name }
 
 // drawn reports whether a figure has something to draw, on an axis without zero.
@@ -128,8 +128,8 @@ var colors = []color.Color{
 	color.RGBA{0x8a, 0x5a, 0xa8, 0xff}, color.RGBA{0xb0, 0x80, 0x20, 0xff}, color.RGBA{0x80, 0x80, 0x80, 0xff},
 }
 
-// picture draws the ratios of a part: a row for each figure and what it is compared with, a
-// mark for each run, and a line for the spread of its rounds.
+// picture draws a part's ratios: a row for each figure and its comparison, a mark for
+// each run, and a line for the spread of its rounds.
 func picture(file, part string, records []*record) error {
 	var rows []string
 	for _, r := range slices.Backward(records) {
@@ -195,7 +195,7 @@ func addLine(p *plot.Plot, c color.Color, x1, y1, x2, y2 float64) error {
 	return err
 }
 
-// ratioTicks are 1, 2 and 5 of each power of ten.
+// ratioTicks are 1, 2 and 5 at each power of ten.
 type ratioTicks struct{}
 
 // Ticks implements [plot.Ticker].

@@ -40,7 +40,8 @@ type flags struct {
 func main() {
 	asked, err := loadgen.Main(os.Args[1:])
 	if !asked {
-		// Processes inherit it. Whoever may not raise it has fewer hosts.
+		// Child processes inherit the limit. Without permission to raise it, the run
+		// has fewer hosts.
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: openFiles, Max: openFiles})
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -133,7 +134,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 // plotWord stands for writing documents and pictures, and no run.
 const plotWord = "plot"
 
-// check finds what is wrong with flags before anything is built.
+// check validates flags before anything is built.
 func check(f *flags) error {
 	if f.Rounds < 1 {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
@@ -152,7 +153,7 @@ func check(f *flags) error {
 	return nil
 }
 
-// keep adds a record to what there is of its day, commit and machine.
+// keep merges a record into the stored record of its day, commit and machine.
 func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures []bench.Figure) error {
 	file := filepath.Join(dir, record.Name())
 	switch former, err := bench.ReadRecord(file); {
@@ -167,8 +168,8 @@ func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures 
 	}
 }
 
-// publish writes what follows from the newest record: the tables, what the README says,
-// and the pictures.
+// publish writes everything that depends on the newest record: the tables, the
+// README's figures, and the pictures.
 func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
 	newest, err := bench.NewestRecord(kept)
 	if err != nil {
@@ -196,7 +197,7 @@ func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
 	return cmd.Run()
 }
 
-// The lines between which a file has what is written here.
+// The markers of generated lines in a file.
 const (
 	tableBegins = "<!-- make bench writes from here -->\n"
 	tableEnds   = "<!-- to here -->\n"

@@ -17,7 +17,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestReplaceLines keeps what stands around the lines.
+// The text around the generated lines is kept.
 func TestReplaceLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.md")
 	if err := os.WriteFile(file, []byte("a\n"+tableBegins+"old\n"+tableEnds+"b\n"), 0o600); err != nil {
@@ -39,7 +39,7 @@ func TestReplaceLines(t *testing.T) {
 	}
 }
 
-// TestKeep adds parts to what there is of the same day, commit and machine.
+// Parts are added to the record of the same day, commit and machine.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	for _, part := range []string{"fanout", "gate"} {

@@ -1,6 +1,6 @@
-// Command faults breaks networks and processes between clients and their host,
-// one after another and under load, prints what the clients saw, and ends with
-// status 1 if that breaks a promise.
+// Command faults breaks networks and processes between clients and their host, one
+// after another and under load. It prints the effects at the clients, and exits with 1
+// if a promise is broken.
 package main
 
 import (

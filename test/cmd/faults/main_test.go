@@ -23,7 +23,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestReplaceTable keeps what stands above the marker.
+// The text above the marker is kept.
 func TestReplaceTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.md")
 	if err := os.WriteFile(file, []byte("head\n"+marker+"\nold\n"), 0o600); err != nil {

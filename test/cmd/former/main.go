@@ -1,7 +1,7 @@
-// Command former builds relay and host-agent of an earlier commit, and has them work with those of
-// this one, under load: a host-agent of the one at a relay of the other, both ways, and three
-// relays that are replaced one after the other. It prints a table, and ends with status 1 if
-// anything was lost or repeated, or a client was closed that need not be.
+// Command former builds relay and host-agent from an earlier commit, and runs them
+// with those of this commit, under load: each host-agent at the relay of the second
+// version, and a rolling replacement of three relays. It prints a table, and exits
+// with 1 if anything was lost or repeated, or a client was closed without need.
 package main
 
 import (
@@ -109,7 +109,7 @@ func output(ctx context.Context, dir, program string, args ...string) (string, e
 	return strings.TrimSpace(string(out)), nil
 }
 
-// use has what is started from now on be of these versions.
+// use makes later starts use these versions.
 func use(programs string, v *versions, of map[string]string) error {
 	for program, which := range of {
 		link := filepath.Join(programs, program)
@@ -123,7 +123,7 @@ func use(programs string, v *versions, of map[string]string) error {
 	return nil
 }
 
-// A trial is what is done with a site.
+// A trial is an experiment with a site.
 type trial struct {
 	name         string
 	relay, agent string
@@ -196,7 +196,7 @@ func (v *versions) table(ctx context.Context, out io.Writer) error {
 // limit is for one trial.
 const limit = 5 * time.Minute
 
-// try runs a trial, and returns what clients got and how they were closed.
+// try runs a trial, and returns the judge's report and the clients' close codes.
 func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Report, codes []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

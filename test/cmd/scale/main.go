@@ -157,7 +157,8 @@ func list(first string, others []string) string {
 	return strings.Join(append([]string{first}, others...), ",")
 }
 
-// startFleet has a process be the host-agents, so that what they cost is not counted.
+// startFleet runs the host-agents in a separate process, so that their cost is not
+// counted.
 func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
 	cmd, err := another(ctx, "--hosts", strconv.Itoa(hosts), "--fleet", list(c.KeyDir(), c.URLs()))
 	if err != nil {
@@ -182,8 +183,9 @@ func beFleet(ctx context.Context, f *flags) error {
 	return fleet.Run(ctx)
 }
 
-// startRelay has a process be another relay of a cluster, as relays are, so that its memory is not
-// tidied together with that of all others. It returns when that relay knows so many hosts.
+// startRelay runs a further relay of a cluster in a separate process, so that its
+// garbage is not collected together with all the rest. It returns when that relay
+// knows the given number of hosts.
 func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
 	cmd, err := another(ctx, "--relays", strconv.Itoa(len(c.Relays)), "--hosts", strconv.Itoa(hosts), "--join", list(c.Dir(), c.Routes()))
 	if err != nil {
@@ -192,7 +194,7 @@ func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
 	return cmd.Run()
 }
 
-// beRelay is such a process. What it leaves open ends with it.
+// beRelay is that process. Its end closes everything.
 func beRelay(ctx context.Context, f *flags) error {
 	c, err := scale.RunningCluster(f.Join[0], f.Join[1:], f.Relays, slog.New(slog.DiscardHandler))
 	if err != nil {
