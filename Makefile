@@ -1,5 +1,5 @@
 # make test     every check and every test, with the race detector
-# make lint     gofmt, vet, staticcheck, govulncheck (which says so if it cannot reach its database), and the console's types (skipped without Node.js and npm)
+# make lint     gofmt, vet, staticcheck, prose and names, types of the console, govulncheck (reports an unreachable database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
@@ -47,6 +47,7 @@ lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	GOGC=400 $(GO) vet $(PKGS)
 	GOGC=400 $(GO) tool staticcheck $(PKGS)
+	$(GO) run ./test/cmd/prose --check
 	$(GO) run ./console/build -types
 	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)
 
