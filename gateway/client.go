@@ -601,9 +601,11 @@ func (c *client) disconnect(end closing) {
 	}
 }
 
-// ended is called by the outbox at its end, to send the close frame. Messages that the
-// client has sent before it receives the close frame are still read. The same holds
-// after a failed write: received data may still be unread.
+// ended is called by the outbox at its end, to send the close frame. For up to
+// wire.CloseTime, the client's earlier messages are still read, also if the connection
+// was lost in a write: received data may still be unread. If a write timed out, or
+// failed while the connection was closing for a different reason, the socket is closed
+// at once.
 func (c *client) ended(end closing) {
 	gone := end.code == wire.CloseLost
 	switch {

@@ -46,7 +46,7 @@ type gateMetric struct {
 var gateMetrics = []gateMetric{
 	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Host messages passed although the client has not declared the capability."),
 	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages refused by host-agents because client or host had not declared the capability."),
-	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages passed for lack of information."),
+	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages that host-agents passed because too little was known to judge them."),
 	{gate.Refusal, prometheus.NewDesc("ahp_relay_refusals_total",
 		"Messages refused by host-agents to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
 }

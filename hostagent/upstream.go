@@ -49,7 +49,7 @@ func (u Upstream) String() string {
 	return parsed.String()
 }
 
-// port returns the port of the host, if it has one.
+// port returns the host's TCP port, by default 80 or 443, or nil for a command or socket.
 func (u Upstream) port() []string {
 	u, _, err := u.locked()
 	if err != nil {

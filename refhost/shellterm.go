@@ -119,7 +119,8 @@ func (b *shellBackend) typeLoop() {
 	}
 }
 
-// input drops what exceeds the queue, like a terminal.
+// input queues data for the shell. If the queue is full, it drops the data, like a
+// terminal, and logs that.
 func (b *shellBackend) input(data string) {
 	select {
 	case b.typed <- data:

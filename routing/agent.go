@@ -330,7 +330,7 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	return c.refer(b, arrival, now)
 }
 
-// forgetLink removes an ended link from all channels.
+// forgetLink removes an ended link, also from all channels.
 func (a *AgentEnd) forgetLink(link *agentLink) {
 	a.links = slices.DeleteFunc(a.links, func(l *agentLink) bool { return l == link })
 	for _, ch := range a.channels.byURI {

@@ -31,7 +31,8 @@ func ActionLabel(kind string) string {
 	return OtherAction
 }
 
-// Members in dispatchAction, and in messages to agents.
+// The members that a client below operate may send: in the params of dispatchAction, in
+// a message to an agent, and in a pending message. Further members are refused.
 var (
 	dispatched     = []string{"channel", "clientSeq", "action"}
 	messageMembers = []string{"text", "origin", "attachments", "model"}

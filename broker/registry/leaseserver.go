@@ -264,7 +264,7 @@ func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) 
 		if err == nil {
 			return answer
 		}
-		s.log.Info("lease keeper does not answer", "host", key, "relay", keeper, "error", err)
+		s.log.Info("the relay that keeps the lease has not decided; this relay decides", "host", key, "relay", keeper, "error", err)
 	}
 	return s.registry.keeping.hold(ctx, key, req, s.registry.cfg.Instance)
 }

@@ -50,7 +50,7 @@ type Config struct {
 	// Moments adds events without a need for an answer.
 	Moments bool
 
-	// Answers removes from an event the answers not permitted from afar.
+	// Answers removes from an event the answers that a notification may not offer.
 	// Default: removes none.
 	Answers func(*notice.Event)
 

@@ -4,8 +4,8 @@ package lockorder
 
 import "sync"
 
-// A Rank is a place in the list.
+// A Rank is a lock's place in the order of the package comment.
 type Rank interface{ ~struct{} }
 
-// A Mutex is a lock of the list.
+// A Mutex is a lock with a rank.
 type Mutex[R Rank] = sync.Mutex

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A Rank is a place in the list.
+// A Rank is a lock's place in the order of the package comment.
 type Rank interface {
 	rank() int
 	name() string
@@ -28,7 +28,7 @@ func (Routing) name() string  { return "Routing" }
 func (Link) name() string     { return "Link" }
 func (Outbox) name() string   { return "Outbox" }
 
-// A Mutex is a lock of the list.
+// A Mutex is a lock with a rank.
 type Mutex[R Rank] struct{ mu sync.Mutex }
 
 // Lock locks m. It panics if the goroutine holds a lock of the same rank or a later one.
