@@ -56,7 +56,7 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	a.token = a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
 
 	two.Close()
-	natssite.Eventually(t, "the store is away", func() bool { return strings.Contains(one.registry.Degraded(), "is away (") })
+	natssite.Eventually(t, "the store is away", func() bool { return strings.Contains(one.registry.Degraded(), "is unreachable (") })
 	if status := comes(); status != http.StatusOK {
 		t.Errorf("with the next, while the store is away: HTTP %d", status)
 	}

@@ -358,7 +358,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 		})
 		c.send(`{"jsonrpc":"2.0","id":6,"method":"canvasReadResource","params":{"channel":"` + board + `","uri":"ahp-canvas-content:/i/"}}`)
 		time.Sleep(10 * time.Second)
-		if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32008,"message":"the host does not say`) {
+		if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32008,"message":"no answer from the host about the canvas`) {
 			t.Errorf("the client got %s", got)
 		}
 

@@ -366,6 +366,6 @@ func (v *view) setStoreError(err error) {
 // relay's own server is told to restart its store.
 const reviveAfter = 5
 
-// Maintains reports whether this relay performs the maintenance of stores for all
-// relays.
+// Maintains reports whether this relay performs the maintenance of stores for its
+// region.
 func (r *Registry) Maintains() bool { return r.relays.leads() }
