@@ -14,10 +14,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A quantity is something of which less is better.
+// A quantity is a measurement for which lower is better.
 type quantity struct{ work, unit string }
 
-// What mechanisms may change, to 100 clients but where it says otherwise.
+// Quantities that mechanisms may change, with 100 clients unless stated otherwise.
 var (
 	relayFull   = quantity{"saturated: of the relay", "µs a delivery"}
 	agentFull   = quantity{"saturated: of the host-agent", "µs a delivery"}
@@ -34,8 +34,8 @@ var (
 	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
 )
 
-// An ablation is a mechanism of package ablation, and what it is there for, or
-// may cost.
+// An ablation is a mechanism of package ablation, with the quantities that it improves
+// or may worsen.
 type ablation struct {
 	name string
 	what []quantity
@@ -69,8 +69,8 @@ type variant struct {
 	is    map[quantity]series
 }
 
-// ablate measures what each mechanism is worth: the same programs with it and
-// without it, in turns.
+// ablate measures each mechanism's benefit: the same programs run with it and without
+// it, in turns.
 func ablate(b *testbed) (figures []Figure, err error) {
 	if err := b.linkAblated(); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func ablate(b *testbed) (figures []Figure, err error) {
 	seen := map[quantity]bool{}
 	for _, a := range ablations {
 		if b.o.Tiny && !slices.ContainsFunc(a.what, func(q quantity) bool { return !seen[q] }) {
-			continue // each quantity is measured, and the programs have all mechanisms anyway
+			continue // each quantity has been measured, and the tiny run's programs have all mechanisms
 		}
 		for _, q := range a.what {
 			seen[q] = true
@@ -110,7 +110,7 @@ func (b *testbed) linkAblated() error {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker says nothing about a variable that is not there
+		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker ignores an unknown variable
 			return fmt.Errorf("%s does not read %s", program, withoutVariable)
 		}
 	}
@@ -118,7 +118,7 @@ func (b *testbed) linkAblated() error {
 	return nil
 }
 
-// ablate measures one mechanism.
+// ablate measures a single mechanism.
 func (b *testbed) ablate(a ablation) ([]Figure, error) {
 	var pair [2]*variant // with it, and without
 	for i := range pair {
@@ -163,7 +163,7 @@ func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, er
 	return b.oneHost(cfg)
 }
 
-// ablateBusy measures what is said and asked.
+// ablateBusy measures streaming and requests.
 func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	wants := func(all ...quantity) bool {
 		return slices.ContainsFunc(a.what, func(q quantity) bool { return slices.Contains(all, q) })
@@ -220,8 +220,8 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	return errors.Join(err, ended)
 }
 
-// inTurns does something with both of a pair, as often as it is said, and once more before
-// that, which does not count. Who is first changes.
+// inTurns runs both variants of a pair the given number of times. The first variant
+// alternates.
 func (b *testbed) inTurns(times int, run func(i int) error) error {
 	for round := range times {
 		for i := range 2 {
@@ -244,7 +244,7 @@ func (v *variant) used() (relay, agent time.Duration, err error) {
 	return relay, agent, err
 }
 
-// hear takes down what it takes to be told something.
+// hear records the cost of a stream.
 func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) error {
 	relay, agent, err := v.used()
 	if err != nil {
@@ -274,7 +274,7 @@ func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, del
 
 func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], value) }
 
-// ask takes down what a request takes.
+// ask records the cost of a request.
 func (v *variant) ask() error {
 	relay, agent, err := v.used()
 	if err != nil {
@@ -293,8 +293,7 @@ func (v *variant) ask() error {
 	return nil
 }
 
-// ablateIdle measures the memory of clients on which nothing happens, of fresh
-// processes each time.
+// ablateIdle measures the memory of idle clients, with fresh processes each time.
 func (b *testbed) ablateIdle(a ablation, pair [2]*variant, tls bool, what []quantity) error {
 	n := b.many(2000)
 	times := 0

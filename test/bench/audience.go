@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// told is how fast an agent speaks to an audience: 200 actions a second, as models
-// stream, and spokenSlowly what a chat is like in the middle of that.
+// told is the pace of an agent that streams to an audience: 200 actions a second, like
+// a model. spokenSlowly is a chat's pace between such streams.
 var (
 	told         = loadgen.Pace{Burst: 4, Every: 20 * time.Millisecond}
 	spokenSlowly = loadgen.Pace{Burst: 1, Every: 20 * time.Millisecond}
@@ -19,13 +19,13 @@ var (
 
 const audienceViewers = 1000
 
-// audienceLimits are those of a relay to which an audience comes at once.
+// audienceLimits are relay flags that let a whole audience connect at once.
 var audienceLimits = []string{
 	"--limit-host", "connections=0", "--limit-host", "opens=0", "--limit-tenant", "opens=0", "--limit-tenant", "connections=0",
 	"--limit-subject", "connections=0", "--limit-subject", "opens=0", "--limit-token", "opens=0",
 }
 
-// An audienceWay is one way from a host to viewers.
+// An audienceWay is a way from a host to viewers.
 type audienceWay struct {
 	name  string
 	crowd *crowd
@@ -35,7 +35,7 @@ type audienceWay struct {
 	host      series // µs of the host alone
 }
 
-// audience is what a host pays for viewers that came by a link which only looks.
+// audience measures the host's cost for viewers that joined by a view-only link.
 func audience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{
@@ -91,7 +91,7 @@ func audience(b *testbed) ([]Figure, error) {
 	return append(figures, real...), err
 }
 
-// audienceTokens are of viewers of one audience.
+// audienceTokens returns tokens for viewers that share one audience.
 func (s *site) audienceTokens(i int) (tokens []string, err error) {
 	for n := range subjects {
 		token, err := s.keys.Tokens().IssueClient(auth.Client{
@@ -106,8 +106,8 @@ func (s *site) audienceTokens(i int) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// audienceJoins connects viewers as fast as they come, and looks how often the host
-// is asked.
+// audienceJoins connects viewers as fast as possible, and counts the subscribe
+// requests that reach the host.
 func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
 	var before, after int64
 	if err := b.host.Call("Host.Asked", "subscribe", &before); err != nil {
@@ -121,12 +121,12 @@ func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figu
 	if err := b.host.Call("Host.Asked", "subscribe", &after); err != nil {
 		return f, err
 	}
-	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the first at once, and the last may come behind
+	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the first subscribe is immediate, and the last may be delayed
 	return newFigure(fmt.Sprintf("%d viewers join in %.1f s: the host is asked", many, took.Seconds()), "subscribes for each 50 ms", series{each}).
 		want(atMost(1)).means("A link that goes round a room costs the host nothing."), nil
 }
 
-// measureAudience has the host speak on each way in turns.
+// measureAudience makes the host stream on each way in turns.
 func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
 	for _, w := range ways {
 		if _, err := w.crowd.hear(told, b.long(200*time.Millisecond), false); err != nil {
@@ -162,7 +162,7 @@ func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error
 	})
 }
 
-// spent is the processor time of processes, and what has passed a meter.
+// spent returns the processor time of processes, and the bytes that passed a meter.
 func spent(pids []int, meter *stack.Meter) (used []time.Duration, bytes int64, err error) {
 	for _, pid := range pids {
 		one, err := loadgen.CPU(pid)
@@ -189,7 +189,8 @@ func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
 	return figures
 }
 
-// audienceDelays is how long actions take to many, and to five times as many.
+// audienceDelays measures the delay of actions to many viewers, and to five times as
+// many.
 func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
 	for _, n := range []int{many, b.many(5 * many)} {
 		if n != many {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A part is one benchmark.
+// A part is a named benchmark.
 type part struct {
 	name  string
 	run   func(*testbed) ([]Figure, error)
@@ -50,7 +50,7 @@ func Names() (names []string) {
 	return names
 }
 
-// partTime is how long a part may take before it is hung.
+// partTime is the time limit of a part.
 const partTime = 10 * time.Minute
 
 // chosen returns the parts of these names; without names, all that need not be
@@ -69,9 +69,9 @@ func chosen(names []string) (list []part, err error) {
 	return list, nil
 }
 
-// Run runs parts by name, without names all but those that are asked for, and
-// returns their figures and how long each took. When a part fails, it returns
-// those of the others too, and why.
+// Run runs the named parts; without names, all parts except those that run only by
+// name. It returns their figures and durations. If a part fails, the error describes
+// it, and the results of the remaining parts are still returned.
 func Run(ctx context.Context, o Options, names ...string) (done []RecordedPart, figures []Figure, err error) {
 	list, err := chosen(names)
 	if err != nil {
@@ -101,7 +101,8 @@ func Run(ctx context.Context, o Options, names ...string) (done []RecordedPart, 
 	return done, figures, ctx.Err()
 }
 
-// left says how long parts took, "" if that is not known of all.
+// left describes the remaining time of parts; it is "" if any part's duration is
+// unknown.
 func (r *Record) left(list []part) string {
 	if r == nil {
 		return ""
@@ -117,7 +118,7 @@ func (r *Record) left(list []part) string {
 	return fmt.Sprintf("; about %v left", time.Duration(seconds)*time.Second)
 }
 
-// runIn runs a part in a testbed of its own. Logs of one that fails stay.
+// runIn runs a part in its own testbed. The logs of a failed part are kept.
 func (p part) runIn(ctx context.Context, o Options) (figures []Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()

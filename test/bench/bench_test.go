@@ -26,9 +26,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestParts runs each part with hardly any work: every connection stays and
+// TestEachPartLosesNothingAndMakesFigures runs each part with hardly any work: every connection stays and
 // every frame arrives, and each figure is there.
-func TestParts(t *testing.T) {
+func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 	programs, err := procs.Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -63,14 +63,14 @@ func TestParts(t *testing.T) {
 	}
 }
 
-func TestUnknownPart(t *testing.T) {
+func TestRunRejectsAnUnknownPart(t *testing.T) {
 	_, _, err := Run(t.Context(), Options{Progress: io.Discard}, "fanout", "typo")
 	if err == nil || !strings.Contains(err.Error(), `"typo"`) {
 		t.Errorf("Run(typo) = %v", err)
 	}
 }
 
-func TestSeries(t *testing.T) {
+func TestMedianRatioAndDifferenceOfSeries(t *testing.T) {
 	for _, test := range []struct {
 		values series
 		want   float64
@@ -85,8 +85,9 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestRatioOfRounds: the ratio is that of the middle round, not of medians.
-func TestRatioOfRounds(t *testing.T) {
+// TestRatioIsTheMedianOfRoundRatios: the ratio is the middle round's, not the quotient
+// of two medians.
+func TestRatioIsTheMedianOfRoundRatios(t *testing.T) {
 	f := newFigure("w", "u", series{1, 20, 300}).beside("other", series{1, 20, 300}, series{10, 10, 10})
 	if f.Value != 20 || f.Comparison.Value != 10 || *f.Ratio != 2 || f.Spread != (Spread{1, 300}) {
 		t.Errorf("figure %+v, ratio %v", f, *f.Ratio)
@@ -97,7 +98,7 @@ func TestRatioOfRounds(t *testing.T) {
 	}
 }
 
-func TestTargets(t *testing.T) {
+func TestTargetIsMetAtItsLimit(t *testing.T) {
 	f := newFigure("w", "ms", series{4}).beside("other", series{4}, series{2})
 	for _, test := range []struct {
 		target target
@@ -122,7 +123,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableJoinsComparisonsOfAFigure(t *testing.T) {
 	figures := []Figure{
 		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(ratioAtMost(0.4)).orient(atMost(2)).means("Quick."),
 		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("third", series{1, 2, 3}, series{1, 1, 1}).want(ratioAtLeast(1)).orient(atMost(2)),
@@ -145,8 +146,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRatioSpread leaves out what is odd at each end.
-func TestRatioSpread(t *testing.T) {
+// TestRatioSpreadOmitsOutliers at both ends.
+func TestRatioSpreadOmitsOutliers(t *testing.T) {
 	ones := series{1, 1, 1, 1, 1, 1, 1, 1}
 	f := newFigure("w", "u", ones).beside("other", series{9, 3, 2, 5, 4, 7, 6, 0.1}, ones)
 	if got := *f.RatioSpread; got != (Spread{2, 7}) {
@@ -154,7 +155,7 @@ func TestRatioSpread(t *testing.T) {
 	}
 }
 
-func TestDigits(t *testing.T) {
+func TestDigitsRoundsFractions(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.0123456: "0.0123", 0.25: "0.25", 1.5: "1.5", 12.345: "12.3", 123.4: "123", 5000: "5000", -0.5: "-0.5", 1e-9: "0",
 	} {
@@ -164,7 +165,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-func TestMachine(t *testing.T) {
+func TestMachineNamesCoresKernelAndGo(t *testing.T) {
 	m := ThisMachine()
 	if m.Cores < 1 || !strings.HasPrefix(m.Kernel, "Linux ") || !strings.HasPrefix(m.Go, "go") || m.Load == "unknown" {
 		t.Errorf("machine %+v", m)
@@ -174,7 +175,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-func TestReadGoResults(t *testing.T) {
+func TestReadGoResultsCollectsRounds(t *testing.T) {
 	results := map[string]*goResult{}
 	const out = "goos: linux\nBenchmarkGates/write-2  \t  384639\t 572.9 ns/op\t 893.70 MB/s\t 160 B/op\t 1 allocs/op\n" +
 		"BenchmarkGates/encoding-json-2 \t 1 \t 14027 ns/op\t 36.50 MB/s\t 384 B/op\t 10 allocs/op\nBenchmarkOther-2 1 1 ns/op\nPASS\n"

@@ -29,15 +29,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// Sizes of what a canvas shows.
+// Sizes of a canvas's contents.
 const (
 	canvasModules = 300
 	canvasModule  = 20 << 10
 	canvasLarge   = 64 << 20
 )
 
-// canvas is what it costs to see an application of the host's machine through a
-// relay, and what that costs another client of the host.
+// canvas measures the cost of viewing an application on the host's machine through a
+// relay, and its effect on a second client.
 func canvas(b *testbed) ([]Figure, error) {
 	large := canvasLarge
 	if b.o.Tiny {
@@ -157,12 +157,12 @@ func canvasApp(large int) *httptest.Server {
 	return httptest.NewServer(mux)
 }
 
-// A canvasWorld is a host with a canvas, a client that is shown it, and another.
+// A canvasWorld is a host with a canvas, a client that views it, and a second client.
 type canvasWorld struct {
 	way     *canvasWay
 	proxied *canvasWay // the same behind a proxy
 	other   *refclient.Client
-	shown   func() (string, error) // has another ticket
+	shown   func() (string, error) // returns an address with a new ticket
 	address string                 // that all names lead to
 }
 
@@ -278,7 +278,7 @@ func call(ctx context.Context, c *refclient.Client, method string, params, resul
 	return nil
 }
 
-// A canvasWay is how an application is reached.
+// A canvasWay is a path to an application.
 type canvasWay struct {
 	base    string
 	client  *http.Client
@@ -336,7 +336,7 @@ func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
 	return n, err
 }
 
-// download loads something large, again and again, until ctx ends.
+// download loads a large file repeatedly until ctx ends.
 func (w *canvasWay) download(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, err := w.get(ctx, "/large"); err != nil && ctx.Err() == nil {
@@ -346,10 +346,11 @@ func (w *canvasWay) download(ctx context.Context) error {
 	return nil
 }
 
-// canvasSeries is what is measured of a way.
+// canvasSeries is the measurements for a way.
 type canvasSeries struct{ echo, download, modules series }
 
-// browserConns is how many connections browsers make to an origin in HTTP/1.1.
+// browserConns is the number of connections that browsers make to an origin in
+// HTTP/1.1.
 const browserConns = 6
 
 func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) error {
@@ -374,7 +375,7 @@ func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) error {
 	return nil
 }
 
-// modules loads them all at once, as a page does, and returns how long that takes.
+// modules loads all modules at once, as a page does, and returns the duration.
 func (w *canvasWay) modules(b *testbed) (time.Duration, error) {
 	var wg sync.WaitGroup
 	failed := make([]error, canvasModules)
@@ -386,7 +387,7 @@ func (w *canvasWay) modules(b *testbed) (time.Duration, error) {
 	return time.Since(began), errors.Join(failed...)
 }
 
-// echo returns the median of what there and back takes.
+// echo returns the median round-trip time.
 func (w *canvasWay) echo(b *testbed) (time.Duration, error) {
 	ws, _, err := websocket.Dial(b.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
 	if err != nil {
@@ -433,7 +434,7 @@ func (w *canvasWorld) pages(l *testbed, app string) (there, here float64, err er
 	return there, here, err
 }
 
-// page loads a page that says how long it took.
+// page loads a page that reports its load time.
 func (b *browser) page(address string) (float64, error) {
 	if err := chromedp.Do(b.ctx, chromedp.Navigate(address)); err != nil {
 		return 0, err
@@ -444,8 +445,8 @@ func (b *browser) page(address string) (float64, error) {
 	return b.number("window.took")
 }
 
-// keystrokes returns the p50 and p99, in ms, of what another client asks, while
-// something else goes on.
+// keystrokes returns the p50 and p99, in ms, of a second client's requests during an
+// activity.
 func (w *canvasWorld) keystrokes(b *testbed, meanwhile func(ctx context.Context) error) (p [2]float64, err error) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	var wg sync.WaitGroup

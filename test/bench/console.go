@@ -18,7 +18,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// What the console is measured with: a phone with a slow processor.
+// The console's measuring conditions: a phone with a slow processor.
 const (
 	slowdown      = 4 // times slower than this machine
 	consoleTurns  = 5000
@@ -107,13 +107,13 @@ func (b *testbed) demoHost() (string, error) {
 	})
 }
 
-// A browser is Chromium with one page.
+// A browser is Chromium with a single page.
 type browser struct {
 	ctx   context.Context
 	close func()
 }
 
-// browser starts one; more are flags beside the usual ones.
+// browser starts a browser; more are flags in addition to the defaults.
 func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
@@ -138,7 +138,7 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error
 	}}, nil
 }
 
-// measured is what one round says: times in ms, memory in KB.
+// measured is a round's result: times in ms, memory in KB.
 type measured struct{ Shown, Opened, Frame, Grown float64 }
 
 func (b *browser) measure(address string) (m measured, err error) {
@@ -194,7 +194,7 @@ func (b *browser) open() (float64, error) {
 	return b.number(`window.took`)
 }
 
-// deltas is how many words the agent says.
+// deltas is the number of words that the agent streams.
 const deltas = int(consoleStream/time.Millisecond) / deltasApart
 
 // meter notes the work for each frame: from its beginning to after it was drawn.
@@ -206,8 +206,8 @@ const meter = `window.frames_ = []; (() => {
 	requestAnimationFrame(next);
 })()`
 
-// metered is p95 of the frames from now until something holds. Who asks for that works
-// the page, too: so it is asked seldom.
+// metered returns the p95 of frame times from now until a condition holds. The check
+// works the page as well, so it is rare.
 func (b *browser) metered(holds string) (float64, error) {
 	if err := b.do(`window.frames_.length = 0`, `true`); err != nil {
 		return 0, err
@@ -223,8 +223,8 @@ func (b *browser) metered(holds string) (float64, error) {
 	return b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
 }
 
-// bareScript has a page of the relay's that is nothing but text follow the same stream,
-// and do the least that can be done with it.
+// bareScript makes an empty page of the relay follow the same stream with the least
+// possible work.
 const bareScript = `window.talking = ''; window.bare = async (host, token, prompt) => {
 	document.body.replaceChildren();
 	document.body.style.margin = 0;
@@ -258,7 +258,8 @@ const bareScript = `window.talking = ''; window.bare = async (host, token, promp
 		action: { type: 'chat/turnStarted', turnId: 'bare', startedAt: new Date().toISOString(), message: { text: prompt, origin: { kind: 'user' } } } } }));
 }`
 
-// bare is what stream measures, of a page that does nothing but append the words to a pre.
+// bare measures the same as stream, for a page that only appends the words to a pre
+// element.
 func (b *browser) bare(relay, host, token string) (float64, error) {
 	if err := chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js")); err != nil { // which is shown as text
 		return 0, err
@@ -274,7 +275,7 @@ func (b *browser) bare(relay, host, token string) (float64, error) {
 	return b.metered(`window.talking === "done"`)
 }
 
-// stream has the agent say much, and measures the work for each frame.
+// stream makes the agent stream a long text, and measures the work for each frame.
 func (b *browser) stream() (frame, grown float64, err error) {
 	before, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
 	if err != nil {
@@ -304,7 +305,7 @@ func (b *browser) say(prompt string) error {
 	})()`, prompt), `document.querySelector("#turns").textContent.includes(`+fmt.Sprintf("%q", prompt)+`)`)
 }
 
-// do runs a script, and waits until something holds.
+// do runs a script, and waits until a condition holds.
 func (b *browser) do(js, holds string) error {
 	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](js+"; null")); err != nil {
 		return fmt.Errorf("%s: %w", js, err)
@@ -312,7 +313,7 @@ func (b *browser) do(js, holds string) error {
 	return b.until(holds)
 }
 
-// patience is how long anything may take.
+// patience is the time limit of any step.
 const patience = time.Minute
 
 func (b *browser) until(holds string) error {

@@ -1,15 +1,15 @@
-// Package bench measures the relay and the host-agent, each figure beside the
-// same work done another way, in turns within one run.
+// Package bench measures the relay and the host-agent. Each figure is compared
+// with the same work done by a different system, in turns within one run.
 //
-// What is measured are the programs themselves, as processes; what loads them
-// are other processes (package loadgen), whose processor time does not count.
-// Processor time is user and system time of all threads of a process. A figure
-// is the median of its rounds, its spread their least and greatest value; a
-// ratio is the median of the rounds' ratios.
+// The measured programs run as processes of their own. The load comes from
+// separate processes (package loadgen), which do not count. Processor time is
+// the user and system time of all threads in a process. A figure is the median
+// of its rounds, and its spread their lowest and highest value; a ratio is the
+// median of the rounds' ratios.
 //
-// In a measured round every frame must arrive, whole, once and in order, and
-// every connection must stay: else the run fails, with what was lost.
+// In a measured round every frame must arrive complete, once and in order, and
+// every connection must stay open: otherwise the run fails and reports the loss.
 //
-// Saturated is as fast as all clients take it: a host has a bounded number of
-// actions on their way to them.
+// "Saturated" work runs as fast as all clients can read: a host has a limited
+// number of actions in flight to them.
 package bench

@@ -9,22 +9,22 @@ import (
 	"ahprelay/test/testca"
 )
 
-// actionSize is how long an action is, in bytes.
+// actionSize is the length of an action, in bytes.
 const actionSize = 512
 
-// saturated is as fast as n clients take it.
+// saturated is the pace at which n clients can read.
 func saturated(n int) loadgen.Pace {
 	const onTheirWay = 128 << 10 // frames to all clients
 	return loadgen.Pace{Burst: 16, Window: max(128, min(512, onTheirWay/n))}
 }
 
-// roundTime is how long a system is measured in each round.
+// roundTime is the measuring time of a system in each round.
 const roundTime = 350 * time.Millisecond
 
 // deliveries is the unit of fanout.
 const deliveries = "M deliveries per CPU-second"
 
-// fanout is how much one host's actions to many clients cost the relay.
+// fanout measures the relay's cost for a host's actions to many clients.
 func fanout(b *testbed) (figures []Figure, err error) {
 	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {

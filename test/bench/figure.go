@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A series are the values of one figure, one of each round.
+// A series is a figure's values, in the order of rounds.
 type series []float64
 
 // median returns the middle value, or the mean of the two in the middle.
@@ -21,8 +21,8 @@ func (s series) median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// over returns the ratio of each value and its counterpart, where there is
-// one: differences may be below zero.
+// over returns the ratio of each value to its counterpart. A pair with a negative
+// value or no positive divisor is omitted: differences may be below zero.
 func (s series) over(other series) series {
 	var ratios series
 	for i := range min(len(s), len(other)) {
@@ -42,27 +42,27 @@ func (s series) less(other series) series {
 	return rest
 }
 
-// A Figure is one line of the result.
+// A Figure is a line of the result.
 type Figure struct {
 	Part        string      `json:"part"`
 	Work        string      `json:"work"`
 	Value       float64     `json:"value"`
 	Unit        string      `json:"unit"`
 	Comparison  *Comparison `json:"comparison"`            // nil: there is none
-	Ratio       *float64    `json:"ratio"`                 // of value and comparison; nil without one
+	Ratio       *float64    `json:"ratio"`                 // value divided by comparison; nil without a comparison
 	RatioSpread *Spread     `json:"ratioSpread,omitempty"` // of three quarters of the rounds' ratios
-	Target      string      `json:"target"`                // a ratio, or what is the same on any machine; "": none
+	Target      string      `json:"target"`                // a ratio, or a value that is equal on any machine; "": none
 	Met         bool        `json:"met"`                   // true without a target
 	Spread      Spread      `json:"spread"`
 
-	// Orientation is what the figure would be on the machine for which it was
-	// thought out: another is not judged by it. "": nothing.
+	// Orientation is the figure's intended value on the machine that the targets were
+	// designed for. Runs on different machines are not judged by it. "": none.
 	Orientation string `json:"orientation,omitempty"`
 
-	Meaning string `json:"-"` // to a user, for the table; "": it is for who makes it faster
+	Meaning string `json:"-"` // for users, in the table; "": the figure is for developers
 }
 
-// A Comparison is what the same work came to another way.
+// A Comparison is the result of the same work done by a different system.
 type Comparison struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -94,21 +94,21 @@ func (f Figure) withRatio(ratios series) Figure {
 	return f
 }
 
-// beside sets what a figure is compared with. Values are those of the figure,
-// others those of the comparison, of the same rounds.
+// beside sets the figure's comparison. The values and the comparison's values come
+// from the same rounds.
 func (f Figure) beside(name string, values, others series) Figure {
 	f.Comparison = &Comparison{name, others.median()}
 	return f.withRatio(values.over(others))
 }
 
-// means says what a figure means to a user.
+// means sets a figure's meaning for users.
 func (f Figure) means(text string) Figure {
 	f.Meaning = text
 	return f
 }
 
-// A target is what a figure is to reach: a ratio where there is something beside
-// it. What is neither that nor the same on any machine is for orientation.
+// A target is a figure's required value: a ratio if there is a comparison. A value
+// that depends on the machine serves as orientation only.
 type target struct {
 	ofRatio bool
 	atLeast bool
@@ -150,7 +150,7 @@ func (f Figure) want(t target) Figure {
 	return f
 }
 
-// orient says what the figure is to be about.
+// orient sets the figure's orientation.
 func (f Figure) orient(t target) Figure {
 	f.Orientation = t.text(f.Unit)
 	return f

@@ -12,14 +12,14 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// flapClients is how many clients hear what is said while the link is cut.
+// flapClients is the number of clients that receive the stream while the link is cut.
 const flapClients = 50
 
 // cutTime is how long the link is cut.
 const cutTime = 3 * time.Second
 
-// flap is what clients see of a cut of the host's link to the relay, beside
-// clients whose own connections are cut, as those through a tunnel are.
+// flap measures how clients are affected when the host's link to the relay is cut,
+// compared with clients whose own connections are cut, like those through a tunnel.
 func flap(b *testbed) ([]Figure, error) {
 	var link *faultproxy.Proxy
 	_, relay, err := b.oneHost(siteConfig{between: func(target string) (_ string, err error) {
@@ -86,10 +86,10 @@ func (b *testbed) proxy(target string) (*faultproxy.Proxy, error) {
 	return p, err
 }
 
-// A flapResult is what clients saw of one cut.
+// A flapResult is a cut's effect on the clients.
 type flapResult struct {
 	closed, lost float64
-	whole        time.Duration // from the end of the cut until all had what was said in it
+	whole        time.Duration // from the end of the cut until all clients have the actions sent during it
 }
 
 // flapOnce cuts links while the host speaks to a crowd.
@@ -122,11 +122,11 @@ func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (r flapResult, err error) {
 	return r, err
 }
 
-// giveUp is how long clients may take to be whole again.
+// giveUp is the time limit for clients to catch up.
 const giveUp = 10 * time.Second
 
-// catchUp returns how long it takes until readers have got what was said until
-// now; giveUp if they do not.
+// catchUp returns the time until readers have received all actions sent so far, or
+// giveUp if they do not.
 func (c *crowd) catchUp() (took time.Duration, err error) {
 	var said int64
 	if err := c.bed.host.Call("Host.Said", c.channels[0], &said); err != nil {

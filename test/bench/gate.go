@@ -13,8 +13,7 @@ import (
 // in the order in which it does.
 const gateBenchmark = "BenchmarkGates"
 
-// gates is what reading a frame costs. It runs the Go benchmark, once each
-// round.
+// gates measures the cost of reading a frame. It runs the Go benchmark once per round.
 func gates(b *testbed) ([]Figure, error) {
 	program := filepath.Join(b.dir, "hostagent.test")
 	build := exec.CommandContext(b.ctx, "go", "test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent")
@@ -57,8 +56,7 @@ func gateFigures(results map[string]*goResult) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// A goResult is what one Go benchmark came to, in µs and allocations for each
-// operation.
+// A goResult is a Go benchmark's result: µs and allocations per operation.
 type goResult struct{ time, allocs series }
 
 // readGoResults reads the lines of Go benchmarks, by the name of the

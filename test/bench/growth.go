@@ -10,12 +10,11 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// oneByOne are bursts of 20, each when the one before has arrived: the same
-// work for each delivery, however many there are.
+// oneByOne sends bursts of 20, each after the previous burst has arrived: the work per
+// delivery is equal for any number of clients.
 var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
 
-// growth is what a delivery costs the relay as there are more clients, and
-// more hosts.
+// growth measures the relay's cost per delivery as clients and hosts increase.
 func growth(b *testbed) ([]Figure, error) {
 	figures, err := b.moreClients([]int{10, 100, 1000, 5000})
 	if err != nil {
@@ -25,7 +24,7 @@ func growth(b *testbed) ([]Figure, error) {
 	return append(figures, more...), err
 }
 
-// moreClients measures one host with more and more clients.
+// moreClients measures a host with an increasing number of clients.
 func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{name: "clients"})
 	if err != nil {
@@ -69,11 +68,12 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
-// clientsOfHost is how many clients each of many hosts has.
+// clientsOfHost is the number of clients per host, if there are many hosts.
 const clientsOfHost = 20
 
-// moreHosts measures one relay with more and more hosts. The most are at a relay of their
-// own: what so many cost that are only there is not to count for few.
+// moreHosts measures a relay with an increasing number of hosts. The largest number
+// has its own relay, because its idle hosts must not add to the cost of smaller
+// numbers.
 func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	last := len(numbers) - 1
 	beside := 0 // connections of the server that only writes, in place of hosts
@@ -121,7 +121,7 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 			f = f.beside("1 host", cost[i], cost[0])
 		}
 		if i == last {
-			f = f.want(ratioAtMost(1.25)) // there are not files enough for as many beside it
+			f = f.want(ratioAtMost(1.25)) // the limit of open files leaves no room for the same number beside it
 		}
 		figures = append(figures, f)
 		if i > 0 && i < last {
@@ -131,8 +131,9 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
-// grown says by how much a delivery has become dearer, beside a server that only writes: what more
-// connections cost the system itself is not the relay's.
+// grown compares the increase in the relay's cost per delivery with that of a server
+// that only writes: the system's own cost for more connections does not count against
+// the relay.
 func grown(work, unit string, relay, least series, writer *system) Figure {
 	return newFigure(work, unit, relay).beside(writer.name, relay, least).want(ratioAtMost(1.25)).means("The thousandth viewer, and the hundredth host, cost no more than the first.")
 }
@@ -151,13 +152,15 @@ func (b *testbed) writtenTo(writer *system, n int) (*crowd, error) {
 	return c, nil
 }
 
-// roomForHosts returns how many of so many hosts there can be besides others.
+// roomForHosts returns how many hosts are possible, up to most, besides the
+// connections counted in others.
 func (b *testbed) roomForHosts(most, others int) (int, error) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return 0, err
 	}
-	// In one process are the host's connections with all clients and host-agents, in another those that host-agents have.
+	// A single process holds the host's connections to all clients and host-agents; a
+	// second process holds the host-agents' connections.
 	const each = clientsOfHost + 2
 	room := (int(files.Cur)-1000)/each - others
 	if room < most {
@@ -166,8 +169,9 @@ func (b *testbed) roomForHosts(most, others int) (int, error) {
 	return min(room, most), nil
 }
 
-// hostsAt starts a relay with as many hosts as the last of the numbers, each with its clients. For each number it returns
-// the crowd of so many of them. End ends the relay, if it is not nil.
+// hostsAt starts a relay with as many hosts as the last number, each with its clients.
+// It returns a crowd per number, which uses that many hosts. A non-nil end stops the
+// relay.
 func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func(), err error) {
 	most := b.many(numbers[len(numbers)-1])
 	began := time.Now()
@@ -211,7 +215,7 @@ func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
 	return c, nil
 }
 
-// growing returns what a delivery costs the relay, in µs, for each crowd.
+// growing returns the relay's cost per delivery for each crowd, in µs.
 func (b *testbed) growing(crowds []*crowd) ([]series, error) {
 	for _, c := range crowds {
 		if _, err := c.hear(oneByOne, b.long(100*time.Millisecond), false); err != nil { // warms up
@@ -220,7 +224,7 @@ func (b *testbed) growing(crowds []*crowd) ([]series, error) {
 	}
 	cost := make([]series, len(crowds))
 	err := b.rounds(func(int) error {
-		for i := range 2 * len(crowds) { // twice, in turns: what others do to the machine is to hit all of them
+		for i := range 2 * len(crowds) { // twice, in turns: disturbances on the machine must affect all crowds
 			i %= len(crowds)
 			got, err := crowds[i].hear(oneByOne, b.long(300*time.Millisecond), false)
 			if err != nil {

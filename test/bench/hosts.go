@@ -7,13 +7,15 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// hostsIdle is how long host-agents are left alone before it is looked at what they cost, and
-// how long that takes. What they say as they come is compressed, in frames that end 10 s after
-// the last word; what read those is given back when the relay has collected garbage twice.
+// hostsIdle is the pause before host-agents are measured, and the length of the
+// measurement. The messages sent on connecting are compressed in frames that end 10 s
+// after the last message, and the memory for reading them is returned at the relay's
+// second garbage collection.
 const hostsIdle = 30 * time.Second
 
-// hosts is how much of a relay one more connected host-agent takes, and what a thousand of
-// them cost when nothing happens: their connections are pinged, and leases renewed.
+// hosts measures the memory that each further connected host-agent takes at a relay,
+// and the processor time of a thousand idle ones: their connections are pinged and
+// their leases renewed.
 func hosts(b *testbed) ([]Figure, error) {
 	few, more := b.many(50), b.many(1000)
 	var memory, cost series

@@ -10,22 +10,22 @@ import (
 // largest is the longest message that may pass.
 const largest = 128 << 20
 
-// A pair are callers through one system: many that exchange a little, and one
-// that reads a lot.
+// A pair is a system's callers: many that exchange small messages, and a single reader
+// of large messages.
 type pair struct {
 	name  string // of their groups
 	alone series // p99 of the many by themselves
-	added series // what the one adds
-	rate  series // of the one, MB/s
+	added series // the reader's effect
+	rate  series // of the reader, in MB/s
 }
 
-// large is what large messages to one client do to others.
+// large measures how a client's large messages affect the remaining clients.
 func large(b *testbed) ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	reader, err := b.start("reader", loadgen.ClientsRole) // its work is not to hold up the others
+	reader, err := b.start("reader", loadgen.ClientsRole) // in its own process, so that its work does not delay the callers
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func large(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// measurePair measures the many alone, and with the one.
+// measurePair measures the callers alone, and beside the reader.
 func (b *testbed) measurePair(p *pair, reader *loadgen.Process) error {
 	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
 	var alone, beside, one loadgen.CallReply

@@ -6,8 +6,8 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// latency is what the way through relay, NATS and host-agent adds to a request
-// and its answer.
+// latency measures the time that relay, NATS and host-agent add to a request and its
+// response.
 func latency(b *testbed) ([]Figure, error) {
 	ports, err := b.site(siteConfig{name: "through-relay-port"})
 	if err != nil {
@@ -35,7 +35,7 @@ func latency(b *testbed) ([]Figure, error) {
 	}
 	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
 	err = b.rounds(func(int) error {
-		for range 4 { // in turns, so that what disturbs one disturbs all
+		for range 4 { // in turns, so that a disturbance affects all systems
 			for i, name := range names {
 				delays, err := b.ask(name, 400*time.Millisecond)
 				if err != nil {
@@ -63,11 +63,11 @@ func latencyFigures(p50, p99 []series) []Figure {
 	return append(added(1, "request and answer of 512 B", 7), added(2, "the same with NATS over TCP", 6)...)
 }
 
-// quickHost is what a request straight on the host takes, in ms, on the quicker of the machines for which targets were
-// thought out.
+// quickHost is the time of a request sent directly to the host, in ms, on the faster
+// of the machines that the targets were designed for.
 const quickHost = 0.013
 
-// ask has callers ask one thing after the other.
+// ask makes callers send requests in sequence.
 func (b *testbed) ask(group string, d time.Duration) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
 	err := b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply)

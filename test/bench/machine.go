@@ -11,7 +11,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A Machine is what a run ran on.
+// A Machine describes the computer that a run used.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -51,7 +51,7 @@ func field(text, name string) string {
 	return "unknown"
 }
 
-// String says the facts in one line.
+// String formats the facts in a line.
 func (m Machine) String() string {
 	text := fmt.Sprintf("%s, %d cores, %s, %s, load before the run %s", m.CPU, m.Cores, m.Kernel, m.Go, m.Load)
 	if m.Slack != "" {

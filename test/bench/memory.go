@@ -25,9 +25,9 @@ func resident(pid int) (float64, error) {
 // idleTime is how long clients are idle before memory is looked at.
 const idleTime = 700 * time.Millisecond
 
-// memory is how much an idle client takes of relay and host-agent, of fresh
-// processes in each round. While the clients of one system are idle, those of
-// the next connect.
+// memory measures an idle client's memory in relay and host-agent, with fresh
+// processes in each round. While a system's clients are idle, the next system's
+// clients connect.
 func memory(b *testbed) ([]Figure, error) {
 	n := b.many(5000)
 	var relay, agent, nats, writer series
@@ -69,15 +69,15 @@ func memory(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// Idlers are the clients of one system, to which nothing is said.
+// idlers are a system's idle clients.
 type idlers struct {
 	*crowd
-	looked chan error // gets one when each is set
+	looked chan error // receives an error or nil when each is set
 	each   []float64  // KiB of each process for each client
 }
 
-// idle connects n clients to a system that has no others. When they have been
-// idle for a while, it looks by how much processes have grown.
+// idle connects n clients to a system without any clients. After an idle period, it
+// measures how much the processes have grown.
 func (b *testbed) idle(way *system, n int, pids ...int) (*idlers, error) {
 	before, err := residents(pids)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *testbed) idle(way *system, n int, pids ...int) (*idlers, error) {
 	return i, nil
 }
 
-// residents returns how many bytes of memory each of some processes has.
+// residents returns the resident memory of each process, in bytes.
 func residents(pids []int) (all []float64, err error) {
 	for _, pid := range pids {
 		size, err := resident(pid)
@@ -127,8 +127,8 @@ func perClient(all ...*idlers) (each []float64, err error) {
 	return each, nil
 }
 
-// leave ends systems, and then what is left of their clients: so no system
-// spends time on it.
+// leave ends the systems before their clients, so that no system spends time on
+// disconnects.
 func leave(all ...*idlers) error {
 	for _, i := range all {
 		i.stop()

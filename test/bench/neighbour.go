@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// neighbour is what a host that says as much as it can, and clients that ask as much as
-// they can, do to clients of another tenant's host at the same relay. The busy host, its
-// host-agent and its clients are elsewhere in life: here they have what processor time
-// others leave.
+// neighbour measures how a host that streams as fast as it can, and clients that send
+// requests as fast as they can, affect clients of a different tenant's host at the
+// same relay. In production, the busy host, its host-agent and its clients run
+// elsewhere, so here they get only spare processor time.
 func neighbour(b *testbed) ([]Figure, error) {
 	var through []Figure
 	if !b.o.Tiny {
@@ -32,11 +32,11 @@ func neighbour(b *testbed) ([]Figure, error) {
 // busyClients is how many clients of the busy tenant ask without a pause.
 const busyClients = 64
 
-// floodConns is how many connections a host-agent that means harm makes.
+// floodConns is the number of connections that a malicious host-agent makes.
 const floodConns = 8
 
-// neighbourOver is neighbour with host-agents that come one of both ways. Over TCP, the
-// busy tenant also floods the relay.
+// neighbourOver is neighbour with host-agents that connect over TCP or through the
+// relay's port. Over TCP, the busy tenant also floods the relay.
 func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	name, way := "port", ""
 	if natsTCP {
@@ -130,7 +130,7 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 				return err
 			}
 		}
-		time.Sleep(b.long(time.Second)) // for what the relay has not read yet
+		time.Sleep(b.long(time.Second)) // for the messages that the relay has not read yet
 		return nil
 	})
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *site) floods(i int, d time.Duration) ([]*flood, error) {
 	return []*flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
 }
 
-// exchange has callers ask something every 20 ms.
+// exchange makes callers send a request every 20 ms.
 func (b *testbed) exchange(group string) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
 	err := b.clients.Call("Clients.Call", loadgen.CallArgs{
@@ -220,5 +220,5 @@ func (b *testbed) exchange(group string) (loadgen.Delays, error) {
 	return reply.Delays, err
 }
 
-// niceAll has a process run when others do not want to.
+// niceAll gives a process the lowest priority.
 func niceAll(pid int) error { return syscall.Setpriority(syscall.PRIO_PGRP, pid, 19) }

@@ -122,7 +122,8 @@ func openSession(ctx context.Context, url, token, clientID string, size int, mod
 	return 0, fmt.Errorf("the session was not answered with %d bytes", size)
 }
 
-// slowLine listens in front of an address, and passes on what comes from there at the speed of a phone.
+// slowLine listens in front of an address, and passes on its responses at a phone's
+// speed.
 func (b *testbed) slowLine(target string) (address string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A realHost is a host that is none of ours, with a scripted agent. Somebody who is
-// connected to it straight says what the agent is to do.
+// A realHost is a third-party host with a scripted agent. A client with a direct
+// connection starts the agent's turns.
 type realHost struct {
 	bed    *testbed
 	url    string
@@ -36,7 +36,7 @@ type realHost struct {
 // realProvider is the scripted agent's. It knows "stream N MS SIZE".
 const realProvider = "mock"
 
-// startReal starts the host that a command is, which listens at PORT of this machine.
+// startReal starts the host command, which listens at PORT on this machine.
 func (b *testbed) startReal() (*realHost, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func (h *realHost) chat() (chat string, err error) {
 	return chat, err
 }
 
-// A watch are viewers of one chat of a real host.
+// A watch is the viewers of a chat at a real host.
 type watch struct {
 	chat    string
 	readers sync.WaitGroup
@@ -89,7 +89,7 @@ type watch struct {
 
 	mu    sync.Mutex
 	seen  map[int64]time.Time // when the first got an action
-	delay []time.Duration     // of the others, behind that one
+	delay []time.Duration     // of the later viewers, after the first
 	got   int
 }
 
@@ -125,7 +125,7 @@ func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, erro
 	return w, nil
 }
 
-// viewer connects one, and returns when it has its snapshot.
+// viewer connects a viewer, and returns when it has its snapshot.
 func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(h.bed.ctx, readyTime)
 	defer cancel()
@@ -147,7 +147,7 @@ func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, e
 	return nil, fmt.Errorf("%s: %w", url, err)
 }
 
-// read takes note of what comes, until the connection ends.
+// read records a connection's actions until the connection ends.
 func (w *watch) read(ws *websocket.Conn) {
 	for {
 		_, message, err := ws.Read(context.Background())
@@ -187,14 +187,15 @@ func deltaSeq(message []byte) (seq int64, ok bool) {
 	return seq, err == nil
 }
 
-// A telling is what it came to that an agent spoke to viewers.
+// A telling is the cost of streaming to viewers.
 type telling struct {
 	cpu   time.Duration // of the host
 	bytes int64         // past the meter
-	p99   time.Duration // of all viewers, behind the first
+	p99   time.Duration // of all viewers, after the first
 }
 
-// tell has the agent say n deltas, some each second, and returns when all viewers have them.
+// tell makes the agent stream n deltas at the given rate, and returns when all viewers
+// have them.
 func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling, err error) {
 	w.mu.Lock()
 	w.got, w.delay = 0, nil
@@ -233,8 +234,8 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	return t, err
 }
 
-// realAudience is what a real host pays for viewers that came by a link which only
-// looks, and for as many that are connected to it straight.
+// realAudience measures a real host's cost for viewers that joined by a view-only
+// link, and for as many that are connected directly.
 func (b *testbed) realAudience() ([]Figure, error) {
 	h, err := b.startReal()
 	if err != nil {

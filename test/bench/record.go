@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// A Record is what a run came to, as it is kept. Parts that are run again on
-// the same machine and commit on the same day take the place of the former.
+// A Record is the stored result of a run. Parts that are run again on the same
+// machine, commit and day replace the earlier ones.
 type Record struct {
 	Machine Machine        `json:"machine"`
-	Commit  string         `json:"commit"` // "+" behind it: and what was not committed
+	Commit  string         `json:"commit"` // a trailing "+" means uncommitted changes
 	Date    time.Time      `json:"date"`
 	Parts   []RecordedPart `json:"parts"`
 	Figures []Figure       `json:"figures"`
 }
 
-// A RecordedPart says how long a part took.
+// A RecordedPart is a part's duration.
 type RecordedPart struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Add has the figures of some parts take the place of what was there of these
-// parts, in the order of all parts.
+// Add replaces the recorded figures of the given parts, and keeps the order of all
+// parts.
 func (r *Record) Add(parts []RecordedPart, figures []Figure) {
 	again := func(name string) bool {
 		return slices.ContainsFunc(parts, func(p RecordedPart) bool { return p.Name == name })
@@ -69,7 +69,8 @@ func (r *Record) Save(file string) error {
 	return errors.Join(r.WriteJSON(f), f.Close())
 }
 
-// ReadRecord reads what Save has written. An error is [os.ErrNotExist] if there is no file.
+// ReadRecord reads a file that Save wrote. The error is [os.ErrNotExist] if there is
+// no file.
 func ReadRecord(file string) (*Record, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -100,7 +101,7 @@ func NewestRecord(dir string) (newest *Record, err error) {
 	return newest, nil
 }
 
-// ThisCommit returns the commit that a directory is at, "unknown" if nobody knows.
+// ThisCommit returns the current commit of a directory, or "unknown".
 func ThisCommit(ctx context.Context, dir string) string {
 	git := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, "git", args...)
@@ -112,25 +113,25 @@ func ThisCommit(ctx context.Context, dir string) string {
 	if err != nil {
 		return "unknown"
 	}
-	// What is written into documents changes no figure.
+	// Changes in documents affect no figure.
 	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!docs"); err != nil || changed != "" {
 		commit += "+"
 	}
 	return commit
 }
 
-// A readmeLine is a line of the README that says figures.
+// A readmeLine is a README line with figures.
 type readmeLine struct {
 	text string // with a verb for each number
 	of   []number
 }
 
-// A number is one of a figure's.
+// A number is a value taken from a figure.
 type number struct {
 	part, work string // of the first figure of which this is a part
 	beside     string // the comparison meant, and its number; "": the figure's own
 	ratio      bool   // of the two
-	inverse    bool   // and the other way round
+	inverse    bool   // as the inverse ratio
 }
 
 var readmeLines = []readmeLine{
@@ -168,8 +169,8 @@ func (n number) find(figures []Figure) (text string, ok bool) {
 	return "", false
 }
 
-// ReadmeLines returns what the README says of the figures; an error if some of
-// them are not there.
+// ReadmeLines returns the README's lines with figures; it fails if a figure is
+// missing.
 func ReadmeLines(figures []Figure) ([]byte, error) {
 	var b strings.Builder
 	for _, l := range readmeLines {

@@ -15,9 +15,8 @@ func figureOf(part, work string, value float64) Figure {
 	return f
 }
 
-// TestRecord keeps what was written, and lets what is run again take the place of the
-// former.
-func TestRecord(t *testing.T) {
+// TestRecordReplacesRepeatedParts, and keeps the remaining figures.
+func TestRecordReplacesRepeatedParts(t *testing.T) {
 	dir := t.TempDir()
 	r := &Record{Machine: Machine{CPU: "AMD EPYC (2)", Cores: 2}, Commit: "abc1234+", Date: time.Date(2026, 11, 22, 3, 4, 5, 0, time.UTC)}
 	r.Add([]RecordedPart{{"gate", 3}, {"fanout", 4}}, []Figure{figureOf("gate", "a", 1), figureOf("fanout", "b", 2)})
@@ -53,8 +52,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestTimeLeft says how long the rest takes where that is known.
-func TestTimeLeft(t *testing.T) {
+// TestTimeLeftNeedsAllDurations: an unknown duration makes the estimate empty.
+func TestTimeLeftNeedsAllDurations(t *testing.T) {
 	r := &Record{Parts: []RecordedPart{{"fanout", 40}, {"gate", 30}}}
 	list, err := chosen([]string{"gate", "fanout"})
 	if err != nil || len(list) != 2 || list[0].name != "fanout" {
@@ -68,9 +67,8 @@ func TestTimeLeft(t *testing.T) {
 	}
 }
 
-// TestReadmeLines finds each figure that the README says in what parts make, and says
-// which is not there.
-func TestReadmeLines(t *testing.T) {
+// TestReadmeLinesNeedEveryFigure: a missing figure is an error.
+func TestReadmeLinesNeedEveryFigure(t *testing.T) {
 	beside := func(f Figure, name string, other float64) Figure {
 		return f.beside(name, series{f.Value}, series{other})
 	}

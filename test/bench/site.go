@@ -26,7 +26,7 @@ const (
 	natsPort  = "4222"
 )
 
-// A siteConfig says what a site consists of.
+// A siteConfig describes the components of a site.
 type siteConfig struct {
 	name       string   // default: site
 	hosts      int      // default 1; all of them are the testbed's host
@@ -44,8 +44,8 @@ type siteConfig struct {
 	// port.
 	natsTCP bool
 
-	// between puts something between host-agents and the address where they
-	// reach NATS, and returns its own. It may be nil.
+	// between puts a proxy between host-agents and their NATS address, and returns the
+	// proxy's address. It may be nil.
 	between func(target string) (string, error)
 }
 
@@ -58,7 +58,7 @@ type site struct {
 	http    *http.Client // trusts the relay
 	relay   *procs.Process
 	agents  []*procs.Process // none if they are together
-	group   *loadgen.Process // of those that are
+	group   *loadgen.Process // the process of those that are together
 }
 
 // site starts a site, and returns when its hosts are online.
@@ -106,7 +106,7 @@ func (s *site) dataDir() string       { return filepath.Join(s.bed.dir, s.cfg.na
 func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
 func (s *site) url() string           { return "http" + s.secure() + "://" + s.at(relayPort) }
 
-// secure is what the scheme of a URL has more with TLS.
+// secure returns the additional letter of a URL's scheme with TLS.
 func (s *site) secure() string {
 	if s.cfg.tls {
 		return "s"
@@ -162,8 +162,8 @@ func (s *site) startAgents() error {
 	return nil
 }
 
-// atOnce is how many host-agents that are together come at a time: a relay lets
-// so many in of one address.
+// atOnce is how many of the host-agents in one process connect at a time: it is the
+// relay's limit for one address.
 const atOnce = 50
 
 // startTogether is startAgents of host-agents in one process.
@@ -174,7 +174,7 @@ func (s *site) startTogether() (err error) {
 	return s.comeTogether(0)
 }
 
-// comeTogether has the host-agents of hosts from i on come, in one process.
+// comeTogether starts host-agents in one process for the hosts from i on.
 func (s *site) comeTogether(i int) error {
 	tokens, err := s.tokens(0)
 	if err != nil {
@@ -253,8 +253,8 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 	})
 }
 
-// subjects is how many clients of a site there are: the relay limits what one
-// of them may use.
+// subjects is the number of distinct clients at a site: the relay limits the usage of
+// each.
 const subjects = 16
 
 func (s *site) tenant(i int) string {
@@ -271,7 +271,7 @@ func (s *site) upstream(i int) string {
 	return s.cfg.upstreams[i]
 }
 
-// tokens returns client tokens for all hosts of the tenant of host i.
+// tokens returns client tokens for all hosts of host i's tenant.
 func (s *site) tokens(i int) (tokens []string, err error) {
 	for n := range subjects {
 		token, err := s.keys.Tokens().IssueClient(auth.Client{
@@ -304,7 +304,7 @@ func (s *site) system(i int) (*system, error) {
 	}, err
 }
 
-// Names of what the relay is measured beside.
+// Names of the systems that the relay is compared with.
 const (
 	directName = "straight on the host"
 	natsName   = "nats-server WebSocket"
@@ -361,7 +361,8 @@ func (b *testbed) writer() (*system, error) {
 	return b.startWriter("writer", loadgen.WriterRole, "conn.Write each")
 }
 
-// together starts a server that writes to each client what has come together, and does nothing else.
+// together starts a server that only writes, with one write to each client for all
+// waiting messages.
 func (b *testbed) together() (*system, error) {
 	return b.startWriter("together", loadgen.TogetherRole, "a server that only writes")
 }

@@ -23,9 +23,8 @@ const (
 // errNoSSH reports that there is no SSH server to compare with.
 var errNoSSH = errors.New("no sshd on this machine")
 
-// sshTunnel makes the testbed's host reachable with ssh -R, through an SSH server
-// of its own, with keys of its own. Between puts something between client and
-// server.
+// sshTunnel makes the testbed's host reachable with ssh -R, through its own SSH server
+// with its own keys. Between puts a proxy between client and server.
 func (b *testbed) sshTunnel(between func(target string) (string, error)) (*system, error) {
 	if _, err := os.Stat(sshdProgram); err != nil {
 		return nil, errNoSSH
@@ -118,7 +117,7 @@ func (b *testbed) command(name, program string, args ...string) (*command, error
 	return c, nil
 }
 
-// ready returns when somebody listens at an address.
+// ready returns when an address accepts connections.
 func (c *command) ready(b *testbed, address string) error {
 	return await(b.ctx, func() error {
 		select {

@@ -6,14 +6,14 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// half is half of streaming, so that 100 clients do not take all that two
-// processors have.
+// half is half the pace of streaming, so that 100 clients do not occupy both
+// processors.
 var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
 
 // stallTime is how long each is measured.
 const stallTime = 650 * time.Millisecond
 
-// stalled is what one reader that takes nothing does to others.
+// stalled measures how a reader that reads nothing affects the remaining readers.
 func stalled(b *testbed) ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
@@ -80,7 +80,8 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 	return s, c.await()
 }
 
-// await returns when all readers, the quiet one too, have got all.
+// await returns when all readers, including the quiet reader, have received
+// everything.
 func (c *crowd) await() error {
 	var said int64
 	for i, channel := range c.channels {

@@ -13,11 +13,11 @@ import (
 // stormClients is how many clients come back at once.
 const stormClients = 1000
 
-// murmur is what the host says meanwhile, so that something is missed.
+// murmur is the host's stream during the crash, so that clients miss actions.
 var murmur = loadgen.Pace{Burst: 1, Every: 50 * time.Millisecond}
 
-// storm is how long it takes until all clients of a relay that crashed are
-// back at its successor and have got what they missed.
+// storm measures the time until all clients of a crashed relay are connected to its
+// successor and have received the actions that they missed.
 func storm(b *testbed) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
@@ -56,8 +56,8 @@ func storm(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// comeBack has readers come back after something has happened, while the host
-// speaks on, and returns how long it takes until the last one is back.
+// comeBack makes readers reconnect after an event, while the host keeps streaming, and
+// returns the time until the last reader is back.
 func (c *crowd) comeBack(after func() error) (took time.Duration, err error) {
 	var wg sync.WaitGroup
 	var lost error

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes figures as a table in Markdown, below the facts about the
-// machine. What is compared with several others is one line.
+// WriteTable writes figures as a Markdown table, below the facts about the machine. A
+// figure with several comparisons takes one line.
 func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
@@ -27,13 +27,12 @@ func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	return err
 }
 
-// sameAs reports whether two figures are the same, compared with different
-// others.
+// sameAs reports whether two figures are the same except for their comparisons.
 func (f *Figure) sameAs(g *Figure) bool {
 	return f.Part == g.Part && f.Work == g.Work && f.Unit == g.Unit && f.Value == g.Value
 }
 
-// line writes one line for figures that are the same.
+// line writes a single line for equal figures.
 func line(b *strings.Builder, figures []Figure) {
 	var beside, targets, met, near []string
 	for _, f := range figures {

@@ -13,25 +13,25 @@ import (
 	"ahprelay/test/procs"
 )
 
-// Options say how parts are run.
+// Options control a run.
 type Options struct {
 	Programs string // directory of the programs that procs builds
-	Dir      string // for logs and state, one directory for each part
+	Dir      string // for logs and state; each part has a directory
 	Rounds   int    // default 5
 	Progress io.Writer
-	Former   *Record // how long parts took; nil: nobody knows
+	Former   *Record // how long parts took; nil: unknown
 
 	RelayFlags, AgentFlags []string // more of them
 
-	// HostCommand is a program that is an AHP host with a scripted agent, at PORT of this
-	// machine: some figures are of it too. "": none.
+	// HostCommand starts an AHP host with a scripted agent, at PORT on this machine,
+	// for the figures of real hosts. "": none.
 	HostCommand string
 
 	// Tiny is for tests: little work, of few clients. Figures mean nothing.
 	Tiny bool
 }
 
-// A testbed is what one part has to work with. Its processes end with it.
+// A testbed is the environment of one part. Its processes end with it.
 type testbed struct {
 	ctx     context.Context
 	o       Options
@@ -42,7 +42,7 @@ type testbed struct {
 	hostURL string
 	clients *loadgen.Process
 	slots   int      // in use
-	ends    []func() // what close does, the last first
+	ends    []func() // the actions of close, in reverse order
 }
 
 func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
@@ -81,7 +81,7 @@ func (b *testbed) close() {
 	}
 }
 
-// say shows progress.
+// say reports progress.
 func (b *testbed) say(format string, args ...any) {
 	fmt.Fprintf(b.o.Progress, "  %s: %s\n", b.part, fmt.Sprintf(format, args...))
 }
@@ -117,7 +117,7 @@ func (b *testbed) long(d time.Duration) time.Duration {
 	return d
 }
 
-// A system is one way from a host to clients.
+// A system is a way from a host to clients.
 type system struct {
 	name       string
 	kind       string   // of server, for readers
@@ -125,7 +125,7 @@ type system struct {
 	tokens     []string // of clients, in turn
 	nats, feed string   // where the host speaks to; "", "": to its clients
 	stop       func()   // ends it, where nothing else does
-	pid        int      // whose processor time counts
+	pid        int      // the process whose processor time counts
 }
 
 // A crowd are readers, as many on each of some channels, through a system.
@@ -137,11 +137,10 @@ type crowd struct {
 	readers  int // of each channel, that count
 	size     int
 	slot     int
-	mayLose  bool // what is lost is a figure, and no error
+	mayLose  bool // a loss is reported as a figure, and is no error
 }
 
-// join connects readers of one channel to a system, of which the first may be
-// quiet.
+// join connects readers of one channel to a system. The first ones may be quiet.
 func (b *testbed) join(s *system, name string, readers, quiet, size int) (*crowd, error) {
 	c, err := b.newCrowd(s, readers-quiet, size)
 	if err != nil {
@@ -163,7 +162,7 @@ func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
 	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}, nil
 }
 
-// add connects the readers of one more channel.
+// add connects the readers of a further channel.
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	channel := "ahp-chat:/" + name
 	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
@@ -186,7 +185,7 @@ func (c *crowd) leave() error {
 	return nil
 }
 
-// A sample is what one round came to.
+// A sample is a round's result.
 type sample struct {
 	loadgen.StreamReply
 	CPU    time.Duration // of the system
@@ -252,8 +251,8 @@ func (c *crowd) used() (u usage, err error) {
 	return u, nil
 }
 
-// state returns what became of the readers of the first channel. A connection
-// of any that has ended is an error.
+// state returns the state of the first channel's readers. An ended connection on any
+// channel is an error.
 func (c *crowd) state() (state loadgen.State, err error) {
 	for i := range c.groups {
 		group := c.groups[len(c.groups)-1-i]

@@ -19,8 +19,8 @@ const (
 // spoken is a steady pace at which nothing queues up.
 var spoken = loadgen.Pace{Burst: 1, Every: 2 * time.Millisecond}
 
-// An uplinkWay is one way from a host to clients, with a meter where it leaves
-// the host's machine.
+// An uplinkWay is a way from a host to clients, with a meter at its exit from the
+// host's machine.
 type uplinkWay struct {
 	name  string
 	crowd *crowd
@@ -35,7 +35,7 @@ func uplink(b *testbed) ([]Figure, error) {
 		return nil, err
 	}
 	for _, w := range ways {
-		if _, err := w.crowd.hear(spoken, b.long(100*time.Millisecond), false); err != nil { // host-agents learn who gets what
+		if _, err := w.crowd.hear(spoken, b.long(100*time.Millisecond), false); err != nil { // host-agents learn the subscriptions
 			return nil, err
 		}
 	}
@@ -46,7 +46,8 @@ func uplink(b *testbed) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
-			// As many as were said in that time are made those of the work.
+			// The bytes are scaled from the actions sent in that time to those in the
+			// work.
 			bytes := float64(w.meter.Bytes()-before) / float64(got.Actions) * uplinkActions
 			w.sent = append(w.sent, bytes/1e6)
 		}
@@ -69,8 +70,7 @@ func uplink(b *testbed) ([]Figure, error) {
 	return figures, nil
 }
 
-// uplinkWays returns the ways of the relay, and last what they are compared
-// with.
+// uplinkWays returns the relay's ways, followed by the ways to compare with.
 func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	for i, cfg := range []siteConfig{
 		{name: "NATS over TCP", natsTCP: true},
@@ -98,7 +98,7 @@ func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	return b.uplinkOverSSH(ways)
 }
 
-// uplinkOverSSH appends what the others are compared with, where it is there.
+// uplinkOverSSH appends the SSH tunnel for comparison, if SSH is installed.
 func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	w := &uplinkWay{name: sshName}
 	way, err := b.sshTunnel(func(target string) (string, error) {

@@ -22,15 +22,15 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Work of windows: what an agent says, to viewers who would have it in windows.
+// The windows work: an agent's stream to viewers that request windowed delivery.
 const (
 	windowViewers = 50
 	windowActions = 200
-	windowSize    = 250 // of a delta's text, which is hardly like another
+	windowSize    = 250 // of a delta's text; each delta is different
 	windowBytes   = 1 << 20
 )
 
-// A windowsWay is a site whose host delivers in windows or does not.
+// A windowsWay is a site with a host that may deliver in windows.
 type windowsWay struct {
 	site    *site
 	host    *procs.Process
@@ -41,8 +41,8 @@ type windowsWay struct {
 	sent, agentCPU, hostCPU series
 }
 
-// windows is what windowed delivery (AHP 1.1) costs the host's machine, which
-// gate.Windows declines. Pieces that are alike are shared like other messages.
+// windows measures the cost of windowed delivery (AHP 1.1), which gate.Windows
+// declines, on the host's machine. Identical pieces are shared like all messages.
 func windows(b *testbed) (figures []Figure, err error) {
 	ways := []bool{true, false}
 	if b.o.Tiny {
@@ -54,7 +54,7 @@ func windows(b *testbed) (figures []Figure, err error) {
 			if both[i], err = b.windowsWay(natsTCP, i == 1); err != nil {
 				return nil, err
 			}
-			if err = both[i].turn(b, func() error { return nil }); err != nil { // the host-agent learns who gets what
+			if err = both[i].turn(b, func() error { return nil }); err != nil { // the host-agent learns the subscriptions
 				return nil, err
 			}
 			if got := both[i].viewers[0].windows.Load(); got != (i == 1) {
@@ -91,8 +91,8 @@ func windowFigures(natsTCP bool, declined, let *windowsWay) []Figure {
 	}
 }
 
-// windowsWay starts a site with a host of AHP 1.1 and viewers. The host-agent takes
-// out what asks for windows; between it and the host it is put in again, or not.
+// windowsWay starts a site with an AHP 1.1 host and viewers. The host-agent removes
+// requests for windows; a proxy between it and the host puts them back if let is true.
 func (b *testbed) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 	w := &windowsWay{}
 	name := fmt.Sprintf("tcp-%v-let-%v", natsTCP, let)
@@ -130,8 +130,8 @@ func (b *testbed) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 // A windowViewer watches the chat, and gives credit if it comes in windows.
 type windowViewer struct {
 	client  *refclient.Client
-	begun   chan struct{} // one for each turn
-	turns   chan struct{} // one for each that has ended
+	begun   chan struct{} // receives a value when a turn begins
+	turns   chan struct{} // receives a value when a turn ends
 	text    strings.Builder
 	taken   int64 // UTF-16 bytes of whole messages
 	told    int64
@@ -203,8 +203,8 @@ func (v *windowViewer) take(frame []byte) {
 	}
 }
 
-// turn has the agent say what nobody has heard yet, and waits until all have heard
-// it. Begun is called when all have heard the question.
+// turn makes the agent stream the next unheard text, and waits until all viewers have
+// received it. Begun is called when all have received the question.
 func (w *windowsWay) turn(b *testbed, begun func() error) error {
 	actions := windowActions
 	if b.o.Tiny {
@@ -273,8 +273,8 @@ func cpuOf(p *procs.Process) (float64, error) {
 	return float64(t.Microseconds()) / 1e3, err
 }
 
-// An asker passes on what a host-agent and a host say, and asks for windows in
-// clients' names.
+// An asker passes on the messages between a host-agent and a host, and requests
+// windows on the clients' behalf.
 type asker struct {
 	ctx  context.Context
 	host string

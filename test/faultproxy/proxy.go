@@ -1,22 +1,21 @@
-// Package faultproxy passes TCP connections on to an address, and breaks them
-// the way networks do.
+// Package faultproxy passes TCP connections on to an address, and injects the
+// faults of real networks.
 //
 // # Faults
 //
-//   - [Proxy.Cut]: connections are closed, new ones refused.
-//   - [Proxy.Freeze]: nothing passes any more, and nobody is told. New
-//     connections are taken, and frozen like the others.
-//   - [Proxy.FreezeOpen]: the same for the connections of now only, as when a
-//     router forgets them. New ones pass.
-//   - [Proxy.ResetAfter]: connections are reset in the middle of what is being
-//     sent.
-//   - [Proxy.Shape]: bytes arrive later, or not faster than a rate.
-//   - [Proxy.Drop]: the kernel drops packets, as a radio link does.
+//   - [Proxy.Cut]: connections are closed, and new connections are refused.
+//   - [Proxy.Freeze]: nothing passes any more, without any error. New
+//     connections are accepted and frozen as well.
+//   - [Proxy.FreezeOpen]: only the present connections freeze, as when a
+//     router forgets them. New connections pass.
+//   - [Proxy.ResetAfter]: connections are reset in the middle of a message.
+//   - [Proxy.Shape]: bytes arrive later, or no faster than a given rate.
+//   - [Proxy.Drop]: the kernel drops packets, like a radio link.
 //
-// [Proxy.Heal] ends all of these. What was on its way through a frozen
-// connection then arrives, in order and complete: a frozen network loses
-// packets, but TCP does not lose bytes. Nothing that the proxy has taken is
-// ever dropped while both ends of a connection are there.
+// [Proxy.Heal] ends all of these. The data in flight on a frozen connection
+// then arrives, in order and complete: a frozen network loses packets, but TCP
+// does not lose bytes. The proxy never drops data that it has accepted while
+// both ends of a connection exist.
 package faultproxy
 
 import (
@@ -31,7 +30,7 @@ import (
 // dialTimeout is how long the target may take to accept a connection.
 const dialTimeout = 5 * time.Second
 
-// A Proxy accepts connections on one address and passes them on to its target. All
+// A Proxy accepts connections at its address and passes them on to its target. All
 // methods are safe for concurrent use.
 type Proxy struct {
 	listen, target string
@@ -56,8 +55,8 @@ type Shape struct {
 	Rate   int           // bytes a second; 0: no limit
 }
 
-// New returns a Proxy that listens on an address, port 0 picking one, and
-// passes connections on to target.
+// New returns a Proxy that listens on an address and passes connections on to target.
+// Port 0 chooses a free port.
 func New(listen, target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{listen: listen, target: target, source: source(), ctx: ctx, cancel: cancel, conns: map[*conn]bool{}}
@@ -201,6 +200,6 @@ func (p *Proxy) current() []*conn {
 func (p *Proxy) Close() {
 	p.cancel()
 	p.Cut()
-	_ = p.deliver() // what it drops is nobody's any more
+	_ = p.deliver() // the dropped data has no owner any more
 	p.wg.Wait()
 }

@@ -21,15 +21,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// largeMessage is the longest message of a host that is told so, in bytes, and
-	// hugeMessage that of another: longer than anything of a fixed length on its way.
+	// largeMessage is the configured message limit of a host, in bytes. hugeMessage is
+	// the limit in a second test: longer than any fixed-size buffer on the way.
 	largeMessage = 8 << 20
 	hugeMessage  = 72 << 20
 
 	// smallClients are further clients of the same host, with small messages.
 	smallClients = 20
 
-	// patience is how long one step may take on a slow machine.
+	// patience is the time limit for a step on a slow machine.
 	patience = 2 * time.Minute
 )
 
@@ -86,9 +86,9 @@ func join(tb testing.TB, site *procs.Site, url, id string, opts refclient.Option
 // smallParams make a ping of 512 bytes.
 var smallParams = map[string]string{"channel": "ahp-root://", "pad": strings.Repeat("x", 420)}
 
-// TestLargeFrames carries messages of 8 MiB both ways, byte for byte, while
-// other clients go on with theirs.
-func TestLargeFrames(t *testing.T) {
+// TestLargeFramesPassUnchanged carries messages of 8 MiB both ways, byte for byte,
+// while other clients exchange theirs.
+func TestLargeFramesPassUnchanged(t *testing.T) {
 	site, root := newSite(t, false, "--max-frame", fmt.Sprint(largeMessage))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -119,8 +119,8 @@ func TestLargeFrames(t *testing.T) {
 	wantPassed(t, site, clients, read, request)
 }
 
-// TestHugeFrames carries a message of 72 MiB each way, byte for byte.
-func TestHugeFrames(t *testing.T) {
+// TestHugeFramesPassUnchanged carries a message of 72 MiB each way, byte for byte.
+func TestHugeFramesPassUnchanged(t *testing.T) {
 	site, root := newSite(t, false, "--max-frame", fmt.Sprint(hugeMessage))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -130,9 +130,9 @@ func TestHugeFrames(t *testing.T) {
 	wantPassed(t, site, map[string]*refclient.Client{"large": c}, read, request)
 }
 
-// Clients send 10 MiB each at once, and relay and host-agent have memory for two.
-// Everything arrives, and no client is closed.
-func TestManyLargeAtOnce(t *testing.T) {
+// TestManyLargeMessagesFitIntoMemory: clients send 10 MiB each at once, while relay
+// and host-agent have memory for two. Everything arrives, and no client is closed.
+func TestManyLargeMessagesFitIntoMemory(t *testing.T) {
 	const size, clients = 10 << 20, 6
 	memory := []string{"--max-queued", fmt.Sprint(32 << 20), "--max-frame", fmt.Sprint(12 << 20)}
 	site, root := newSiteOf(t, procs.Config{NoRecord: true, RelayFlags: memory, AgentFlags: memory})

@@ -1,23 +1,23 @@
-// Package load is several AHP clients on one busy chat, and the judge of what
-// they got.
+// Package load runs several AHP clients on one busy chat, and judges the
+// frames that they received.
 //
 // A [Driver] at the host itself keeps a turn going in the chat. [Viewer]s
-// reach the host through whatever is being tested. They behave like stock
-// clients: they send actions and requests all the time, come back with
-// reconnect and back-off when their connection ends, begin anew when the host
-// does not know them any more, and give up a connection that is silent for
+// reach the host through the system under test. They behave like stock
+// clients: they send actions and requests all the time, return with reconnect
+// and back-off when their connection ends, start from a new snapshot when the
+// host no longer knows them, and give up a connection that is silent for
 // [SilenceLimit].
 //
 // # The judge
 //
-// The host keeps what it received and sent on each connection
-// (refhost.RecordTo), each viewer what it sent and received. [Judge] compares
-// the two, connection by connection and byte for byte, in both directions:
-// what arrived must be a beginning of what was sent, and all of it where the
-// connection was open in the end. Beyond that, across its connections a viewer
-// must have applied every action of its channels once, in the order of
-// serverSeq, and its state must be that of a fresh snapshot.
+// The host records the frames that it received and sent on each connection
+// (refhost.RecordTo), and so does each viewer. [Crowd.Finish] compares both
+// records, connection by connection and byte for byte, in both directions: the
+// frames received must be a prefix of the frames sent, and all of them if the
+// connection was still open at the end. In addition, across its connections a
+// viewer must have applied every action of its channels once, in the order of
+// serverSeq, and its state must equal that of a fresh snapshot.
 //
 // Frames in flight when a connection ends are lost to that connection, and
-// recovered by reconnect; they are counted, and no fault.
+// recovered by reconnect; they are counted, but they are no fault.
 package load

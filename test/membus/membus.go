@@ -1,4 +1,4 @@
-// Package membus is a NATS of one server in memory, for tests on fake time.
+// Package membus is a NATS server in memory, for tests on fake time.
 package membus
 
 import (
@@ -11,9 +11,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A Net is what all who share it publish on and hear: it is a [link.Bus] of
-// each of them. Its zero value is ready for use. Messages arrive at once, in
-// order, and are dropped where a receiver's channel is full, as by NATS.
+// A Net is an in-memory message network: it is the [link.Bus] of each participant. Its
+// zero value is ready for use. Messages arrive at once and in order, and are dropped
+// if a receiver's channel is full, as by NATS.
 type Net struct {
 	mu   sync.Mutex
 	subs []*sub
@@ -25,8 +25,7 @@ type sub struct {
 	into    chan *nats.Msg
 }
 
-// Lose has messages dropped whose subject is one that drop says, from now on;
-// nil drops none.
+// Lose drops messages with a subject that matches drop, from now on; nil drops none.
 func (n *Net) Lose(drop func(subject string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

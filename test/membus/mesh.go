@@ -13,13 +13,13 @@ import (
 	"ahprelay/broker/link"
 )
 
-// ErrAway is what Publish says while a connection is cut.
+// ErrAway is Publish's error while a connection is cut.
 var ErrAway = errors.New("no connection")
 
-// A Mesh is a cluster of NATS servers in memory, with time and faults: each
-// [Conn] has a server of its own. Messages of one connection to another, and
-// its subscriptions, take the same way and keep their order; those of two
-// connections to a third take different ways. It is for fake time.
+// A Mesh is a cluster of NATS servers in memory, with delays and faults: each [Conn]
+// has its own server. Messages and subscriptions from one connection to a second take
+// the same route and keep their order; messages from two connections to a third take
+// different routes. It is for fake time.
 type Mesh struct {
 	mu    sync.Mutex // guards all of the mesh
 	dice  *rand.Rand
@@ -30,34 +30,34 @@ type Mesh struct {
 	tap   func(from, subject string, data []byte)
 }
 
-// NewMesh returns a mesh whose faults are drawn from dice. Delay says how long
-// a message takes; tap, which may be nil, sees all that is published.
+// NewMesh returns a mesh with random faults from dice. Delay returns a message's
+// travel time; tap, which may be nil, sees every published message.
 func NewMesh(dice *rand.Rand, delay func(from, to string) time.Duration, tap func(from, subject string, data []byte)) *Mesh {
 	return &Mesh{dice: dice, delay: delay, tap: tap}
 }
 
-// Lose has about one message in n get lost from now on; none for 0.
+// Lose drops about every n-th message at random from now on; 0 stops it.
 func (m *Mesh) Lose(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loss = n
 }
 
-// Repeat has about one message in n arrive twice, the second time behind some
-// others; none for 0.
+// Repeat makes about every n-th message arrive twice, at random, the second time after
+// later messages; 0 stops it.
 func (m *Mesh) Repeat(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.twice = n
 }
 
-// A Conn is one process's connection. It is a [link.Bus].
+// A Conn is a process's connection. It is a [link.Bus].
 type Conn struct {
 	mesh     *Mesh
 	name     string
 	state    state
 	subs     []*meshSub
-	interest []*meshSub // of others, as this one's server knows it
+	interest []*meshSub // subscriptions elsewhere, as known to this connection's server
 	routes   map[*Conn]*route
 	backlog  []*nats.Msg // published while frozen
 }
@@ -67,8 +67,8 @@ type state int
 const (
 	up     state = iota
 	cut          // nothing goes, and the process knows
-	frozen       // nothing goes, and nobody knows; it is kept
-	muted        // nothing goes, and nobody knows; it is lost
+	frozen       // nothing passes, and the process cannot know; messages are kept
+	muted        // nothing passes, and the process cannot know; messages are lost
 	killed       // the process is no more
 )
 
@@ -79,7 +79,7 @@ type meshSub struct {
 	gone    bool
 }
 
-// A route is the way from one connection to another.
+// A route leads from one connection to a second.
 type route struct {
 	from, to *Conn
 	flying   []flight
@@ -131,7 +131,7 @@ func (c *Conn) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// send sends a message to all whose interest is known.
+// send sends a message to all connections with a known interest.
 func (c *Conn) send(subject string, data []byte) {
 	m := c.mesh
 	tokens := strings.Split(subject, ".")
@@ -217,7 +217,7 @@ func (r *route) arm() {
 	})
 }
 
-// arrive delivers what is due.
+// arrive delivers the messages that are due.
 func (r *route) arrive() {
 	now := time.Now()
 	for len(r.flying) > 0 && !r.flying[0].at.After(now) && r.from.state != frozen && r.to.state != frozen {
@@ -247,12 +247,11 @@ func (c *Conn) learn(s *meshSub) {
 	}
 }
 
-// Cut ends the connection: what is on its way either way is lost, and Publish
+// Cut ends the connection: messages in flight are lost in both directions, and Publish
 // fails until Restore.
 func (c *Conn) Cut() { c.leave(cut) }
 
-// Mute has all that is published either way get lost until Restore, while
-// nobody is told.
+// Mute silently loses all messages in both directions until Restore.
 func (c *Conn) Mute() { c.leave(muted) }
 
 // Kill ends the process: nothing that it does is seen from now on.
@@ -289,7 +288,7 @@ func (r *route) lose() {
 	r.flying = slices.DeleteFunc(r.flying, func(f flight) bool { return f.msg != nil })
 }
 
-// Freeze has all that is published either way wait until Restore.
+// Freeze delays all messages in both directions until Restore.
 func (c *Conn) Freeze() {
 	m := c.mesh
 	m.mu.Lock()

@@ -1,4 +1,4 @@
-// Package natssite has what tests of NATS need: embedded servers with their
+// Package natssite provides the parts for NATS tests: embedded servers with their
 // keys, connections of relays and host-agents, and connections that freeze.
 package natssite
 
@@ -23,10 +23,10 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Patience is how long tests wait for what must happen.
+// Patience is how long tests wait for an event that must happen.
 const Patience = time.Minute
 
-// Connect is [nats.Connect] where it is not to matter how fast the machine is.
+// Connect is [nats.Connect] with patience for slow machines.
 func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(url, append(opts, nats.Timeout(Patience))...)
 }
@@ -38,7 +38,7 @@ type Site struct {
 	Server *embedded.Server
 }
 
-// New starts a server that listens on a port that stays free while it is restarted.
+// New starts a server on a port that stays free while the server is restarted.
 func New(t testing.TB) *Site {
 	t.Helper()
 	s := &Site{Keys: NewKeys(t), Store: t.TempDir()}
@@ -84,7 +84,7 @@ func Open(t testing.TB, tenants *broker.Tenants, names ...string) {
 	}
 }
 
-// Restart stops the server and starts another on the same port.
+// Restart stops the server, and starts a new server on the same port.
 func (s *Site) Restart(t *testing.T) {
 	t.Helper()
 	addr := s.Server.Addr().String()
@@ -118,7 +118,7 @@ func DialRelay(t *testing.T, cfg broker.RelayDialConfig) *broker.Conn {
 	return c
 }
 
-// AgentConfig is the configuration of a host-agent with a key of its own.
+// AgentConfig returns the configuration of a host-agent with its own key.
 func (s *Site) AgentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentDialConfig {
 	t.Helper()
 	return s.AgentConfigAt(t, s.URL(), tenant, host, ttl)
@@ -171,7 +171,7 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Next returns what comes next, or ends the test.
+// Next returns the channel's next value, or ends the test.
 func Next[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
 	select {
@@ -208,7 +208,7 @@ func NewEvents() (*EventChannels, broker.Events) {
 	}
 }
 
-// LogLines is a handler that keeps what is logged.
+// LogLines is a handler that keeps log lines.
 type LogLines struct {
 	slog.Handler
 	Lines chan string
@@ -227,8 +227,8 @@ func (l LogLines) Handle(_ context.Context, r slog.Record) error {
 	}
 }
 
-// A Freezer makes connections that can be frozen: what arrives is thrown away,
-// and so is what is sent, while both ends stay open.
+// A Freezer makes connections that can be frozen: their traffic is discarded in both
+// directions, while both ends stay open.
 type Freezer struct {
 	mu    sync.Mutex
 	conns []*freezable
@@ -329,7 +329,7 @@ func Subscribe(t *testing.T, c *broker.Conn, subject string) chan *nats.Msg {
 	return in
 }
 
-// WantPassage sends one message from a to b.
+// WantPassage sends a message from a to b.
 func WantPassage(t *testing.T, a, b *broker.Conn, subject string) {
 	t.Helper()
 	in := Subscribe(t, b, subject)
@@ -357,8 +357,8 @@ func Watched(cfg broker.AgentDialConfig) (*EventChannels, broker.AgentDialConfig
 	return evs, cfg
 }
 
-// FreePort returns an address where nobody listens. It is of this machine's own and not
-// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
+// FreePort returns an address without a listener. Its IP address differs from
+// 127.0.0.1, which outgoing connections use, so the port stays free.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))

@@ -9,7 +9,7 @@ import (
 	"ahprelay/broker/embedded"
 )
 
-// Pipe does what a relay's /nats endpoint does.
+// Pipe serves a connection like a relay's /nats endpoint.
 func Pipe(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// An asker asks for hosts of one tenant, one after the other.
+// An asker requests leases for one tenant's hosts, in sequence.
 type asker struct {
 	*nats.Conn
 	tenant  string
@@ -34,7 +34,7 @@ func newAsker(f *Fleet, tenant string) (*asker, error) {
 	return a, nil
 }
 
-// ask sends one lease request, and awaits its answer.
+// ask sends a lease request, and awaits its answer.
 func (a *asker) ask(ctx context.Context, host, body string) error {
 	prefix := "ahp.v1." + a.tenant + "." + host + "."
 	if err := a.PublishRequest(prefix+"ctl.lease", prefix+"inbox.asker", []byte(body)); err != nil {

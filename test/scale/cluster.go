@@ -16,8 +16,8 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// A Relay is what a relay has to do with hosts: the NATS server, its connections, and
-// the registry.
+// A Relay is the part of a relay that serves hosts: the NATS server, its connections,
+// and the registry.
 type Relay struct {
 	Server   *embedded.Server
 	Registry *registry.Registry
@@ -78,7 +78,8 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// RunningCluster returns a cluster of so many relays that another process runs, for Join.
+// RunningCluster returns a cluster of so many relays that a different process runs,
+// for Join.
 func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.ExistingKeys(keyDir(dir))
 	return &Cluster{Keys: keys, Relays: make([]*Relay, relays), dir: dir, routes: routes, log: log}, err
@@ -214,8 +215,7 @@ func (r *Relay) Online(tenants int) (n int) {
 
 var errLate = errors.New("not so in time")
 
-// await looks again and again, with pauses, so that to look at many hosts is not what the
-// relays are busy with.
+// await polls with long pauses, so that checking many hosts does not load the relays.
 func await(ctx context.Context, holds func() bool) error {
 	for {
 		began := time.Now()

@@ -1,4 +1,4 @@
-// Package scale measures a cluster of relays with many hosts: real servers, stores and
-// registries, and host-agents of which only the lease requests are there, in another
-// process.
+// Package scale measures a cluster of relays with many hosts. Servers, stores
+// and registries are real; host-agents are reduced to their lease requests,
+// which come from a separate process.
 package scale

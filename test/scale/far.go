@@ -22,13 +22,13 @@ const soon = 500 * time.Millisecond
 // watched is the host whose changes are timed.
 const watched = "watched"
 
-// nowhere is an address where nobody listens.
+// nowhere is an address without a listener.
 const nowhere = "127.0.0.1:1"
 
-// Ways lead from each of some relays to each other one, by their numbers.
+// Ways lead from relay to relay, by their numbers.
 type Ways [][]*faultproxy.Proxy
 
-// NewWays returns ways to addresses, of which each brings what is sent so much later.
+// NewWays returns ways to addresses; each delays its traffic by the given time.
 func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 	for i := range to {
 		w = append(w, make([]*faultproxy.Proxy, len(to)))
@@ -61,7 +61,7 @@ func (w Ways) each(do func(from, to int, p *faultproxy.Proxy)) {
 	}
 }
 
-// Cut has nothing pass from and to one relay: packets are lost, and nobody is told.
+// Cut isolates one relay: packets are lost without any error.
 func (w Ways) Cut(relay int) {
 	w.each(func(from, to int, p *faultproxy.Proxy) {
 		if from == relay || to == relay {
@@ -91,8 +91,8 @@ func (w Ways) Routes(relay int, own string) (routes []string) {
 	return routes
 }
 
-// Spread puts ways between the relays of a cluster that has not been started, or makes each a
-// region of its own.
+// Spread puts ways between the relays of a cluster before it starts, or makes each
+// relay its own region.
 func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	if c.ways, err = NewWays(c.routes, delay); err != nil {
 		return err
@@ -116,11 +116,11 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 
 func regionName(i int) string { return fmt.Sprint("region-", i) }
 
-// An ear notes what a relay hears of hosts.
+// An ear records the changes that a relay learns about hosts.
 type ear struct {
 	mu   sync.Mutex           // guards the fields below
 	fell int                  // hosts that were listed as offline
-	when map[string]time.Time // what the watched host said was heard
+	when map[string]time.Time // when each of the watched host's changes arrived
 }
 
 func (e *ear) hear(h registry.Host) {
@@ -142,7 +142,7 @@ func (e *ear) heard(what string) (at time.Time, known bool) {
 	return at, known
 }
 
-// Far measures relays that are far from each other.
+// Far measures relays with long delays between them.
 func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
 	if err := c.Spread(s.Delay, regions); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Fleet is the lease requests of many host-agents, each of one host.
+// A Fleet is the lease requests of many host-agents, each with its host.
 type Fleet struct {
 	Keys    *auth.Keys
 	URLs    []string // of relays, as Cluster has them: hosts are spread over them
@@ -24,26 +24,26 @@ type Fleet struct {
 	Tenants int           // that they are spread over
 	Renew   time.Duration // default 5 s
 
-	Held atomic.Int64 // hosts that were told at least once that their lease is held
+	Held atomic.Int64 // hosts whose lease was confirmed at least once
 
 	hosts []simulated
 }
 
-// simulated is one host-agent.
+// simulated is a host-agent of the fleet.
 type simulated struct {
 	mu     sync.Mutex
 	conn   *nats.Conn
 	host   string // prefix of its subjects
 	inbox  string // that only its connection hears, as with host-agents
-	home   string // the relay whose port it comes through
+	home   string // the relay through whose port it connects
 	seq    uint64
 	keeper string
 	held   bool
 	rests  time.Time // until when it need not ask
 }
 
-// Attend has relays hear the connections of hosts, as they do those that come through
-// their own ports: of these the relays know that they are there.
+// Attend makes relays see the hosts' connections, like those through their own ports:
+// a relay knows that these hosts are connected.
 func (c *Cluster) Attend(hosts int) {
 	for i := range hosts {
 		c.Relays[i%len(c.Relays)].Registry.Attend(&registry.Line{
@@ -53,7 +53,7 @@ func (c *Cluster) Attend(hosts int) {
 	}
 }
 
-// Tenant names one of the tenants of a fleet.
+// Tenant names a tenant of the fleet.
 func Tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
 // Run has all hosts ask for their leases, and renew them, until ctx ends.
@@ -78,7 +78,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 			}
 			conns[where] = nc
 		}
-		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // they are what they were before a restart
+		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // increases across restarts of the fleet
 		_, f.hosts[i].home, _ = strings.Cut(f.URLs[where.url], "#")
 		f.hosts[i].keeper = f.hosts[i].home
 		f.hosts[i].conn, f.hosts[i].host = conns[where], fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(where.tenant), i)
@@ -87,8 +87,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.drive(ctx)
 }
 
-// connect connects hosts of one tenant to one relay, as relays do: what one user may
-// do stands for what each of many may.
+// connect connects one tenant's hosts to one relay as a relay user, with permissions
+// that stand for those of each host-agent's own user.
 func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	user, err := f.Keys.Authority().RelayUser(Tenant(tenant))
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	return nc, err
 }
 
-// answered takes the answer to one request.
+// answered processes a response.
 func (f *Fleet) answered(msg *nats.Msg) {
 	var i int
 	var answer struct {
@@ -131,8 +131,8 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	}
 }
 
-// drive sends each host's request once in the time of a renewal, or as seldom as relays
-// say.
+// drive sends each host's request once per renewal interval, or less often if relays
+// allow it.
 func (f *Fleet) drive(ctx context.Context) error {
 	const step = 10 * time.Millisecond
 	tick := time.NewTicker(step)
@@ -145,7 +145,8 @@ func (f *Fleet) drive(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for due = float64(f.Hosts) * float64(time.Since(start)) / float64(f.Renew); float64(next) < due; next++ {
-			// What a connection loses that breaks, and comes again, the host asks anew when it is due.
+			// A request lost on a broken connection is repeated when the host's next
+			// request is due.
 			if err := f.ask(next % f.Hosts); errors.Is(err, nats.ErrConnectionClosed) {
 				return err
 			}

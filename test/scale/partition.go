@@ -10,11 +10,12 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// Partition cuts the first of three relays off from the others for so long. A host-agent beside it
-// has a host; another of the same host waits beside the second one.
+// Partition cuts the first of three relays off from the rest for the given time. A
+// host-agent beside it holds a host; a second host-agent for the same host waits
+// beside the second relay.
 //
-// What a relay lists is what it serves: links are made to the instance that it knows, and the
-// number of its lease is in their hello.
+// A relay serves the instance that it lists: links are made to the known instance, and
+// their hello contains the number of its lease.
 func Partition(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	if err := c.Spread(0, false); err != nil {
 		return nil, err
@@ -84,13 +85,13 @@ func Partition(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error)
 	}, nil
 }
 
-// lookup returns what a relay knows of the watched host.
+// lookup returns the relay's entry for the watched host.
 func (r *Relay) lookup() registry.Host {
 	h, _ := r.Registry.Lookup(Tenant(0), watched)
 	return h
 }
 
-// served are the host-agents that a relay has accepted for one host, in order.
+// served lists a host's host-agents in the order in which a relay accepted them.
 type served struct {
 	mu  sync.Mutex
 	all []registry.Host
@@ -104,7 +105,8 @@ func (s *served) hear(h registry.Host) {
 	}
 }
 
-// check reports a relay that has gone back to one after it had accepted another.
+// check reports a relay that returned to an earlier host-agent after accepting a later
+// one.
 func (s *served) check(who string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

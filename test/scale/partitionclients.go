@@ -24,9 +24,9 @@ import (
 // clientsEach is how many clients each side of a cluster has that is cut in two.
 const clientsEach = 3
 
-// PartitionClients is Partition of whole relays, with two host-agents of one host, and clients
-// under load on both sides: those beside the relay that is cut off, and those of the relay beside
-// which there is no host-agent.
+// PartitionClients is Partition with whole relays, two host-agents for one host, and
+// clients under load on both sides: at the isolated relay, and at the relay without a
+// host-agent.
 func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx)
@@ -47,13 +47,13 @@ func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err
 	if err := p.crowd.AwaitWhole(ctx); err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
-	if err := p.agent(p.relays[1]); err != nil { // it waits, as the other has the host
+	if err := p.agent(p.relays[1]); err != nil { // it waits, because the first has the host
 		return nil, err
 	}
 	return p.measure(ctx, c, s)
 }
 
-// measure cuts the cluster in two, heals it, and says what the clients had of that.
+// measure cuts the cluster in two, heals it, and returns the effect on the clients.
 func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	c.ways.Cut(0)
 	began := time.Now()
@@ -111,7 +111,8 @@ func codes(all []load.End) string {
 	return strings.Join(list, " ")
 }
 
-// divided are the relays of a cluster that can be cut in two, a host, and who else is there.
+// divided is a cluster's relays that can be cut in two, with a host, its host-agents
+// and its clients.
 type divided struct {
 	relays   []*gateway.Relay
 	keys     *auth.Keys
@@ -119,7 +120,7 @@ type divided struct {
 	host     *refhost.Host
 	server   *stack.Server
 	file     *os.File
-	record   string // its name: what the host had on the wire
+	record   string // the file's name; the host records its frames there
 	crowd    *load.Crowd
 	minority []*load.Viewer
 
@@ -170,13 +171,13 @@ func (c *Cluster) whole(ctx context.Context, r *Relay, listen string) (*gateway.
 	return gateway.StartRelay(ctx, cfg)
 }
 
-// endpoint is where a relay says that the host is nearest.
+// endpoint returns the address that a relay reports as the nearest to the host.
 func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, error) {
 	info, err := stack.GetJSON[hostsapi.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
 	return info.Endpoint, err
 }
 
-// awaitEndpoint returns when one relay says that the host is at another.
+// awaitEndpoint returns when a relay reports that the host is at the given relay.
 func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
 	want := fmt.Sprintf("ws://relay-%d/ahp/%s", slices.Index(p.relays, host), stack.Host)
 	var got string
@@ -190,7 +191,7 @@ func (p *divided) target(i int) load.Target {
 	return load.Target{URL: "ws" + strings.TrimPrefix(p.relays[i].URL(), "http") + "/ahp/" + stack.Host, Token: p.token}
 }
 
-// agent starts a host-agent of the host beside one relay.
+// agent starts a host-agent of the host beside a relay.
 func (p *divided) agent(beside *gateway.Relay) error {
 	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
@@ -204,7 +205,7 @@ func (p *divided) agent(beside *gateway.Relay) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = append(p.stop, stop)
-	p.running.Go(func() { _ = agent.Run(ctx) }) // it ends when another has the host
+	p.running.Go(func() { _ = agent.Run(ctx) }) // it ends when a different host-agent has the host
 	return nil
 }
 

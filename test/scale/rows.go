@@ -19,17 +19,17 @@ type Sizes struct {
 	Hosts     int           // idle hosts
 	Relays    int           // that they are spread over
 	Watch     time.Duration // how long the idle ones, and those that are far, are watched
-	Tenants   []int         // of one host each, that a relay knows of
+	Tenants   []int         // numbers of tenants with a single host each
 	Far       int           // hosts of three relays that are far from each other
 	Delay     time.Duration // between those, each way
 	Changes   int           // of one of them, whose way to all is timed
-	Cut       time.Duration // how long a relay is cut off from the others
+	Cut       time.Duration // how long a relay is isolated
 }
 
 // Full are the sizes of the promises.
 var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second}
 
-// A Row is one thing that is measured.
+// A Row is a measurement.
 type Row struct {
 	Name   string
 	Got    string
@@ -40,12 +40,12 @@ type Row struct {
 // FleetTenants is how many tenants hosts are spread over.
 const FleetTenants = 10
 
-// costRuns is how often costs are measured: the least counts, which the machine's
-// other work disturbs least.
+// costRuns is how often costs are measured: the lowest result counts, because it is
+// disturbed least by the machine's other work.
 const costRuns = 5
 
-// Costs measures one credential, one lease and one change of presence, at a relay with
-// few hosts and at a relay with many.
+// Costs measures one credential, one lease and one change of presence, at relays with
+// few hosts and with many.
 func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -195,8 +195,8 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	return []Row{first, second}, err
 }
 
-// Idle watches many idle hosts while a further relay joins. Relays see their
-// connections, whose pings are absent here: make bench ARGS=hosts has those.
+// Idle watches many idle hosts while a further relay joins. The hosts' connections are
+// not pinged here; make bench ARGS=hosts includes the pings.
 func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error), join func(context.Context, *Cluster, int) error) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err

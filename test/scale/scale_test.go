@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRows measures a little of each, and judges no times.
-func TestRows(t *testing.T) {
+// TestEachScenarioMakesRows at a small size, without judging times.
+func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
 	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3}
 	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {

@@ -35,10 +35,11 @@ func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	return rows, nil
 }
 
-// lone names a tenant of one host.
+// lone names a tenant with a single host.
 func lone(i int) string { return fmt.Sprintf("lone-%d", i) }
 
-// enrolStored puts tenants into the store, as another relay does to which their host-agents came.
+// enrolStored puts tenants into the store, like a second relay that enrolled their
+// host-agents.
 func (c *Cluster) enrolStored(ctx context.Context, from, to int) error {
 	js, err := c.Relays[0].conn.JetStream()
 	if err != nil {

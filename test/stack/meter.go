@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// A Meter passes TCP connections on to an address and counts what goes there.
+// A Meter passes TCP connections on to an address, and counts the traffic to it.
 type Meter struct {
 	listener net.Listener
 	target   string
@@ -116,8 +116,8 @@ func (m *Meter) pass(to, from net.Conn, count bool) {
 	}
 }
 
-// countPublishes counts the operations PUB and HPUB in a piece of the NATS
-// client protocol. One whose name is cut in two is missed.
+// countPublishes counts the operations PUB and HPUB in a piece of the NATS client
+// protocol. An operation name that is split between pieces is missed.
 func countPublishes(piece []byte) (n int64) {
 	operation := []byte("PUB ")
 	for {

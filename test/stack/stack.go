@@ -3,8 +3,8 @@
 //
 //	client ─ws─▶ relay ─NATS─▶ host-agent ─ws─▶ Tap ─ws─▶ host
 //
-// The Tap keeps what the host sent on each connection, which is what clients
-// must get.
+// The Tap keeps the frames that the host sent on each connection. Clients must
+// receive exactly these.
 package stack
 
 import (
@@ -28,7 +28,7 @@ const (
 	Host   = "laptop"
 )
 
-// A Config says what to run. The zero value of a field means its default.
+// A Config describes a stack. A field's zero value means its default.
 type Config struct {
 	DataDir  string // required
 	Upstream string // required; URL of the AHP host
@@ -195,8 +195,8 @@ func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	return GetJSON[hostsapi.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
 }
 
-// AwaitState returns when the API says that the host is in a state, or the
-// host-agent has ended, or ctx ends.
+// AwaitState returns when the API reports the given host state, when the host-agent
+// ends, or when ctx ends.
 func (s *Stack) AwaitState(ctx context.Context, state string) error {
 	for {
 		info, err := s.API(ctx)
@@ -226,7 +226,7 @@ func Serve(handler http.Handler) (*Server, error) {
 	return s, s.Start()
 }
 
-// Restart serves another handler on the same address.
+// Restart serves a new handler on the same address.
 func (s *Server) Restart(handler http.Handler) error {
 	s.handler = handler
 	return s.Start()

@@ -27,7 +27,7 @@ type Tap struct {
 	wg     sync.WaitGroup
 }
 
-// A TapConn is one connection through a Tap.
+// A TapConn is a connection through a Tap.
 type TapConn struct {
 	mu       sync.Mutex
 	toHost   [][]byte
@@ -88,7 +88,7 @@ func (c *TapConn) clients(list *[][]byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(*list), refclient.IsHostAgents)
 }
 
-// maxFrame is above what any test sends.
+// maxFrame is above the size of any test message.
 const maxFrame = 256 << 20
 
 // ServeHTTP implements [http.Handler].
@@ -134,7 +134,7 @@ func (t *Tap) add(c *TapConn) bool {
 	return true
 }
 
-// pass copies messages until one side ends, which then ends the other.
+// pass copies messages until either side ends, and then ends both.
 func (c *TapConn) pass(to, from *websocket.Conn, kept *[][]byte) {
 	for {
 		kind, message, err := from.Read(context.Background())

@@ -58,8 +58,7 @@ func newCgroup(t *testing.T, bytes int) *cgroup {
 	return g
 }
 
-// wrap makes a program in a directory of one that runs in the cgroup, and
-// returns its name.
+// wrap makes a script in dir that runs program in the cgroup, and returns its name.
 func (g *cgroup) wrap(t *testing.T, dir, program string) (name string) {
 	t.Helper()
 	name = filepath.Base(program) + "-in-cgroup"

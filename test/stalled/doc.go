@@ -1,7 +1,8 @@
-// Package stalled tests a relay in a cgroup with little memory, most of whose
-// clients take nothing of what their host says: it lives, and nobody else notices.
+// Package stalled tests a relay in a cgroup with little memory while most
+// clients read nothing of their host's output: the relay survives, and the
+// remaining clients are not affected.
 //
-// In make test there are few of them. All of it, from the top of the module:
+// make test runs it with few clients. The full test, from the module's root:
 //
 //	go test -count=1 -v ./test/stalled -args -clients 2000 -memory 512
 package stalled

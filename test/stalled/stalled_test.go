@@ -224,9 +224,10 @@ func note(n, size int) []byte {
 	return append(append(b, pad[:size]...), `"}}`...)
 }
 
-// Many stalled clients are flooded beside a few reading clients. The relay stays
-// within its cgroup, and the reading clients receive everything.
-func TestStalledInCgroup(t *testing.T) {
+// TestStalledClientsStayWithinMemory floods many stalled clients beside a few reading
+// clients. The relay stays within its cgroup, and the reading clients receive
+// everything.
+func TestStalledClientsStayWithinMemory(t *testing.T) {
 	group := newCgroup(t, *memoryFlag*mib)
 	h := &host{conns: map[string]*websocket.Conn{}}
 	server, err := stack.Serve(h)

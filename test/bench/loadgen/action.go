@@ -16,17 +16,17 @@ const (
 	timeDigits   = 19
 )
 
-// A Format is how the actions of one channel look.
+// A Format is the layout of a channel's actions.
 type Format struct {
 	fixed [4][]byte // before, between and behind the numbers, up to the text
 	text  int       // bytes of text
 	size  int       // bytes of an action
 }
 
-// textEnd is what stands behind the text.
+// textEnd follows the text.
 const textEnd = `"}}}`
 
-// actionStart is what stands before params.
+// actionStart precedes params.
 const actionStart = `{"jsonrpc":"2.0","method":"action","params":`
 
 // NewFormat returns how actions of size bytes look on a channel.
@@ -47,7 +47,7 @@ func NewFormat(channel string, size int) (*Format, error) {
 	return f, nil
 }
 
-// Append appends action n, which is said at a time in Unix nanoseconds.
+// Append appends action n; at is its time in Unix nanoseconds.
 func (f *Format) Append(b []byte, serverSeq, n, at int64) []byte {
 	b = strconv.AppendInt(append(b, f.fixed[0]...), firstNumber+serverSeq, 10)
 	b = strconv.AppendInt(append(b, f.fixed[1]...), firstNumber+n, 10)
@@ -102,13 +102,12 @@ func number(digits []byte) (v int64, ok bool) {
 	return v, true
 }
 
-// corpusSize is enough that a run of one benchmark says nothing twice where
-// compression is looked at.
+// corpusSize is large enough that a benchmark of compression never repeats text within
+// a run.
 const corpusSize = 4 << 20
 
-// corpus is text as models write it, to the eye of a compressor: words of a
-// vocabulary, common ones far more often, with punctuation and line ends as
-// JSON writes them.
+// corpus is text that compresses like a model's output: words from a vocabulary with a
+// realistic frequency distribution, with punctuation and line ends escaped as in JSON.
 var corpus = sync.OnceValue(func() []byte {
 	rng := rand.New(rand.NewPCG(1, 2))
 	words := vocabulary(rng, 3000)

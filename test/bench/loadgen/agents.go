@@ -10,8 +10,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// Agents are many host-agents in one process: of as many processes, the machine
-// would be full. What they cost the relay is what they would anyway.
+// Agents are many host-agents in one process, because a process for each would fill
+// the machine. Their cost at the relay is the same.
 type Agents struct {
 	life    context.Context
 	end     context.CancelFunc
@@ -29,7 +29,7 @@ func (a *Agents) close() {
 	a.running.Wait()
 }
 
-// AgentArgs say which host-agent to run.
+// AgentArgs describe a host-agent to run.
 type AgentArgs struct {
 	Relay    string // base URL
 	Token    string

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A caller asks and waits for the answer, one request at a time.
+// A caller sends requests in sequence, and waits for each response.
 type caller struct {
 	*wsConn
 	lastID int
 }
 
-// DialArgs say which callers to connect.
+// DialArgs describe callers to connect.
 type DialArgs struct {
 	Group   string // a new name
 	URL     string
@@ -60,16 +60,16 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 	return nil
 }
 
-// CallArgs say what callers ask.
+// CallArgs describe the callers' requests.
 type CallArgs struct {
 	Group   string
 	Request int // bytes of a request
 	Answer  int // bytes of an answer
 	For     time.Duration
-	Every   time.Duration // from one request to the next; 0: at once
+	Every   time.Duration // between requests; 0: no pause
 }
 
-// CallReply is what came of it.
+// CallReply is the result of Call.
 type CallReply struct {
 	Delays Delays
 	Took   time.Duration // in all
@@ -139,7 +139,7 @@ func (c *caller) call(args *CallArgs) error {
 	return checkAnswer(answer, id, args.Answer)
 }
 
-// checkAnswer compares an answer with what the host says.
+// checkAnswer compares a response with the host's expected response.
 func checkAnswer(answer []byte, id string, size int) error {
 	head, tail, left, err := answerParts([]byte(id), size)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 const (
 	AHP   = "ahp"   // a host, or a relay before it: initialize, subscribe
 	NATS  = "nats"  // nats-server's WebSocket listener: CONNECT, SUB
-	Plain = "plain" // all that comes is for the reader, once a ping is answered
+	Plain = "plain" // everything received is for the reader, once a ping is answered
 )
 
 // Clients are many readers and a few callers.
@@ -52,7 +52,7 @@ func (c *Clients) close() {
 	}
 }
 
-// ConnectArgs say which readers to connect.
+// ConnectArgs describe readers to connect.
 type ConnectArgs struct {
 	Group   string // a new name
 	Kind    string
@@ -61,11 +61,12 @@ type ConnectArgs struct {
 	Channel string
 	Size    int // bytes of an action
 	Readers int
-	Slot    int // the counter of frames that have come; several groups may have one
-	Quiet   int // so many of them, the first, are not counted or timed: one is to stall
+	Slot    int // the counter of received frames; several groups may share it
+	Quiet   int // the first so many are neither counted nor timed: a test may stall them
 }
 
-// url returns where the readers connect to: a [Writer] is told there what they want to hear.
+// url returns the address where the readers connect; for a [Writer], it includes the
+// channel.
 func (a *ConnectArgs) url() string {
 	if a.Kind == Plain {
 		return a.URL + "?" + url.Values{channelOf: {a.Channel}}.Encode()
@@ -81,10 +82,10 @@ func token(tokens []string, i int) string {
 	return tokens[i%len(tokens)]
 }
 
-// connectors is how many connect at a time.
+// connectors is how many readers connect at a time.
 const connectors = 128
 
-// Connect connects readers, and returns when all can hear what is said.
+// Connect connects readers, and returns when all can receive actions.
 func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
 	g, err := c.newGroup(args)
 	if err != nil {
@@ -151,7 +152,7 @@ func (c *Clients) Disconnect(name string, _ *None) error {
 	return nil
 }
 
-// Time has readers take down from now on how long each frame took, or not.
+// Time starts or stops recording each frame's delay.
 func (c *Clients) Time(args TimeArgs, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -169,20 +170,20 @@ type TimeArgs struct {
 	On    bool
 }
 
-// A State is what became of a group.
+// A State is a group's present state.
 type State struct {
 	Frames int64    // since the beginning
-	Ended  []string // connections that did not stay: who, and why
+	Ended  []string // connections that ended, with the reader and the reason
 	Delays Delays
 }
 
-// Delays says how long things took.
+// Delays summarizes a list of delays.
 type Delays struct {
 	Count         int
 	P50, P99, Max time.Duration
 }
 
-// State returns what became of a group. Delays are from the last Time on.
+// State returns a group's state. The delays begin with the last call of Time.
 func (c *Clients) State(name string, state *State) error {
 	g, err := c.group(name)
 	if err != nil {
@@ -214,7 +215,7 @@ type PauseArgs struct {
 	On     bool
 }
 
-// Pause has a reader take nothing, or take again.
+// Pause makes a reader stop or resume reading.
 func (c *Clients) Pause(args PauseArgs, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -257,8 +258,8 @@ type ReconnectArgs struct {
 	Within time.Duration
 }
 
-// Reconnect has all readers connect anew at once, each until it succeeds, and
-// returns when each has got what it missed.
+// Reconnect makes all readers connect again at once, each until it succeeds, and
+// returns when each has received the actions that it missed.
 func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -278,7 +279,7 @@ func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 	return err
 }
 
-// retryTime is how long a reader waits before it tries again.
+// retryTime is the pause before a reader tries again.
 const retryTime = 50 * time.Millisecond
 
 func (c *Clients) comeBack(ctx context.Context, r *reader) error {

@@ -17,13 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wsConn is a WebSocket that one goroutine reads, without any copy that is
-// not needed.
+// A wsConn is a WebSocket with a single reading goroutine and no avoidable copies.
 type wsConn struct {
 	net.Conn
 	client bool
 	buf    []byte
-	start  int // of what is not read yet
+	start  int // the unread part of buf
 	end    int
 	out    []byte // scratch of the client's writes
 	whole  []byte // of a message in several frames
@@ -83,7 +82,7 @@ func upgrade(c net.Conn, u *url.URL, token string) (*wsConn, error) {
 	return ws, c.SetDeadline(time.Time{})
 }
 
-// acceptWS takes a WebSocket as a server.
+// acceptWS accepts a WebSocket as a server.
 func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -106,7 +105,7 @@ func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
 // smallBuf is where a connection's buffer begins.
 const smallBuf = 1 << 10
 
-// fill reads more; there is room for need bytes from start on.
+// fill reads more; the buffer has room for need bytes from start on.
 func (c *wsConn) fill(need int) error {
 	if c.start > 0 {
 		c.end = copy(c.buf, c.buf[c.start:c.end])
@@ -155,7 +154,7 @@ func (c *wsConn) next() (frame, error) {
 	}
 }
 
-// echo returns when a ping was answered. Nothing else may come before.
+// echo returns when a ping was answered. Any earlier frame is an error.
 func (c *wsConn) echo() error {
 	if err := c.send(opPing, nil); err != nil {
 		return err
@@ -194,7 +193,7 @@ func (c *wsConn) message() ([]byte, error) {
 	return c.whole, nil
 }
 
-// send writes one frame.
+// send writes a frame.
 func (c *wsConn) send(op byte, payload []byte) error {
 	if c.client {
 		c.out = appendMasked(c.out[:0], op, payload)
@@ -205,8 +204,8 @@ func (c *wsConn) send(op byte, payload []byte) error {
 	return err
 }
 
-// detach returns the connection's socket, which does not block and which no
-// runtime watches any more, and what was read and not used.
+// detach returns the connection's non-blocking socket, which the runtime no longer
+// watches, and the bytes that were read but not used.
 func (c *wsConn) detach() (fd int, rest []byte, err error) {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slots is how many counters there are.
+// Slots is the number of counters.
 const Slots = 64
 
 // A counter stands in a cache line of its own.
@@ -43,5 +43,5 @@ func OpenCounters(file string) (*Counters, error) {
 	return &Counters{memory, (*[Slots]counter)(unsafe.Pointer(unsafe.SliceData(memory)))}, nil
 }
 
-// Close gives the memory back. Nobody may use the counters any more.
+// Close releases the memory. The counters must not be used afterwards.
 func (c *Counters) Close() error { return unix.Munmap(c.memory) }

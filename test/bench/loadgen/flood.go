@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// FloodArgs say who publishes what, as fast as it can.
+// FloodArgs describe a publisher that sends as fast as it can.
 type FloodArgs struct {
 	URL     string // of NATS
 	JWT     string // of a user
@@ -22,7 +22,7 @@ type FloodArgs struct {
 	For     time.Duration
 }
 
-// Flood publishes on many connections, and says how many messages it came to.
+// Flood publishes on many connections, and returns the number of messages.
 func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 	key, err := nkeys.FromSeed(args.Seed)
 	if err != nil {

@@ -19,14 +19,14 @@ const (
 	maskBit = 0x80
 )
 
-// A frame is one WebSocket frame. Its payload is good until the next is read.
+// A frame is a WebSocket frame. Its payload is valid until the next is read.
 type frame struct {
 	op      byte
 	fin     bool
 	payload []byte
 }
 
-// head is what stands before the payload of a frame.
+// head is the header of a frame.
 type head struct {
 	op     byte
 	fin    bool
@@ -126,7 +126,7 @@ func appendHead(b []byte, op byte, length int, mask byte) []byte {
 	return binary.BigEndian.AppendUint64(append(b, mask|127), uint64(length))
 }
 
-// closeText says what a close frame says.
+// closeText describes the content of a close frame.
 func closeText(payload []byte) string {
 	if len(payload) < 2 {
 		return "closed without a reason"

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Host is an AHP host that says what it is told to. It knows initialize,
-// reconnect, ping, subscribe and resourceRead.
+// A Host is an AHP host that streams on request. It knows initialize, reconnect, ping,
+// subscribe and resourceRead.
 type Host struct {
 	counters *Counters
 	server   *http.Server
@@ -32,17 +32,17 @@ type Host struct {
 	asked  map[string]int64 // requests by method
 }
 
-// A topic is what a host says on one channel.
+// A topic is a channel's stream.
 type topic struct {
 	channel string
 
-	mu     sync.Mutex // held while something is said
+	mu     sync.Mutex // held while actions are sent
 	format *Format
 	conns  map[*hostConn]bool
-	said   []saying // all there was: action n is said[n-1]
+	said   []saying // all actions sent: action n is said[n-1]
 }
 
-// A saying is what of an action does not follow from its number.
+// A saying is the part of an action that does not follow from its number.
 type saying struct{ seq, at int64 }
 
 func newHost(counters *Counters) (*Host, error) {
@@ -92,7 +92,7 @@ func (h *Host) Asked(method string, n *int64) error {
 	return nil
 }
 
-// topic returns what is said on a channel, of which nothing is yet.
+// topic returns a channel's topic, which is created empty if necessary.
 func (h *Host) topic(channel string) *topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +127,7 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	}()
 }
 
-// listen answers what a client asks, until it is gone.
+// listen answers a client's requests until the client disconnects.
 func (h *Host) listen(c *hostConn) {
 	defer func() {
 		for _, t := range c.topics {
@@ -155,7 +155,7 @@ func (c *hostConn) say(message []byte) error {
 	return c.send(opText, message)
 }
 
-// A request is what the host looks at.
+// A request is the fields that the host reads.
 type request struct {
 	ID     json.RawMessage
 	Method string
@@ -209,7 +209,7 @@ func (c *hostConn) result(id json.RawMessage, result string) error {
 	return c.say(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result))
 }
 
-// join has a client hear what is said on channels.
+// join subscribes a client to channels.
 func (h *Host) join(c *hostConn, channels []string) {
 	for _, name := range channels {
 		t := h.topic(name)
@@ -226,8 +226,7 @@ func (t *topic) leave(c *hostConn) {
 	delete(t.conns, c)
 }
 
-// replay answers reconnect for one channel, and lets the client hear what
-// follows.
+// replay answers reconnect for a channel, and subscribes the client to later actions.
 func (h *Host) replay(c *hostConn, r *request) error {
 	if len(r.Params.Subscriptions) != 1 {
 		return errors.New("reconnect is for one channel here")
@@ -254,10 +253,11 @@ func (h *Host) replay(c *hostConn, r *request) error {
 	return c.say(b)
 }
 
-// ResourceURI returns what to read for an answer of size bytes.
+// ResourceURI returns the URI that is answered with size bytes.
 func ResourceURI(size int) string { return "file:///load/" + strconv.Itoa(size) }
 
-// answerParts returns what stands around the data in an answer of size bytes.
+// answerParts returns the text before and after the data in a response with size
+// bytes.
 func answerParts(id []byte, size int) (head, tail string, data int, err error) {
 	head, tail = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"data":"`, id), `","encoding":"utf-8"}}`
 	if data = size - len(head) - len(tail); data < 0 {
@@ -284,7 +284,7 @@ func (c *hostConn) resource(id json.RawMessage, uri string) error {
 	parts = append(parts, []byte(tail))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if size < 64<<10 { // in one write, as hosts do
+	if size < 64<<10 { // in a single write, as hosts do
 		var b []byte
 		for _, p := range parts {
 			b = append(b, p...)
@@ -310,7 +310,7 @@ func (h *Host) natsConn(url string) (*nats.Conn, error) {
 	return c, err
 }
 
-// feed returns a connection to a [Writer], of one channel.
+// feed returns a connection to a [Writer], for a channel's messages.
 func (h *Host) feed(address, channel string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -334,5 +334,5 @@ func appendFed(b, message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(message))), message...)
 }
 
-// waitStep is how long the host waits before it looks again.
+// waitStep is the pause before the host checks again.
 const waitStep = 100 * time.Microsecond

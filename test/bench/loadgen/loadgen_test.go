@@ -34,8 +34,8 @@ func testFormat(t testing.TB) *Format {
 	return f
 }
 
-// TestFormatChecks finds every byte that is changed.
-func TestFormatChecks(t *testing.T) {
+// TestFormatFindsEveryChangedByte in an action.
+func TestFormatFindsEveryChangedByte(t *testing.T) {
 	f := testFormat(t)
 	at := time.Now().UnixNano()
 	action := f.Append(nil, 7, 3, at)
@@ -82,8 +82,8 @@ func FuzzNextFrame(f *testing.F) {
 	})
 }
 
-// TestFrames reads what it has written, of all sizes.
-func TestFrames(t *testing.T) {
+// TestFramesRoundTrip at all header sizes, masked and unmasked.
+func TestFramesRoundTrip(t *testing.T) {
 	for _, size := range []int{0, 1, 125, 126, 65535, 65536, 1 << 20} {
 		payload := bytes.Repeat([]byte{'y'}, size)
 		for _, b := range [][]byte{appendFrame(nil, opText, payload), appendMasked(nil, opText, payload)} {
@@ -109,15 +109,15 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// newReader returns a reader whose loop reads nothing.
+// newReader returns a reader with a loop that reads nothing.
 func newReader(t *testing.T, kind string) *reader {
 	t.Helper()
 	l := &loop{readers: map[int]*reader{}}
 	return &reader{fd: -1, group: &group{args: ConnectArgs{Group: "g", Kind: kind, Channel: testChannel}, loop: l, format: testFormat(t)}}
 }
 
-// TestReaderCounts takes actions however they are cut.
-func TestReaderCounts(t *testing.T) {
+// TestReaderCountsFramesHoweverCut: pieces need not begin with a frame or a message.
+func TestReaderCountsFramesHoweverCut(t *testing.T) {
 	for _, kind := range []string{AHP, NATS} {
 		f := testFormat(t)
 		var stream []byte
@@ -163,8 +163,8 @@ func TestReaderCounts(t *testing.T) {
 	}
 }
 
-// TestReaderFinds what is lost, repeated, changed or closed.
-func TestReaderFinds(t *testing.T) {
+// TestReaderFindsLostFrames, and repeated, changed and closing ones.
+func TestReaderFindsLostFrames(t *testing.T) {
 	f := testFormat(t)
 	action := func(n int64) []byte { return appendFrame(nil, opText, f.Append(nil, n, n, 1e18)) }
 	changed := action(2)
@@ -187,7 +187,7 @@ func TestReaderFinds(t *testing.T) {
 	}
 }
 
-func TestCounters(t *testing.T) {
+func TestCountersAreShared(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c")
 	a, err := OpenCounters(file)
 	if err != nil {
@@ -209,7 +209,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
+func TestSummarySortsDelays(t *testing.T) {
 	var delays []time.Duration
 	for i := range 200 {
 		delays = append(delays, time.Duration(200-i))
@@ -248,9 +248,8 @@ func call(t *testing.T, p *Process, method string, args, reply any) {
 	}
 }
 
-// TestStream speaks to clients that stay, to one that pauses, and to clients
-// that come back.
-func TestStream(t *testing.T) {
+// TestStreamReachesPausedAndReturningClients, and reports lost frames.
+func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	host, clients, url := startBoth(t)
 	var took time.Duration
 	call(t, clients, "Clients.Connect", ConnectArgs{Group: "g", Kind: AHP, URL: url, Channel: testChannel, Size: 512, Readers: 4, Slot: 3, Quiet: 1}, &took)
@@ -273,7 +272,7 @@ func TestStream(t *testing.T) {
 	call(t, clients, "Clients.Await", AwaitArgs{"g", said, time.Minute}, &took)
 	call(t, clients, "Clients.Reconnect", ReconnectArgs{"g", url, time.Minute}, &took)
 	call(t, host, "Host.Stream", args, &reply)
-	args.Readers, args.Patience = 4, 50*time.Millisecond // one more than there are
+	args.Readers, args.Patience = 4, 50*time.Millisecond // a reader more than connected
 	if err := host.Call("Host.Stream", args, &reply); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("frames for a reader that is not there: %v", err)
 	}
@@ -288,8 +287,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestCalls asks for answers of all sizes.
-func TestCalls(t *testing.T) {
+// TestAnswersOfAllSizesAreChecked byte for byte.
+func TestAnswersOfAllSizesAreChecked(t *testing.T) {
 	_, clients, url := startBoth(t)
 	call(t, clients, "Clients.Dial", DialArgs{Group: "c", URL: url, Callers: 2}, &None{})
 	for _, size := range []int{200, 512, 100_000, 9 << 20} {
@@ -308,8 +307,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestWriter passes on what it is fed, in either way.
-func TestWriter(t *testing.T) {
+// TestWriterDeliversItsFeed with both kinds of write.
+func TestWriterDeliversItsFeed(t *testing.T) {
 	for _, role := range []string{WriterRole, TogetherRole} {
 		t.Run(role, func(t *testing.T) { testWriter(t, role) })
 	}
@@ -329,10 +328,10 @@ func testWriter(t *testing.T, role string) {
 	}
 }
 
-// TestProcess tells what a process used, and that it is gone.
-func TestProcess(t *testing.T) {
+// TestProcessReportsProcessorTimeUntilItEnds.
+func TestProcessReportsProcessorTimeUntilItEnds(t *testing.T) {
 	p := start(t, t.TempDir(), HostRole)
-	call(t, p, "Host.URL", None{}, new(string)) // it has done something
+	call(t, p, "Host.URL", None{}, new(string)) // uses some processor time
 	if used, err := CPU(p.Pid()); err != nil || used <= 0 {
 		t.Errorf("CPU = %v, %v", used, err)
 	}

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop reads many sockets in one thread, and those with TLS in a goroutine
+// A loop reads many sockets in a single thread, and TLS connections in a goroutine
 // each.
 type loop struct {
 	epoll int
 	wake  int // an eventfd: the loop is to end
 	done  sync.WaitGroup
 
-	mu      sync.Mutex // held while what has come is looked at
+	mu      sync.Mutex // held while received bytes are processed
 	readers map[int]*reader
 	failed  error
 }
 
-// readSize is how much is read at once.
+// readSize is the number of bytes read at once.
 const readSize = 256 << 10
 
 func newLoop() (*loop, error) {
@@ -84,7 +84,7 @@ func (l *loop) addTLS(r *reader, ws *wsConn, c *tls.Conn) error {
 	return nil
 }
 
-// tlsReadSize is how much is read at once of a connection with TLS.
+// tlsReadSize is the number of bytes read at once from a TLS connection.
 const tlsReadSize = 64 << 10
 
 // readTLS reads a connection until it ends.
@@ -145,7 +145,7 @@ func (l *loop) run() {
 	}
 }
 
-// read reads what a socket has.
+// read reads the bytes that a socket has.
 func (l *loop) read(fd int, buf []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A group are readers of one channel.
+// A group is a channel's readers.
 type group struct {
 	args    ConnectArgs
 	loop    *loop
@@ -28,19 +28,19 @@ type group struct {
 	ended  []string
 }
 
-// A reader is one connection that is to get each action of a channel once.
+// A reader is a connection that must receive each action of a channel once.
 type reader struct {
 	group *group
 	index int
 	quiet bool
 
 	// Guarded by loop.mu.
-	fd     int      // -1: there is none
-	tls    net.Conn // in the place of fd, nil: there is none
+	fd     int      // -1: none
+	tls    net.Conn // replaces fd; nil: none
 	rest   []byte   // the beginning of a frame
-	left   int      // NATS: bytes of a frame that are to come
-	stream []byte   // the beginning of a message that comes in pieces
-	action int64    // the last one
+	left   int      // NATS: bytes of a frame that are still missing
+	stream []byte   // the beginning of a message that arrives in pieces
+	action int64    // the number of the last action
 	seq    int64    // its serverSeq, as AHP hosts count
 }
 
@@ -68,7 +68,7 @@ func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
 	return ws, nil
 }
 
-// greet sends initialize, which subscribes to a channel if there is one.
+// greet sends initialize, which subscribes to a channel unless that is empty.
 func greet(ws *wsConn, clientID, channel string) error {
 	subscriptions := "[]"
 	if channel != "" {
@@ -98,7 +98,8 @@ func ask(ws *wsConn, id, method, params string) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
-// subscribe sends what a NATS client does, and returns when that is done.
+// subscribe sends a NATS client's greeting and subscription, and returns when the
+// server has processed them.
 func subscribe(ws *wsConn, subject string) error {
 	hello := "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\nSUB " + subject + " 1\r\nPING\r\n"
 	if err := ws.send(opBinary, []byte(hello)); err != nil {
@@ -115,7 +116,7 @@ func subscribe(ws *wsConn, subject string) error {
 	return nil
 }
 
-// rejoin connects a reader again, and takes what it has missed.
+// rejoin connects a reader again, and applies the actions that it missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
 	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index))
@@ -155,7 +156,7 @@ func (r *reader) takeReplay(result []byte) error {
 	return nil
 }
 
-// takeCounted is take, and tells the host what has come.
+// takeCounted is take, and updates the host's counter.
 func (r *reader) takeCounted(b []byte, now int64) (used int, err error) {
 	before := r.group.frames
 	used, err = r.take(b, now)
@@ -163,7 +164,7 @@ func (r *reader) takeCounted(b []byte, now int64) (used int, err error) {
 	return used, err
 }
 
-// take takes what has come, and returns how much of it was complete.
+// take processes received bytes, and returns the length of the complete frames.
 func (r *reader) take(b []byte, now int64) (used int, err error) {
 	for {
 		f, n, err := r.next(b[used:])
@@ -186,9 +187,9 @@ func (r *reader) take(b []byte, now int64) (used int, err error) {
 	}
 }
 
-// next returns the frame that b begins with, and how many bytes it is; 0 if it
-// is not complete. NATS sends a stream in frames of any size: what has come of
-// one is a frame here.
+// next returns b's first frame and its length, which is 0 if the frame is incomplete.
+// NATS sends its stream in frames of any size, so the received part of a message
+// counts as a frame here.
 func (r *reader) next(b []byte) (f frame, used int, err error) {
 	if r.group.args.Kind != NATS {
 		return nextFrame(b)
@@ -225,7 +226,7 @@ func (r *reader) takePayload(f frame, now int64) error {
 	return r.takeAction(action, now)
 }
 
-// takeAction checks that an action is the next one.
+// takeAction checks that an action is the expected next action.
 func (r *reader) takeAction(action []byte, now int64) error {
 	g := r.group
 	if g.format == nil {
@@ -250,7 +251,7 @@ func (r *reader) takeAction(action []byte, now int64) error {
 	return nil
 }
 
-// takeNATS takes a piece of the NATS client protocol.
+// takeNATS processes a piece of the NATS client protocol.
 func (r *reader) takeNATS(piece []byte, now int64) error {
 	b := piece
 	if len(r.stream) > 0 {
@@ -288,7 +289,7 @@ func (r *reader) takeNATS(piece []byte, now int64) error {
 	return nil
 }
 
-// write writes a few bytes, for which there is always room.
+// write writes a few bytes; the socket always has room for them.
 func (r *reader) write(b []byte) error {
 	if r.tls != nil {
 		_, err := r.tls.Write(b)

@@ -19,19 +19,19 @@ const (
 	HostRole     = "Host"
 	ClientsRole  = "Clients"
 	WriterRole   = "Writer"
-	TogetherRole = "Together" // a Writer of what has come together
+	TogetherRole = "Together" // a Writer that joins waiting messages
 	AgentsRole   = "Agents"
 )
 
-// RoleArg is the first argument of a process that has a role; the second is
-// the role, the third the file of the counters.
+// RoleArg is the first argument of a process that has a role; the second is the role,
+// the third the counters' file.
 const RoleArg = "loadgen-role"
 
-// A role is what a process does: its methods are called by net/rpc.
+// A role is a process's task: its methods are called by net/rpc.
 type role interface{ close() }
 
-// Main runs a role until standard input ends, if args ask for one; ok is
-// whether they do. Programs that call [Start] call Main first.
+// Main runs a role until standard input ends, if args request it; ok reports whether
+// they do. Programs that call [Start] call Main first.
 func Main(args []string) (ok bool, err error) {
 	if len(args) != 3 || args[0] != RoleArg {
 		return false, nil
@@ -144,8 +144,8 @@ func (p *Process) Close() {
 	_ = p.cmd.Wait()
 }
 
-// cpuClock is the kind of clock that counts what all threads of a process
-// have run, user and system time.
+// cpuClock is the kind of clock that counts the user and system time of all threads in
+// a process.
 const cpuClock = 2
 
 // CPU returns how much processor time a process has used.

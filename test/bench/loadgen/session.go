@@ -10,16 +10,17 @@ import (
 	"sync"
 )
 
-// sessionScheme begins the channels of sessions, whose names are how long their state is.
+// sessionScheme begins the channels of sessions, whose names are their state's length.
 const sessionScheme = "load-session:/"
 
-// SessionChannel returns the channel of a session whose snapshot has about so many bytes.
+// SessionChannel returns the channel of a session with a snapshot of about so many
+// bytes.
 func SessionChannel(size int) string { return sessionScheme + strconv.Itoa(size) }
 
 //go:embed *.go
 var sources embed.FS
 
-// code is what an agent that reads this package gets to see.
+// code is the content that an agent sees when it reads this package.
 var code = sync.OnceValue(func() (files []string) {
 	names, _ := fs.Glob(sources, "*.go") // never fails
 	for _, name := range names {
@@ -30,8 +31,8 @@ var code = sync.OnceValue(func() (files []string) {
 	return files
 })
 
-// snapshot returns a session's snapshot: prompts, words of a model, and files that it has read and
-// changed a part of.
+// snapshot returns a session's snapshot: prompts, a model's words, and files that the
+// agent has read and partly changed.
 func snapshot(channel string) (json.RawMessage, error) {
 	size, err := strconv.Atoi(strings.TrimPrefix(channel, sessionScheme))
 	if err != nil {

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Pace says how fast a host speaks.
+// A Pace is the speed of a host's stream.
 type Pace struct {
-	Burst  int           // actions that are said at once on each channel; default 1
-	Every  time.Duration // from one burst to the next; 0: as soon as Window lets
+	Burst  int           // actions that are sent at once on each channel; default 1
+	Every  time.Duration // between bursts; 0: as soon as Window permits
 	Window int           // actions of a channel that may be on their way to clients; 0: any number
 }
 
-// StreamArgs say what a host says, and to whom.
+// StreamArgs describe a host's stream and its receivers.
 type StreamArgs struct {
 	Channels []string
 	Size     int           // bytes of an action
 	For      time.Duration // how long
 	Pace     Pace
 
-	// What is said goes to the clients of the channels, or is published to the
-	// subjects of that name at a NATS server, or goes to a Writer's feed.
+	// The stream goes to the channels' clients, or to a NATS server's subjects with
+	// the channels' names, or to a Writer's feed.
 	NATS, Feed string
 
 	Slot    int // of the counter of the clients
 	Readers int // how many get each action, at each channel
 
-	MayLose  bool          // what is lost is no error
+	MayLose  bool          // a loss is no error
 	Patience time.Duration // how long nothing may arrive before it counts as lost; default 20 s
 }
 
-// StreamReply is what came of it.
+// StreamReply is the result of Stream.
 type StreamReply struct {
-	Actions   int           // said on each channel
+	Actions   int           // sent on each channel
 	Delivered int           // frames
 	Lost      int           // frames that did not come
 	Took      time.Duration // until all was delivered
@@ -71,11 +71,11 @@ func (h *Host) Stream(args StreamArgs, reply *StreamReply) error {
 	return err
 }
 
-// lookLess is after what time the host looks less often whether all has come.
+// lookLess is the time after which the host checks less often for complete delivery.
 const lookLess = 20 * time.Millisecond
 
-// speak says as much as there is time for, and returns how many actions that
-// were on each channel.
+// speak streams for the given time, and returns the number of actions sent on each
+// channel.
 func speak(args *StreamArgs, watch *watch, say func(burst int) error) (sent int, err error) {
 	began := time.Now()
 	next := began
@@ -105,13 +105,13 @@ func sleep(d time.Duration) {
 	}
 }
 
-// A watch sees what clients have got since it was made.
+// A watch counts the frames that clients received since it was made.
 type watch struct {
 	counter  *counter
 	readers  int
 	patience time.Duration
 	base     int64
-	last     int64     // what was seen last
+	last     int64     // the last value seen
 	moved    time.Time // since then
 }
 
@@ -137,7 +137,7 @@ func (w *watch) wait(sent int) error {
 	return nil
 }
 
-// target returns what says the next actions on all channels.
+// target returns a function that sends the next actions on all channels.
 func (h *Host) target(args *StreamArgs) (say func(burst int) error, err error) {
 	topics := make([]*topic, len(args.Channels))
 	for i, channel := range args.Channels {
@@ -210,8 +210,7 @@ func (h *Host) compose(t *topic, burst int, use func(action []byte)) {
 	}
 }
 
-// toClients says the next actions of a topic to all its clients. The frames are
-// made once.
+// toClients sends a topic's next actions to all its clients. The frames are made once.
 func (h *Host) toClients(t *topic, burst int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,7 +227,7 @@ func (h *Host) toClients(t *topic, burst int) error {
 	return nil
 }
 
-// Said returns how many actions were said on a channel.
+// Said returns how many actions were sent on a channel.
 func (h *Host) Said(channel string, n *int64) error {
 	t := h.topic(channel)
 	t.mu.Lock()

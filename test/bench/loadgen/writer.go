@@ -13,10 +13,10 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A Writer passes each message of a channel's feed to each client of that, with one Write of
-// coder/websocket for each: what a relay that takes no trouble does. Or all that have come
-// together with one write to the connection, in frames that were made once: the least that a
-// relay can do.
+// A Writer passes each message in a channel's feed to each client of that channel. By
+// default it calls coder/websocket's Write for each, like a relay without
+// optimizations. With together, it passes all waiting messages with one write to the
+// connection, in frames that were made once: the least work that a relay can do.
 type Writer struct {
 	together bool
 
@@ -33,7 +33,7 @@ type Writer struct {
 }
 
 type (
-	queue   chan []byte     // of one client
+	queue   chan []byte     // of a client
 	goneEnd <-chan struct{} // is closed when that is gone
 )
 
@@ -118,8 +118,9 @@ func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
 		func(message []byte) error { return c.Write(gone, websocket.MessageText, message) })
 }
 
-// pass writes what comes on a channel to a client until that is gone. Read has its pings answered, as
-// which it knows that it is in.
+// pass writes a channel's messages to a client until the client is gone. It calls read
+// once the client is registered: from then on pings are answered, so a response proves
+// that registration is complete.
 func (w *Writer) pass(gone context.Context, channel string, read func(), write func([]byte) error) {
 	mine := make(queue, writerQueue)
 	left := make(chan struct{})
@@ -161,8 +162,8 @@ func (w *Writer) acceptFeeds() {
 	}
 }
 
-// read passes on what comes: messages, each with its length before it, of which the first is the
-// name of the channel.
+// read passes on a feed: messages with a length prefix, the first of which is the
+// channel's name.
 func (w *Writer) read(c net.Conn) {
 	defer c.Close()
 	from := bufio.NewReaderSize(c, feedBuffer)
@@ -196,10 +197,10 @@ func (w *Writer) read(c net.Conn) {
 	}
 }
 
-// feedBuffer has room for what a host says at a time, in bytes.
+// feedBuffer has room for a host's burst, in bytes.
 const feedBuffer = 256 << 10
 
-// readFed reads one message.
+// readFed reads a message.
 func readFed(from *bufio.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
@@ -210,7 +211,7 @@ func readFed(from *bufio.Reader) ([]byte, error) {
 	return message, err
 }
 
-// whole reports whether another message has come.
+// whole reports whether a complete message is buffered.
 func whole(from *bufio.Reader) bool {
 	if from.Buffered() < 4 {
 		return false
