@@ -466,7 +466,7 @@ func TestFrozenNetwork(t *testing.T) {
 // newNetwork returns a network to an address, with faults on demand.
 func newNetwork(t *testing.T, to net.Addr) *faultproxy.Proxy {
 	t.Helper()
-	network, err := faultproxy.New("127.0.0.1:0", to.String())
+	network, err := faultproxy.New("", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 	near := gateway.RelayConfig{NATSListen: "127.0.0.1:0", Region: "east", GatewayListen: natssite.FreePort(t), AdminListen: gateway.NoListener}
 	var ways []*faultproxy.Proxy
 	for _, cfg := range []*gateway.RelayConfig{&far, &near} {
-		way, err := faultproxy.New(natssite.FreePort(t), cfg.GatewayListen)
+		way, err := faultproxy.New("", cfg.GatewayListen)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func startRegions(t *testing.T, names ...string) map[string]*region {
 	regions, listen, remotes := map[string]*region{}, map[string]string{}, map[string][]string{}
 	for _, name := range names {
 		listen[name] = natssite.FreePort(t)
-		way, err := faultproxy.New(natssite.FreePort(t), listen[name])
+		way, err := faultproxy.New("", listen[name])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -71,15 +70,7 @@ func flap(b *testbed) ([]Figure, error) {
 
 // proxy starts a fault proxy in front of an address.
 func (b *testbed) proxy(target string) (*faultproxy.Proxy, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
-	p, err := faultproxy.New(address, target)
+	p, err := faultproxy.New("", target)
 	if err == nil {
 		b.ends = append(b.ends, p.Close)
 	}

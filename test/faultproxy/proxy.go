@@ -56,9 +56,12 @@ type Shape struct {
 }
 
 // New returns a Proxy that listens on an address and passes connections on to target.
-// Port 0 chooses a free port.
+// Port 0 chooses a free port. An empty address stands for an [OwnAddress].
 func New(listen, target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
+	if listen == "" {
+		listen = OwnAddress()
+	}
 	p := &Proxy{listen: listen, target: target, source: source(), ctx: ctx, cancel: cancel, conns: map[*conn]bool{}}
 	if err := p.open(); err != nil {
 		cancel()

@@ -47,7 +47,7 @@ func newEcho(t *testing.T) *faultproxy.Proxy {
 			}()
 		}
 	}()
-	p, err := faultproxy.New("127.0.0.1:0", l.Addr().String())
+	p, err := faultproxy.New("", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

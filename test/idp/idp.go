@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/test/faultproxy"
+
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 )
@@ -54,7 +56,7 @@ func Main() bool {
 func Start(t *testing.T, address string) (issuer string, stop func()) {
 	t.Helper()
 	if address == "" {
-		address = "127.0.0.1:0"
+		address = faultproxy.OwnAddress() // for a second Start there
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), env+"="+address), os.Stderr

@@ -5,9 +5,7 @@ package natssite
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -21,6 +19,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
 	"ahprelay/broker/link"
+	"ahprelay/test/faultproxy"
 )
 
 // Patience is how long tests wait for an event that must happen.
@@ -357,14 +356,12 @@ func Watched(cfg broker.AgentDialConfig) (*EventChannels, broker.AgentDialConfig
 	return evs, cfg
 }
 
-// FreePort returns an address without a listener. Its IP address differs from
-// 127.0.0.1, which outgoing connections use, so the port stays free.
+// FreePort returns an address without a listener: see [faultproxy.FreeAddress].
 func FreePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	address, err := faultproxy.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }

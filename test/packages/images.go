@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"ahprelay/test/faultproxy"
 )
 
 // podman runs podman with all state in a directory of its own, without a daemon or
@@ -97,7 +99,7 @@ func (p podman) names(networks map[string]string) (args []string, err error) {
 // serveHost runs relay, host and host-agent, and checks that the host is reachable
 // through them only.
 func serveHost(p podman, images map[string]string) error {
-	address, err := freeAddress()
+	address, err := faultproxy.FreeAddress()
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"ahprelay/test/faultproxy"
 )
 
 func main() {
@@ -112,14 +113,6 @@ func answers(url, token string) (string, error) {
 	return b.String(), nil
 }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // checkDeb installs, starts and removes the package.
 func checkDeb(dist, root, suite string) error {
 	deb, err := only(filepath.Join(dist, "*_amd64.deb"))
@@ -200,7 +193,7 @@ func startUnit(root string) error {
 	if err := os.Chown(state, nobody, nobody); err != nil {
 		return err
 	}
-	public, err := freeAddress()
+	public, err := faultproxy.FreeAddress()
 	if err != nil {
 		return err
 	}

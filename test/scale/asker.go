@@ -34,19 +34,33 @@ func newAsker(f *Fleet, tenant string) (*asker, error) {
 	return a, nil
 }
 
+// Waits for an answer, and before a repetition: relays drop the requests of a host
+// that sends too many, and expect it to repeat them.
+const (
+	answerWait = 10 * time.Second
+	repeatWait = time.Second
+)
+
 // ask sends a lease request, and awaits its answer.
 func (a *asker) ask(ctx context.Context, host, body string) error {
 	prefix := "ahp.v1." + a.tenant + "." + host + "."
-	if err := a.PublishRequest(prefix+"ctl.lease", prefix+"inbox.asker", []byte(body)); err != nil {
-		return err
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, fmt.Errorf("no answer about %s", host))
+	defer cancel()
 	select {
-	case <-a.answers:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(10 * time.Second):
-		return fmt.Errorf("no answer about %s", host)
+	case <-a.answers: // of a repeated request
+	default:
+	}
+	for {
+		if err := a.PublishRequest(prefix+"ctl.lease", prefix+"inbox.asker", []byte(body)); err != nil {
+			return err
+		}
+		select {
+		case <-a.answers:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(repeatWait):
+		}
 	}
 }
 

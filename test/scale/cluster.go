@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"ahprelay/broker/embedded"
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
+	"ahprelay/test/faultproxy"
 )
 
 // A Relay is the part of a relay that serves hosts: the NATS server, its connections,
@@ -58,19 +58,12 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Keys: keys, dir: dir, log: log}
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			_ = l.Close()
-		}
-	}()
 	for range relays {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		route, err := faultproxy.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
-		held = append(held, l)
-		c.routes = append(c.routes, l.Addr().String())
+		c.routes = append(c.routes, route)
 	}
 	for i := range relays {
 		c.add(i, c.routes[i])

@@ -36,7 +36,7 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 			if i == j {
 				continue
 			}
-			if w[i][j], err = faultproxy.New("127.0.0.1:0", address); err != nil {
+			if w[i][j], err = faultproxy.New("", address); err != nil {
 				return w, errors.Join(err, w.Close())
 			}
 			w[i][j].Shape(faultproxy.Shape{Delay: delay})

@@ -20,6 +20,7 @@ import (
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
+	"ahprelay/test/faultproxy"
 )
 
 // Names that the stack uses.
@@ -222,7 +223,7 @@ type Server struct {
 
 // Serve starts a handler on a free loopback port.
 func Serve(handler http.Handler) (*Server, error) {
-	s := &Server{handler: handler, address: "127.0.0.1:0"}
+	s := &Server{handler: handler, address: faultproxy.OwnAddress()}
 	return s, s.Start()
 }
 
