@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/broker/registry"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -134,7 +134,7 @@ func lastSeen(c *refclient.Client) (n int64) {
 // again. New clients receive them.
 func TestHostCountsFromTheStart(t *testing.T) {
 	t.Parallel()
-	deterministic := func(cfg *refhost.Config) {
+	deterministic := func(cfg *agenthost.Config) {
 		ids := 0
 		cfg.Now = func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 		cfg.NewID = func() string { ids++; return fmt.Sprintf("id-%d", ids) }
@@ -167,7 +167,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 			wantClosed(t, c, ahp.CloseHostOffline, "host offline")
 		}
 		awaitState(t, s, "offline") // which the relay hears after its clients do
-		cfg := refhost.Config{}
+		cfg := agenthost.Config{}
 		deterministic(&cfg)
 		startAnew(t, s, server, cfg)
 	}
@@ -175,9 +175,9 @@ func TestHostCountsFromTheStart(t *testing.T) {
 
 // startAnew starts a new host process in place of the ended process, and waits until
 // it is online.
-func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg refhost.Config) {
+func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg agenthost.Config) {
 	t.Helper()
-	next, err := refhost.New(cfg)
+	next, err := agenthost.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

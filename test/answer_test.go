@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -69,7 +69,7 @@ func confirmations(c *refclient.Client) (n int) {
 // single answer, with the person's name.
 func TestHostHearsOneAnswer(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol10, onLoopback())
+	s := startNotifying(t, agenthost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
 	phone, tablet, viewer := newPushService(t), newPushService(t), newPushService(t)
 	approver := func(c *auth.Client) { c.Subject, c.Access = "bob", auth.AccessApprove }
@@ -145,7 +145,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 // The table of the tokens that may answer.
 func TestOnlyApproversAnswer(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol09, onLoopback())
+	s := startNotifying(t, agenthost.Protocol09, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
 	all := follow(t, s, "", nil)
 	ask(t, c, "demo:/one", "t1")

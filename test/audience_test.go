@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -109,7 +109,7 @@ func TestAudienceSeesCanvases(t *testing.T) {
 		c.Subject, c.Access, c.Audience, c.Channels = "link-1", auth.AccessRead, "link-1", []string{flowVars("demo", "ca17a500")["session"]}
 	}
 	a := newApp(t)
-	w := newCanvasWorldWith(t, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
+	w := newCanvasWorldWith(t, func(*hostagent.Config) {}, agenthost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
 	channel := w.open("app")
 	for _, name := range []string{"first", "second"} {
 		c, viewer := w.clientWith(name, change), w.browser()

@@ -13,9 +13,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/refhost"
 	"ahprelay/test/matrix"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -173,7 +173,7 @@ func (j *judgeOf) hostHears(from, id int) string {
 // and reaches no further session.
 func TestSessionTokenReachesOneSession(t *testing.T) {
 	t.Parallel()
-	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
+	_, server := newRefhost(t, func(c *agenthost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	owner := join(t, throughRelay(t, s), "owner", nil)
 	mine, other := flowVars("demo", "11111111"), flowVars("demo", "22222222")
@@ -290,7 +290,7 @@ func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 // order: the host's state stays as it is.
 func TestReaderChangesNothing(t *testing.T) {
 	t.Parallel()
-	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
+	_, server := newRefhost(t, func(c *agenthost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	vars := flowVars("demo", "00000000")
 	owner := join(t, throughRelay(t, s), "owner", nil)

@@ -13,12 +13,12 @@ import (
 	"testing/fstest"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -26,28 +26,28 @@ import (
 // A canvasWorld is a host with canvases, and clients of it through a relay.
 type canvasWorld struct {
 	t       testing.TB
-	host    *refhost.Host
+	host    *agenthost.Host
 	stack   *stack.Stack
 	meter   *stack.Meter // of what the host-agent sends
 	session string
 }
 
-func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhost.Canvas) *canvasWorld {
+func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	return newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.Canvas = canvas }, canvases...)
 }
 
 // newCanvasWorldWith is newCanvasWorld, with a host-agent that is changed.
-func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
+func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	return newCanvasWorldAt(t, gateway.RelayConfig{}, change, canvases...)
 }
 
 // newCanvasWorldAt is newCanvasWorldWith for a relay with the given configuration.
-func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
+func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	relay.Gateway.CanvasDomain = cmp.Or(relay.Gateway.CanvasDomain, "http://localhost:0")
-	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
+	host, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Canvases = canvases })
 	var meter *stack.Meter
 	s := startStackWith(t, stack.Config{DataDir: relay.DataDir, Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
 		if meter == nil { // else the host-agent is started again
@@ -163,7 +163,7 @@ func wantRPCError(t *testing.T, err error, code int) {
 // Both forms of content addresses show the same application with the same content.
 func TestBothAddressFormsShowTheSame(t *testing.T) {
 	t.Parallel()
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "notes"}, agenthost.Canvas{ID: "notes-loopback", Mode: agenthost.CanvasLoopback})
 	c := w.client("c")
 	texts := map[string][]canvasContent{}
 	for _, id := range []string{"notes", "notes-loopback"} {
@@ -197,7 +197,7 @@ func TestBothAddressFormsShowTheSame(t *testing.T) {
 // coming again.
 func TestCanvasLoopbackLife(t *testing.T) {
 	t.Parallel()
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback})
 	c, other := w.client("c"), w.client("other")
 	w.call(c, "subscribe", map[string]any{"channel": w.session})
 	channel := w.open("app")
@@ -277,7 +277,7 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 // An application is read by URL as a browser reads it, whichever side serves it.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "notes"}, agenthost.Canvas{ID: "notes-loopback", Mode: agenthost.CanvasLoopback})
 	for _, id := range []string{"notes", "notes-loopback"} {
 		c, other := w.client("c-"+id), w.client("other-"+id)
 		channel := w.open(id)
@@ -313,7 +313,7 @@ func TestCanvasByURL(t *testing.T) {
 // TestCanvasTurnedOff leaves loopback addresses alone.
 func TestCanvasTurnedOff(t *testing.T) {
 	t.Parallel()
-	w := newCanvasWorld(t, contentproxy.Config{Off: true}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
+	w := newCanvasWorld(t, contentproxy.Config{Off: true}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback})
 	c := w.client("c")
 	channel := w.open("app")
 	if url := w.show(c, channel); !strings.HasPrefix(url, "http://127.0.0.1:") {
@@ -327,7 +327,7 @@ func TestCanvasTurnedOff(t *testing.T) {
 // side serves it.
 func TestSharedContentCrossesOnce(t *testing.T) {
 	t.Parallel()
-	for mode, id := range map[refhost.CanvasMode]string{refhost.CanvasChannel: "channel", refhost.CanvasLoopback: "loopback"} {
+	for mode, id := range map[agenthost.CanvasMode]string{agenthost.CanvasChannel: "channel", agenthost.CanvasLoopback: "loopback"} {
 		t.Run(id, func(t *testing.T) { manyRead(t, mode, 8) })
 	}
 }
@@ -341,7 +341,7 @@ func TestManyReadsAtOnce(t *testing.T) {
 	for i := range files {
 		site[fmt.Sprint(i, ".txt")] = &fstest.MapFile{Data: []byte(strings.Repeat(fmt.Sprintf("%7d ", i), size/8))}
 	}
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback, Files: site})
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback, Files: site})
 	channel := w.open("app")
 	c := w.client("c")
 	base := strings.TrimSuffix(w.show(c, channel), "index.html")
@@ -360,16 +360,16 @@ func TestManyReadsAtOnce(t *testing.T) {
 // BenchmarkCanvasReaders has 200 clients read 256 KiB.
 func BenchmarkCanvasReaders(b *testing.B) {
 	for b.Loop() {
-		sent, took := manyRead(b, refhost.CanvasLoopback, 200)
+		sent, took := manyRead(b, agenthost.CanvasLoopback, 200)
 		b.ReportMetric(float64(sent), "uplink-B")
 		b.ReportMetric(took.Seconds(), "s")
 	}
 }
 
-func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64, took time.Duration) {
+func manyRead(t testing.TB, mode agenthost.CanvasMode, readers int) (uplink int64, took time.Duration) {
 	const size = 256 << 10
 	large := []byte(strings.Repeat("0123456789abcde-", size/16))
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{
 		ID: "app", Mode: mode, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},
 	})
 	channel := w.open("app")
@@ -403,7 +403,7 @@ func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64,
 // renderer at a second relay: requests, views, and the provider's leaving and return.
 func TestCanvasFollowsTheProposal(t *testing.T) {
 	t.Parallel()
-	cl := startClusterOf(t, func(cfg *refhost.Config) { cfg.Canvases = []refhost.Canvas{{ID: "notes"}} })
+	cl := startClusterOf(t, func(cfg *agenthost.Config) { cfg.Canvases = []agenthost.Canvas{{ID: "notes"}} })
 	cl.first.await(t, "online")
 	session := flowVars("demo", "ca17a500")["session"]
 	asked := make(chan string, 16)
@@ -529,7 +529,7 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("0123456789abcde-", 1<<12)
-	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Files: fstest.MapFS{"index.html": {Data: []byte(large)}}})
+	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Files: fstest.MapFS{"index.html": {Data: []byte(large)}}})
 	channel := w.open("app")
 	c, other := w.client("c"), w.client("other")
 	address := w.show(c, channel)

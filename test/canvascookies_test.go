@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/agenthost"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/testca"
 )
 
@@ -24,7 +24,7 @@ func TestCookiesOfAnotherCanvasDoNotShutACanvas(t *testing.T) {
 	}
 	a := newApp(t)
 	config := gateway.RelayConfig{TLS: gateway.TLSConfig{CertFile: cert, KeyFile: key}, Gateway: gateway.Config{CanvasDomain: "https://localhost:0"}}
-	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start"})
+	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, agenthost.Canvas{ID: "app", URL: a.URL + "/start"})
 	c, channel := w.client("c"), w.open("app")
 	address := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
 	http1 := w.browser()

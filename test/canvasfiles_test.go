@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/agenthost"
 	"ahprelay/contentproxy"
-	"ahprelay/refhost"
 )
 
 // A host shows files below a folder that its owner allows, by URL and in band. Files
@@ -30,7 +30,7 @@ func TestOnlyAllowedFilesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newCanvasWorld(t, contentproxy.Config{Allow: []contentproxy.Allowed{allowed}},
-		refhost.Canvas{ID: "site", Mode: refhost.CanvasLoopback, URL: "file://" + base + "/dist/index.html"}, refhost.Canvas{ID: "other", URL: "file://" + base + "/secret.txt"})
+		agenthost.Canvas{ID: "site", Mode: agenthost.CanvasLoopback, URL: "file://" + base + "/dist/index.html"}, agenthost.Canvas{ID: "other", URL: "file://" + base + "/secret.txt"})
 	c, channel, b := w.client("c"), w.open("site"), w.browser()
 	address := w.show(c, channel)
 	page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": address}))

@@ -24,13 +24,13 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/gateway/canvas"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 )
@@ -214,7 +214,7 @@ func liveApp(t *testing.T, change func(*auth.Client)) (w *canvasWorld, a *app, c
 func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.Config)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
 	t.Helper()
 	a = newApp(t)
-	w = newCanvasWorldWith(t, agent, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
+	w = newCanvasWorldWith(t, agent, agenthost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
 	channel = w.open("app")
 	c = w.clientWith("c", change)
 	b = w.browser()
@@ -687,7 +687,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 	})
 	t.Run("off", func(t *testing.T) {
 		t.Parallel()
-		w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff }, refhost.Canvas{ID: "app", URL: newApp(t).URL})
+		w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff }, agenthost.Canvas{ID: "app", URL: newApp(t).URL})
 		c, channel := w.client("c"), w.open("app")
 		ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
 		_, err := w.try(c, "relay/canvasTicket", ask)
@@ -700,7 +700,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 		t.Parallel()
 		a := newApp(t)
 		_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
-		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, refhost.Canvas{ID: "app", URL: a.URL})
+		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, agenthost.Canvas{ID: "app", URL: a.URL})
 		c, channel := w.client("c"), w.open("app")
 		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // it means nothing to clients
 			t.Errorf("a denied port is at %s", url)
@@ -720,11 +720,11 @@ func TestCanvasLiveElsewhere(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
 	_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
-	var canvases []refhost.Canvas
+	var canvases []agenthost.Canvas
 	for i, host := range []string{"0.0.0.0", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "localhost.", "LOCALHOST", "a.localhost", "127.0.0.2", "user@127.0.0.1", "localtest.me"} {
-		canvases = append(canvases, refhost.Canvas{ID: fmt.Sprint("app", i), URL: "http://" + host + ":" + port + "/"})
+		canvases = append(canvases, agenthost.Canvas{ID: fmt.Sprint("app", i), URL: "http://" + host + ":" + port + "/"})
 	}
-	canvases = append(canvases, refhost.Canvas{ID: "tls", URL: "https://localhost:" + port + "/"}, refhost.Canvas{ID: "file", URL: "file:///etc/passwd"})
+	canvases = append(canvases, agenthost.Canvas{ID: "tls", URL: "https://localhost:" + port + "/"}, agenthost.Canvas{ID: "file", URL: "file:///etc/passwd"})
 	w := newCanvasWorld(t, contentproxy.Config{}, canvases...)
 	c := w.client("c")
 	for _, canvas := range canvases {
@@ -775,7 +775,7 @@ func TestCanvasLiveCluster(t *testing.T) {
 	}
 	t.Cleanup(other.Close)
 	config.DataDir, config.ClusterListen, config.ClusterRoutes = keys, natssite.FreePort(t), []string{first}
-	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start"})
+	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, agenthost.Canvas{ID: "app", URL: a.URL + "/start"})
 	c, channel, b := w.client("c"), w.open("app"), w.browser()
 	ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
 	one, two := mustURL(t, w.ticket(c, ask)), mustURL(t, w.ticket(c, ask))
@@ -813,7 +813,7 @@ func TestCanvasLiveAllowed(t *testing.T) {
 	t.Cleanup(secure.Close)
 	_, port, _ := net.SplitHostPort(plain.Listener.Addr().String())
 	_, securePort, _ := net.SplitHostPort(secure.Listener.Addr().String())
-	canvases := []refhost.Canvas{
+	canvases := []agenthost.Canvas{
 		{ID: "name", URL: "http://app.localhost:" + port + "/start"}, {ID: "any", URL: "http://0.0.0.0:" + port + "/start"},
 		{ID: "tls", URL: "https://localhost:" + securePort + "/start"}, {ID: "other", URL: "http://127.0.0.2:" + port + "/start"},
 	}

@@ -16,12 +16,12 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -98,7 +98,7 @@ func text(t *testing.T, actions []refclient.Action) string {
 // killed; the host-agent is connected to the second relay.
 type cluster struct {
 	*stack.Stack
-	host   *refhost.Host
+	host   *agenthost.Host
 	first  *relayProcess
 	config gateway.RelayConfig // of the first
 	meter  *stack.Meter
@@ -108,7 +108,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster { return startClusterOf(t, nil) }
 
 // startClusterOf is startCluster with a change of the host.
-func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
+func startClusterOf(t *testing.T, change func(*agenthost.Config)) *cluster {
 	t.Helper()
 	c := &cluster{config: gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: natssite.FreePort(t), NATSListen: natssite.FreePort(t), ClusterListen: natssite.FreePort(t),

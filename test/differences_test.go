@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -17,9 +17,9 @@ import (
 // are shared.
 func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	t.Parallel()
-	_, server := newRefhost(t, func(cfg *refhost.Config) {
-		cfg.Protocol = refhost.NewestProtocol
-		cfg.MCP = []refhost.MCPServer{{Name: "tasks"}}
+	_, server := newRefhost(t, func(cfg *agenthost.Config) {
+		cfg.Protocol = agenthost.NewestProtocol
+		cfg.MCP = []agenthost.MCPServer{{Name: "tasks"}}
 	})
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -21,17 +21,17 @@ type target struct {
 }
 
 // newRefhost starts a reference host that does the same each time.
-func newRefhost(t testing.TB, change func(*refhost.Config)) (*refhost.Host, *stack.Server) {
+func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, *stack.Server) {
 	t.Helper()
 	ids := 0
-	cfg := refhost.Config{
+	cfg := agenthost.Config{
 		Now:   func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) },
 		NewID: func() string { ids++; return fmt.Sprintf("id-%d", ids) },
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	host, err := refhost.New(cfg)
+	host, err := agenthost.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func upstream(t *testing.T, dir string) target {
 			return vars
 		}}
 	}
-	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Root = dir })
+	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Root = dir })
 	return target{server.URL(), func(_ string, n int) map[string]string {
 		vars := flowVars("demo", fmt.Sprintf("%08d", n))
 		vars["command"], vars["ending"], vars["root"] = "tool", "turnComplete", "file://"+dir

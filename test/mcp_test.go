@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -230,8 +230,8 @@ func (l *lockedLog) String() string {
 func TestNoTokenIsShown(t *testing.T) {
 	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"
-	_, server := newRefhost(t, func(cfg *refhost.Config) {
-		cfg.MCP = []refhost.MCPServer{{Name: "tasks", Tokens: map[string][]string{secret: {"tasks.read", "tasks.publish"}}}}
+	_, server := newRefhost(t, func(cfg *agenthost.Config) {
+		cfg.MCP = []agenthost.MCPServer{{Name: "tasks", Tokens: map[string][]string{secret: {"tasks.read", "tasks.publish"}}}}
 	})
 	var log lockedLog
 	var pages strings.Builder

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/broker/notice"
 	"ahprelay/gateway"
 	notifyapi "ahprelay/gateway/api/notify"
 	"ahprelay/gateway/notify"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -109,9 +109,9 @@ func (f *follower) want(event string, kind notice.Kind) told {
 }
 
 // startNotifying starts a stack whose host-agent reports all events.
-func startNotifying(t *testing.T, protocol refhost.Protocol, relay gateway.RelayConfig) *stack.Stack {
+func startNotifying(t *testing.T, protocol agenthost.Protocol, relay gateway.RelayConfig) *stack.Stack {
 	t.Helper()
-	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Protocol = protocol })
+	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Protocol = protocol })
 	return startStack(t, stack.Config{Upstream: server.URL(), Relay: relay, Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
 }
 
@@ -159,7 +159,7 @@ func allow(t *testing.T, c *refclient.Client, chat, turn string) {
 // also after a break; further people hear nothing.
 func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol10, gateway.RelayConfig{})
+	s := startNotifying(t, agenthost.Protocol10, gateway.RelayConfig{})
 	c := join(t, throughRelay(t, s), "user", nil)
 	all := follow(t, s, "", nil)
 	one := follow(t, s, "", func(c *auth.Client) { c.Channels, c.Access = []string{"demo:/two*"}, auth.AccessRead })
@@ -223,7 +223,7 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 // reports no closed one.
 func TestEventsSurviveARelay(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
+	s := startNotifying(t, agenthost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
 	c := join(t, throughRelay(t, s), "user", nil)
 	asked := func() told {
 		all := follow(t, s, "", nil)
@@ -343,7 +343,7 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool,
 // further tokens receive nothing.
 func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol10, onLoopback())
+	s := startNotifying(t, agenthost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
 	service, other := newPushService(t), newPushService(t)
 	way := subscribe(t, s, service, false, nil)

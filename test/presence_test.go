@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -99,7 +99,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 	default:
 	}
 
-	back, err := refhost.New(refhost.Config{})
+	back, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

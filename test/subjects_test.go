@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -194,7 +194,7 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	awaitState(t, s, "offline")
 	awaitClients(t, s, 0)
 	awaitReason(t, s, "nothing listens")
-	startAnew(t, s, server, refhost.Config{})
+	startAnew(t, s, server, agenthost.Config{})
 	if code := codeOf(t, bob.dial(nil), "initialize", greeting("initialize", "c")); code != 0 {
 		t.Errorf("bob, at the next host process: code %d; want 0", code)
 	}

@@ -18,11 +18,11 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
@@ -58,7 +58,7 @@ func TestUpstreams(t *testing.T) {
 			t.Run(kind+"/"+f.name, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				_, host := newRefhost(t, func(cfg *refhost.Config) { cfg.Root, cfg.ConnectionToken = dir, token })
+				_, host := newRefhost(t, func(cfg *agenthost.Config) { cfg.Root, cfg.ConnectionToken = dir, token })
 				s := startStackWith(t, stack.Config{Upstream: host.URL()}, func(s *stack.Stack, cfg *hostagent.Config) error {
 					l, url := open(t)
 					serveTap(t, s.Tap, l)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/agenthost"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 )
 
 // TestUpFindsCopilotsHost: up finds Copilot's host by a process's arguments, with its
@@ -23,7 +23,7 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 	if found := hostagent.FindHosts(home); len(found) > 0 {
 		t.Skipf("there is a host on this machine: %s", found[0].What)
 	}
-	at := strings.TrimPrefix(newHost(t, refhost.Config{ConnectionToken: "s3cret"}), "ws://")
+	at := strings.TrimPrefix(newHost(t, agenthost.Config{ConnectionToken: "s3cret"}), "ws://")
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +65,8 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 func TestUpAsksForTheToken(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
-	wants := hostagent.Found{Upstream: newHost(t, refhost.Config{ConnectionToken: "s3cret"}), What: "a host"}
-	open := hostagent.Found{Upstream: newHost(t, refhost.Config{}), What: "a host"}
+	wants := hostagent.Found{Upstream: newHost(t, agenthost.Config{ConnectionToken: "s3cret"}), What: "a host"}
+	open := hostagent.Found{Upstream: newHost(t, agenthost.Config{}), What: "a host"}
 	c, asked := new(upCmd), 0
 	ask := func() (string, error) { asked++; return "s3cret", nil }
 	if file, err := c.tokenFile(t.Context(), open, ask); file != "" || err != nil || asked > 0 {

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	"ahprelay/gateway"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 )
 
@@ -122,7 +122,7 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{})
+	host := newHost(t, agenthost.Config{})
 	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--state-dir", t.TempDir()}
 	for _, death := range []struct {
 		name string
@@ -200,7 +200,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	state := t.TempDir()
-	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", newHost(t, refhost.Config{}), "--state-dir", state}
+	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", newHost(t, agenthost.Config{}), "--state-dir", state}
 	agent := start(t, args...)
 	awaitOnline(t, relay)
 	c := join(t, relay)
@@ -251,7 +251,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{})
+	host := newHost(t, agenthost.Config{})
 	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--control", "off")
 	awaitOnline(t, relay)
 	if pid := agent.sentinel(t); pid != 0 {

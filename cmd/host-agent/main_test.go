@@ -17,9 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/refhost"
 	"ahprelay/test/stack"
 )
 
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 // serveHost is a host in a process of its own: it prints its URL, and serves until the
 // process ends.
 func serveHost() {
-	host, err := refhost.New(refhost.Config{})
+	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		panic(err)
 	}
@@ -105,9 +105,9 @@ func write(t *testing.T, text string) (file string) {
 }
 
 // newHost starts a reference host and returns its URL.
-func newHost(t *testing.T, cfg refhost.Config) string {
+func newHost(t *testing.T, cfg agenthost.Config) string {
 	t.Helper()
-	host, err := refhost.New(cfg)
+	host, err := agenthost.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func newHost(t *testing.T, cfg refhost.Config) string {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
 	out, err := agent(t.Context(), t, "check", "--relay", relay.URL(), "--token-file", token,
 		"--upstream", host, "--upstream-token-file", write(t, "s3cret\n"))
 	if err != nil || strings.Count(out, "ok ") != 4 {
@@ -137,7 +137,7 @@ func TestCheck(t *testing.T) {
 // TestRelaysFromFlagsEnvironmentAndFile names two relays by flags, by the environment, and in a file.
 func TestRelaysFromFlagsEnvironmentAndFile(t *testing.T) {
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{})
+	host := newHost(t, agenthost.Config{})
 	one, two := relay.URL(), strings.Replace(relay.URL(), "127.0.0.1", "localhost", 1)
 	check := func(args ...string) {
 		t.Helper()
@@ -182,7 +182,7 @@ func TestRemoteRelayNeedsTLS(t *testing.T) {
 func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
 	page := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(page.Close)
 	nobody := httptest.NewServer(nil)
@@ -249,7 +249,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
-	host := newHost(t, refhost.Config{})
+	host := newHost(t, agenthost.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

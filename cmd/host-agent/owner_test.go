@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 )
 
@@ -24,7 +24,7 @@ func TestOwner(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	relay, tokenFile := newRelay(t)
-	host := newHost(t, refhost.Config{})
+	host := newHost(t, agenthost.Config{})
 	file := filepath.Join(dir, "credential")
 	enroll := []string{"enroll", "--relay", relay.URL(), "--token-file", tokenFile, "--credentials-file", file}
 	out, err := agent(t.Context(), t, enroll...)

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 )
 
 // A screen records a command's output.
@@ -101,7 +101,7 @@ func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answ
 // it. A second start needs no approval.
 func TestUp(t *testing.T) {
 	relay, _ := newRelay(t)
-	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))

@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 )
 
 // The demo's host.
@@ -103,7 +103,7 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 
 // startDemoHost starts a host on a loopback address, and returns its URL.
 func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
-	host, err := refhost.New(refhost.Config{Demo: true, Protocol: refhost.NewestProtocol, Logger: log})
+	host, err := agenthost.New(agenthost.Config{Demo: true, Protocol: agenthost.NewestProtocol, Logger: log})
 	if err != nil {
 		return "", nil, err
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"ahprelay/agenthost"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent/watch"
-	"ahprelay/refhost"
 )
 
-var protocols = []refhost.Protocol{refhost.Protocol08, refhost.Protocol09, refhost.Protocol010, refhost.Protocol10, refhost.Protocol11}
+var protocols = []agenthost.Protocol{agenthost.Protocol08, agenthost.Protocol09, agenthost.Protocol010, agenthost.Protocol10, agenthost.Protocol11}
 
 // settle is longer than any action of the host in these tests, and than the Watch's
 // longest absence.
@@ -118,7 +118,7 @@ type fact struct {
 	turn  string // turn with a question; "" for none
 }
 
-func play(t *testing.T, protocol refhost.Protocol, steps []string, which []int) string {
+func play(t *testing.T, protocol agenthost.Protocol, steps []string, which []int) string {
 	w := newWorld(t, protocol)
 	defer w.close()
 	model := make([]fact, 2)
@@ -200,7 +200,7 @@ func judge(w *world, model []fact) string {
 // shorter than a turn.
 func TestEndedTurnsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, refhost.Protocol10)
+		w := newWorld(t, agenthost.Protocol10)
 		defer w.close()
 		s := sessionURI(1)
 		w.create(s)
@@ -222,7 +222,7 @@ func TestEndedTurnsAreReported(t *testing.T) {
 // host acts on it.
 func TestFirstAnswerIsDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, refhost.Protocol10)
+		w := newWorld(t, agenthost.Protocol10)
 		defer w.close()
 		s := sessionURI(1)
 		w.create(s)

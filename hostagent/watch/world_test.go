@@ -13,10 +13,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent/watch"
-	"ahprelay/refhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +27,7 @@ type lineSocket struct {
 	out *io.PipeWriter
 }
 
-func dialHost(ctx context.Context, host *refhost.Host, running *sync.WaitGroup) *lineSocket {
+func dialHost(ctx context.Context, host *agenthost.Host, running *sync.WaitGroup) *lineSocket {
 	hostIn, out := io.Pipe()
 	in, hostOut := io.Pipe()
 	running.Go(func() {
@@ -52,7 +52,7 @@ func (s *lineSocket) Close(string) { _ = s.out.Close() }
 // A world is a host, a Watch, and a user of the host.
 type world struct {
 	t       testing.TB
-	host    *refhost.Host
+	host    *agenthost.Host
 	ledger  *notice.Ledger
 	watch   *watch.Watch
 	user    *lineSocket
@@ -83,8 +83,8 @@ func (s tapSocket) Write(message []byte, binary bool) error {
 	return s.lineSocket.Write(message, binary)
 }
 
-func newWorld(t testing.TB, protocol refhost.Protocol) *world {
-	host, err := refhost.New(refhost.Config{Protocol: protocol})
+func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
+	host, err := agenthost.New(agenthost.Config{Protocol: protocol})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/hostrpc"
 )
 
@@ -35,7 +35,7 @@ const canvasSession = "demo:/notes"
 // demoCanvases are the demo's canvases, and one with several pages.
 var demoCanvases = []hostrpc.Canvas{
 	{ID: "notes"},
-	{ID: "notes-loopback", Mode: refhost.CanvasLoopback},
+	{ID: "notes-loopback", Mode: agenthost.CanvasLoopback},
 	{ID: "pages", Files: fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><p>First</p><a id=next href="more/second.html">Next</a><a id=away href="https://example.invalid/">Away</a>`)},
 		"more/second.html": {Data: []byte(`<!doctype html><p>Second</p><img id=img src="/pic.svg"><style>p { background: url("../pic.svg") }</style>` +
@@ -348,7 +348,7 @@ func TestCanvasOfLoopback(t *testing.T) {
 // them.
 func TestCanvasAsRegistered(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []refhost.Protocol{refhost.Protocol010, refhost.Protocol11} {
+	for _, protocol := range []agenthost.Protocol{agenthost.Protocol010, agenthost.Protocol11} {
 		for _, byURL := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s by URL %t", protocol, byURL), func(t *testing.T) {
 				p, s := canvasPage(t, stackConfig{protocol: protocol, byURL: byURL})

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/hostrpc"
 )
 
@@ -229,13 +229,13 @@ func TestMCPStepUp(t *testing.T) {
 	p.do(desktop(), colours("light"))
 	p.pastes(".sign-in button", "not-a-token")
 	p.wants("#sign-in .error", "Authentication failed")
-	p.pastes("", refhost.DemoMCPToken)
+	p.pastes("", agenthost.DemoMCPToken)
 	p.wants(lastTurn+" .tool pre:last-child", "Published 2 tasks.")
 	p.until("no more questions", patience, func() bool {
 		return eval[bool](p, "!document.querySelector('.sign-in')") && !strings.Contains(p.text(`[data-session="`+appSession+`"] .badge`), "needs you")
 	})
-	p.hasNoToken(refhost.DemoMCPToken)
-	if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, refhost.DemoMCPToken) {
+	p.hasNoToken(agenthost.DemoMCPToken)
+	if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, agenthost.DemoMCPToken) {
 		t.Errorf("the token is stored: %s", got)
 	}
 
@@ -244,13 +244,13 @@ func TestMCPStepUp(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")
 	p.wants(lastTurn+" .sign-in .name", "has expired")
-	p.pastes(lastTurn+" .sign-in button", refhost.DemoMCPToken)
+	p.pastes(lastTurn+" .sign-in button", agenthost.DemoMCPToken)
 	f := p.app()
 	f.wants("#fact-result", "2 tasks")
 	p.say("mcp auth insufficientScope")
 	p.wants(".has-app .app-row", "not ready")
 	p.wants(".sign-in .name", "needs more access")
-	p.pastes(".sign-in button", refhost.DemoMCPToken)
+	p.pastes(".sign-in button", agenthost.DemoMCPToken)
 	p.until("its server is ready again", patience, func() bool { return !strings.Contains(p.text(".has-app .app-row"), "not ready") })
 	eval[any](f, "document.querySelector('#publish').click()")
 	f.wants("#fact-publish", "Published 2 tasks.")
@@ -450,7 +450,7 @@ func TestMCPAppIsolation(t *testing.T) {
 	p := newPage(t)
 	p.hostile = true
 	s := startStackWith(t, stackConfig{mcp: []hostrpc.MCP{
-		{Name: "tasks", Apps: []refhost.MCPApp{{
+		{Name: "tasks", Apps: []agenthost.MCPApp{{
 			Name: "hostile", HTML: strings.ReplaceAll(hostileApp, "LEAK", web.Listener.Addr().String()),
 			Meta: map[string]any{"ui": map[string]any{"csp": map[string]any{
 				"connectDomains": []string{"http://localhost:1", "*", "https:"}, "resourceDomains": []string{"http://" + web.Listener.Addr().String()},

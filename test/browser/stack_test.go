@@ -22,12 +22,12 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	operatorapi "ahprelay/gateway/api/operator"
-	"ahprelay/refhost"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -53,17 +53,17 @@ const hostName = "demo"
 
 // A stackConfig is a stack's deviations from the default.
 type stackConfig struct {
-	canvases   []hostrpc.Canvas // added to the default canvases
-	mcp        []hostrpc.MCP    // nil for the demo's
-	signIn     []hostrpc.SignIn // the agent's protected resources
-	meta       string           // JSON, _meta in the result of initialize; "" for none
-	still      bool             // nothing happens by itself
-	replay     int              // actions kept for replay; 0 for the default
-	byURL      bool             // canvases have origins of their own
-	preview    string           // host ports for previews
-	uplink     bool             // the host-agent is behind the proxy, too
-	noLoopback bool             // canvases cannot show the host's loopback
-	protocol   refhost.Protocol // the host's; "" for the default
+	canvases   []hostrpc.Canvas   // added to the default canvases
+	mcp        []hostrpc.MCP      // nil for the demo's
+	signIn     []hostrpc.SignIn   // the agent's protected resources
+	meta       string             // JSON, _meta in the result of initialize; "" for none
+	still      bool               // nothing happens by itself
+	replay     int                // actions kept for replay; 0 for the default
+	byURL      bool               // canvases have origins of their own
+	preview    string             // host ports for previews
+	uplink     bool               // the host-agent is behind the proxy, too
+	noLoopback bool               // canvases cannot show the host's loopback
+	protocol   agenthost.Protocol // the host's; "" for the default
 }
 
 // build builds the programs, once for all tests.

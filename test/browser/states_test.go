@@ -12,7 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 )
 
 // pictures enables screenshots for all states and forms: see make pictures.
@@ -242,7 +242,7 @@ func (p *page) servers() {
 	state("authRequired")
 	p.wants("[data-kind=servers] .badge", "sign in")
 	p.wants("#beside", "Sign in to use these tasks.")
-	p.pastes("#beside .primary", refhost.DemoMCPToken)
+	p.pastes("#beside .primary", agenthost.DemoMCPToken)
 	state("ready")
 	p.click("#beside-hide")
 }

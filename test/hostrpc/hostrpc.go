@@ -10,7 +10,7 @@ import (
 	"net/rpc/jsonrpc"
 	"testing/fstest"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 )
 
 // A Config holds settings without a flag, as JSON.
@@ -24,21 +24,21 @@ type Config struct {
 	Meta json.RawMessage `json:",omitempty"` // in the result of initialize
 }
 
-// A Canvas is a [refhost.Canvas].
+// A Canvas is a [agenthost.Canvas].
 type Canvas struct {
 	ID    string
-	Mode  refhost.CanvasMode
+	Mode  agenthost.CanvasMode
 	URL   string
 	Files fstest.MapFS
 }
 
-// An MCP is a [refhost.MCPServer].
+// An MCP is a [agenthost.MCPServer].
 type MCP struct {
 	Name string
-	Apps []refhost.MCPApp
+	Apps []agenthost.MCPApp
 }
 
-// A SignIn is a [refhost.Resource].
+// A SignIn is a [agenthost.Resource].
 type SignIn struct {
 	Resource, Name string
 	Servers        []string
@@ -46,19 +46,19 @@ type SignIn struct {
 }
 
 // Apply copies the settings into a host's configuration.
-func (c *Config) Apply(to *refhost.Config) {
+func (c *Config) Apply(to *agenthost.Config) {
 	for _, canvas := range c.Canvases {
-		made := refhost.Canvas{ID: canvas.ID, Mode: canvas.Mode, URL: canvas.URL}
+		made := agenthost.Canvas{ID: canvas.ID, Mode: canvas.Mode, URL: canvas.URL}
 		if canvas.Files != nil {
 			made.Files = canvas.Files
 		}
 		to.Canvases = append(to.Canvases, made)
 	}
 	for _, server := range c.MCP {
-		to.MCP = append(to.MCP, refhost.MCPServer{Name: server.Name, Apps: server.Apps})
+		to.MCP = append(to.MCP, agenthost.MCPServer{Name: server.Name, Apps: server.Apps})
 	}
 	for _, r := range c.SignIn {
-		to.Resources = append(to.Resources, refhost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
+		to.Resources = append(to.Resources, agenthost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
 	}
 	to.ReplayBuffer, to.Still, to.Meta = c.Replay, c.Still, c.Meta
 }
@@ -76,7 +76,7 @@ type Args struct {
 type None struct{}
 
 // service holds the callable methods.
-type service struct{ host *refhost.Host }
+type service struct{ host *agenthost.Host }
 
 // serviceName prefixes method names.
 const serviceName = "Host"
@@ -108,7 +108,7 @@ func (s service) HideMCP(a Args, _ *None) error    { return s.host.HideMCP(a.Ses
 
 // Serve serves a host until the listener closes. Connections end with their clients or
 // the process.
-func Serve(l net.Listener, host *refhost.Host) error {
+func Serve(l net.Listener, host *agenthost.Host) error {
 	server := rpc.NewServer()
 	if err := server.RegisterName(serviceName, service{host}); err != nil {
 		return err
@@ -141,60 +141,60 @@ func (c *Client) do(method string, a Args) error {
 	return c.rpc.Call(serviceName+"."+method, a, &None{})
 }
 
-// OpenCanvas is [refhost.Host.OpenCanvas], without input.
+// OpenCanvas is [agenthost.Host.OpenCanvas], without input.
 func (c *Client) OpenCanvas(session, id string) (channel string, err error) {
 	return c.OpenCanvasWith(session, id, nil)
 }
 
-// OpenCanvasWith is [refhost.Host.OpenCanvas].
+// OpenCanvasWith is [agenthost.Host.OpenCanvas].
 func (c *Client) OpenCanvasWith(session, id string, input any) (channel string, err error) {
 	err = c.rpc.Call(serviceName+".OpenCanvas", Args{Session: session, ID: id, Payload: input}, &channel)
 	return channel, err
 }
 
-// InvokeCanvas is [refhost.Host.InvokeCanvas].
+// InvokeCanvas is [agenthost.Host.InvokeCanvas].
 func (c *Client) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
 	err = c.rpc.Call(serviceName+".InvokeCanvas", Args{Channel: channel, ID: action, Payload: input}, &value)
 	return value, err
 }
 
-// Canvases is [refhost.Host.Canvases].
+// Canvases is [agenthost.Host.Canvases].
 func (c *Client) Canvases(session string) (channels []string, err error) {
 	err = c.rpc.Call(serviceName+".Canvases", Args{Session: session}, &channels)
 	return channels, err
 }
 
-// UpdateCanvas is [refhost.Host.UpdateCanvas].
+// UpdateCanvas is [agenthost.Host.UpdateCanvas].
 func (c *Client) UpdateCanvas(channel string, update map[string]any) error {
 	return c.do("UpdateCanvas", Args{Channel: channel, Update: update})
 }
 
-// StaleCanvas is [refhost.Host.StaleCanvas].
+// StaleCanvas is [agenthost.Host.StaleCanvas].
 func (c *Client) StaleCanvas(channel string) error {
 	return c.do("StaleCanvas", Args{Channel: channel})
 }
 
-// CloseCanvas is [refhost.Host.CloseCanvas].
+// CloseCanvas is [agenthost.Host.CloseCanvas].
 func (c *Client) CloseCanvas(channel string) error {
 	return c.do("CloseCanvas", Args{Channel: channel})
 }
 
-// ReadyCanvas is [refhost.Host.ReadyCanvas].
+// ReadyCanvas is [agenthost.Host.ReadyCanvas].
 func (c *Client) ReadyCanvas(channel string) error {
 	return c.do("ReadyCanvas", Args{Channel: channel})
 }
 
-// MessageCanvas is [refhost.Host.MessageCanvas].
+// MessageCanvas is [agenthost.Host.MessageCanvas].
 func (c *Client) MessageCanvas(channel string, payload any) error {
 	return c.do("MessageCanvas", Args{Channel: channel, Payload: payload})
 }
 
-// RestartMCP is [refhost.Host.RestartMCP].
+// RestartMCP is [agenthost.Host.RestartMCP].
 func (c *Client) RestartMCP(session, server string) error {
 	return c.do("RestartMCP", Args{Session: session, ID: server})
 }
 
-// HideMCP is [refhost.Host.HideMCP].
+// HideMCP is [agenthost.Host.HideMCP].
 func (c *Client) HideMCP(session, server string, hidden bool) error {
 	return c.do("HideMCP", Args{Session: session, ID: server, Hidden: hidden})
 }

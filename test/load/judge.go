@@ -7,8 +7,8 @@ import (
 	"os"
 	"slices"
 
+	"ahprelay/agenthost"
 	"ahprelay/ahp"
-	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 )
 
@@ -50,7 +50,7 @@ func readTranscript(files []string) (*transcript, error) {
 		if err != nil {
 			return nil, err
 		}
-		frames, err := refhost.ReadRecord(f)
+		frames, err := agenthost.ReadRecord(f)
 		_ = f.Close()
 		if err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func readTranscript(files []string) (*transcript, error) {
 	return t, nil
 }
 
-func (t *transcript) add(run int, frames []refhost.Frame) {
+func (t *transcript) add(run int, frames []agenthost.Frame) {
 	numbered := map[int64]*hostConn{}
 	var seqs []int64
 	for _, f := range frames {

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,12 +65,12 @@ func TestJudge(t *testing.T) {
 			if test.open {
 				v.open = w
 			}
-			var record []refhost.Frame
+			var record []agenthost.Frame
 			for _, f := range test.upGot {
-				record = append(record, refhost.Frame{Conn: 7, Received: true, Data: f})
+				record = append(record, agenthost.Frame{Conn: 7, Received: true, Data: f})
 			}
 			for _, f := range test.sent {
-				record = append(record, refhost.Frame{Conn: 7, Data: f})
+				record = append(record, agenthost.Frame{Conn: 7, Data: f})
 			}
 			tr := &transcript{conns: map[string]*hostConn{}}
 			tr.add(0, record)
@@ -93,10 +93,10 @@ func TestJudgeActions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := refhost.RecordTo(f)
-	record(refhost.Frame{Conn: 1, Received: true, Data: []byte(greetA)})
+	record := agenthost.RecordTo(f)
+	record(agenthost.Frame{Conn: 1, Received: true, Data: []byte(greetA)})
 	for seq := 1; seq <= 9; seq++ {
-		record(refhost.Frame{Conn: 2, Data: []byte(action(seq))})
+		record(agenthost.Frame{Conn: 2, Data: []byte(action(seq))})
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)

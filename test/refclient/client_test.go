@@ -14,7 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/refclient"
 )
 
@@ -26,7 +26,7 @@ func testContext(t *testing.T) context.Context {
 
 // serveHost returns the ws: URL of a reference host.
 func serveHost(t *testing.T) string {
-	host, err := refhost.New(refhost.Config{})
+	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	host, err := refhost.New(refhost.Config{})
+	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
-	"ahprelay/refhost"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -117,7 +117,7 @@ type divided struct {
 	relays   []*gateway.Relay
 	keys     *auth.Keys
 	token    string // of clients
-	host     *refhost.Host
+	host     *agenthost.Host
 	server   *stack.Server
 	file     *os.File
 	record   string // the file's name; the host records its frames there
@@ -139,7 +139,7 @@ func (c *Cluster) divide(ctx context.Context) (p *divided, err error) {
 	if p.file, err = os.Create(p.record); err != nil {
 		return p, err
 	}
-	if p.host, err = refhost.New(refhost.Config{Recorder: refhost.RecordTo(p.file)}); err != nil {
+	if p.host, err = agenthost.New(agenthost.Config{Recorder: agenthost.RecordTo(p.file)}); err != nil {
 		return p, err
 	}
 	if p.server, err = stack.Serve(p.host); err != nil {

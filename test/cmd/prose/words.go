@@ -47,7 +47,7 @@ type passage struct {
 
 var (
 	isTest   = regexp.MustCompile(`_test\.go$|^test/`)
-	noTexts  = regexp.MustCompile(`_test\.go$|^(test|refhost|internal/refhost)/`)
+	noTexts  = regexp.MustCompile(`_test\.go$|^(test|agenthost)/`)
 	aComment = regexp.MustCompile(`^\s*// ?(.*)`)
 	notProse = regexp.MustCompile(`^(\t|    |go:|nolint|eslint|export )`)
 	codeLine = regexp.MustCompile(`^\s*(//|import|\*)`)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"ahprelay/refhost"
+	"ahprelay/agenthost"
 	"ahprelay/test/hostrpc"
 )
 
@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	if f.MCPServer {
-		return refhost.ServeMCP(ctx, interruptible(stdin), nopCloser{stdout})
+		return agenthost.ServeMCP(ctx, interruptible(stdin), nopCloser{stdout})
 	}
 	host, err := newHost(f, stderr)
 	if err != nil {
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return serve(ctx, host, listener)
 }
 
-func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
+func newHost(f flags, stderr io.Writer) (*agenthost.Host, error) {
 	level := slog.LevelInfo
 	if f.Verbose {
 		level = slog.LevelDebug
@@ -112,8 +112,8 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := refhost.Config{
-		Protocol:        refhost.Protocol(f.Protocol),
+	cfg := agenthost.Config{
+		Protocol:        agenthost.Protocol(f.Protocol),
 		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
 		ConnectionToken: f.Token,
@@ -121,17 +121,17 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		Root:            root,
 		MaxFrame:        f.MaxFrame,
 		Writable:        f.Writable,
-		Terminals:       refhost.TerminalMode(f.Terminals),
+		Terminals:       agenthost.TerminalMode(f.Terminals),
 		MCP:             servers,
 	}
 	if err := moreConfig(f.Config, &cfg); err != nil {
 		return nil, err
 	}
-	return refhost.New(cfg)
+	return agenthost.New(cfg)
 }
 
 // moreConfig applies the file named by --config, if any.
-func moreConfig(file string, cfg *refhost.Config) error {
+func moreConfig(file string, cfg *agenthost.Config) error {
 	if file == "" {
 		return nil
 	}
@@ -148,7 +148,7 @@ func moreConfig(file string, cfg *refhost.Config) error {
 }
 
 // control serves the tests' calls, if enabled.
-func control(address string, host *refhost.Host) (stop func(), err error) {
+func control(address string, host *agenthost.Host) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -168,19 +168,19 @@ func control(address string, host *refhost.Host) (stop func(), err error) {
 }
 
 // mcpServers returns the requested MCP server; with stdio, it is this program.
-func mcpServers(transport string) ([]refhost.MCPServer, error) {
-	server := refhost.MCPServer{Name: "tasks", Transport: refhost.MCPTransport(transport)}
+func mcpServers(transport string) ([]agenthost.MCPServer, error) {
+	server := agenthost.MCPServer{Name: "tasks", Transport: agenthost.MCPTransport(transport)}
 	switch server.Transport {
 	case "":
 		return nil, nil
-	case refhost.MCPStdio:
+	case agenthost.MCPStdio:
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
 		server.Command = []string{self, "--mcp-server"}
 	}
-	return []refhost.MCPServer{server}, nil
+	return []agenthost.MCPServer{server}, nil
 }
 
 type nopCloser struct{ io.Writer }
@@ -189,7 +189,7 @@ func (nopCloser) Close() error { return nil }
 
 // recorder returns a function that writes frames to a file, or nil without a name. The
 // file stays open until the process ends.
-func recorder(name string) (func(refhost.Frame), error) {
+func recorder(name string) (func(agenthost.Frame), error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -197,7 +197,7 @@ func recorder(name string) (func(refhost.Frame), error) {
 	if err != nil {
 		return nil, err
 	}
-	return refhost.RecordTo(f), nil
+	return agenthost.RecordTo(f), nil
 }
 
 // listen opens the socket. It replaces a dead process's unix socket.
@@ -220,7 +220,7 @@ func listen(f flags) (net.Listener, error) {
 }
 
 // serve serves on listener until ctx is done.
-func serve(ctx context.Context, host *refhost.Host, listener net.Listener) error {
+func serve(ctx context.Context, host *agenthost.Host, listener net.Listener) error {
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

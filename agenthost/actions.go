@@ -1,0 +1,119 @@
+package agenthost
+
+import "encoding/json"
+
+// actionUsage is the one action known only to newer protocol versions.
+const actionUsage = "chat/usage"
+
+// Actions published by the host. Fields stand in the order used by real hosts.
+
+type plainAction struct {
+	Type string `json:"type"`
+}
+
+type turnStartedAction struct {
+	Type      string          `json:"type"`
+	TurnID    string          `json:"turnId"`
+	StartedAt string          `json:"startedAt"`
+	Message   json.RawMessage `json:"message"`
+}
+
+type partAction struct {
+	Type   string `json:"type"`
+	TurnID string `json:"turnId"`
+	Part   any    `json:"part"`
+}
+
+type deltaAction struct {
+	Type    string `json:"type"`
+	TurnID  string `json:"turnId"`
+	PartID  string `json:"partId"`
+	Content string `json:"content"`
+}
+
+type toolStartAction struct {
+	Type        string `json:"type"`
+	TurnID      string `json:"turnId"`
+	ToolCallID  string `json:"toolCallId"`
+	ToolName    string `json:"toolName"`
+	DisplayName string `json:"displayName"`
+
+	// Only for MCP servers' tools.
+	Contributor *contributor    `json:"contributor,omitempty"`
+	Meta        json.RawMessage `json:"_meta,omitempty"`
+}
+
+type toolReadyAction struct {
+	Type              string          `json:"type"`
+	TurnID            string          `json:"turnId"`
+	ToolCallID        string          `json:"toolCallId"`
+	InvocationMessage string          `json:"invocationMessage"`
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text or a reference
+	Confirmed         string          `json:"confirmed,omitempty"`
+	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
+	Options           []confirmOption `json:"options,omitempty"`
+	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
+	Edits             json.RawMessage `json:"edits,omitempty"`
+	Editable          bool            `json:"editable,omitempty"`
+}
+
+type toolContentAction struct {
+	Type       string `json:"type"`
+	TurnID     string `json:"turnId"`
+	ToolCallID string `json:"toolCallId"`
+	Content    []any  `json:"content"`
+}
+
+type toolCompleteAction struct {
+	Type       string     `json:"type"`
+	TurnID     string     `json:"turnId"`
+	ToolCallID string     `json:"toolCallId"`
+	Result     toolResult `json:"result"`
+}
+
+type usageAction struct {
+	Type   string `json:"type"`
+	TurnID string `json:"turnId"`
+	Usage  usage  `json:"usage"`
+}
+
+type usage struct {
+	InputTokens  int `json:"inputTokens"`
+	OutputTokens int `json:"outputTokens"`
+}
+
+type turnEndAction struct {
+	Type     string     `json:"type"`
+	TurnID   string     `json:"turnId"`
+	Duration int64      `json:"duration"`
+	Part     *errorPart `json:"part,omitempty"`
+}
+
+type chatUpdatedAction struct {
+	Type    string `json:"type"`
+	Chat    string `json:"chat"`
+	Changes struct {
+		Status int `json:"status"`
+	} `json:"changes"`
+}
+
+type titleAction struct {
+	Type  string `json:"type"`
+	Title string `json:"title"`
+}
+
+type inputNeededAction struct {
+	Type    string       `json:"type"`
+	Request inputRequest `json:"request"`
+}
+
+type inputRemovedAction struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+type turnsLoadedAction struct {
+	Type            string  `json:"type"`
+	Turns           []*turn `json:"turns"`
+	TurnsNextCursor string  `json:"turnsNextCursor,omitempty"`
+}

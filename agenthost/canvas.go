@@ -1,0 +1,361 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// canvasPrefix begins the channels of open canvases. The rest differs from the
+// instance's id.
+const canvasPrefix = "ahp-canvas:/"
+
+// A canvas is an open instance: a surface opened by the agent and rendered by clients.
+// The host's lock guards its state.
+type canvas struct {
+	session  *session
+	channel  string
+	declared canvasDeclaration // as declared when the canvas was opened
+	instance string
+	input    json.RawMessage
+	title    string
+	status   string
+	url      string // as seed clients see it
+	web      string // as clients since 0.10 see it: http, https or none
+	stale    bool
+
+	// Only for the host's own canvases.
+	app   *Canvas
+	notes []string // notes written by the user
+	round int      // counts openings and changes by the provider
+}
+
+type canvasState struct {
+	InstanceID    string          `json:"instanceId"`
+	CanvasID      string          `json:"canvasId"`
+	ExtensionID   string          `json:"extensionId"`
+	ExtensionName string          `json:"extensionName,omitempty"`
+	DisplayName   string          `json:"displayName,omitempty"`
+	Input         json.RawMessage `json:"input,omitempty"`
+	Title         string          `json:"title,omitempty"`
+	Status        string          `json:"status,omitempty"`
+	URL           string          `json:"url,omitempty"`
+	Availability  string          `json:"availability"`
+	Provider      canvasSource    `json:"provider"`
+}
+
+// A registeredCanvas is a canvas's state since 0.10.
+type registeredCanvas struct {
+	InstanceID    string `json:"instanceId"`
+	ExtensionID   string `json:"extensionId"`
+	ExtensionName string `json:"extensionName,omitempty"`
+	CanvasID      string `json:"canvasId"`
+	Title         string `json:"title,omitempty"`
+	Status        string `json:"status,omitempty"`
+	URL           string `json:"url,omitempty"`
+}
+
+// A canvasResource is an open canvas in a chat's state since 0.10.
+type canvasResource struct {
+	Resource string `json:"resource"`
+}
+
+// A canvasRef is an open canvas in the session's state.
+type canvasRef struct {
+	InstanceID    string `json:"instanceId"`
+	Channel       string `json:"channel"`
+	CanvasID      string `json:"canvasId"`
+	ExtensionID   string `json:"extensionId"`
+	ExtensionName string `json:"extensionName,omitempty"`
+	Title         string `json:"title,omitempty"`
+	Availability  string `json:"availability"`
+}
+
+// A canvasSource names the provider of a canvas: kind is server or client.
+type canvasSource struct {
+	Kind     string `json:"kind"`
+	ClientID string `json:"clientId,omitempty"`
+}
+
+type canvasMessageAction struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+func (v *canvas) availability() string {
+	if v.stale {
+		return "stale"
+	}
+	return "ready"
+}
+
+func (v *canvas) state() canvasState {
+	return canvasState{
+		InstanceID: v.instance, CanvasID: v.declared.CanvasID,
+		ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName, DisplayName: v.declared.DisplayName,
+		Input: v.input, Title: v.title, Status: v.status, URL: v.url,
+		Availability: v.availability(), Provider: v.declared.Source,
+	}
+}
+
+func (v *canvas) registered() registeredCanvas {
+	state := registeredCanvas{
+		InstanceID: v.instance, ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName,
+		CanvasID: v.declared.CanvasID, Title: v.title, Status: v.status, URL: v.web,
+	}
+	if v.stale {
+		state.URL = ""
+	}
+	return state
+}
+
+// setURL sets the address. For clients since 0.10, an address off the web is absent
+// unless the host serves the content there too.
+func (v *canvas) setURL(url string) {
+	v.url = url
+	switch {
+	case url == "", strings.HasPrefix(url, "http://"), strings.HasPrefix(url, "https://"):
+		v.web = url
+	case v.app == nil:
+		v.web = ""
+	}
+}
+
+func (v *canvas) ref() canvasRef {
+	return canvasRef{
+		InstanceID: v.instance, Channel: v.channel, CanvasID: v.declared.CanvasID,
+		ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName,
+		Title: v.title, Availability: v.availability(),
+	}
+}
+
+// refs returns the session's open canvases in opening order.
+func (s *session) refs() []canvasRef {
+	refs := []canvasRef{}
+	for _, v := range s.canvases() {
+		refs = append(refs, v.ref())
+	}
+	return refs
+}
+
+func (s *session) canvases() []*canvas {
+	return slices.DeleteFunc(s.host.canvases.all(), func(v *canvas) bool { return v.session != s })
+}
+
+// resources returns the session's open canvases for its default chat.
+func (s *session) resources() []canvasResource {
+	resources := []canvasResource{}
+	for _, v := range s.canvases() {
+		resources = append(resources, canvasResource{v.channel})
+	}
+	return resources
+}
+
+// openCanvasesChangedLocked publishes the list of open canvases in every form in use.
+func (s *session) openCanvasesChangedLocked() {
+	s.refsChangedLocked()
+	if s.host.dialect.registers() {
+		s.host.emitLocked(s.chat.uri, struct {
+			Type     string           `json:"type"`
+			Canvases []canvasResource `json:"canvases"`
+		}{"chat/canvasesChanged", s.resources()})
+	}
+}
+
+// refsChangedLocked publishes the list in the seed's form, with titles.
+func (s *session) refsChangedLocked() {
+	if s.host.dialect.seeds() {
+		s.host.emitLocked(s.uri, struct {
+			Type         string      `json:"type"`
+			OpenCanvases []canvasRef `json:"openCanvases"`
+		}{"session/openCanvasesChanged", s.refs()})
+	}
+}
+
+// canvasStateLocked returns an open canvas's state, for clients with canvases only.
+func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
+	v, ok := h.canvases.get(uri)
+	switch {
+	case ok && o.registers():
+		return v.registered(), nil
+	case ok && o.seeds():
+		return v.state(), nil
+	}
+	return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
+}
+
+// updateLocked merges an update into the state and publishes it. null clears an
+// optional value; absent fields stay. If the list of open canvases changes, it is
+// published too.
+func (v *canvas) updateLocked(update map[string]any) error {
+	before := v.ref()
+	for name, value := range update {
+		text, isText := value.(string)
+		field := map[string]*string{"title": &v.title, "status": &v.status}[name]
+		switch {
+		case name == "url" && (isText || value == nil):
+			v.setURL(text)
+		case field != nil && (isText || value == nil):
+			*field = text
+		case name == "availability" && (text == "stale" || text == "ready"):
+			v.stale = text == "stale"
+		default:
+			return fail(ahp.CodeInvalidParams, "A canvas cannot be updated with %s: %v", name, value)
+		}
+	}
+	fields := message{"type": encode("canvas/updated")}
+	for name, value := range update {
+		fields[name] = encode(value)
+	}
+	h := v.session.host
+	if h.dialect.seeds() {
+		h.publishLocked(envelope{channel: v.channel, action: encode(fields), kind: "canvas/updated"}, nil)
+	}
+	if h.dialect.registers() {
+		h.emitLocked(v.channel, struct {
+			Type   string           `json:"type"`
+			Canvas registeredCanvas `json:"canvas"`
+		}{"canvas/stateChanged", v.registered()})
+	}
+	if v.ref() != before {
+		v.session.refsChangedLocked()
+	}
+	return nil
+}
+
+// sendLocked sends a provider's message to the views.
+func (v *canvas) sendLocked(payload any) {
+	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
+}
+
+// removeLocked removes the canvas from the session.
+func (v *canvas) removeLocked() {
+	v.session.host.canvases.remove(v.channel)
+	v.session.openCanvasesChangedLocked()
+}
+
+// canvasActionLocked handles a client's action on a canvas.
+func (h *Host) canvasActionLocked(c *conn, env envelope) {
+	var a struct {
+		InstanceID *string         `json:"instanceId"`
+		Payload    json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	v, open := h.canvases.get(env.channel)
+	open = open && (a.InstanceID == nil || *a.InstanceID == v.instance)
+	renders := c.subs[env.channel] != nil && c.offer.seeds()
+	switch {
+	case env.kind == "canvas/closeRequested" && !open:
+		// The canvas is already closed.
+	case env.kind != "canvas/closeRequested" && env.kind != "canvas/message":
+		h.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
+	case !open:
+		h.rejectLocked(c, env, "Canvas not open: "+env.channel)
+	case !renders:
+		h.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
+	case env.kind == "canvas/closeRequested":
+		h.publishLocked(env, nil)
+		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
+	case a.Payload != nil: // otherwise malformed
+		h.publishLocked(env, nil)
+		if v.app != nil && !v.stale {
+			v.answerLocked(a.Payload)
+		}
+	}
+}
+
+// rejectLocked returns a rejected action to the dispatching client only.
+func (h *Host) rejectLocked(c *conn, env envelope, reason string) {
+	h.seq++
+	env.rejected = reason
+	c.queueLocked(notificationFrame("action", env.encode(h.seq)))
+}
+
+// maxCanvasPath bounds paths in content addresses.
+const maxCanvasPath = 4096
+
+// contentScheme begins canvas content addresses:
+// ahp-canvas-content:/<instanceId>/<path>.
+const contentScheme = "ahp-canvas-content:"
+
+type canvasReadParams struct {
+	Channel string `json:"channel"`
+	URI     string `json:"uri"`
+}
+
+type canvasContent struct {
+	URI      string  `json:"uri"`
+	MIMEType string  `json:"mimeType,omitempty"`
+	Text     *string `json:"text,omitempty"`
+	Blob     []byte  `json:"blob,omitempty"` // base64
+}
+
+// canvasReadResource answers canvasReadResource for content served by the host itself.
+func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
+	app, uri, name, err := h.admitRead(c, raw)
+	if err != nil {
+		return nil, err
+	}
+	content, err := app.read(name, uri)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Contents []canvasContent `json:"contents"`
+	}{[]canvasContent{content}}, nil
+}
+
+// admitRead checks that the connection renders the canvas.
+func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
+	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
+		return nil, "", "", methodNotFound("canvasReadResource")
+	}
+	params, err := decodeParams[canvasReadParams](raw)
+	if err != nil {
+		return nil, "", "", err
+	}
+	instance, name, err := parseContentURI(params.URI)
+	if err != nil {
+		return nil, "", "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, ok := h.canvases.get(params.Channel)
+	switch {
+	case !ok:
+		err = fail(ahp.CodeNotFound, "Canvas not open: %s", params.Channel)
+	case c.subs[params.Channel] == nil || !c.offer.seeds():
+		err = fail(ahp.CodePermissionDenied, "Not a renderer of the canvas: %s", params.Channel)
+	case instance != v.instance:
+		err = fail(ahp.CodePermissionDenied, "Not content of the canvas %s: %s", v.instance, params.URI)
+	case v.app != nil && v.app.Mode == CanvasLoopback:
+		err = methodNotFound("canvasReadResource")
+	case v.app == nil || v.stale:
+		err = fail(ahp.CodeNotFound, "Content not found: %s", params.URI)
+	}
+	if err != nil {
+		return nil, "", "", err
+	}
+	return v.app, params.URI, name, nil
+}
+
+// parseContentURI splits a canvas content address. It decodes the path once; the path
+// names a file below the canvas's own root.
+func parseContentURI(uri string) (instance, name string, err error) {
+	rest, ok := strings.CutPrefix(uri, contentScheme+"/")
+	if !ok {
+		return "", "", fail(ahp.CodeInvalidParams, "Not an address of canvas content: %s", uri)
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, _, _ = strings.Cut(rest, "?")
+	instance, escaped, _ := strings.Cut(rest, "/")
+	name, ok = canvasFileName(escaped)
+	if !ok || instance == "" {
+		return "", "", fail(ahp.CodeInvalidParams, "Not a path of canvas content: %s", uri)
+	}
+	return instance, name, nil
+}

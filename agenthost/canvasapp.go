@@ -1,0 +1,236 @@
+package agenthost
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"ahprelay/ahp"
+)
+
+// A Canvas is declared by the host's own provider in every session.
+type Canvas struct {
+	// ID is the canvasId. It must not be a prompt's verb; see the package
+	// documentation.
+	ID string
+
+	// Mode selects how clients read the content. Default: [CanvasChannel].
+	Mode CanvasMode
+
+	// URL addresses content on an external server. If set, Mode and Files are ignored.
+	URL string
+
+	// Files is the content, starting at index.html. Default: a notes application that
+	// uses typical browser features.
+	Files fs.FS `json:"-"`
+}
+
+// A CanvasMode is an addressing mode for canvas content.
+type CanvasMode string
+
+const (
+	// CanvasChannel uses ahp-canvas-content:/<instanceId>/…, read with
+	// canvasReadResource.
+	CanvasChannel CanvasMode = "channel"
+
+	// CanvasLoopback uses http://127.0.0.1:<port>/…, on the host's own server.
+	// canvasReadResource then gets -32601.
+	CanvasLoopback CanvasMode = "loopback"
+)
+
+//go:embed all:canvasapp
+var canvasAppFiles embed.FS
+
+// canvasVerbs are prompts for the open canvas.
+var canvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
+
+// demoCanvases are a demo host's canvases.
+var demoCanvases = []Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: CanvasLoopback}}
+
+// checkCanvases validates the canvases and returns a copy with defaults.
+func checkCanvases(given []Canvas) ([]Canvas, error) {
+	app, err := fs.Sub(canvasAppFiles, "canvasapp")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var checked []Canvas
+	for _, v := range given {
+		if v.Mode == "" {
+			v.Mode = CanvasChannel
+		}
+		if v.Files == nil {
+			v.Files = app
+		}
+		switch {
+		case v.ID == "" || strings.ContainsAny(v.ID, " /") || slices.Contains(canvasVerbs, v.ID):
+			return nil, fmt.Errorf("agenthost: Config.Canvases has the ID %q", v.ID)
+		case slices.ContainsFunc(checked, func(other Canvas) bool { return other.ID == v.ID }):
+			return nil, fmt.Errorf("agenthost: Config.Canvases has %q twice", v.ID)
+		case v.Mode != CanvasChannel && v.Mode != CanvasLoopback:
+			return nil, fmt.Errorf("agenthost: Config.Canvases has the Mode %q; want %q or %q", v.Mode, CanvasChannel, CanvasLoopback)
+		}
+		checked = append(checked, v)
+	}
+	return checked, nil
+}
+
+// canvasFileName decodes a content path once. It reports false unless the path names a
+// file below the root.
+func canvasFileName(escaped string) (string, bool) {
+	name, err := url.PathUnescape(escaped)
+	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
+		return "", false
+	}
+	if name == "" {
+		name = "index.html"
+	}
+	return name, fs.ValidPath(name) && name != "."
+}
+
+// read returns a content file; uri is the client's address for it.
+func (app *Canvas) read(name, uri string) (canvasContent, error) {
+	data, err := fs.ReadFile(app.Files, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return canvasContent{}, fail(ahp.CodeNotFound, "Content not found: %s", uri)
+	}
+	if err != nil {
+		return canvasContent{}, fail(ahp.CodeInternalError, "Failed to read content: %s", uri)
+	}
+	content := canvasContent{URI: uri, MIMEType: contentType(name)}
+	if utf8.Valid(data) {
+		text := string(data)
+		content.Text = &text
+	} else {
+		content.Blob = data
+	}
+	return content, nil
+}
+
+// openURLLocked returns the instance's content address for seed clients, and records
+// the web address. Each round has a new address, so clients reload.
+func (v *canvas) openURLLocked() (string, error) {
+	v.round++
+	entry := "index.html"
+	if v.round > 1 {
+		entry += fmt.Sprintf("?round=%d", v.round)
+	}
+	if v.app.URL != "" {
+		v.web = v.app.URL
+		return v.web, nil
+	}
+	h := v.session.host
+	if v.app.Mode == CanvasLoopback || h.dialect.registers() {
+		origin, err := h.canvasOriginLocked()
+		if err != nil {
+			return "", err
+		}
+		v.web = origin + "/" + v.app.ID + "/" + entry
+	}
+	if v.app.Mode == CanvasLoopback {
+		return v.web, nil
+	}
+	return contentScheme + "/" + v.instance + "/" + entry, nil
+}
+
+// A canvasServer serves loopback canvases to any local connection, like a development
+// server.
+type canvasServer struct {
+	origin string
+	server *http.Server
+}
+
+// canvasOriginLocked starts the server on first use.
+func (h *Host) canvasOriginLocked() (string, error) {
+	if h.canvasServer != nil {
+		return h.canvasServer.origin, nil
+	}
+	if h.closed {
+		return "", errHostClosed
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("serve canvases: %w", err)
+	}
+	mux := http.NewServeMux()
+	for _, app := range h.cfg.Canvases {
+		if app.Mode == CanvasLoopback || h.dialect.registers() {
+			mux.Handle("GET /"+app.ID+"/", http.StripPrefix("/"+app.ID, app.handler()))
+		}
+	}
+	h.canvasServer = &canvasServer{
+		origin: "http://" + l.Addr().String(),
+		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
+	}
+	server := h.canvasServer.server
+	h.goLocked(func() { _ = server.Serve(l) })
+	return h.canvasServer.origin, nil
+}
+
+func (app *Canvas) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, ok := canvasFileName(strings.TrimPrefix(r.URL.EscapedPath(), "/"))
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		data, err := fs.ReadFile(app.Files, name)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", contentType(name))
+		_, _ = w.Write(data)
+	})
+}
+
+// noteActions are the agent's actions on the host's canvases.
+var noteActions = json.RawMessage(`[{"name":"add","description":"Adds a note.",` +
+	`"inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}},` +
+	`{"name":"clear","description":"Removes all notes."}]`)
+
+// maxNotes bounds the notes in an instance.
+const maxNotes = 100
+
+// answerLocked handles a view's message. {type: "ping"} and {type: "list"} are
+// answered; {type: "add", text} and {type: "clear"} change the notes and notify all
+// views; any other message is echoed.
+func (v *canvas) answerLocked(payload json.RawMessage) {
+	var said struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(payload, &said) // a non-object has no type
+	switch said.Type {
+	case "ping":
+		v.sendLocked(map[string]any{"type": "pong", "instanceId": v.instance, "ping": payload})
+	case "list":
+		v.tellNotesLocked()
+	case "add", "clear":
+		v.changeNotesLocked(said.Type, said.Text)
+	default:
+		v.sendLocked(map[string]any{"type": "echo", "payload": payload})
+	}
+}
+
+func (v *canvas) changeNotesLocked(how, text string) {
+	if how == "clear" {
+		v.notes = nil
+	} else if len(v.notes) < maxNotes {
+		v.notes = append(v.notes, text)
+	}
+	v.tellNotesLocked()
+	_ = v.updateLocked(map[string]any{"status": fmt.Sprintf("%d notes", len(v.notes))}) // it is valid
+}
+
+func (v *canvas) tellNotesLocked() {
+	v.sendLocked(map[string]any{"type": "notes", "notes": append([]string{}, v.notes...)})
+}

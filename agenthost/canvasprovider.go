@@ -1,0 +1,556 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// Constants for the host's own canvas provider.
+const (
+	ownExtension     = "refhost.canvases"
+	ownExtensionName = "Reference canvases"
+)
+
+// maxCanvases bounds the open canvases.
+const maxCanvases = 256
+
+// providerPatience bounds a client provider's answer. The client may have to ask its
+// user.
+const providerPatience = 2 * time.Minute
+
+// A canvasDeclaration is a canvas offered to the agent.
+type canvasDeclaration struct {
+	ExtensionID   string          `json:"extensionId"`
+	ExtensionName string          `json:"extensionName,omitempty"`
+	CanvasID      string          `json:"canvasId"`
+	DisplayName   string          `json:"displayName"`
+	Description   string          `json:"description"`
+	InputSchema   json.RawMessage `json:"inputSchema,omitempty"`
+	Actions       json.RawMessage `json:"actions,omitempty"`
+	Source        canvasSource    `json:"source"`
+}
+
+// An activeClient is a client that contributes to a session.
+type activeClient struct {
+	id       string
+	entry    json.RawMessage // as sent by the client
+	declared []canvasDeclaration
+	away     bool // without a connection
+}
+
+// declarations returns the canvases of all present providers.
+func (s *session) declarations() []canvasDeclaration {
+	all := []canvasDeclaration{}
+	for _, app := range s.host.cfg.Canvases {
+		all = append(all, canvasDeclaration{
+			ExtensionID: ownExtension, ExtensionName: ownExtensionName,
+			CanvasID: app.ID, DisplayName: "Notes", Description: "Keeps notes. Content by " + string(app.Mode) + ".",
+			Actions: noteActions, Source: canvasSource{Kind: "server"},
+		})
+	}
+	for _, ac := range s.clients.all() {
+		if !ac.away {
+			all = append(all, ac.declared...)
+		}
+	}
+	return all
+}
+
+func (s *session) canvasesChangedLocked() {
+	if !s.host.dialect.seeds() {
+		return
+	}
+	s.host.emitLocked(s.uri, struct {
+		Type     string              `json:"type"`
+		Canvases []canvasDeclaration `json:"canvases"`
+	}{"session/canvasesChanged", s.declarations()})
+}
+
+// activeClientLocked handles session/activeClientChanged and its successors
+// session/activeClientSet and …Removed. A client may only describe itself.
+func (s *session) activeClientLocked(c *conn, env envelope) {
+	var a struct {
+		ActiveClient json.RawMessage `json:"activeClient"`
+	}
+	var entry struct {
+		Providers []canvasDeclaration `json:"canvasProviders"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	id := c.client.id
+	s.host.publishLocked(env, nil)
+	had, _ := s.clients.get(id)
+	s.clients.remove(id)
+	if ahp.IsObject(a.ActiveClient) && json.Unmarshal(a.ActiveClient, &entry) == nil {
+		ac := &activeClient{id: id, entry: a.ActiveClient}
+		for _, d := range entry.Providers {
+			d.ExtensionID, d.ExtensionName, d.Source = "client:"+id, "", canvasSource{"client", id}
+			if d.CanvasID != "" && c.offer.seeds() {
+				ac.declared = append(ac.declared, d)
+			}
+		}
+		s.clients.add(id, ac)
+	}
+	if now, _ := s.clients.get(id); had != nil && len(had.declared) > 0 || now != nil && len(now.declared) > 0 {
+		s.canvasesChangedLocked()
+		s.followProviderLocked(id)
+	}
+}
+
+func (s *session) activeClients() []json.RawMessage {
+	entries := []json.RawMessage{}
+	for _, ac := range s.clients.all() {
+		entries = append(entries, ac.entry)
+	}
+	return entries
+}
+
+// declares reports whether a client provides the canvas now.
+func (s *session) declares(clientID, canvasID string) bool {
+	ac, ok := s.clients.get(clientID)
+	return ok && !ac.away && slices.ContainsFunc(ac.declared, func(d canvasDeclaration) bool { return d.CanvasID == canvasID })
+}
+
+// followProviderLocked marks canvases stale when the client no longer provides them,
+// and reopens them when it does again.
+func (s *session) followProviderLocked(clientID string) {
+	for _, v := range s.canvases() {
+		if v.declared.Source.ClientID != clientID {
+			continue
+		}
+		switch there := s.declares(clientID, v.declared.CanvasID); {
+		case !there && !v.stale:
+			_ = v.updateLocked(map[string]any{"availability": "stale"}) // it is valid
+		case there && v.stale:
+			s.host.goLocked(func() { s.host.reopen(v) })
+		}
+	}
+}
+
+// providerLeftLocked records the loss of a client's last connection.
+func (h *Host) providerLeftLocked(clientID string) {
+	h.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
+}
+
+// providerBack restores a client's contributions after reconnect. Call it after the
+// answer.
+func (h *Host) providerBack(clientID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cl := h.clients[clientID]; cl != nil && cl.newest() != nil {
+		h.providerIsLocked(clientID, func(ac *activeClient) { ac.away = false })
+	}
+}
+
+func (h *Host) providerIsLocked(clientID string, change func(*activeClient)) {
+	for _, s := range h.sessions.all() {
+		ac, ok := s.clients.get(clientID)
+		if !ok {
+			continue
+		}
+		before := ac.away
+		if change(ac); ac.away != before && len(ac.declared) > 0 {
+			s.canvasesChangedLocked()
+			s.followProviderLocked(clientID)
+		}
+	}
+}
+
+// forgetProviderLocked drops contributions from before a client's new initialize.
+func (h *Host) forgetProviderLocked(clientID string) {
+	for _, s := range h.sessions.all() {
+		ac, ok := s.clients.get(clientID)
+		if !ok {
+			continue
+		}
+		s.clients.remove(clientID)
+		if len(ac.declared) > 0 && !ac.away {
+			s.canvasesChangedLocked()
+			s.followProviderLocked(clientID)
+		}
+	}
+}
+
+// Params and results of requests to a canvas's client provider.
+
+type canvasCall struct {
+	Channel     string          `json:"channel"` // the session
+	CanvasID    string          `json:"canvasId"`
+	ExtensionID string          `json:"extensionId"`
+	InstanceID  string          `json:"instanceId"`
+	ActionName  string          `json:"actionName,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty"`
+}
+
+type canvasOpened struct {
+	URL    string `json:"url"`
+	Title  string `json:"title"`
+	Status string `json:"status"`
+}
+
+func (v *canvas) call() canvasCall {
+	return canvasCall{
+		Channel: v.session.uri, CanvasID: v.declared.CanvasID, ExtensionID: v.declared.ExtensionID, InstanceID: v.instance,
+	}
+}
+
+// askProvider sends a request to a canvas's client provider.
+func (h *Host) askProvider(clientID, method string, params canvasCall) (json.RawMessage, error) {
+	call, err := h.startCall(clientID, method, params)
+	if err != nil {
+		return nil, providerError("canvas_provider_unavailable", err.Error())
+	}
+	patience := time.NewTimer(providerPatience)
+	defer patience.Stop()
+	select {
+	case reply := <-call.reply:
+		return reply.result, reply.err
+	case <-patience.C:
+		return nil, providerError("canvas_provider_timeout", "The provider does not answer")
+	case <-h.done:
+		return nil, errHostClosed
+	}
+}
+
+// providerError returns a provider's error.
+func providerError(code, text string) error {
+	return &rpcError{Code: ahp.CodeCanvasProviderError, Message: text, Data: struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}{code, text}}
+}
+
+// OpenCanvas opens a canvas like the agent and returns its channel. It waits for the
+// provider. The canvas is a canvasId, or <extensionId>/<canvasId>.
+func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
+	v, err := h.newCanvas(session, canvasID, input)
+	if err != nil {
+		return "", err
+	}
+	opened, err := h.openAtClient(v)
+	if err != nil {
+		return "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v.title, v.status = opened.Title, opened.Status
+	v.setURL(opened.URL)
+	if err := h.addCanvasLocked(v); err != nil {
+		return "", err
+	}
+	v.session.openCanvasesChangedLocked()
+	return v.channel, nil
+}
+
+// Canvases returns the channels of a session's open canvases in opening order.
+func (h *Host) Canvases(session string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.sessions.get(session)
+	if !ok {
+		return nil
+	}
+	var channels []string
+	for _, v := range s.canvases() {
+		channels = append(channels, v.channel)
+	}
+	return channels
+}
+
+// newCanvas returns an unopened canvas.
+func (h *Host) newCanvas(session, canvasID string, input any) (*canvas, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.sessions.get(session)
+	if !ok {
+		return nil, h.noSessionLocked(session)
+	}
+	return h.newCanvasLocked(s, canvasID, input)
+}
+
+func (h *Host) newCanvasLocked(s *session, canvasID string, input any) (*canvas, error) {
+	declared := s.declarations()
+	i := slices.IndexFunc(declared, func(d canvasDeclaration) bool {
+		return canvasID == d.CanvasID || canvasID == d.ExtensionID+"/"+d.CanvasID
+	})
+	if i < 0 {
+		return nil, fail(ahp.CodeNotFound, "No such canvas: %s", canvasID)
+	}
+	h.canvasCount++
+	v := &canvas{session: s, declared: declared[i], instance: fmt.Sprintf("%s-%d", declared[i].CanvasID, h.canvasCount)}
+	if input != nil {
+		v.input = encode(input)
+	}
+	if v.declared.Source.Kind == "server" {
+		v.app = &h.cfg.Canvases[i] // the host's own come first
+	}
+	return v, nil
+}
+
+// openAtClient asks the client provider, if there is one, to open the canvas.
+func (h *Host) openAtClient(v *canvas) (opened canvasOpened, err error) {
+	if v.app != nil {
+		return opened, nil
+	}
+	params := v.call()
+	params.Input = v.input
+	result, err := h.askProvider(v.declared.Source.ClientID, "canvasOpen", params)
+	if err != nil {
+		return opened, err
+	}
+	if json.Unmarshal(result, &opened) != nil {
+		return opened, providerError("canvas_bad_result", "The provider's result is malformed")
+	}
+	return opened, nil
+}
+
+// addCanvasLocked opens a canvas whose provider is ready, without publishing it.
+func (h *Host) addCanvasLocked(v *canvas) (err error) {
+	if current, _ := h.sessions.get(v.session.uri); current != v.session {
+		return h.noSessionLocked(v.session.uri)
+	}
+	if len(h.canvases.keys) >= maxCanvases {
+		return fail(ahp.CodeInternalError, "More than %d canvases", maxCanvases)
+	}
+	if v.app != nil {
+		v.title = v.declared.DisplayName
+		url, err := v.openURLLocked()
+		if err != nil {
+			return err
+		}
+		v.setURL(url)
+	}
+	v.channel = canvasPrefix + h.cfg.NewID()
+	h.canvases.add(v.channel, v)
+	return nil
+}
+
+// reopen opens a stale canvas again at its client.
+func (h *Host) reopen(v *canvas) {
+	opened, err := h.openAtClient(v)
+	if err != nil {
+		h.log.Info("canvas stays stale", "instance", v.instance, "error", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if current, _ := h.canvases.get(v.channel); current != v || !v.stale || !v.session.declares(v.declared.Source.ClientID, v.declared.CanvasID) {
+		return
+	}
+	update := map[string]any{"availability": "ready"}
+	for name, value := range map[string]string{"url": opened.URL, "title": opened.Title, "status": opened.Status} {
+		if value != "" {
+			update[name] = value
+		}
+	}
+	_ = v.updateLocked(update) // it is valid
+}
+
+// withCanvas calls f with the host's lock held if the canvas is open.
+func (h *Host) withCanvas(channel string, f func(*canvas) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, ok := h.canvases.get(channel)
+	if !ok {
+		return fail(ahp.CodeNotFound, "Canvas not open: %s", channel)
+	}
+	return f(v)
+}
+
+// UpdateCanvas publishes canvas/updated with the given title, status, url and
+// availability; nil clears a value. Without any, the provider moves its content to a
+// new address.
+func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
+	return h.withCanvas(channel, func(v *canvas) error {
+		if len(update) > 0 || v.app == nil {
+			return v.updateLocked(update)
+		}
+		url, err := v.openURLLocked()
+		if err != nil {
+			return err
+		}
+		return v.updateLocked(map[string]any{"url": url, "status": fmt.Sprintf("Round %d", v.round)})
+	})
+}
+
+// StaleCanvas simulates the loss of one of the host's own providers. Loopback content
+// then has no address.
+func (h *Host) StaleCanvas(channel string) error {
+	return h.withCanvas(channel, func(v *canvas) error {
+		update := map[string]any{"availability": "stale"}
+		if v.app != nil && v.app.Mode == CanvasLoopback {
+			update["url"] = nil
+		}
+		return v.updateLocked(update)
+	})
+}
+
+// ReadyCanvas simulates the provider's return: the canvas is open again.
+func (h *Host) ReadyCanvas(channel string) error {
+	return h.withCanvas(channel, func(v *canvas) error {
+		update := map[string]any{"availability": "ready"}
+		if v.app != nil {
+			url, err := v.openURLLocked()
+			if err != nil {
+				return err
+			}
+			update["url"] = url
+		}
+		return v.updateLocked(update)
+	})
+}
+
+// MessageCanvas sends a provider's message to the views.
+func (h *Host) MessageCanvas(channel string, payload any) error {
+	return h.withCanvas(channel, func(v *canvas) error {
+		v.sendLocked(payload)
+		return nil
+	})
+}
+
+// InvokeCanvas invokes a canvas action like the agent and returns the provider's
+// result.
+func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
+	var params canvasCall
+	var clientID string
+	err = h.withCanvas(channel, func(v *canvas) error {
+		params, clientID = v.call(), v.declared.Source.ClientID
+		switch {
+		case v.stale:
+			return providerError("canvas_provider_unavailable", "The canvas is stale")
+		case v.app != nil && action != "add" && action != "clear":
+			return providerError("canvas_action_no_handler", "No such action: "+action)
+		case v.app != nil:
+			var given struct {
+				Text string `json:"text"`
+			}
+			_ = json.Unmarshal(encode(input), &given) // a non-object has no text
+			v.changeNotesLocked(action, given.Text)
+			value = encode(map[string]int{"notes": len(v.notes)})
+		}
+		return nil
+	})
+	if err != nil || clientID == "" {
+		return value, err
+	}
+	params.ActionName = action
+	if input != nil {
+		params.Input = encode(input)
+	}
+	result, err := h.askProvider(clientID, "canvasInvokeAction", params)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Value json.RawMessage `json:"value"`
+	}
+	if json.Unmarshal(result, &answer) != nil {
+		return nil, providerError("canvas_bad_result", "The provider's result is malformed")
+	}
+	return answer.Value, nil
+}
+
+// CloseCanvas closes a canvas. Its provider is informed first and cannot prevent it.
+func (h *Host) CloseCanvas(channel string) error {
+	var params canvasCall
+	var clientID string
+	err := h.withCanvas(channel, func(v *canvas) error {
+		params = v.call()
+		if !v.stale {
+			clientID = v.declared.Source.ClientID
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if clientID != "" {
+		_, err = h.askProvider(clientID, "canvasClose", params)
+	}
+	_ = h.withCanvas(channel, func(v *canvas) error { // or already closed
+		v.removeLocked()
+		return nil
+	})
+	return err
+}
+
+// refuseProviderCallLocked refuses canvasOpen and its siblings, which only the host
+// may send. Clients without canvases get method not found.
+func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
+	if !c.offer.seeds() {
+		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
+	}
+	return nil, fail(ahp.CodePermissionDenied, "Canvases are opened, driven and closed by the host")
+}
+
+// driveCanvas runs the prompt "canvas …".
+func (s *script) driveCanvas(words string) {
+	said, err := s.canvasDone(strings.TrimSpace(words))
+	if err != nil {
+		s.failTurn(turnError{"canvas", err.Error()})
+		return
+	}
+	s.say(said)
+	s.complete()
+}
+
+// canvasDone performs a canvas prompt and returns the agent's reply.
+func (s *script) canvasDone(words string) (string, error) {
+	h := s.chat.session.host
+	verb, rest, _ := strings.Cut(words, " ")
+	if !slices.Contains(canvasVerbs, verb) {
+		_, err := h.OpenCanvas(s.chat.session.uri, verb, nil)
+		return "Opened the canvas.", err
+	}
+	channel, err := s.latestCanvas()
+	if err != nil {
+		return "", err
+	}
+	switch verb {
+	case "update":
+		var update map[string]any
+		if rest != "" && json.Unmarshal([]byte(rest), &update) != nil {
+			return "", fmt.Errorf("not a JSON object: %s", rest)
+		}
+		err = h.UpdateCanvas(channel, update)
+	case "stale":
+		err = h.StaleCanvas(channel)
+	case "ready":
+		err = h.ReadyCanvas(channel)
+	case "message":
+		err = h.MessageCanvas(channel, jsonOrText(rest))
+	case "invoke":
+		action, input, _ := strings.Cut(rest, " ")
+		value, err := h.InvokeCanvas(channel, action, jsonOrText(input))
+		return "The canvas says: " + string(value), err
+	case "close":
+		err = h.CloseCanvas(channel)
+	}
+	return "Done: canvas " + verb + ".", err
+}
+
+// latestCanvas returns the channel of the canvas opened last.
+func (s *script) latestCanvas() (string, error) {
+	h := s.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	open := s.chat.session.canvases()
+	if len(open) == 0 {
+		return "", fail(ahp.CodeNotFound, "No canvas is open")
+	}
+	return open[len(open)-1].channel, nil
+}
+
+// jsonOrText returns the words as JSON, or else as a JSON string.
+func jsonOrText(words string) any {
+	if json.Valid([]byte(words)) {
+		return json.RawMessage(words)
+	}
+	return words
+}

@@ -1,0 +1,131 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+
+	"ahprelay/ahp"
+)
+
+// A changeset holds the agent's changes to a session's files. It exists from the first
+// permitted edit on. The host's lock guards its state.
+type changeset struct {
+	session *session
+	uri     string
+	files   []changedFile
+}
+
+type changedFile struct {
+	ID       string          `json:"id"`
+	Edit     json.RawMessage `json:"edit"`
+	Reviewed bool            `json:"reviewed,omitempty"`
+}
+
+// changesetInfo is its entry in the session's state.
+type changesetInfo struct {
+	Label        string          `json:"label"`
+	URITemplate  string          `json:"uriTemplate"`
+	ChangeKind   string          `json:"changeKind"`
+	Capabilities json.RawMessage `json:"capabilities"`
+}
+
+// changeOperations are the operations on changes.
+const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle"},` +
+	`{"id":"revert","label":"Revert","scopes":["resource"],"status":"idle"}]`
+
+func (c *changeset) state() any {
+	files := c.files
+	if files == nil {
+		files = []changedFile{}
+	}
+	return struct {
+		Status     string          `json:"status"`
+		Files      []changedFile   `json:"files"`
+		Operations json.RawMessage `json:"operations"`
+	}{"ready", files, json.RawMessage(changeOperations)}
+}
+
+// changesets returns the session's entries.
+func (s *session) changesets() []changesetInfo {
+	if s.changed == nil {
+		return nil
+	}
+	return []changesetInfo{{"Session Changes", s.changed.uri, "session", json.RawMessage(`{"review":{}}`)}}
+}
+
+// changeLocked adds changes to the session's changeset.
+func (s *session) changeLocked(files ...changedFile) {
+	h := s.host
+	if s.changed == nil {
+		s.changed = &changeset{session: s, uri: s.uri + "/changeset/session"}
+		h.changesets[s.changed.uri] = s.changed
+		h.emitLocked(s.uri, struct {
+			Type       string          `json:"type"`
+			Changesets []changesetInfo `json:"changesets"`
+		}{"session/changesetsChanged", s.changesets()})
+	}
+	for _, f := range files {
+		c := s.changed
+		c.files = append(slices.DeleteFunc(c.files, func(other changedFile) bool { return other.ID == f.ID }), f)
+		h.emitLocked(c.uri, struct {
+			Type string      `json:"type"`
+			File changedFile `json:"file"`
+		}{"changeset/fileSet", f})
+	}
+}
+
+// changesetActionLocked handles changeset/filesReviewChanged; clients may dispatch no
+// other action here.
+func (h *Host) changesetActionLocked(env envelope) {
+	var a struct {
+		Files    []string `json:"files"`
+		Reviewed bool     `json:"reviewed"`
+	}
+	c := h.changesets[env.channel]
+	if c == nil || env.kind != "changeset/filesReviewChanged" || json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	for i := range c.files {
+		if slices.Contains(a.Files, c.files[i].ID) {
+			c.files[i].Reviewed = a.Reviewed
+		}
+	}
+	h.publishLocked(env, nil)
+}
+
+// invokeChangesetOperationLocked answers invokeChangesetOperation: commit removes all
+// changes, revert those in one file.
+func (h *Host) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Channel     string `json:"channel"`
+		OperationID string `json:"operationId"`
+		Target      *struct {
+			Resource string `json:"resource"`
+		} `json:"target"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	c := h.changesets[params.Channel]
+	said := struct {
+		Message string `json:"message"`
+	}{"Committed."}
+	switch {
+	case c == nil:
+		return nil, fail(ahp.CodeNotFound, "Changeset not found: %s", params.Channel)
+	case params.OperationID == "commit":
+		c.files = nil
+		h.emitLocked(c.uri, plainAction{"changeset/cleared"})
+	case params.OperationID == "revert" && params.Target != nil:
+		said.Message = "Reverted."
+		id := params.Target.Resource
+		c.files = slices.DeleteFunc(c.files, func(f changedFile) bool { return f.ID == id })
+		h.emitLocked(c.uri, struct {
+			Type   string `json:"type"`
+			FileID string `json:"fileId"`
+		}{"changeset/fileRemoved", id})
+	default:
+		return nil, fail(ahp.CodeInvalidParams, "Not an operation here: %s", params.OperationID)
+	}
+	return said, nil
+}

@@ -1,0 +1,268 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A chat is a sequence of turns in a session. The host's lock guards its state.
+type chat struct {
+	session  *session
+	uri      string
+	status   int
+	failed   bool // the latest turn ended in an error
+	modified time.Time
+	turns    []*turn
+	active   *turn   // nil between turns
+	script   *script // plays the active turn; nil between turns
+	draft    json.RawMessage
+	queued   []pendingMessage
+	steering *pendingMessage
+
+	// For chats created by the agent.
+	title         string
+	origin        chatOrigin
+	interactivity string
+}
+
+// chatOrigin names the creator of a chat.
+type chatOrigin struct {
+	Kind       string `json:"kind"`
+	Chat       string `json:"chat,omitempty"`
+	ToolCallID string `json:"toolCallId,omitempty"`
+}
+
+type chatSummary struct {
+	Resource      string     `json:"resource"`
+	Title         string     `json:"title"`
+	Status        int        `json:"status"`
+	ModifiedAt    string     `json:"modifiedAt"`
+	Origin        chatOrigin `json:"origin"`
+	Interactivity string     `json:"interactivity,omitempty"`
+	Movable       bool       `json:"movable,omitempty"` // since 1.0
+}
+
+// plainOrigin names the author of a message.
+type plainOrigin struct {
+	Kind string `json:"kind"`
+}
+
+type chatState struct {
+	chatSummary
+	Turns           []*turn         `json:"turns"`
+	TurnsNextCursor string          `json:"turnsNextCursor,omitempty"`
+	ActiveTurn      *turn           `json:"activeTurn,omitempty"`
+	Draft           json.RawMessage `json:"draft,omitempty"`
+
+	QueuedMessages  []pendingMessage `json:"queuedMessages,omitempty"`
+	SteeringMessage *pendingMessage  `json:"steeringMessage,omitempty"`
+
+	// For clients whose version has canvases.
+	Canvases []canvasResource `json:"canvases,omitzero"`
+}
+
+// A turn is a user message and the agent's response.
+type turn struct {
+	ID            string          `json:"id"`
+	StartedAt     string          `json:"startedAt"`
+	Duration      *int64          `json:"duration,omitempty"` // ms, set at the end
+	Message       json.RawMessage `json:"message"`
+	ResponseParts []any           `json:"responseParts"` // *markdownPart, *toolPart, *questionPart, *errorPart, or JSON
+	Usage         *usage          `json:"usage,omitempty"`
+	State         string          `json:"state,omitempty"` // complete, cancelled or error, set at the end
+
+	started time.Time
+}
+
+func (ch *chat) summary() chatSummary {
+	origin := ch.origin
+	if origin.Kind == "" {
+		origin.Kind = "user"
+	}
+	return chatSummary{
+		Resource:      ch.uri,
+		Title:         ch.title,
+		Status:        ch.status,
+		ModifiedAt:    timestamp(ch.modified),
+		Origin:        origin,
+		Interactivity: ch.interactivity,
+		Movable:       ch != ch.session.chat && ch.session.host.dialect.own[0].compare(firstStable) >= 0,
+	}
+}
+
+func (ch *chat) state(v view) chatState {
+	state := chatState{chatSummary: ch.summary(), Turns: ch.turns, ActiveTurn: ch.active, Draft: ch.draft,
+		QueuedMessages: ch.queued, SteeringMessage: ch.steering}
+	if v.Turns != nil {
+		state.Turns = ch.turns[max(0, len(ch.turns)-max(0, *v.Turns)):]
+		if len(state.Turns) < len(ch.turns) {
+			state.TurnsNextCursor = cursorBefore(len(ch.turns)-len(state.Turns), ch.turns)
+		}
+	}
+	if state.Turns == nil {
+		state.Turns = []*turn{}
+	}
+	return state
+}
+
+// cursorPrefix begins fetchTurns cursors. A cursor names the client's oldest turn; end
+// means no more turns.
+const cursorPrefix = "before:"
+
+func cursorBefore(index int, turns []*turn) string {
+	if index == len(turns) {
+		return cursorPrefix
+	}
+	return cursorPrefix + turns[index].ID
+}
+
+// turnsPerPage bounds the turns loaded by a fetchTurns.
+const turnsPerPage = 20
+
+// fetchTurnsLocked answers fetchTurns. The turns arrive as an action for all
+// subscribers. Without a cursor there are none.
+func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Channel string `json:"channel"`
+		Cursor  string `json:"cursor"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	ch := h.chats[params.Channel]
+	if ch == nil {
+		return nil, fail(ahp.CodeSessionNotFound, "Session not found: %s", params.Channel)
+	}
+	loaded := turnsLoadedAction{Type: "chat/turnsLoaded", Turns: []*turn{}}
+	if params.Cursor != "" {
+		end, ok := ch.turnAt(params.Cursor)
+		if !ok {
+			return nil, fail(ahp.CodeInvalidParams, "Unrecognized fetchTurns cursor")
+		}
+		start := max(0, end-turnsPerPage)
+		loaded.Turns = ch.turns[start:end]
+		if start > 0 {
+			loaded.TurnsNextCursor = cursorBefore(start, ch.turns)
+		}
+	}
+	h.emitLocked(ch.uri, loaded)
+	return struct{}{}, nil
+}
+
+// turnAt returns the index for a cursor.
+func (ch *chat) turnAt(cursor string) (int, bool) {
+	id, ok := strings.CutPrefix(cursor, cursorPrefix)
+	if !ok {
+		return 0, false
+	}
+	if id == "" {
+		return len(ch.turns), true
+	}
+	index := slices.IndexFunc(ch.turns, func(t *turn) bool { return t.ID == id })
+	return index, index >= 0
+}
+
+// emitLocked applies and publishes a host action.
+func (ch *chat) emitLocked(action any) {
+	ch.applyLocked(action, own(ch.uri, action))
+}
+
+// applyLocked applies an action and publishes it after the resulting status changes,
+// like real hosts.
+func (ch *chat) applyLocked(action any, env envelope) {
+	h := ch.session.host
+	wasActive := ch.active != nil
+	ch.reduce(action)
+	if isActive := ch.active != nil; isActive != wasActive {
+		h.changeActiveLocked(map[bool]int{true: 1, false: -1}[isActive])
+	}
+	ch.updateStatusLocked()
+	h.publishLocked(env, action)
+	ch.session.updateWaitingLocked()
+}
+
+// updateStatusLocked derives the status of the chat and its session.
+func (ch *chat) updateStatusLocked() {
+	status := statusIdle
+	switch {
+	case ch.active != nil && (len(ch.active.pending())+len(ch.active.blocked()) > 0 || ch.active.question("") != nil):
+		status = statusInputNeeded
+	case ch.active != nil:
+		status = statusInProgress
+	case ch.failed:
+		status = statusError
+	}
+	if status == ch.status {
+		return
+	}
+	ch.status = status
+	s := ch.session
+	updated := chatUpdatedAction{Type: "session/chatUpdated", Chat: ch.uri}
+	updated.Changes.Status = status
+	s.host.emitLocked(s.uri, updated)
+	s.status = s.status&statusFlags | s.chatsStatus()
+	s.touchLocked()
+}
+
+// chatsStatus returns the status of the chat with the most urgent need for the user.
+func (s *session) chatsStatus() int {
+	status := statusIdle
+	for _, wanted := range []int{statusError, statusInProgress, statusInputNeeded} {
+		if slices.ContainsFunc(s.listed, func(ch *chat) bool { return ch.status == wanted }) {
+			status = wanted
+		}
+	}
+	return status
+}
+
+// reduce applies an action to the state. An action that does not fit has no effect.
+func (ch *chat) reduce(action any) {
+	switch a := action.(type) {
+	case turnStartedAction:
+		now := ch.session.host.cfg.Now()
+		ch.active = &turn{ID: a.TurnID, StartedAt: a.StartedAt, Message: a.Message, ResponseParts: []any{}, started: now}
+		ch.failed = false
+		ch.touch(now)
+	case turnEndAction:
+		if ch.active != nil && ch.active.ID == a.TurnID {
+			ch.endTurn(a)
+		}
+	default:
+		if ch.active != nil {
+			ch.active.reduce(action)
+		}
+	}
+}
+
+func (ch *chat) endTurn(a turnEndAction) {
+	t := ch.active
+	t.Duration = &a.Duration
+	t.State = map[string]string{"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}[a.Type]
+	if a.Part != nil {
+		t.ResponseParts = append(t.ResponseParts, a.Part)
+	}
+	t.cancelTools()
+	ch.turns = append(ch.turns, t)
+	ch.active = nil
+	ch.failed = a.Type == "chat/error"
+	ch.touch(ch.session.host.cfg.Now())
+}
+
+// touch updates the modification times of the chat and its session.
+func (ch *chat) touch(now time.Time) {
+	ch.modified = now
+	ch.session.modified = now
+	ch.session.touchLocked()
+}
+
+// stopLocked stops the active turn's script, if any.
+func (ch *chat) stopLocked() {
+	if ch.script != nil {
+		close(ch.script.stop)
+		ch.script = nil
+	}
+}

@@ -1,0 +1,177 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// maxChats bounds the chats in a session.
+const maxChats = 64
+
+type chatAddedAction struct {
+	Type    string      `json:"type"`
+	Summary chatSummary `json:"summary"`
+}
+
+type chatRemovedAction struct {
+	Type string `json:"type"`
+	Chat string `json:"chat"`
+}
+
+func (s *session) chatSummaries() []chatSummary {
+	summaries := []chatSummary{}
+	for _, ch := range s.listed {
+		summaries = append(summaries, ch.summary())
+	}
+	return summaries
+}
+
+// createChatLocked answers createChat: a new chat in a session.
+func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Channel        string          `json:"channel"`
+		Chat           string          `json:"chat"`
+		InitialMessage json.RawMessage `json:"initialMessage"`
+		Source         *struct {
+			Chat   string `json:"chat"`
+			TurnID string `json:"turnId"`
+		} `json:"source"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := h.sessions.get(params.Channel)
+	switch {
+	case !ok:
+		return nil, h.noSessionLocked(params.Channel)
+	case h.chats[params.Chat] != nil:
+		return nil, fail(ahp.CodeAlreadyExists, "Chat already exists: %s", params.Chat)
+	case !strings.HasPrefix(params.Chat, chatScheme) || len(s.listed) >= maxChats:
+		return nil, fail(ahp.CodeInvalidParams, "Not the URI of a new chat: %s", params.Chat)
+	}
+	ch := &chat{session: s, uri: params.Chat, status: statusIdle, modified: h.cfg.Now()}
+	if params.Source != nil {
+		source := h.chats[params.Source.Chat]
+		if source == nil {
+			return nil, fail(ahp.CodeNotFound, "Chat not found: %s", params.Source.Chat)
+		}
+		end := slices.IndexFunc(source.turns, func(t *turn) bool { return t.ID == params.Source.TurnID })
+		if end < 0 {
+			return nil, fail(ahp.CodeNotFound, "Turn not found: %s", params.Source.TurnID)
+		}
+		ch.turns = slices.Clone(source.turns[:end+1])
+	}
+	h.chats[ch.uri] = ch
+	s.listed = append(s.listed, ch)
+	h.emitLocked(s.uri, chatAddedAction{"session/chatAdded", ch.summary()})
+	s.touchLocked()
+	var message struct {
+		Text string `json:"text"`
+	}
+	if ahp.IsObject(params.InitialMessage) && json.Unmarshal(params.InitialMessage, &message) == nil {
+		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), params.InitialMessage}
+		ch.startTurnLocked(a, own(ch.uri, a), message.Text)
+	}
+	return nil, nil
+}
+
+// otherChatLocked returns a chat unless it is its session's default.
+func (h *Host) otherChatLocked(uri string) (*chat, error) {
+	ch := h.chats[uri]
+	switch {
+	case ch == nil:
+		return nil, fail(ahp.CodeNotFound, "Chat not found: %s", uri)
+	case ch == ch.session.chat:
+		return nil, fail(ahp.CodeInvalidParams, "The default chat stays with its session: %s", uri)
+	case ch.active != nil:
+		return nil, fail(ahp.CodeTurnInProgress, "A turn is in progress: %s", uri)
+	}
+	return ch, nil
+}
+
+// disposeChatLocked answers disposeChat.
+func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[channelParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := h.otherChatLocked(params.Channel)
+	if err != nil {
+		return nil, err
+	}
+	ch.leaveLocked()
+	delete(h.chats, ch.uri)
+	return nil, nil
+}
+
+// leaveLocked removes a chat from its session.
+func (ch *chat) leaveLocked() {
+	s := ch.session
+	s.listed = slices.DeleteFunc(s.listed, func(other *chat) bool { return other == ch })
+	s.host.emitLocked(s.uri, chatRemovedAction{"session/chatRemoved", ch.uri})
+	s.announcer.stopLocked()
+	s.announceChangesLocked()
+}
+
+// moveChatLocked answers moveChat. The chat's URI and subscriptions stay.
+func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
+	if c.offer.version.compare(firstStable) < 0 {
+		return nil, methodNotFound("moveChat")
+	}
+	params, err := decodeParams[struct {
+		Channel     string `json:"channel"`
+		Destination struct {
+			Kind    string `json:"kind"` // session or newSession
+			Session string `json:"session"`
+			After   string `json:"after"`
+		} `json:"destination"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := h.otherChatLocked(params.Channel)
+	if err != nil {
+		return nil, err
+	}
+	to, ok := h.sessions.get(params.Destination.Session)
+	switch {
+	case params.Destination.Kind == "newSession" && len(h.sessions.keys) < maxSessions:
+		to = h.addSessionWithLocked(providerName+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
+		ch.leaveLocked()
+		ch.session = to
+		h.announceLocked(to)
+		return struct {
+			Session string `json:"session"`
+		}{to.uri}, nil
+	case params.Destination.Kind != "session":
+		return nil, fail(ahp.CodeInvalidParams, "Not a destination: %s", params.Destination.Kind)
+	case !ok:
+		return nil, h.noSessionLocked(params.Destination.Session)
+	}
+	if to != ch.session {
+		ch.leaveLocked()
+	} else {
+		to.listed = slices.DeleteFunc(to.listed, func(other *chat) bool { return other == ch })
+	}
+	at := 1 + slices.IndexFunc(to.listed, func(other *chat) bool { return other.uri == params.Destination.After })
+	to.listed = slices.Insert(to.listed, at, ch)
+	if to != ch.session {
+		ch.session = to
+		h.emitLocked(to.uri, chatAddedAction{"session/chatAdded", ch.summary()})
+	}
+	var order []string
+	for _, listed := range to.listed {
+		order = append(order, listed.uri)
+	}
+	h.emitLocked(to.uri, struct {
+		Type  string   `json:"type"`
+		Chats []string `json:"chats"`
+	}{"session/chatsReordered", order})
+	to.touchLocked()
+	return struct {
+		Session string `json:"session"`
+	}{to.uri}, nil
+}

@@ -1,0 +1,129 @@
+package agenthost
+
+import (
+	"encoding/json"
+
+	"ahprelay/ahp"
+)
+
+// A client is the host's record of a clientId. It outlives connections, so that the
+// client can reconnect.
+type client struct {
+	id     string
+	offer  offer   // from the latest initialize, for reconnect
+	conns  []*conn // open, newest last
+	leftAt int64   // serverSeq when the last connection ended
+
+	windows map[string]receiveLimits // windowed subscriptions
+}
+
+// maxWindows bounds a client's resumable windowed subscriptions.
+const maxWindows = 1024
+
+// rememberWindow records a channel's delivery; nil means plain.
+func (cl *client) rememberWindow(channel string, w *window) {
+	delete(cl.windows, channel)
+	if w == nil || len(cl.windows) >= maxWindows {
+		return
+	}
+	if cl.windows == nil {
+		cl.windows = make(map[string]receiveLimits)
+	}
+	cl.windows[channel] = w.limits
+}
+
+// An offer holds the client's version and capabilities from initialize. It decides
+// which messages and forms the client receives.
+type offer struct {
+	version version
+
+	// Capability flags; absent means false.
+	canvas  bool
+	mcpApps bool
+}
+
+// takes reports whether the client receives this type of action.
+func (o offer) takes(kind string) bool {
+	switch {
+	case kind == "canvas/stateChanged" || kind == "chat/canvasesChanged":
+		return o.registers()
+	case family(kind) == "canvas" || kind == "session/canvasesChanged" || kind == "session/openCanvasesChanged":
+		return o.seeds()
+	}
+	return o.version.knows(kind)
+}
+
+// registers reports whether the client's version includes canvases, without a
+// capability.
+func (o offer) registers() bool { return o.version.compare(canvasesRegistered) >= 0 }
+
+// seeds reports whether the client uses the seed's canvases.
+func (o offer) seeds() bool { return o.canvas && !o.registers() }
+
+// newest returns the connection for the client's notifications and requests, or nil.
+func (cl *client) newest() *conn {
+	if len(cl.conns) == 0 {
+		return nil
+	}
+	return cl.conns[len(cl.conns)-1]
+}
+
+// joinLocked makes c the client's newest connection.
+func (h *Host) joinLocked(c *conn, clientID string) *client {
+	cl := h.clients[clientID]
+	if cl == nil {
+		cl = &client{id: clientID}
+		h.clients[clientID] = cl
+	}
+	if older := cl.newest(); older != nil {
+		older.flushHeldLocked()
+	}
+	cl.conns = append(cl.conns, c)
+	c.client = cl
+	return cl
+}
+
+// leaveLocked removes a closed connection from its client.
+func (h *Host) leaveLocked(c *conn) {
+	cl := c.client
+	for i, other := range cl.conns {
+		if other == c {
+			cl.conns = append(cl.conns[:i:i], cl.conns[i+1:]...)
+			break
+		}
+	}
+	cl.leftAt = h.seq
+	if len(cl.conns) == 0 {
+		h.logLocked(levelInfo, "Client disconnected: %s, subscriptions=%d", cl.id, len(c.subs))
+		h.providerLeftLocked(cl.id)
+		h.forgetClientsLocked()
+	}
+}
+
+// forgetClientsLocked drops the longest absent client when there are too many. That
+// client must initialize again.
+func (h *Host) forgetClientsLocked() {
+	var oldest *client
+	gone := 0
+	for _, cl := range h.clients {
+		if len(cl.conns) > 0 {
+			continue
+		}
+		gone++
+		if oldest == nil || cl.leftAt < oldest.leftAt {
+			oldest = cl
+		}
+	}
+	if gone > maxClients {
+		delete(h.clients, oldest.id)
+	}
+}
+
+// readCapabilities reads the capability flags known to this host.
+func readCapabilities(raw json.RawMessage) offer {
+	var flags map[string]json.RawMessage
+	if json.Unmarshal(raw, &flags) != nil {
+		return offer{}
+	}
+	return offer{canvas: ahp.IsObject(flags["canvas"]), mcpApps: ahp.IsObject(flags["mcpApps"])}
+}

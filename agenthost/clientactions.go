@@ -1,0 +1,218 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+type dispatchParams struct {
+	Channel   string          `json:"channel"`
+	ClientSeq json.RawMessage `json:"clientSeq"`
+	Action    json.RawMessage `json:"action"`
+}
+
+// unsupported lists the rejected action types.
+var unsupported = []string{
+	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
+	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
+}
+
+// activeClientActions declare a client's contributions.
+var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
+
+// dispatchLocked handles dispatchAction. A valid action is echoed to all subscribers
+// with its origin, byte for byte, even without an effect on the host. A malformed
+// action gets no answer.
+func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
+	params, err := decodeParams[dispatchParams](raw)
+	if err != nil || !ahp.IsObject(params.Action) {
+		return
+	}
+	kind := actionType(params.Action)
+	env := envelope{
+		channel: params.Channel,
+		action:  encode(params.Action), // without white space
+		kind:    kind,
+		origin:  &origin{ClientID: c.client.id, ClientSeq: params.ClientSeq},
+	}
+	if slices.Contains(unsupported, kind) {
+		env.rejected = "Unsupported action: " + kind
+		h.publishLocked(env, nil)
+		return
+	}
+	switch family(kind) {
+	case "chat":
+		h.chatActionLocked(env)
+	case "session":
+		h.sessionActionLocked(c, env)
+	case "terminal":
+		h.terminalActionLocked(env)
+	case "changeset":
+		h.changesetActionLocked(env)
+	case "canvas":
+		h.canvasActionLocked(c, env)
+	case "root":
+		if kind == "root/configChanged" {
+			h.publishLocked(env, nil)
+		}
+	}
+}
+
+// chatActionLocked handles an action on a chat. On any other channel there is no
+// answer.
+func (h *Host) chatActionLocked(env envelope) {
+	ch := h.chats[env.channel]
+	if ch == nil {
+		if session := sessionOfChat(env.channel); h.deletedLocked(session) {
+			env.rejected = "Session was explicitly deleted: " + session
+			h.publishLocked(env, nil)
+		}
+		return
+	}
+	switch env.kind {
+	case "chat/turnStarted":
+		ch.clientTurnLocked(env)
+	case "chat/turnCancelled":
+		ch.clientCancelLocked(env)
+	case "chat/toolCallConfirmed":
+		ch.clientConfirmLocked(env)
+	case "chat/inputCompleted":
+		ch.clientAnswerLocked(env)
+	case "chat/pendingMessageSet", "chat/pendingMessageRemoved":
+		ch.clientPendingLocked(env)
+	case "chat/draftChanged":
+		var a struct {
+			Draft *json.RawMessage `json:"draft"`
+		}
+		if json.Unmarshal(env.action, &a) != nil {
+			return
+		}
+		ch.draft = nil
+		if a.Draft != nil {
+			ch.draft = *a.Draft
+		}
+		h.publishLocked(env, nil)
+	default:
+		h.publishLocked(env, nil)
+	}
+}
+
+// clientTurnLocked starts a turn and replaces an active turn.
+func (ch *chat) clientTurnLocked(env envelope) {
+	var a turnStartedAction
+	var message struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.StartedAt == "" ||
+		!ahp.IsObject(a.Message) || json.Unmarshal(a.Message, &message) != nil {
+		return
+	}
+	ch.startTurnLocked(a, env, message.Text)
+}
+
+func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string) {
+	ch.stopLocked()
+	ch.applyLocked(a, env)
+	if s := ch.session; s.title == "" {
+		s.setTitleLocked(titleOf(prompt))
+		s.host.emitLocked(s.uri, titleAction{"session/titleChanged", s.title})
+	}
+	ch.playLocked(prompt)
+}
+
+// maxTitle is the length of a title taken from a prompt, in characters.
+const maxTitle = 100
+
+func titleOf(prompt string) string {
+	runes := []rune(strings.TrimSpace(prompt))
+	return string(runes[:min(len(runes), maxTitle)])
+}
+
+// clientCancelLocked ends the turn named by the action. For a different turn the
+// action has no effect.
+func (ch *chat) clientCancelLocked(env envelope) {
+	var a struct {
+		TurnID   string   `json:"turnId"`
+		Duration *float64 `json:"duration"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	isActive := ch.active != nil && ch.active.ID == a.TurnID
+	if isActive && a.Duration == nil {
+		return // malformed
+	}
+	if !isActive {
+		ch.session.host.publishLocked(env, nil)
+		return
+	}
+	ch.stopLocked()
+	ch.applyLocked(turnEndAction{Type: "chat/turnCancelled", TurnID: a.TurnID, Duration: int64(*a.Duration)}, env)
+	ch.nextLocked()
+}
+
+type toolConfirmedAction struct {
+	TurnID           string `json:"turnId"`
+	ToolCallID       string `json:"toolCallId"`
+	Approved         *bool  `json:"approved"`
+	Confirmed        string `json:"confirmed"`
+	Reason           string `json:"reason"`
+	SelectedOptionID string `json:"selectedOptionId"`
+}
+
+// clientConfirmLocked handles a tool confirmation. The first answer counts; later
+// answers are echoed too.
+func (ch *chat) clientConfirmLocked(env envelope) {
+	var a toolConfirmedAction
+	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.ToolCallID == "" || a.Approved == nil {
+		return
+	}
+	if ch.active != nil && ch.script != nil {
+		if tc := ch.active.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
+			ch.script.confirmed <- *a.Approved // only one call waits at a time
+		}
+	}
+	ch.applyLocked(a, env)
+}
+
+// sessionActionLocked handles a session action.
+func (h *Host) sessionActionLocked(c *conn, env envelope) {
+	var a struct {
+		Title      *string `json:"title"`
+		IsRead     *bool   `json:"isRead"`
+		IsArchived *bool   `json:"isArchived"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	if s, ok := h.sessions.get(env.channel); ok {
+		switch {
+		case slices.Contains(activeClientActions, env.kind):
+			s.activeClientLocked(c, env)
+			return
+		case env.kind == "session/customizationToggled":
+			h.publishLocked(env, nil)
+			s.toggleMCPLocked(env.action)
+			return
+		case env.kind == "session/mcpServerStartRequested" || env.kind == "session/mcpServerStopRequested":
+			h.publishLocked(env, nil)
+			s.runMCPLocked(env.action, env.kind == "session/mcpServerStartRequested")
+			return
+		case env.kind == "session/titleChanged" && a.Title != nil:
+			s.setTitleLocked(*a.Title)
+		case env.kind == "session/isReadChanged" && a.IsRead != nil:
+			s.setFlagLocked(statusRead, *a.IsRead)
+		case env.kind == "session/isArchivedChanged" && a.IsArchived != nil:
+			s.setFlagLocked(statusArchived, *a.IsArchived)
+		}
+	}
+	h.publishLocked(env, nil)
+}
+
+func (s *session) setFlagLocked(flag int, on bool) {
+	s.status = setFlag(s.status, flag, on)
+	s.touchLocked()
+}

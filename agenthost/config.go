@@ -1,0 +1,201 @@
+package agenthost
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+)
+
+// Config configures a [Host]. The zero value is a host without files or sessions, with
+// echo terminals.
+type Config struct {
+	// Protocol selects the protocol version. Default: [Protocol09].
+	Protocol Protocol
+
+	// Logger logs ids, methods and sizes, never message bodies or tokens. Default:
+	// none.
+	Logger *slog.Logger
+
+	// Now supplies every timestamp on the wire. With Now and NewID replaced, the same
+	// input gives the same bytes. Default: time.Now.
+	Now func() time.Time
+
+	// NewID creates ids. It is called with the host's lock held. Default: a random
+	// UUID.
+	NewID func() string
+
+	// ReplayBuffer bounds the action envelopes kept for reconnecting clients, over all
+	// channels. Default: 1000.
+	ReplayBuffer int
+
+	// MaxFrame bounds a frame in bytes, both ways. Default: 32 MiB.
+	MaxFrame int
+
+	// SendQueue bounds the bytes queued for a client behind the frame being written. A
+	// client above it is disconnected. Default: 64 MiB.
+	SendQueue int
+
+	// ConnectionToken, if set, is required in the WebSocket URL's query (?tkn=…);
+	// without it the answer is HTTP 403. Default: no check.
+	ConnectionToken string
+
+	// Root is the directory for file: URIs. Symbolic links cannot lead outside.
+	// Default: see Files.
+	Root string
+
+	// Files is served read-only if Root is empty: content by absolute slash-separated
+	// path. Default: none, or sample files with Demo.
+	Files map[string]string
+
+	// Writable permits clients to write and delete below Root.
+	Writable bool
+
+	// Terminals selects the kind of terminal. Default: [EchoTerminals].
+	Terminals TerminalMode
+
+	// Canvases are offered to the agent in every session. Default: none, or two with
+	// Demo.
+	Canvases []Canvas
+
+	// MCP lists the MCP servers in every session. They start with the first
+	// connection. Default: none, or one with Demo.
+	MCP []MCPServer
+
+	// Resources are the agent's protected resources. Default: none.
+	Resources []Resource
+
+	// Meta is _meta in the result of initialize. Default: none.
+	Meta json.RawMessage
+
+	// Demo creates three sessions with a history; a slow turn is always running in
+	// one. It begins with the first connection.
+	Demo bool
+
+	// Still silences the demo's live session.
+	Still bool
+
+	// Recorder, if set, is called with each frame received, before handling, and each
+	// frame to send, before writing. Calls for different connections overlap. Recorder
+	// must neither block nor change the frame, and may keep it.
+	Recorder func(Frame)
+}
+
+// A Frame is one message on the wire.
+type Frame struct {
+	Conn     int64 // the connection's number, from 1
+	Received bool  // false: sent by the host
+	Data     []byte
+}
+
+// A TerminalMode is a kind of terminal.
+type TerminalMode string
+
+const (
+	// EchoTerminals echo each line and know `exit`. They are deterministic, and safe
+	// with untrusted clients.
+	EchoTerminals TerminalMode = "echo"
+
+	// ShellTerminals run /bin/sh on a pseudo-terminal with the host process's rights.
+	// Every client gets those rights.
+	ShellTerminals TerminalMode = "shell"
+)
+
+// Defaults and limits.
+const (
+	defaultReplayBuffer = 1000
+	defaultMaxFrame     = 32 << 20
+	defaultSendQueue    = 64 << 20
+
+	maxSessions      = 1000    // at once
+	maxTerminals     = 64      // at once
+	maxClients       = 1000    // records of absent clients
+	maxDeleted       = 10_000  // sessions remembered as deleted
+	maxInFlight      = 64      // requests of a connection that wait for a different client
+	maxTerminalBytes = 1 << 20 // of one terminal's content
+)
+
+// withDefaults validates the configuration and returns a copy with defaults.
+func (c Config) withDefaults() (Config, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.NewID == nil {
+		c.NewID = newUUID
+	}
+	if c.Protocol == "" {
+		c.Protocol = Protocol09
+	}
+	if c.Terminals == "" {
+		c.Terminals = EchoTerminals
+	}
+	if c.Demo && c.Root == "" && c.Files == nil {
+		c.Files = demoFiles
+	}
+	if c.Demo && c.Canvases == nil {
+		c.Canvases = demoCanvases
+	}
+	if c.Demo && c.MCP == nil {
+		c.MCP = demoMCP
+	}
+	var err error
+	if c.MCP, err = checkMCP(c.MCP); err != nil {
+		return c, err
+	}
+	if c.Canvases, err = checkCanvases(c.Canvases); err != nil {
+		return c, err
+	}
+	for _, field := range []struct {
+		name     string
+		value    *int
+		fallback int
+	}{
+		{"ReplayBuffer", &c.ReplayBuffer, defaultReplayBuffer},
+		{"MaxFrame", &c.MaxFrame, defaultMaxFrame},
+		{"SendQueue", &c.SendQueue, defaultSendQueue},
+	} {
+		if *field.value < 0 {
+			return c, fmt.Errorf("agenthost: Config.%s is %d; want 0 for the default, or more", field.name, *field.value)
+		}
+		if *field.value == 0 {
+			*field.value = field.fallback
+		}
+	}
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	switch {
+	case dialects[c.Protocol].own == nil:
+		return fmt.Errorf("agenthost: Config.Protocol is %q; want 0.8, 0.9, 0.10, 1.0 or 1.1", c.Protocol)
+	case c.Terminals != EchoTerminals && c.Terminals != ShellTerminals:
+		return fmt.Errorf("agenthost: Config.Terminals is %q; want %q or %q", c.Terminals, EchoTerminals, ShellTerminals)
+	case c.Root != "" && len(c.Files) > 0:
+		return errors.New("agenthost: Config.Root and Config.Files are both set; want one")
+	case c.Root == "" && c.Writable:
+		return errors.New("agenthost: Config.Writable without Config.Root")
+	case c.Root != "" && !filepath.IsAbs(c.Root):
+		return fmt.Errorf("agenthost: Config.Root is %q; want an absolute path", c.Root)
+	}
+	for name := range c.Files {
+		if name == "/" || name != filepath.ToSlash(filepath.Clean(name)) || name[0] != '/' {
+			return fmt.Errorf("agenthost: Config.Files has %q; want clean absolute paths", name)
+		}
+	}
+	return nil
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

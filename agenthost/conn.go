@@ -1,0 +1,244 @@
+package agenthost
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// A link carries whole messages to and from one client. One goroutine may Send while
+// another Recvs.
+type link interface {
+	// Send writes one message, and does not keep it.
+	Send(msg []byte) error
+
+	// Recv returns the next message, which the caller owns, or io.EOF after a clean
+	// close.
+	Recv() ([]byte, error)
+
+	// Close sends the client a reason where possible, and ends Send and Recv.
+	Close(cause error) error
+}
+
+// A conn is a client connection.
+type conn struct {
+	// Set by newConn, then read-only.
+	host *Host
+	link link
+	out  *outbox
+	done chan struct{} // closed by end
+
+	endOnce sync.Once
+	cause   error // why the connection ended; read after done is closed
+
+	// Guarded by host.mu.
+	number   int64
+	client   *client // nil until initialize or reconnect
+	offer    offer   // the client's offer on this connection
+	subs     map[string]*subscription
+	held     *heldDelta          // a delta held for merging; nil if none
+	opening  []*window           // windows in the answer under construction
+	inFlight int                 // requests with their own goroutine
+	mcpCalls map[string]*mcpCall // those on mcp:// on mcp:// channels, by the client's id
+}
+
+// errSlow ends the connection of a client that reads too slowly.
+var errSlow = errors.New("send queue full")
+
+// serve handles a connection until either side closes it, and returns when all its
+// goroutines have ended. The error is the reason; nil means a close by the client.
+func (h *Host) serve(l link) error {
+	c := &conn{
+		host: h,
+		link: l,
+		out:  newOutbox(h.cfg.SendQueue),
+		done: make(chan struct{}),
+		subs: make(map[string]*subscription),
+	}
+	if err := h.attach(c); err != nil {
+		return errors.Join(err, l.Close(err))
+	}
+	defer h.wg.Done()
+	var loops sync.WaitGroup
+	loops.Go(c.readLoop)
+	loops.Go(func() { c.end(c.writeLoop()) })
+	<-c.done
+	h.detach(c)
+	l.Close(c.cause) // ends both loops
+	loops.Wait()
+	h.log.Debug("connection ended", "conn", c.number, "cause", c.cause)
+	if errors.Is(c.cause, io.EOF) {
+		return nil
+	}
+	return c.cause
+}
+
+// attach registers the connection. The caller owes a wg.Done.
+func (h *Host) attach(c *conn) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errHostClosed
+	}
+	h.wg.Add(1)
+	h.connCount++
+	c.number = h.connCount
+	h.conns[c] = true
+	h.startDemoLocked()
+	h.startMCPLocked()
+	return nil
+}
+
+// detach removes the connection. The client's previous connection becomes its newest.
+func (h *Host) detach(c *conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.conns, c)
+	c.dropHeldLocked()
+	h.reverse.dropLocked(c)
+	if c.client != nil {
+		h.leaveLocked(c)
+	}
+	for channel := range c.subs {
+		if isLogChannel(channel) {
+			h.logSubs--
+		}
+	}
+}
+
+// end ends the connection. The first cause counts.
+func (c *conn) end(cause error) {
+	c.endOnce.Do(func() {
+		c.cause = cause
+		c.out.close()
+		close(c.done)
+	})
+}
+
+// readLoop handles frames in order. When the client's stream ends, queued frames are
+// still written.
+func (c *conn) readLoop() {
+	for {
+		frame, err := c.link.Recv()
+		if err != nil {
+			c.out.finish(err)
+			return
+		}
+		c.record(true, frame)
+		c.host.handle(c, frame)
+	}
+}
+
+func (c *conn) writeLoop() error {
+	for {
+		frame, err := c.out.next()
+		if err != nil {
+			return err
+		}
+		c.record(false, frame)
+		if err := c.link.Send(frame); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) record(received bool, frame []byte) {
+	if record := c.host.cfg.Recorder; record != nil {
+		record(Frame{Conn: c.number, Received: received, Data: frame})
+	}
+}
+
+// queueLocked queues frame behind all waiting frames. The frame must not change any
+// more.
+func (c *conn) queueLocked(frame []byte) {
+	c.flushHeldLocked()
+	if !c.out.push(frame) {
+		c.end(errSlow)
+	}
+}
+
+// An outbox is a queue of frames. It bounds the bytes behind the frame being written.
+type outbox struct {
+	limit int
+	ready chan struct{} // capacity 1: signals a change
+
+	mu      sync.Mutex // guards the fields below
+	frames  [][]byte
+	waiting int   // bytes in frames
+	ended   error // no more frames are accepted
+	closed  bool  // frames are dropped
+}
+
+func newOutbox(limit int) *outbox {
+	return &outbox{limit: limit, ready: make(chan struct{}, 1)}
+}
+
+// push reports false if the queue is full. One frame always fits.
+func (o *outbox) push(frame []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended != nil {
+		return true // the connection is ending
+	}
+	if o.waiting > 0 && o.waiting+len(frame) > o.limit {
+		return false
+	}
+	o.frames = append(o.frames, frame)
+	o.waiting += len(frame)
+	o.wake()
+	return true
+}
+
+// next waits for a frame. After finish it returns the remaining frames, then the
+// reason; after close, the reason at once.
+func (o *outbox) next() ([]byte, error) {
+	for {
+		o.mu.Lock()
+		if len(o.frames) > 0 && !o.closed {
+			frame := o.frames[0]
+			o.frames[0] = nil
+			o.frames = o.frames[1:]
+			o.waiting -= len(frame)
+			o.mu.Unlock()
+			return frame, nil
+		}
+		ended := o.ended
+		o.mu.Unlock()
+		if ended != nil {
+			return nil, ended
+		}
+		<-o.ready
+	}
+}
+
+// finish accepts no more frames. The first reason counts.
+func (o *outbox) finish(reason error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended == nil {
+		o.ended = reason
+	}
+	o.wake()
+}
+
+// mute drops all waiting and future frames.
+func (o *outbox) mute() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.frames = nil
+}
+
+// close drops all waiting frames.
+func (o *outbox) close() {
+	o.finish(io.EOF)
+	o.mute()
+}
+
+// wake signals next. The caller holds o.mu.
+func (o *outbox) wake() {
+	select {
+	case o.ready <- struct{}{}:
+	default:
+	}
+}

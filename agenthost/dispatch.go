@@ -1,0 +1,218 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	"ahprelay/ahp"
+)
+
+// A method is a request served by the host.
+type method struct {
+	// locked handles the request with the host's lock held.
+	locked func(h *Host, c *conn, params json.RawMessage) (any, error)
+
+	// unlocked handles a request that reads files. It delays only its own connection.
+	unlocked func(h *Host, c *conn, params json.RawMessage) (any, error)
+
+	// remote handles a request that asks a client. It runs in a goroutine, so the
+	// connection is served meanwhile. If both are set, the params decide.
+	remote func(h *Host, c *conn, params json.RawMessage) (any, error)
+}
+
+// methods are served after initialize.
+var methods = map[string]method{
+	"subscribe":                {locked: (*Host).subscribeLocked},
+	"listSessions":             {locked: (*Host).listSessionsLocked},
+	"createSession":            {locked: (*Host).createSessionLocked},
+	"disposeSession":           {locked: (*Host).disposeSessionLocked},
+	"createChat":               {locked: (*Host).createChatLocked},
+	"disposeChat":              {locked: (*Host).disposeChatLocked},
+	"moveChat":                 {locked: (*Host).moveChatLocked},
+	"resolveSessionConfig":     {locked: (*Host).resolveSessionConfigLocked},
+	"completions":              {locked: (*Host).completionsLocked},
+	"authenticate":             {locked: (*Host).authenticateLocked},
+	"fetchTurns":               {locked: (*Host).fetchTurnsLocked},
+	"invokeChangesetOperation": {locked: (*Host).invokeChangesetOperationLocked},
+	"createTerminal":           {locked: (*Host).createTerminalLocked},
+	"disposeTerminal":          {locked: (*Host).disposeTerminalLocked},
+	"createResourceWatch":      {locked: (*Host).createResourceWatchLocked},
+	"resourceRequest":          {locked: (*Host).resourceRequestLocked},
+	"resourceRead":             {unlocked: (*Host).resourceRead, remote: (*Host).resourceReadRemote},
+	"resourceList":             {unlocked: (*Host).resourceList},
+	"resourceResolve":          {unlocked: (*Host).resourceResolve},
+	"resourceWrite":            {unlocked: (*Host).resourceWrite},
+	"resourceDelete":           {unlocked: (*Host).resourceDelete},
+	"resourceMkdir":            {unlocked: (*Host).resourceMkdir},
+
+	"canvasReadResource": {unlocked: (*Host).canvasReadResource},
+	"canvasOpen":         {locked: (*Host).refuseProviderCallLocked},
+	"canvasInvokeAction": {locked: (*Host).refuseProviderCallLocked},
+	"canvasClose":        {locked: (*Host).refuseProviderCallLocked},
+
+	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
+}
+
+// handle serves one frame. Calls for a connection do not overlap.
+func (h *Host) handle(c *conn, frame []byte) {
+	msg, err := parseMessage(frame)
+	switch {
+	case errors.Is(err, errNotMessage):
+	case err != nil:
+		h.send(c, errorFrame(json.RawMessage("null"), &rpcError{Code: ahp.CodeParseError, Message: "Parse error"}))
+	case msg.isRequest():
+		h.request(c, msg)
+	case msg.isNotification():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if c.client != nil && h.conns[c] && !h.mcpMessageLocked(c, msg) {
+			h.notificationLocked(c, msg.method(), msg["params"])
+		}
+	case msg.isResponse():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.reverse.answerLocked(c, msg)
+	}
+}
+
+func (h *Host) send(c *conn, frame []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.queueLocked(frame)
+}
+
+// request answers a request, now or later.
+func (h *Host) request(c *conn, msg message) {
+	if h.mcpRequest(c, msg) {
+		return
+	}
+	id, name, params := msg["id"], msg.method(), msg["params"]
+	slow := h.requestQuick(c, id, name, params)
+	if slow == nil {
+		return
+	}
+	result, err := slow(h, c, params)
+	frame, err := h.answerFrame(id, result, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answerLocked(c, name, frame, err)
+}
+
+// mcpRequest handles a request on an mcp:// channel. It reports false for all others.
+func (h *Host) mcpRequest(c *conn, msg message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[c] && c.client != nil && h.mcpMessageLocked(c, msg)
+}
+
+// requestQuick answers or starts requests that read no files. For the rest it returns
+// the function to call.
+func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, *conn, json.RawMessage) (any, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.conns[c] {
+		return nil // the connection has ended meanwhile
+	}
+	h.logLocked(levelTrace, "request: method=%s", name)
+	m := methods[name]
+	switch {
+	case name == "ping":
+		c.queueLocked(resultFrame(id, nil))
+	case c.client == nil:
+		h.openLocked(c, id, name, params)
+	case m.locked != nil:
+		result, err := m.locked(h, c, params)
+		frame, err := h.answerFrame(id, result, err)
+		h.answerLocked(c, name, frame, err)
+		c.openedLocked()
+	case m.remote != nil && (m.unlocked == nil || asksClient(params)):
+		h.requestRemoteLocked(c, id, name, params, m)
+	case m.unlocked != nil:
+		return m.unlocked
+	default:
+		c.queueLocked(errorFrame(id, methodNotFound(name)))
+	}
+	return nil
+}
+
+// openLocked handles a connection's first request, which names its client.
+func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.RawMessage) {
+	var result any
+	var err error
+	switch name {
+	case "initialize":
+		result, err = h.initializeLocked(c, params)
+	case "reconnect":
+		result, err = h.reconnectLocked(c, params)
+	default:
+		err = methodNotFound(name)
+	}
+	if err != nil {
+		c.queueLocked(errorFrame(id, asRPCError(err)))
+		if h.dialect.wide && asRPCError(err).Code == ahp.CodeUnsupportedProtocolVersion {
+			c.out.finish(io.EOF)
+		}
+		return
+	}
+	c.queueLocked(resultFrame(id, result))
+	c.openedLocked()
+}
+
+// requestRemoteLocked answers in a goroutine that ends with the connection.
+func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, params json.RawMessage, m method) {
+	if c.inFlight >= maxInFlight {
+		frame, err := h.answerFrame(id, nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
+		h.answerLocked(c, name, frame, err)
+		return
+	}
+	c.inFlight++
+	h.goLocked(func() {
+		result, err := m.remote(h, c, params)
+		frame, err := h.answerFrame(id, result, err)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		c.inFlight--
+		h.answerLocked(c, name, frame, err)
+	})
+}
+
+// answerFrame encodes an answer. An oversized result becomes an error.
+func (h *Host) answerFrame(id json.RawMessage, result any, err error) ([]byte, error) {
+	if err == nil {
+		frame := resultFrame(id, result)
+		if len(frame) <= h.cfg.MaxFrame {
+			return frame, nil
+		}
+		err = fail(ahp.CodeInternalError, "The result of %d bytes does not fit into a frame of %d", len(frame), h.cfg.MaxFrame)
+	}
+	return errorFrame(id, asRPCError(err)), err
+}
+
+func (h *Host) answerLocked(c *conn, name string, frame []byte, err error) {
+	if err != nil {
+		h.logLocked(levelError, "Request '%s' failed: %v", name, err)
+	}
+	c.queueLocked(frame)
+}
+
+func methodNotFound(name string) *rpcError {
+	return &rpcError{Code: ahp.CodeMethodNotFound, Message: "Method not found: " + name}
+}
+
+// notificationLocked handles notifications. Unknown ones are ignored.
+func (h *Host) notificationLocked(c *conn, name string, params json.RawMessage) {
+	h.logLocked(levelTrace, "notification: method=%s", name)
+	switch name {
+	case "dispatchAction":
+		h.dispatchLocked(c, params)
+	case "unsubscribe":
+		h.unsubscribeLocked(c, params)
+	case "channel/frame":
+		c.frameLocked(params)
+	case "channel/credit":
+		c.creditLocked(params)
+	case "channel/reset":
+		h.unsubscribeLocked(c, params)
+	}
+}

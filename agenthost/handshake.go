@@ -1,0 +1,72 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+type initializeParams struct {
+	ClientID             string          `json:"clientId"`
+	ProtocolVersions     []string        `json:"protocolVersions"`
+	InitialSubscriptions []string        `json:"initialSubscriptions"`
+	Capabilities         json.RawMessage `json:"capabilities"`
+}
+
+type initializeResult struct {
+	ProtocolVersion    string     `json:"protocolVersion"`
+	ServerSeq          int64      `json:"serverSeq"`
+	Snapshots          []snapshot `json:"snapshots"`
+	ServerInfo         serverInfo `json:"serverInfo"`
+	DefaultDirectory   string     `json:"defaultDirectory"`
+	CompletionTriggers []string   `json:"completionTriggerCharacters"`
+	Telemetry          telemetry  `json:"telemetry"`
+
+	Meta json.RawMessage `json:"_meta,omitempty"`
+}
+
+type serverInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+type telemetry struct {
+	Logs string `json:"logs"`
+}
+
+// initializeLocked makes the connection its client's newest. The answer precedes all
+// other messages to the client.
+func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[initializeParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	h.logLocked(levelInfo, "Initialize: clientId=%s, protocolVersions=[%s]", params.ClientID, strings.Join(params.ProtocolVersions, ", "))
+	v, err := h.dialect.negotiate(params.ProtocolVersions)
+	if err != nil {
+		return nil, err
+	}
+	cl := h.joinLocked(c, params.ClientID)
+	h.forgetProviderLocked(params.ClientID)
+	cl.offer = readCapabilities(params.Capabilities)
+	cl.offer.version = v
+	cl.windows = nil
+	c.offer = cl.offer
+	snapshots := []snapshot{}
+	for _, uri := range params.InitialSubscriptions {
+		c.subscribeLocked(uri, subscribeParams{})
+		// A missing resource is subscribed without a snapshot.
+		if snap, err := h.snapshotLocked(c, uri, view{}); err == nil && snap != nil {
+			snapshots = append(snapshots, *snap)
+		}
+	}
+	return initializeResult{
+		ProtocolVersion:    v.String(),
+		ServerSeq:          h.seq,
+		Snapshots:          snapshots,
+		ServerInfo:         serverInfo{Name: "refhost", Version: h.dialect.own[0].String()},
+		DefaultDirectory:   h.files.defaultDirectory(),
+		CompletionTriggers: []string{"@", "#", "/"},
+		Telemetry:          telemetry{Logs: otlpPrefix + "{level}"},
+		Meta:               h.cfg.Meta,
+	}, nil
+}

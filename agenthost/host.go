@@ -1,0 +1,197 @@
+package agenthost
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A Host is an AHP host. Its methods are safe for concurrent use.
+type Host struct {
+	// Set by New, then read-only.
+	cfg     Config
+	dialect dialect
+	log     *slog.Logger
+	files   *fileStore
+	done    chan struct{} // closed by Close
+
+	wg sync.WaitGroup // every goroutine and timer of the host
+
+	mu     sync.Mutex // guards the fields below, and all state in them
+	closed bool
+	conns  map[*conn]bool
+	timers map[*timer]bool
+
+	seq       int64 // serverSeq of the latest envelope
+	replay    []*record
+	clients   map[string]*client
+	connCount int64
+	reverse   reverseCalls
+
+	sessions   catalog[*session]
+	terminals  catalog[*terminal]
+	canvases   catalog[*canvas]
+	chats      map[string]*chat
+	changesets map[string]*changeset
+	deleted    []string       // sessions deleted, oldest first
+	active     int            // sessions with a turn in progress
+	signedIn   map[string]int // resource to its count of accepted tokens
+	parts      int            // number of the latest response part
+	logSubs    int            // subscriptions to log channels
+
+	canvasCount  int           // canvases ever opened
+	canvasServer *canvasServer // nil until it is needed
+
+	mcp []*mcpUpstream // nil until the first connection
+
+	demo *demo // nil until it begins
+}
+
+// errHostClosed ends the connections of a host that is closed.
+var errHostClosed = errors.New("host shutting down")
+
+// New returns a host that serves nothing yet and has started nothing. It fails on an
+// invalid cfg, and if cfg.Root cannot be opened.
+func New(cfg Config) (*Host, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	files, err := openFileStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{
+		cfg:        cfg,
+		dialect:    dialects[cfg.Protocol],
+		log:        cfg.Logger,
+		files:      files,
+		done:       make(chan struct{}),
+		conns:      make(map[*conn]bool),
+		timers:     make(map[*timer]bool),
+		clients:    make(map[string]*client),
+		chats:      make(map[string]*chat),
+		changesets: make(map[string]*changeset),
+		signedIn:   make(map[string]int),
+	}, nil
+}
+
+// Close closes every connection, stops every turn and terminal, and returns when all
+// of the host's goroutines have ended. Later calls wait for the first.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	first := !h.closed
+	if first {
+		h.closed = true
+		close(h.done)
+		for t := range h.timers {
+			t.stopLocked()
+		}
+		for _, term := range h.terminals.all() {
+			term.backend.kill()
+		}
+		for c := range h.conns { // like a dying process, the host says nothing more to clients
+			c.out.mute()
+		}
+		for c := range h.conns {
+			c.end(errHostClosed)
+		}
+		if h.canvasServer != nil {
+			_ = h.canvasServer.server.Close()
+		}
+	}
+	h.mu.Unlock()
+	h.wg.Wait()
+	if !first {
+		return nil
+	}
+	return h.files.close()
+}
+
+// goLocked runs f in a goroutine that Close awaits. On a closed host it does nothing.
+func (h *Host) goLocked(f func()) {
+	if !h.closed {
+		h.wg.Go(f)
+	}
+}
+
+// A timer calls a function once, with the host's lock held.
+type timer struct {
+	host    *Host
+	timer   *time.Timer
+	stopped bool // guarded by host.mu
+}
+
+// afterLocked calls f after d with h.mu held, unless the timer is stopped or the host
+// closes first.
+func (h *Host) afterLocked(d time.Duration, f func()) *timer {
+	t := &timer{host: h}
+	if h.closed {
+		t.stopped = true
+		return t
+	}
+	h.wg.Add(1)
+	h.timers[t] = true
+	t.timer = time.AfterFunc(d, func() {
+		defer h.wg.Done()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if t.stopped {
+			return
+		}
+		t.stopped = true
+		delete(h.timers, t)
+		f()
+	})
+	return t
+}
+
+// stopLocked prevents the call. A nil timer is stopped.
+func (t *timer) stopLocked() {
+	if t == nil || t.stopped {
+		return
+	}
+	t.stopped = true
+	delete(t.host.timers, t)
+	if t.timer.Stop() {
+		t.host.wg.Done()
+	}
+}
+
+// A catalog keeps values by key in insertion order.
+type catalog[T any] struct {
+	keys   []string
+	values map[string]T
+}
+
+func (c *catalog[T]) get(key string) (T, bool) {
+	v, ok := c.values[key]
+	return v, ok
+}
+
+func (c *catalog[T]) add(key string, v T) {
+	if c.values == nil {
+		c.values = make(map[string]T)
+	}
+	c.keys = append(c.keys, key)
+	c.values[key] = v
+}
+
+func (c *catalog[T]) remove(key string) {
+	delete(c.values, key)
+	for i, k := range c.keys {
+		if k == key {
+			c.keys = append(c.keys[:i:i], c.keys[i+1:]...)
+			return
+		}
+	}
+}
+
+func (c *catalog[T]) all() []T {
+	values := make([]T, 0, len(c.keys))
+	for _, key := range c.keys {
+		values = append(values, c.values[key])
+	}
+	return values
+}

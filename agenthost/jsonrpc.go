@@ -1,0 +1,133 @@
+package agenthost
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"ahprelay/ahp"
+)
+
+// A message is one JSON-RPC object. Keys match exactly; the last of two equal keys
+// counts, as in JavaScript.
+type message map[string]json.RawMessage
+
+// errNotMessage reports JSON other than an object, such as a batch or a number. Real
+// hosts do not answer.
+var errNotMessage = errors.New("not a JSON object")
+
+// parseMessage reads a frame. It returns errNotMessage or JSON's own errors.
+func parseMessage(frame []byte) (message, error) {
+	if !json.Valid(frame) {
+		return nil, errors.New("not JSON")
+	}
+	if trimmed := bytes.TrimLeft(frame, " \t\r\n"); trimmed[0] != '{' {
+		return nil, errNotMessage
+	}
+	var msg message
+	err := json.Unmarshal(frame, &msg)
+	return msg, err
+}
+
+// isRequest reports whether msg needs an answer. A null id needs one too.
+func (m message) isRequest() bool { return m["method"] != nil && m["id"] != nil }
+
+func (m message) isNotification() bool { return m["method"] != nil && m["id"] == nil }
+
+func (m message) isResponse() bool {
+	return m["method"] == nil && m["id"] != nil && (m["result"] != nil || m["error"] != nil)
+}
+
+// method returns the method's name, or raw JSON if it is not a string.
+func (m message) method() string {
+	var name string
+	if json.Unmarshal(m["method"], &name) != nil {
+		return string(m["method"])
+	}
+	return name
+}
+
+// An rpcError is an error object of JSON-RPC.
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+func (e *rpcError) Error() string { return e.Message }
+
+// fail returns an error with the client's code and text.
+func fail(code int, format string, args ...any) error {
+	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// asRPCError converts all Go errors to error objects.
+func asRPCError(err error) *rpcError {
+	if e, ok := errors.AsType[*rpcError](err); ok {
+		return e
+	}
+	code := ahp.CodeInternalError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = ahp.CodeNotFound
+	case errors.Is(err, fs.ErrPermission):
+		code = ahp.CodePermissionDenied
+	case errors.Is(err, fs.ErrExist):
+		code = ahp.CodeAlreadyExists
+	}
+	return &rpcError{Code: code, Message: err.Error()}
+}
+
+// decodeParams decodes a request's params.
+func decodeParams[T any](raw json.RawMessage) (T, error) {
+	var params T
+	if raw == nil {
+		return params, fail(ahp.CodeInvalidParams, "Invalid params: missing")
+	}
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return params, fail(ahp.CodeInvalidParams, "Invalid params: %v", err)
+	}
+	return params, nil
+}
+
+// encode returns JSON as JavaScript writes it, without HTML escapes. The host's own
+// values always encode.
+func encode(v any) json.RawMessage {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("agenthost: encode %T: %v", v, err))
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// resultFrame encodes a result. nil becomes null.
+func resultFrame(id json.RawMessage, result any) []byte {
+	return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"result":`, encode(result))
+}
+
+func errorFrame(id json.RawMessage, e *rpcError) []byte {
+	return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"error":`, encode(e))
+}
+
+// notificationFrame encodes a notification with encoded params.
+func notificationFrame(method string, params json.RawMessage) []byte {
+	return joinFrame(`{"jsonrpc":"2.0","method":`, encode(method), `,"params":`, params)
+}
+
+func requestFrame(id int64, method string, params any) []byte {
+	head := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%s,"params":`, id, encode(method))
+	return append(append(head, encode(params)...), '}')
+}
+
+func joinFrame(head string, first json.RawMessage, mid string, second json.RawMessage) []byte {
+	frame := make([]byte, 0, len(head)+len(first)+len(mid)+len(second)+1)
+	frame = append(frame, head...)
+	frame = append(frame, first...)
+	frame = append(frame, mid...)
+	frame = append(frame, second...)
+	return append(frame, '}')
+}

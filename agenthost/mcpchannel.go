@@ -1,0 +1,248 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// mcpChannelOf returns the mcp:// channel named by a client's message at the top level
+// or in params, or "".
+func mcpChannelOf(msg message) (channel string, agree bool) {
+	var inParams struct {
+		Channel string `json:"channel"`
+	}
+	_ = json.Unmarshal(msg["channel"], &channel)
+	_ = json.Unmarshal(msg["params"], &inParams) // params may be anything
+	isTop, isIn := strings.HasPrefix(channel, mcpScheme), strings.HasPrefix(inParams.Channel, mcpScheme)
+	switch {
+	case isTop && inParams.Channel != "" && inParams.Channel != channel:
+		return channel, false
+	case isTop:
+		return channel, true
+	case isIn:
+		return inParams.Channel, msg["channel"] == nil
+	}
+	return "", true
+}
+
+// mcpFrame encodes an answer on an mcp:// channel: result or error.
+func mcpFrame(channel string, id, result json.RawMessage, err error) []byte {
+	frame := append([]byte(`{"jsonrpc":"2.0","channel":`), encode(channel)...)
+	frame = append(append(frame, `,"id":`...), id...)
+	if err != nil {
+		frame = append(append(frame, `,"error":`...), encode(asRPCError(err))...)
+	} else {
+		frame = append(append(frame, `,"result":`...), result...)
+	}
+	return append(frame, '}')
+}
+
+func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","channel":%s,"method":%s,"params":%s}`, encode(channel), encode(method), params)
+}
+
+// mcpMessageLocked handles a client's message on an mcp:// channel. It reports false
+// for all others.
+func (h *Host) mcpMessageLocked(c *conn, msg message) bool {
+	channel, agree := mcpChannelOf(msg)
+	if channel == "" {
+		return false
+	}
+	if !agree {
+		if msg.isRequest() {
+			c.queueLocked(errorFrame(msg["id"], &rpcError{Code: ahp.CodeInvalidParams, Message: "Two channels in one message"}))
+		}
+		return true
+	}
+	h.logLocked(levelTrace, "mcp: method=%s", msg.method())
+	m, err := h.mcpServedLocked(c, channel, msg.method(), msg.isNotification())
+	switch {
+	case msg.isRequest() && err != nil:
+		c.queueLocked(mcpFrame(channel, msg["id"], nil, err))
+	case msg.isRequest():
+		h.mcpRequestLocked(c, m, channel, msg)
+	case err == nil:
+		h.mcpNotifiedLocked(c, m, msg)
+	}
+	return true
+}
+
+// mcpServedLocked returns the server behind a channel if it serves the method to this
+// client.
+func (h *Host) mcpServedLocked(c *conn, channel, method string, notification bool) (*mcpServer, error) {
+	m := h.mcpAtLocked(channel)
+	switch {
+	case c.client == nil || !c.offer.mcpApps:
+		return nil, methodNotFound(method)
+	case m == nil:
+		return nil, fail(ahp.CodeNotFound, "No MCP server is ready on this channel: %s", channel)
+	case notification && (method == "notifications/cancelled" || method == "notifications/progress"):
+		return m, nil // allowed with any served method
+	case !isServed(*m.up.cfg.Capabilities, method):
+		return nil, methodNotFound(method)
+	}
+	return m, nil
+}
+
+// mcpAtLocked returns the server at this channel now, or nil.
+func (h *Host) mcpAtLocked(channel string) *mcpServer {
+	for _, s := range h.sessions.all() {
+		for _, m := range s.mcp {
+			if m.channel() == channel {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// mcpRequestLocked forwards a request to the server, and the answer back, in a
+// goroutine that ends with the connection.
+func (h *Host) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg message) {
+	id, method := msg["id"], msg.method()
+	answer := func(result json.RawMessage, err error) { c.queueLocked(mcpFrame(channel, id, result, err)) }
+	if c.inFlight >= maxInFlight {
+		answer(nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
+		return
+	}
+	params, err := h.mcpAdmitLocked(m, method, msg["params"])
+	if err != nil {
+		answer(nil, err)
+		return
+	}
+	if method == "sampling/createMessage" {
+		result, err := sample(params)
+		answer(encode(result), err)
+		return
+	}
+	call, err := m.up.startCallLocked(method, params, func(progress message) {
+		c.queueLocked(mcpNotificationFrame(channel, "notifications/progress", encode(progress)))
+	})
+	if err != nil {
+		answer(nil, err)
+		return
+	}
+	if c.mcpCalls == nil {
+		c.mcpCalls = make(map[string]*mcpCall)
+	}
+	key := string(id)
+	c.mcpCalls[key] = call
+	c.inFlight++
+	up := m.up
+	h.goLocked(func() {
+		result, err := call.wait(c.done)
+		if err == nil && len(result) > h.cfg.MaxFrame-maxEnvelope {
+			err = fail(ahp.CodeInternalError, "The result of %d bytes does not fit into a frame", len(result))
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(up.progress, call.id)
+		if c.mcpCalls[key] == call {
+			delete(c.mcpCalls, key)
+		}
+		c.inFlight--
+		answer(result, err)
+	})
+}
+
+// maxEnvelope bounds a frame's bytes around a result, without id and channel.
+const maxEnvelope = 16 << 10
+
+// mcpAdmitLocked applies the host's own checks to a request and returns the params for
+// the server.
+func (h *Host) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) (json.RawMessage, error) {
+	params := message{}
+	if raw != nil && json.Unmarshal(raw, &params) != nil {
+		return nil, fail(ahp.CodeInvalidParams, "Invalid params: not an object")
+	}
+	delete(params, "channel") // AHP's field, if present
+	if method == "tools/call" {
+		var name string
+		_ = json.Unmarshal(params["name"], &name) // the server refuses other types
+		for _, t := range m.up.tools {
+			if t.Name == name && !m.grants(t.scope()) {
+				m.requireScopeLocked(t.scope())
+				return nil, mcpAuthError(m.up.cfg)
+			}
+		}
+	}
+	return encode(params), nil
+}
+
+// startCallLocked sends a request to the server. It replaces a progress token with a
+// unique token; progress, if not nil, receives notifications with the client's own
+// token.
+func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progress func(message)) (*mcpCall, error) {
+	if up.link == nil {
+		return nil, errMCPNotReady
+	}
+	return up.link.start(method, raw, func(id int64) json.RawMessage {
+		params, meta := message{}, message{}
+		if json.Unmarshal(raw, &params) != nil || json.Unmarshal(params["_meta"], &meta) != nil || meta["progressToken"] == nil {
+			return raw
+		}
+		own := meta["progressToken"]
+		up.progress[id] = func(told message) {
+			told["progressToken"] = own
+			progress(told)
+		}
+		meta["progressToken"] = encode(id)
+		params["_meta"] = encode(meta)
+		return encode(params)
+	})
+}
+
+// mcpNotifiedLocked forwards a notification. A client can cancel only its own
+// requests.
+func (h *Host) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
+	params := message{}
+	if msg["params"] != nil && json.Unmarshal(msg["params"], &params) != nil {
+		return
+	}
+	delete(params, "channel")
+	switch method := msg.method(); method {
+	case "notifications/cancelled":
+		if call := c.mcpCalls[string(params["requestId"])]; call != nil {
+			var reason string
+			_ = json.Unmarshal(params["reason"], &reason) // it may be absent
+			call.cancel(reason)
+		}
+	case "notifications/progress":
+		// The host has sent no requests.
+	default:
+		if link, err := m.linkLocked(); err == nil {
+			link.notify(method, encode(params))
+		}
+	}
+}
+
+// A sampled message is a model's output: AHP handles sampling/createMessage inside the
+// host.
+type sampled struct {
+	Role       string      `json:"role"`
+	Content    textContent `json:"content"`
+	Model      string      `json:"model"`
+	StopReason string      `json:"stopReason"`
+}
+
+// sample answers sampling/createMessage by repeating the last message.
+func sample(raw json.RawMessage) (sampled, error) {
+	params, err := decodeParams[struct {
+		Messages []struct {
+			Content struct {
+				Text string `json:"text"`
+			} `json:"content"`
+		} `json:"messages"`
+	}](raw)
+	if err != nil {
+		return sampled{}, err
+	}
+	if len(params.Messages) == 0 {
+		return sampled{}, fail(ahp.CodeInvalidParams, "Invalid params: no messages")
+	}
+	said := params.Messages[len(params.Messages)-1].Content.Text
+	return sampled{Role: "assistant", Content: textContent{"text", "You said: " + said}, Model: "demo-model", StopReason: "endTurn"}, nil
+}

@@ -1,0 +1,141 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An MCPServer is run by the host and shown in every session: the reference MCP
+// server, which keeps a list of tasks.
+type MCPServer struct {
+	// Name is displayed and part of the server's id. It must be unique.
+	Name string
+
+	// Transport connects host and server. Default: [MCPMemory].
+	Transport MCPTransport
+
+	// Command is the program for [MCPStdio]; it calls [ServeMCP].
+	Command []string
+
+	// Nested shows the server as a plugin's child.
+	Nested bool
+
+	// Capabilities are promised to clients with mcpApps. Default: all.
+	Capabilities *MCPCapabilities
+
+	// Apps are additional user interfaces, for [MCPMemory].
+	Apps []MCPApp `json:"-"`
+
+	// Servers are the authorization servers that issue tokens. Default: a server that
+	// does not exist.
+	Servers []string
+
+	// Tokens maps each valid token to its scopes. Default: demo-grant, with all
+	// scopes.
+	Tokens map[string][]string `json:"-"`
+}
+
+// An MCPTransport connects a host and an MCP server.
+type MCPTransport string
+
+const (
+	// MCPMemory is a pipe inside the process.
+	MCPMemory MCPTransport = "memory"
+
+	// MCPStdio is a process's standard input and output.
+	MCPStdio MCPTransport = "stdio"
+)
+
+// MCPCapabilities is AHP's AhpMcpUiHostCapabilities: the methods served on a server's
+// channel. nil fields are not served.
+type MCPCapabilities struct {
+	ServerTools     *MCPListCapability `json:"serverTools,omitempty"`
+	ServerResources *MCPListCapability `json:"serverResources,omitempty"`
+	Logging         *struct{}          `json:"logging,omitempty"`
+	Sampling        *struct{}          `json:"sampling,omitempty"`
+}
+
+// An MCPListCapability concerns a list.
+type MCPListCapability struct {
+	ListChanged bool `json:"listChanged,omitempty"` // changes are published
+}
+
+// The reference server's scopes. The first needs no authentication.
+const (
+	scopeRead    = "tasks.read"
+	scopePublish = "tasks.publish"
+)
+
+// DemoMCPToken is valid at servers without Tokens.
+const DemoMCPToken = "demo-grant"
+
+// demoMCP lists a demo host's servers.
+var demoMCP = []MCPServer{{Name: "tasks"}}
+
+// checkMCP validates the servers and returns a copy with defaults.
+func checkMCP(given []MCPServer) ([]MCPServer, error) {
+	var checked []MCPServer
+	for _, m := range given {
+		if m.Servers == nil {
+			m.Servers = []string{"https://login.example/"}
+		}
+		if m.Transport == "" {
+			m.Transport = MCPMemory
+		}
+		if m.Capabilities == nil {
+			list := &MCPListCapability{ListChanged: true}
+			m.Capabilities = &MCPCapabilities{ServerTools: list, ServerResources: list, Logging: &struct{}{}, Sampling: &struct{}{}}
+		}
+		if m.Tokens == nil {
+			m.Tokens = map[string][]string{DemoMCPToken: {scopeRead, scopePublish}}
+		}
+		switch {
+		case m.Name == "" || strings.ContainsAny(m.Name, " /"):
+			return nil, fmt.Errorf("agenthost: Config.MCP has the Name %q", m.Name)
+		case slices.ContainsFunc(checked, func(other MCPServer) bool { return other.Name == m.Name }):
+			return nil, fmt.Errorf("agenthost: Config.MCP has %q twice", m.Name)
+		case m.Transport != MCPMemory && m.Transport != MCPStdio:
+			return nil, fmt.Errorf("agenthost: Config.MCP has the Transport %q; want %q or %q", m.Transport, MCPMemory, MCPStdio)
+		case (m.Transport == MCPStdio) != (len(m.Command) > 0):
+			return nil, fmt.Errorf("agenthost: Config.MCP has %q with a Command of %d words by %s", m.Name, len(m.Command), m.Transport)
+		case m.Transport == MCPStdio && len(m.Apps) > 0:
+			return nil, fmt.Errorf("agenthost: Config.MCP has %q with Apps by %s", m.Name, m.Transport)
+		}
+		checked = append(checked, m)
+	}
+	return checked, nil
+}
+
+// protectedResource is a server's OAuth metadata (RFC 9728).
+type protectedResource struct {
+	Resource             string   `json:"resource"`
+	ResourceName         string   `json:"resource_name"`
+	AuthorizationServers []string `json:"authorization_servers"`
+	ScopesSupported      []string `json:"scopes_supported"`
+}
+
+// resource returns the server's metadata for authorization servers.
+func (m *MCPServer) resource() protectedResource {
+	return protectedResource{
+		Resource:             "https://" + m.Name + ".mcp.example/",
+		ResourceName:         "The tasks of " + m.Name,
+		AuthorizationServers: m.Servers,
+		ScopesSupported:      []string{scopeRead, scopePublish},
+	}
+}
+
+// mcpTool is the host's record of a tool.
+type mcpTool struct {
+	Name  string                     `json:"name"`
+	Title string                     `json:"title"`
+	Meta  map[string]json.RawMessage `json:"_meta"`
+}
+
+// scope returns the scope required to call the tool, or "".
+func (t mcpTool) scope() string {
+	var scope string
+	_ = json.Unmarshal(t.Meta[scopeMeta], &scope) // nil is nothing
+	return scope
+}

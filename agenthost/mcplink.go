@@ -1,0 +1,271 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"ahprelay/ahp"
+)
+
+// An mcpLink is the host's end of a connection to an MCP server. It forwards messages
+// unchanged. The SDK's client would drop messages unknown to this host.
+type mcpLink struct {
+	conn mcp.Connection
+	on   func(*mcpLink, *jsonrpc.Request) // called by run for each message except answers
+	out  chan jsonrpc.Message             // to the writer; bounded
+	done chan struct{}                    // closed when run ends
+
+	mu    sync.Mutex // guards the fields below
+	ended bool
+	last  int64
+	calls map[int64]chan<- *jsonrpc.Response
+}
+
+// mcpQueue bounds the messages queued for a server.
+const mcpQueue = 256
+
+// errMCPGone reports an absent server.
+var errMCPGone = errors.New("the MCP server is gone")
+
+func newMCPLink(conn mcp.Connection, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
+	return &mcpLink{
+		conn: conn, on: on, out: make(chan jsonrpc.Message, mcpQueue), done: make(chan struct{}),
+		calls: make(map[int64]chan<- *jsonrpc.Response),
+	}
+}
+
+// run reads and writes until ctx is done or the server ends, then closes the
+// connection.
+func (l *mcpLink) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var loops sync.WaitGroup
+	loops.Go(func() { cancel(l.readLoop(ctx)) })
+	loops.Go(func() { cancel(l.writeLoop(ctx)) })
+	<-ctx.Done()
+	err := errors.Join(context.Cause(ctx), l.conn.Close())
+	loops.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	close(l.done)
+	return err
+}
+
+func (l *mcpLink) readLoop(ctx context.Context) error {
+	for {
+		msg, err := l.conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		switch msg := msg.(type) {
+		case *jsonrpc.Request:
+			l.on(l, msg)
+		case *jsonrpc.Response:
+			l.answered(msg)
+		}
+	}
+}
+
+func (l *mcpLink) writeLoop(ctx context.Context) error {
+	for {
+		select {
+		case msg := <-l.out:
+			if err := l.conn.Write(ctx, msg); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *mcpLink) answered(msg *jsonrpc.Response) {
+	id, ok := msg.ID.Raw().(int64)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if reply := l.calls[id]; reply != nil {
+		delete(l.calls, id)
+		reply <- msg // capacity 1
+	}
+}
+
+// send queues a message without blocking.
+func (l *mcpLink) send(msg jsonrpc.Message) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return errMCPGone
+	}
+	select {
+	case l.out <- msg:
+		return nil
+	default:
+		return errors.New("the MCP server does not keep up")
+	}
+}
+
+// notify sends a notification if possible.
+func (l *mcpLink) notify(method string, params json.RawMessage) {
+	_ = l.send(&jsonrpc.Request{Method: method, Params: params})
+}
+
+// An mcpCall is an open request to a server.
+type mcpCall struct {
+	link  *mcpLink
+	id    int64
+	reply <-chan *jsonrpc.Response
+}
+
+// start sends a request. prepare, if not nil, receives its number first.
+func (l *mcpLink) start(method string, params json.RawMessage, prepare func(id int64) json.RawMessage) (*mcpCall, error) {
+	l.mu.Lock()
+	l.last++
+	id := l.last
+	reply := make(chan *jsonrpc.Response, 1)
+	l.calls[id] = reply
+	l.mu.Unlock()
+	if prepare != nil {
+		params = prepare(id)
+	}
+	rpcID, err := jsonrpc.MakeID(float64(id))
+	if err == nil {
+		err = l.send(&jsonrpc.Request{ID: rpcID, Method: method, Params: params})
+	}
+	if err != nil {
+		l.forget(id)
+		return nil, err
+	}
+	return &mcpCall{link: l, id: id, reply: reply}, nil
+}
+
+func (l *mcpLink) forget(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.calls, id)
+}
+
+// wait returns the answer unchanged. If stop closes first, wait cancels the request at
+// the server.
+func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
+	select {
+	case reply := <-c.reply:
+		return mcpResult(reply)
+	case <-c.link.done:
+		return nil, errMCPGone
+	case <-stop:
+		c.cancel("")
+		c.link.forget(c.id)
+		return nil, errors.New("nobody waits for this call any more")
+	}
+}
+
+// cancel asks the server to cancel the call. The server still answers.
+func (c *mcpCall) cancel(reason string) {
+	c.link.notify("notifications/cancelled", encode(struct {
+		RequestID int64  `json:"requestId"`
+		Reason    string `json:"reason,omitempty"`
+	}{c.id, reason}))
+}
+
+func mcpResult(reply *jsonrpc.Response) (json.RawMessage, error) {
+	if reply.Error == nil {
+		return reply.Result, nil
+	}
+	if e, ok := errors.AsType[*jsonrpc.Error](reply.Error); ok {
+		err := &rpcError{Code: int(e.Code), Message: e.Message}
+		if e.Data != nil {
+			err.Data = e.Data
+		}
+		return nil, err
+	}
+	return nil, fail(ahp.CodeInternalError, "%v", reply.Error)
+}
+
+// call sends a host request and waits for the answer.
+func (l *mcpLink) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	call, err := l.start(method, encode(params), nil)
+	if err != nil {
+		return nil, err
+	}
+	return call.wait(ctx.Done())
+}
+
+// mcpVersion is the MCP version offered to servers.
+const mcpVersion = "2025-11-25"
+
+// mcpClientVersion is the host's version as sent to servers.
+const mcpClientVersion = "0.9.0"
+
+// greet performs MCP's handshake, which clients of an mcp:// channel do not see.
+func (l *mcpLink) greet(ctx context.Context) error {
+	_, err := l.call(ctx, "initialize", map[string]any{
+		"protocolVersion": mcpVersion,
+		"clientInfo":      map[string]string{"name": "refhost", "version": mcpClientVersion},
+		"capabilities": map[string]any{
+			"sampling":   struct{}{},
+			"extensions": map[string]any{appExtension: map[string]any{"mimeTypes": []string{appMIMEType}}},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("initialize: %w", err)
+	}
+	l.notify("notifications/initialized", encode(struct{}{}))
+	return nil
+}
+
+// listTools returns all of the server's tools.
+func (l *mcpLink) listTools(ctx context.Context) ([]mcpTool, error) {
+	var tools []mcpTool
+	var page struct {
+		Tools      []mcpTool `json:"tools"`
+		NextCursor string    `json:"nextCursor,omitempty"`
+	}
+	for first := true; first || page.NextCursor != ""; first = false {
+		params := map[string]string{}
+		if page.NextCursor != "" {
+			params["cursor"] = page.NextCursor
+		}
+		result, err := l.call(ctx, "tools/list", params)
+		if err != nil {
+			return nil, fmt.Errorf("tools/list: %w", err)
+		}
+		page.Tools, page.NextCursor = nil, ""
+		if err := json.Unmarshal(result, &page); err != nil {
+			return nil, fmt.Errorf("tools/list: %w", err)
+		}
+		tools = append(tools, page.Tools...)
+	}
+	return tools, nil
+}
+
+// mcpEnd bounds a server process's exit after its input has ended.
+const mcpEnd = 2 * time.Second
+
+// connect starts the server and returns the connection. Call stop after closing the
+// connection: it returns when the server has ended.
+func (m *MCPServer) connect(ctx context.Context) (conn mcp.Connection, stop func(), err error) {
+	if m.Transport == MCPStdio {
+		cmd := exec.Command(m.Command[0], m.Command[1:]...)
+		conn, err = (&mcp.CommandTransport{Command: cmd, TerminateDuration: mcpEnd}).Connect(ctx)
+		return conn, func() {}, err // Close waits for the process
+	}
+	server, client := mcp.NewInMemoryTransports()
+	tasks := newTaskServer(m.Apps)
+	session, err := tasks.Connect(context.WithoutCancel(ctx), logTransport{server, tasks}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err = client.Connect(ctx)
+	return conn, func() { _ = session.Wait() }, err // only the end matters, not its result
+}

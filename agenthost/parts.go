@@ -1,0 +1,311 @@
+package agenthost
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A markdownPart is agent text. chat/delta extends it.
+type markdownPart struct {
+	id      string
+	content strings.Builder
+}
+
+func newMarkdown(id, content string) *markdownPart {
+	p := &markdownPart{id: id}
+	p.content.WriteString(content)
+	return p
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (p *markdownPart) MarshalJSON() ([]byte, error) {
+	return encode(struct {
+		Kind    string `json:"kind"`
+		ID      string `json:"id"`
+		Content string `json:"content"`
+	}{"markdown", p.id, p.content.String()}), nil
+}
+
+// An errorPart reports a turn's failure.
+type errorPart struct {
+	Kind      string    `json:"kind"`
+	Error     turnError `json:"error"`
+	Resumable bool      `json:"resumable"`
+}
+
+type turnError struct {
+	ErrorType string `json:"errorType"`
+	Message   string `json:"message"`
+}
+
+// A toolPart is the agent's use of a tool.
+type toolPart struct {
+	Kind     string   `json:"kind"`
+	ToolCall toolCall `json:"toolCall"`
+}
+
+type toolCall struct {
+	Status            string          `json:"status"`
+	ToolCallID        string          `json:"toolCallId"`
+	ToolName          string          `json:"toolName"`
+	DisplayName       string          `json:"displayName"`
+	InvocationMessage string          `json:"invocationMessage,omitempty"`
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"`
+	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
+	Options           []confirmOption `json:"options,omitempty"`
+	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
+	Edits             json.RawMessage `json:"edits,omitempty"`
+	Editable          bool            `json:"editable,omitempty"`
+	Confirmed         string          `json:"confirmed,omitempty"`
+	SelectedOption    *confirmOption  `json:"selectedOption,omitempty"`
+	Reason            string          `json:"reason,omitempty"`
+	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
+	Content           []any           `json:"content,omitempty"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
+	Success           *bool           `json:"success,omitempty"`
+	Error             *toolError      `json:"error,omitempty"`
+	Contributor       *contributor    `json:"contributor,omitempty"`
+	Meta              json.RawMessage `json:"_meta,omitempty"`
+
+	waits bool // waits for a token while running
+}
+
+// A toolResult is a tool call's result.
+type toolResult struct {
+	PastTenseMessage  string          `json:"pastTenseMessage"`
+	Content           []any           `json:"content"`
+	Success           bool            `json:"success"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
+	Error             *toolError      `json:"error,omitempty"`
+}
+
+// A toolError explains a missing result.
+type toolError struct {
+	Message string `json:"message"`
+}
+
+type confirmOption struct {
+	ID    string `json:"id"`
+	Label string `json:"label"`
+	Kind  string `json:"kind"`
+	Group int    `json:"group,omitempty"`
+}
+
+// confirmOptions are the answers offered in a tool confirmation.
+var confirmOptions = []confirmOption{
+	{"allow-session", "Allow in this Session", "approve", 1},
+	{"allow-once", "Allow Once", "approve", 0},
+	{"skip", "Skip", "deny", 2},
+}
+
+const (
+	toolStreaming = "streaming"
+	toolPending   = "pending-confirmation"
+	toolRunning   = "running"
+	toolCompleted = "completed"
+	toolCancelled = "cancelled"
+)
+
+type textContent struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+type terminalContent struct {
+	Type     string `json:"type"`
+	Resource string `json:"resource"`
+	Title    string `json:"title"`
+}
+
+// reduce applies an action about its parts to an active turn.
+func (t *turn) reduce(action any) {
+	switch a := action.(type) {
+	case partAction:
+		if a.TurnID == t.ID {
+			t.ResponseParts = append(t.ResponseParts, a.Part)
+		}
+	case deltaAction:
+		for _, part := range t.ResponseParts {
+			if md, ok := part.(*markdownPart); ok && md.id == a.PartID && a.TurnID == t.ID {
+				md.content.WriteString(a.Content)
+			}
+		}
+	case usageAction:
+		if a.TurnID == t.ID {
+			t.Usage = &a.Usage
+		}
+	case toolStartAction:
+		if a.TurnID == t.ID {
+			t.ResponseParts = append(t.ResponseParts, &toolPart{"toolCall", toolCall{
+				Status: toolStreaming, ToolCallID: a.ToolCallID, ToolName: a.ToolName, DisplayName: a.DisplayName,
+				Contributor: a.Contributor, Meta: a.Meta,
+			}})
+		}
+	case inputRequestedAction, inputCompletedAction:
+		t.reduceQuestion(action)
+	default:
+		t.reduceTool(action)
+	}
+}
+
+// reduceTool applies an action to a tool call.
+func (t *turn) reduceTool(action any) {
+	switch a := action.(type) {
+	case toolReadyAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolStreaming || tc.Status == toolPending) {
+			tc.ready(a)
+		}
+	case toolConfirmedAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
+			tc.confirm(a)
+		}
+	case toolContentAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
+			tc.Content = a.Content
+		}
+	case toolCompleteAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
+			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
+			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
+			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
+		}
+	}
+}
+
+// ready merges the members of a ready action; later actions override earlier ones.
+func (tc *toolCall) ready(a toolReadyAction) {
+	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
+	tc.ConfirmationTitle = cmp.Or(a.ConfirmationTitle, tc.ConfirmationTitle)
+	for _, m := range []struct{ to, from *json.RawMessage }{{&tc.ToolInput, &a.ToolInput}, {&tc.Risk, &a.Risk}, {&tc.Edits, &a.Edits}} {
+		if *m.from != nil {
+			*m.to = *m.from
+		}
+	}
+	if a.Options != nil {
+		tc.Options = a.Options
+	}
+	tc.Status = toolPending
+	if a.Confirmed != "" {
+		tc.Status = toolRunning
+	}
+}
+
+// confirm applies the first answer to a confirmation.
+func (tc *toolCall) confirm(a toolConfirmedAction) {
+	if i := slices.IndexFunc(tc.Options, func(o confirmOption) bool { return o.ID == a.SelectedOptionID }); i >= 0 {
+		tc.SelectedOption = &tc.Options[i]
+	}
+	tc.ConfirmationTitle, tc.Options = "", nil
+	tc.Risk, tc.Edits, tc.Editable = nil, nil, false
+	if *a.Approved {
+		tc.Status, tc.Confirmed = toolRunning, a.Confirmed
+	} else {
+		tc.Status, tc.Reason = toolCancelled, a.Reason
+	}
+}
+
+func (t *turn) tool(turnID, toolCallID string) *toolCall {
+	if turnID != t.ID {
+		return nil
+	}
+	for _, tc := range t.tools() {
+		if tc.ToolCallID == toolCallID {
+			return tc
+		}
+	}
+	return nil
+}
+
+func (t *turn) tools() []*toolCall {
+	var tools []*toolCall
+	for _, part := range t.ResponseParts {
+		if tool, ok := part.(*toolPart); ok {
+			tools = append(tools, &tool.ToolCall)
+		}
+	}
+	return tools
+}
+
+// pending returns the tool calls waiting for a confirmation.
+func (t *turn) pending() []*toolCall {
+	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolPending })
+}
+
+// blocked returns the tool calls waiting for a token.
+func (t *turn) blocked() []*toolCall {
+	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolRunning || !tc.waits })
+}
+
+// cancelTools ends a turn's unfinished tool calls.
+func (t *turn) cancelTools() {
+	for _, tc := range t.tools() {
+		if tc.Status != toolCompleted && tc.Status != toolCancelled {
+			tc.Status, tc.Reason = toolCancelled, "skipped"
+			tc.ConfirmationTitle, tc.Options, tc.Confirmed, tc.Content = "", nil, "", nil
+			tc.Risk, tc.Edits, tc.Editable = nil, nil, false
+		}
+	}
+}
+
+// An inputRequest is a session's pending question to the user.
+type inputRequest struct {
+	ID       string          `json:"id"`
+	Kind     string          `json:"kind"`
+	Chat     string          `json:"chat"`
+	TurnID   string          `json:"turnId"`
+	ToolCall json.RawMessage `json:"toolCall,omitempty"`
+	Request  map[string]any  `json:"request,omitempty"` // of a question
+}
+
+// updateWaitingLocked publishes changes in the session's pending questions.
+func (s *session) updateWaitingLocked() {
+	var now []inputRequest
+	for _, ch := range s.listed {
+		t := ch.active
+		if t == nil {
+			continue
+		}
+		for _, tc := range t.pending() {
+			now = append(now, ch.inputRequest("toolConfirmation", t, tc))
+		}
+		for _, tc := range t.blocked() {
+			now = append(now, ch.inputRequest("toolAuthentication", t, tc))
+		}
+		if q := t.question(""); q != nil {
+			now = append(now, inputRequest{ID: fmt.Sprint("chatInput:", ch.uri, ":", q.Request["id"]), Kind: "chatInput", Chat: ch.uri, TurnID: t.ID, Request: q.Request})
+		}
+	}
+	before := s.waiting
+	s.waiting = now
+	for _, r := range before {
+		if !containsRequest(now, r.ID) {
+			s.host.emitLocked(s.uri, inputRemovedAction{"session/inputNeededRemoved", r.ID})
+		}
+	}
+	for _, r := range now {
+		same := func(b inputRequest) bool {
+			return b.ID == r.ID && (r.Kind != "toolConfirmation" || bytes.Equal(b.ToolCall, r.ToolCall))
+		}
+		if !slices.ContainsFunc(before, same) {
+			s.host.emitLocked(s.uri, inputNeededAction{"session/inputNeededSet", r})
+		}
+	}
+}
+
+func (ch *chat) inputRequest(kind string, t *turn, tc *toolCall) inputRequest {
+	return inputRequest{
+		ID:       kind + ":" + ch.uri + ":" + t.ID + ":" + tc.ToolCallID,
+		Kind:     kind,
+		Chat:     ch.uri,
+		TurnID:   t.ID,
+		ToolCall: encode(tc),
+	}
+}
+
+func containsRequest(requests []inputRequest, id string) bool {
+	return slices.ContainsFunc(requests, func(r inputRequest) bool { return r.ID == id })
+}

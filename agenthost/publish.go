@@ -1,0 +1,188 @@
+package agenthost
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rootChannel carries connection messages and the session list.
+const rootChannel = "ahp-root://"
+
+// An origin names the client that dispatched an action.
+type origin struct {
+	ClientID  string          `json:"clientId"`
+	ClientSeq json.RawMessage `json:"clientSeq,omitempty"` // unchanged
+}
+
+// An envelope is an action on its way to clients.
+type envelope struct {
+	channel  string
+	action   json.RawMessage // compact
+	kind     string          // the action's type
+	origin   *origin         // nil: from the host
+	rejected string          // rejection reason, or ""
+}
+
+// encode returns the action notification's params.
+func (env envelope) encode(seq int64) json.RawMessage {
+	b := make([]byte, 0, len(env.action)+len(env.channel)+128)
+	b = append(append(b, `{"channel":`...), encode(env.channel)...)
+	b = append(append(b, `,"action":`...), env.action...)
+	b = strconv.AppendInt(append(b, `,"serverSeq":`...), seq, 10)
+	if env.origin != nil {
+		b = append(append(b, `,"origin":`...), encode(env.origin)...)
+	}
+	if env.rejected != "" {
+		b = append(append(b, `,"rejectionReason":`...), encode(env.rejected)...)
+	}
+	return append(b, '}')
+}
+
+// A record is a published envelope. Its bytes are encoded once and shared by all
+// receivers.
+type record struct {
+	envelope
+	seq    int64
+	params json.RawMessage // the encoded envelope
+	frame  []byte          // the encoded notification
+	delta  *deltaAction    // the action, if it can be merged
+
+	// For clients without mcpApps, if their form differs: a different action with the
+	// same number.
+	plain *record
+}
+
+// as returns the record for a client with this offer.
+func (rec *record) as(o offer) *record {
+	if rec.plain != nil && !o.mcpApps {
+		return rec.plain
+	}
+	return rec
+}
+
+// own returns the envelope of a host action: a struct of this package whose first
+// field is its type.
+func own(channel string, action any) envelope {
+	raw := encode(action)
+	kind, _, _ := bytes.Cut(bytes.TrimPrefix(raw, []byte(`{"type":"`)), []byte(`"`))
+	return envelope{channel: channel, action: raw, kind: string(kind)}
+}
+
+// emitLocked publishes a host action.
+func (h *Host) emitLocked(channel string, action any) {
+	h.publishLocked(own(channel, action), action)
+}
+
+// emitVariantsLocked publishes a host action, with a variant for clients without
+// mcpApps; nil means the same.
+func (h *Host) emitVariantsLocked(channel string, action, plain any) {
+	rec := &record{envelope: own(channel, action)}
+	if plain != nil {
+		rec.plain = &record{envelope: own(channel, plain)}
+	}
+	h.publishRecordLocked(rec)
+}
+
+// publishLocked numbers the envelope, keeps it for replays and sends it to all
+// subscribers. action is the unencoded form of a host action.
+func (h *Host) publishLocked(env envelope, action any) {
+	rec := &record{envelope: env}
+	if delta, ok := action.(deltaAction); ok {
+		rec.delta = &delta
+	}
+	h.publishRecordLocked(rec)
+}
+
+func (h *Host) publishRecordLocked(rec *record) {
+	h.seq++
+	rec.number(h.seq)
+	if rec.plain != nil {
+		rec.plain.number(h.seq)
+	}
+	h.replay = append(h.replay, rec)
+	if excess := len(h.replay) - h.cfg.ReplayBuffer; excess > 0 {
+		clear(h.replay[:excess])
+		h.replay = h.replay[excess:]
+	}
+	for _, cl := range h.clients {
+		c := cl.newest()
+		if c == nil || !c.offer.takes(rec.kind) {
+			continue
+		}
+		if sub := c.subs[rec.channel]; sub != nil {
+			c.deliverLocked(sub, rec.as(c.offer))
+		}
+	}
+}
+
+// number encodes the record.
+func (rec *record) number(seq int64) {
+	rec.seq, rec.params = seq, rec.encode(seq)
+	rec.frame = notificationFrame("action", rec.params)
+}
+
+// notifyAllLocked notifies every initialized client, subscribed or not. The
+// notification has no serverSeq and is never replayed.
+func (h *Host) notifyAllLocked(method string, params any) {
+	frame := notificationFrame(method, encode(params))
+	for _, cl := range h.clients {
+		if c := cl.newest(); c != nil {
+			c.queueLocked(frame)
+		}
+	}
+}
+
+// notifyEachLocked is notifyAllLocked with params for each offer; nil is not sent.
+func (h *Host) notifyEachLocked(method string, params func(offer) any) {
+	for _, cl := range h.clients {
+		c := cl.newest()
+		if c == nil {
+			continue
+		}
+		if p := params(c.offer); p != nil {
+			c.queueLocked(notificationFrame(method, encode(p)))
+		}
+	}
+}
+
+// canReplayLocked reports whether the buffer holds every envelope after seq.
+func (h *Host) canReplayLocked(seq int64) bool {
+	if len(h.replay) == 0 {
+		return seq >= h.seq
+	}
+	return seq >= h.replay[0].seq
+}
+
+// replayLocked returns c's envelopes after seq on the wanted channels.
+func (h *Host) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
+	start, _ := slices.BinarySearchFunc(h.replay, seq+1, func(rec *record, seq int64) int {
+		return cmp.Compare(rec.seq, seq)
+	})
+	missed := []json.RawMessage{}
+	for _, rec := range h.replay[start:] {
+		if c.subs[rec.channel] != nil && wanted(rec.channel) && c.offer.takes(rec.kind) {
+			missed = append(missed, rec.as(c.offer).params)
+		}
+	}
+	return missed
+}
+
+// actionType returns an encoded action's type.
+func actionType(action json.RawMessage) string {
+	var fields message
+	var kind string
+	if json.Unmarshal(action, &fields) == nil {
+		json.Unmarshal(fields["type"], &kind)
+	}
+	return kind
+}
+
+// family returns the part of an action's type before the slash.
+func family(kind string) string {
+	name, _, _ := strings.Cut(kind, "/")
+	return name
+}

@@ -1,0 +1,187 @@
+package agenthost
+
+import (
+	"encoding/json"
+
+	"ahprelay/ahp"
+)
+
+// reconnectParams covers all forms: a cursor for all channels, additional windows, or
+// a cursor for each channel.
+type reconnectParams struct {
+	ClientID          string          `json:"clientId"`
+	LastSeenServerSeq int64           `json:"lastSeenServerSeq"`
+	Subscriptions     json.RawMessage `json:"subscriptions"`
+	Windows           *struct {
+		Items []windowCursor `json:"items"`
+	} `json:"windows"`
+}
+
+// A windowCursor is the resume position on a windowed channel.
+type windowCursor struct {
+	Channel              string `json:"channel"`
+	LastAppliedServerSeq *int64 `json:"lastAppliedServerSeq"`
+}
+
+// A channelCursor is a channel's resume position, in the form with a cursor for each;
+// 0 asks for its state.
+type channelCursor struct {
+	Channel           string `json:"channel"`
+	LastSeenServerSeq int64  `json:"lastSeenServerSeq"`
+}
+
+type reconnectResult struct {
+	Type      string            `json:"type,omitempty"`
+	Actions   []json.RawMessage `json:"actions,omitzero"`
+	Missing   []string          `json:"missing,omitzero"`
+	Snapshots []snapshot        `json:"snapshots,omitzero"`
+	Windows   *resumedWindows   `json:"windows,omitempty"`
+	Channels  []resumedChannel  `json:"channels,omitzero"`
+}
+
+type resumedWindows struct {
+	Items []resumedWindow `json:"items"`
+}
+
+type resumedWindow struct {
+	Channel     string       `json:"channel"`
+	FlowControl *flowControl `json:"flowControl"`
+	Recovery    string       `json:"recovery"` // snapshot, replay or live
+}
+
+type resumedChannel struct {
+	Kind     string            `json:"kind"` // replay, snapshot or missing
+	Channel  string            `json:"channel"`
+	Actions  []json.RawMessage `json:"actions,omitzero"`
+	Snapshot *snapshot         `json:"snapshot,omitempty"`
+}
+
+// reconnectLocked makes the connection the newest of a known client, with the version
+// and capabilities of its initialize. The answer covers everything up to now; live
+// actions follow it.
+func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[reconnectParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	h.logLocked(levelInfo, "Reconnect: clientId=%s, lastSeenSeq=%d", params.ClientID, params.LastSeenServerSeq)
+	var uris []string
+	var cursors []channelCursor
+	if json.Unmarshal(params.Subscriptions, &uris) != nil && (!h.dialect.perChannel || json.Unmarshal(params.Subscriptions, &cursors) != nil) {
+		return nil, fail(ahp.CodeInvalidParams, "Malformed subscriptions")
+	}
+	if h.clients[params.ClientID] == nil {
+		return nil, fail(ahp.CodeNotFound, "Reconnect client not found: %s", params.ClientID)
+	}
+	c.offer = h.joinLocked(c, params.ClientID).offer
+	h.goLocked(func() { h.providerBack(params.ClientID) })
+	if len(cursors) > 0 {
+		return h.resumeEachLocked(c, cursors), nil
+	}
+	return h.resumeAllLocked(c, uris, params), nil
+}
+
+// resumeAllLocked resumes with one cursor for all channels. Windowed channels have
+// their own cursors and are in neither list.
+func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) reconnectResult {
+	windows := map[string]windowCursor{}
+	if params.Windows != nil && h.dialect.windows {
+		for _, item := range params.Windows.Items {
+			windows[item.Channel] = item
+		}
+	}
+	result := reconnectResult{Type: "snapshot", Snapshots: []snapshot{}}
+	replay := h.canReplayLocked(params.LastSeenServerSeq)
+	missing := []string{}
+	var resumed []resumedWindow
+	for _, uri := range uris {
+		if c.subs[uri] != nil {
+			continue
+		}
+		if item, ok := windows[uri]; ok {
+			if w, ok := h.resumeWindowLocked(c, item); ok {
+				resumed = append(resumed, w)
+			}
+			continue
+		}
+		snap, err := h.resumeLocked(c, uri)
+		switch {
+		case err != nil:
+			missing = append(missing, uri)
+		case snap != nil && !replay:
+			result.Snapshots = append(result.Snapshots, *snap)
+		}
+	}
+	if replay {
+		inline := func(uri string) bool { return c.windowOf(uri) == nil }
+		result = reconnectResult{Type: "replay", Actions: h.replayLocked(c, params.LastSeenServerSeq, inline), Missing: missing}
+	}
+	if params.Windows != nil && h.dialect.windows {
+		result.Windows = &resumedWindows{append([]resumedWindow{}, resumed...)}
+	}
+	return result
+}
+
+// resumeLocked subscribes again if the channel still exists, and returns its state.
+func (h *Host) resumeLocked(c *conn, uri string) (*snapshot, error) {
+	snap, err := h.snapshotLocked(c, uri, view{})
+	if err != nil {
+		h.logLocked(levelInfo, "Reconnect: failed to restore subscription %s: %v", uri, err)
+		return nil, err
+	}
+	c.subscribeLocked(uri, subscribeParams{})
+	return snap, nil
+}
+
+// resumeEachLocked resumes each channel from its own cursor.
+func (h *Host) resumeEachLocked(c *conn, cursors []channelCursor) reconnectResult {
+	result := reconnectResult{Channels: []resumedChannel{}}
+	for _, cursor := range cursors {
+		if c.subs[cursor.Channel] != nil {
+			continue
+		}
+		one := resumedChannel{Kind: "missing", Channel: cursor.Channel}
+		if snap, err := h.resumeLocked(c, cursor.Channel); err == nil {
+			this := func(uri string) bool { return uri == cursor.Channel }
+			one.Kind = "replay"
+			switch {
+			case snap == nil:
+				one.Actions = []json.RawMessage{}
+			case cursor.LastSeenServerSeq > 0 && h.canReplayLocked(cursor.LastSeenServerSeq):
+				one.Actions = h.replayLocked(c, cursor.LastSeenServerSeq, this)
+			default:
+				one.Kind, one.Snapshot = "snapshot", snap
+			}
+		}
+		result.Channels = append(result.Channels, one)
+	}
+	return result
+}
+
+// resumeWindowLocked resumes a windowed channel with its earlier limits. It reports
+// false if it had none or is gone.
+func (h *Host) resumeWindowLocked(c *conn, item windowCursor) (resumedWindow, bool) {
+	limits, ok := c.client.windows[item.Channel]
+	snap, err := h.snapshotLocked(c, item.Channel, view{})
+	if !ok || err != nil {
+		return resumedWindow{}, false
+	}
+	var params subscribeParams
+	params.FlowControl = &subscribeWindow{limits}
+	w := c.subscribeLocked(item.Channel, params)
+	resumed := resumedWindow{Channel: item.Channel, FlowControl: w.agreed(), Recovery: "live"}
+	var bootstrap []string
+	switch {
+	case snap == nil:
+	case item.LastAppliedServerSeq != nil && h.canReplayLocked(*item.LastAppliedServerSeq):
+		resumed.Recovery = "replay"
+		for _, params := range h.replayLocked(c, *item.LastAppliedServerSeq, func(uri string) bool { return uri == item.Channel }) {
+			bootstrap = append(bootstrap, string(notificationFrame("action", params)))
+		}
+	default:
+		resumed.Recovery = "snapshot"
+		bootstrap = []string{snapshotText(snap)}
+	}
+	c.openWindowLocked(w, bootstrap...)
+	return resumed, true
+}

@@ -1,0 +1,34 @@
+package agenthost_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/agenthost"
+)
+
+// TestRecord reads a complete record and a truncated record.
+func TestRecord(t *testing.T) {
+	want := []agenthost.Frame{
+		{Conn: 1, Received: true, Data: []byte("{\n}")},
+		{Conn: 12, Data: []byte(`{"a":"\u2028"}`)},
+		{Conn: 1, Data: []byte{}},
+	}
+	var file bytes.Buffer
+	record := agenthost.RecordTo(&file)
+	for _, f := range want {
+		record(f)
+	}
+	got, err := agenthost.ReadRecord(bytes.NewReader(file.Bytes()))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("ReadRecord(), %v: -want +got\n%s", err, diff)
+	}
+	for cut := range file.Len() {
+		got, err := agenthost.ReadRecord(bytes.NewReader(file.Bytes()[:cut]))
+		if err != nil || len(got) >= len(want) || len(got) > 0 && !cmp.Equal(got, want[:len(got)]) {
+			t.Errorf("ReadRecord of the first %d bytes = %v, %v", cut, got, err)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A session is a conversation with the agent. The host's lock guards its state.
+type session struct {
+	host        *Host
+	uri         string
+	title       string
+	status      int
+	created     time.Time
+	modified    time.Time
+	directories []string // nil if none were given
+	chat        *chat    // the default chat
+	listed      []*chat  // all chats, in list order
+	waiting     []inputRequest
+	clients     catalog[*activeClient]
+	mcp         []*mcpServer
+	changed     *changeset // nil before the first change
+	announced   summary    // as last published
+	announcer   *timer     // for the next root/sessionSummaryChanged; nil if none is due
+}
+
+type summary struct {
+	Resource           string          `json:"resource"`
+	Provider           string          `json:"provider"`
+	Title              string          `json:"title"`
+	Status             int             `json:"status"`
+	CreatedAt          string          `json:"createdAt"`
+	ModifiedAt         string          `json:"modifiedAt"`
+	WorkingDirectories []string        `json:"workingDirectories,omitzero"`
+	Changes            *changes        `json:"changes,omitempty"`
+	Meta               json.RawMessage `json:"_meta,omitempty"`
+
+	// Since 1.0.
+	Chats       []chatSummary `json:"chats,omitzero"`
+	DefaultChat string        `json:"defaultChat,omitempty"`
+}
+
+// as returns the summary for a client with this offer.
+func (sum summary) as(o offer) summary {
+	if o.version.compare(firstStable) < 0 {
+		sum.Chats, sum.DefaultChat = nil, ""
+	}
+	return sum
+}
+
+type changes struct {
+	Additions int `json:"additions"`
+	Deletions int `json:"deletions"`
+	Files     int `json:"files"`
+}
+
+type sessionState struct {
+	Provider           string            `json:"provider"`
+	Title              string            `json:"title"`
+	Status             int               `json:"status"`
+	Lifecycle          string            `json:"lifecycle"`
+	ActiveClients      []json.RawMessage `json:"activeClients"`
+	Chats              []chatSummary     `json:"chats"`
+	DefaultChat        string            `json:"defaultChat"`
+	WorkingDirectories []string          `json:"workingDirectories,omitempty"`
+	Config             *configState      `json:"config,omitempty"`
+	Meta               json.RawMessage   `json:"_meta,omitempty"`
+	InputNeeded        []inputRequest    `json:"inputNeeded,omitempty"`
+	ServerTools        json.RawMessage   `json:"serverTools"`
+	Changesets         []changesetInfo   `json:"changesets,omitempty"`
+
+	// Only on hosts with MCP servers.
+	Customizations []any `json:"customizations,omitzero"`
+
+	// Only for clients with canvases.
+	Canvases     []canvasDeclaration `json:"canvases,omitzero"`
+	OpenCanvases []canvasRef         `json:"openCanvases,omitzero"`
+}
+
+var (
+	// workspaceless marks a session without working directories.
+	workspaceless = json.RawMessage(`{"workspaceless":true}`)
+
+	serverTools = json.RawMessage(`[{"name":"echo_tool","title":"Echo Tool","description":"Answers with what it is given.",` +
+		`"inputSchema":{"type":"object","properties":{"text":{"type":"string","description":"What to answer with."}},"required":["text"]},` +
+		`"annotations":{"readOnlyHint":true}}]`)
+
+	sessionConfig = configState{
+		Schema: json.RawMessage(`{"type":"object","properties":{"isolation":{"type":"string","title":"Isolation",` +
+			`"description":"Where the agent should make changes","enum":["folder"],"default":"folder","readOnly":true,"sessionMutable":false}}}`),
+		Values: json.RawMessage(`{"isolation":"folder"}`),
+	}
+)
+
+// state returns the session for a client with this offer.
+func (s *session) state(o offer) sessionState {
+	state := sessionState{
+		Provider:           providerName,
+		Title:              s.title,
+		Status:             s.status,
+		Lifecycle:          "ready",
+		ActiveClients:      s.activeClients(),
+		Chats:              s.chatSummaries(),
+		DefaultChat:        s.chat.uri,
+		WorkingDirectories: s.directories,
+		InputNeeded:        s.waiting,
+		ServerTools:        serverTools,
+		Changesets:         s.changesets(),
+	}
+	if len(s.directories) > 0 {
+		state.Config = &sessionConfig
+	} else {
+		state.Meta = workspaceless
+	}
+	state.Customizations = s.customizations(o.mcpApps)
+	if o.seeds() {
+		state.Canvases, state.OpenCanvases = s.declarations(), s.refs()
+	}
+	return state
+}
+
+// summary returns the session's list entry.
+func (s *session) summary() summary {
+	sum := summary{
+		Resource:           s.uri,
+		Provider:           providerName,
+		Title:              s.title,
+		Status:             s.status,
+		CreatedAt:          timestamp(s.created),
+		ModifiedAt:         timestamp(s.modified),
+		WorkingDirectories: append([]string{}, s.directories...),
+		Changes:            &changes{},
+		Chats:              s.chatSummaries(),
+		DefaultChat:        s.chat.uri,
+	}
+	if len(s.directories) == 0 {
+		sum.Meta = workspaceless
+	}
+	return sum
+}
+
+type createSessionParams struct {
+	Channel            string   `json:"channel"`
+	Provider           string   `json:"provider"`
+	WorkingDirectories []string `json:"workingDirectories"`
+}
+
+// createSessionLocked answers createSession. It is idempotent: an existing session is
+// reported as ready again.
+func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	if params.Provider != "" && params.Provider != providerName {
+		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	}
+	if _, ok := h.sessions.get(params.Channel); ok {
+		h.emitLocked(params.Channel, struct {
+			Type  string          `json:"type"`
+			Tools json.RawMessage `json:"tools"`
+		}{"session/serverToolsChanged", serverTools})
+		h.emitLocked(params.Channel, plainAction{"session/ready"})
+		return nil, nil
+	}
+	if err := h.checkSessionURI(params.Channel); err != nil {
+		return nil, err
+	}
+	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	h.announceLocked(s)
+	return nil, nil
+}
+
+func (h *Host) checkSessionURI(uri string) error {
+	_, isTerminal := h.terminals.get(uri)
+	scheme, _, ok := strings.Cut(uri, ":")
+	switch {
+	case !ok || isTerminal || slices.Contains([]string{"ahp-root", "ahp-chat", "ahp-otlp", "ahp-resource-watch", "ahp-canvas"}, scheme):
+		return fail(ahp.CodeInvalidParams, "Not a session URI: %s", uri)
+	case len(h.sessions.keys) >= maxSessions:
+		return fail(ahp.CodeInternalError, "More than %d sessions", maxSessions)
+	}
+	return nil
+}
+
+// addSessionLocked adds a session without publishing it.
+func (h *Host) addSessionLocked(uri string, directories []string, now time.Time) *session {
+	return h.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
+}
+
+// addSessionWithLocked adds a session with a chat. A moved chat keeps its former
+// session's URI.
+func (h *Host) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
+	s := &session{
+		host:        h,
+		uri:         uri,
+		status:      statusIdle,
+		created:     now,
+		modified:    now,
+		directories: directories,
+	}
+	s.chat, s.listed = ch, []*chat{ch}
+	if ch.session == nil {
+		ch.session = s
+	}
+	s.addMCPLocked()
+	h.sessions.add(uri, s)
+	h.chats[s.chat.uri] = s.chat
+	h.deleted = slices.DeleteFunc(h.deleted, func(d string) bool { return d == uri })
+	return s
+}
+
+// announceLocked publishes a new session to every client.
+func (h *Host) announceLocked(s *session) {
+	sum := s.summary()
+	if len(sum.WorkingDirectories) == 0 {
+		sum.WorkingDirectories = nil
+	}
+	sum.Changes = nil // not known yet
+	s.announced = sum
+	h.logLocked(levelInfo, "Session created: %s", s.uri)
+	h.notifyEachLocked("root/sessionAdded", func(o offer) any {
+		return struct {
+			Channel string  `json:"channel"`
+			Summary summary `json:"summary"`
+		}{rootChannel, sum.as(o)}
+	})
+}
+
+type channelParams struct {
+	Channel string `json:"channel"`
+}
+
+// disposeSessionLocked answers disposeSession, even for a missing session.
+// Subscriptions stay and receive nothing.
+func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[channelParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := h.sessions.get(params.Channel)
+	if !ok {
+		return nil, nil
+	}
+	s.announcer.stopLocked()
+	for _, ch := range s.listed {
+		ch.stopLocked()
+		if ch.active != nil {
+			ch.active = nil
+			h.changeActiveLocked(-1)
+		}
+		delete(h.chats, ch.uri)
+	}
+	for _, v := range s.canvases() {
+		h.canvases.remove(v.channel)
+	}
+	if s.changed != nil {
+		delete(h.changesets, s.changed.uri)
+	}
+	h.sessions.remove(s.uri)
+	h.deleted = append(h.deleted, s.uri)
+	if len(h.deleted) > maxDeleted {
+		h.deleted = h.deleted[1:]
+	}
+	h.notifyAllLocked("root/sessionRemoved", struct {
+		Channel string `json:"channel"`
+		Session string `json:"session"`
+	}{rootChannel, s.uri})
+	return nil, nil
+}
+
+func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
+
+// listSessionsLocked answers listSessions, oldest first, on a single page.
+func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
+	items := []summary{}
+	for _, s := range h.sessions.all() {
+		items = append(items, s.summary().as(c.offer))
+	}
+	return struct {
+		Items []summary `json:"items"`
+	}{items}, nil
+}
+
+// resolveSessionConfigLocked answers resolveSessionConfig.
+func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	if params.Provider != "" && params.Provider != providerName {
+		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	}
+	return sessionConfig, nil
+}
+
+// setTitleLocked renames the session without an action.
+func (s *session) setTitleLocked(title string) {
+	s.title = title
+	s.touchLocked()
+}
+
+// announceDelay collects changes to a summary.
+const announceDelay = 100 * time.Millisecond
+
+// touchLocked schedules the publication of summary changes.
+func (s *session) touchLocked() {
+	if s.announcer == nil {
+		s.announcer = s.host.afterLocked(announceDelay, s.announceChangesLocked)
+	}
+}
+
+// summaryChanges holds the changed fields of a summary.
+type summaryChanges struct {
+	Title      *string  `json:"title,omitempty"`
+	Status     *int     `json:"status,omitempty"`
+	ModifiedAt *string  `json:"modifiedAt,omitempty"`
+	Changes    *changes `json:"changes,omitempty"`
+
+	// Since 1.0.
+	Chats []chatSummary `json:"chats,omitzero"`
+}
+
+// as returns the changes for a client with this offer, or nil.
+func (diff summaryChanges) as(o offer) *summaryChanges {
+	if o.version.compare(firstStable) < 0 {
+		diff.Chats = nil
+	}
+	if diff.Title == nil && diff.Status == nil && diff.ModifiedAt == nil && diff.Changes == nil && diff.Chats == nil {
+		return nil
+	}
+	return &diff
+}
+
+func (s *session) announceChangesLocked() {
+	s.announcer = nil
+	old, now := s.announced, s.summary()
+	var diff summaryChanges
+	if now.Title != old.Title {
+		diff.Title = &now.Title
+	}
+	if now.Status != old.Status {
+		diff.Status = &now.Status
+	}
+	if now.ModifiedAt != old.ModifiedAt {
+		diff.ModifiedAt = &now.ModifiedAt
+	}
+	if old.Changes == nil {
+		diff.Changes = now.Changes
+	}
+	if !slices.Equal(now.Chats, old.Chats) {
+		diff.Chats = now.Chats
+	}
+	s.announced = now
+	s.host.notifyEachLocked("root/sessionSummaryChanged", func(o offer) any {
+		changes := diff.as(o)
+		if changes == nil {
+			return nil
+		}
+		return struct {
+			Channel string          `json:"channel"`
+			Session string          `json:"session"`
+			Changes *summaryChanges `json:"changes"`
+		}{rootChannel, s.uri, changes}
+	})
+}

@@ -1,0 +1,86 @@
+package agenthost
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ServeStdio serves AHP to a single client, one message a line, and returns when r
+// ends or ctx is done. It closes r and w at the end if they implement [io.Closer]. A
+// Read that cannot be interrupted delays ServeStdio and Close.
+func (h *Host) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error {
+	l := &lineLink{r: r, in: bufio.NewReaderSize(r, 64<<10), w: w, limit: h.cfg.MaxFrame}
+	stop := context.AfterFunc(ctx, func() { l.Close(context.Cause(ctx)) })
+	defer stop()
+	err := h.serve(l)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// A lineLink is a link over a pair of byte streams.
+type lineLink struct {
+	r     io.Reader
+	in    *bufio.Reader
+	w     io.Writer
+	limit int
+}
+
+func (l *lineLink) Send(msg []byte) error {
+	line := make([]byte, 0, len(msg)+1)
+	line = append(append(line, msg...), '\n')
+	_, err := l.w.Write(line)
+	return err
+}
+
+// Recv skips empty lines. The last line needs no line feed.
+func (l *lineLink) Recv() ([]byte, error) {
+	for {
+		line, err := l.readLine()
+		if len(line) > 0 || err != nil {
+			return line, err
+		}
+	}
+}
+
+func (l *lineLink) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		chunk, err := l.in.ReadSlice('\n')
+		line = append(line, chunk...)
+		switch {
+		case len(line) > l.limit+1:
+			return nil, fmt.Errorf("a line of more than %d bytes", l.limit)
+		case err == nil:
+			return trimEOL(line), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.ErrClosedPipe):
+			return nil, io.EOF
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return trimEOL(line), nil
+		default:
+			return nil, err
+		}
+	}
+}
+
+func trimEOL(line []byte) []byte {
+	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	return line
+}
+
+func (l *lineLink) Close(error) error {
+	var errs []error
+	for _, end := range []any{l.r, l.w} {
+		if closer, ok := end.(io.Closer); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,182 @@
+package agenthost
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A snapshot is a channel's state, including everything up to FromSeq.
+type snapshot struct {
+	Resource string          `json:"resource"`
+	State    json.RawMessage `json:"state"`
+	FromSeq  int64           `json:"fromSeq"`
+}
+
+// A view limits a snapshot; it does not affect later messages.
+type view struct {
+	// Turns bounds the completed turns in a chat's snapshot; nil means all. fetchTurns
+	// loads older turns.
+	Turns *int `json:"turns"`
+}
+
+type subscribeParams struct {
+	Channel  string `json:"channel"`
+	View     view   `json:"view"`
+	Delivery struct {
+		MaxLatencyMs int64 `json:"maxLatencyMs"`
+	} `json:"delivery"`
+	FlowControl *subscribeWindow `json:"flowControl"`
+}
+
+// A subscribeWindow asks for windowed delivery.
+type subscribeWindow struct {
+	Receive receiveLimits `json:"receive"`
+}
+
+// maxLatency bounds a subscriber's delay for merged deltas.
+const maxLatency = 10 * time.Second
+
+type subscribeResult struct {
+	Snapshot    *snapshot    `json:"snapshot,omitempty"`
+	FlowControl *flowControl `json:"flowControl,omitempty"`
+}
+
+// subscribeLocked answers subscribe. A second subscribe for the same channel changes
+// its options.
+func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[subscribeParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := h.snapshotLocked(c, params.Channel, params.View)
+	if err != nil {
+		return nil, err
+	}
+	w := c.subscribeLocked(params.Channel, params)
+	if w == nil {
+		return subscribeResult{Snapshot: snap}, nil
+	}
+	var bootstrap []string
+	if snap != nil {
+		bootstrap = append(bootstrap, snapshotText(snap))
+	}
+	c.openWindowLocked(w, bootstrap...)
+	return subscribeResult{FlowControl: w.agreed()}, nil
+}
+
+// subscribeLocked returns the subscription's window, if requested and acceptable.
+func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
+	c.unsubscribeLocked(channel)
+	sub := &subscription{
+		channel:    channel,
+		maxLatency: min(time.Duration(params.Delivery.MaxLatencyMs)*time.Millisecond, maxLatency),
+	}
+	if params.FlowControl != nil && c.host.dialect.windows && c.offer.version.compare(firstStable) >= 0 {
+		sub.window = newWindow(channel, params.FlowControl.Receive)
+	}
+	c.client.rememberWindow(channel, sub.window)
+	c.subs[channel] = sub
+	if isLogChannel(channel) {
+		c.host.logSubs++
+	}
+	return sub.window
+}
+
+func (c *conn) unsubscribeLocked(channel string) {
+	c.flushHeldLocked()
+	if c.subs[channel] != nil && isLogChannel(channel) {
+		c.host.logSubs--
+	}
+	delete(c.subs, channel)
+	c.opening = slices.DeleteFunc(c.opening, func(w *window) bool { return w.channel == channel })
+}
+
+func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
+	params, err := decodeParams[channelParams](raw)
+	if err != nil {
+		return
+	}
+	c.unsubscribeLocked(params.Channel)
+}
+
+// snapshotLocked returns a channel's state for c, nil for a channel without state.
+func (h *Host) snapshotLocked(c *conn, uri string, v view) (*snapshot, error) {
+	state, err := h.stateLocked(c, uri, v)
+	if state == nil || err != nil {
+		return nil, err
+	}
+	return &snapshot{Resource: uri, State: encode(state), FromSeq: h.seq}, nil
+}
+
+func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
+	switch {
+	case uri == rootChannel:
+		return h.rootStateLocked(), nil
+	case strings.HasPrefix(uri, otlpScheme):
+		return nil, nil
+	case strings.HasPrefix(uri, watchPrefix):
+		return watchState(uri)
+	case strings.HasPrefix(uri, canvasPrefix):
+		return h.canvasStateLocked(uri, c.offer)
+	case strings.HasPrefix(uri, chatScheme):
+		return h.chatStateLocked(uri, v, c.offer)
+	}
+	if s, ok := h.sessions.get(uri); ok {
+		return s.state(c.offer), nil
+	}
+	if t, ok := h.terminals.get(uri); ok {
+		return t.state(), nil
+	}
+	if c := h.changesets[uri]; c != nil {
+		return c.state(), nil
+	}
+	return nil, h.noSessionLocked(uri)
+}
+
+func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
+	if ch := h.chats[uri]; ch != nil {
+		state := ch.state(v)
+		if o.registers() && ch == ch.session.chat {
+			state.Canvases = ch.session.resources()
+		}
+		return state, nil
+	}
+	return nil, h.noSessionLocked(sessionOfChat(uri))
+}
+
+// noSessionLocked is the error for an unknown session URI.
+func (h *Host) noSessionLocked(uri string) error {
+	switch {
+	case h.deletedLocked(uri):
+		return fail(ahp.CodeSessionNotFound, "Session was explicitly deleted: %s", uri)
+	case strings.HasPrefix(uri, providerName+":"):
+		return fail(ahp.CodeSessionNotFound, "Session not found on backend: %s", uri)
+	}
+	return fail(ahp.CodeSessionNotFound, "No agent for session: %s", uri)
+}
+
+// chatScheme begins the URIs of all chats.
+const chatScheme = "ahp-chat:"
+
+// chatPrefix begins default chat URIs; the session's URI follows in base64url.
+const chatPrefix = "ahp-chat://default/"
+
+func defaultChat(session string) string {
+	return chatPrefix + base64.RawURLEncoding.EncodeToString([]byte(session))
+}
+
+// sessionOfChat returns the session for a default chat's URI, or the URI itself if
+// there is no such session.
+func sessionOfChat(uri string) string {
+	name, _ := strings.CutPrefix(uri, chatPrefix)
+	session, err := base64.RawURLEncoding.DecodeString(name)
+	if err != nil {
+		return uri
+	}
+	return string(session)
+}

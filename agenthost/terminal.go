@@ -1,0 +1,334 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// terminalScheme begins terminal URIs.
+const terminalScheme = "agenthost-terminal:"
+
+// A terminal is a screen shared by all its subscribers. The host's lock guards its
+// state.
+type terminal struct {
+	host     *Host
+	uri      string
+	title    string
+	cwd      string
+	cols     int
+	rows     int
+	claim    json.RawMessage
+	exitCode *int // nil while it runs
+	content  []*terminalPart
+	backend  backend
+}
+
+// A backend is the program behind a terminal. Its methods are called with the host's
+// lock held and do not block.
+type backend interface {
+	input(data string)
+	resize(cols, rows int)
+
+	// kill ends it. It publishes no more actions.
+	kill()
+}
+
+type terminalInfo struct {
+	Resource string          `json:"resource"`
+	Title    string          `json:"title"`
+	Claim    json.RawMessage `json:"claim"`
+	ending
+}
+
+// An ending reports whether a terminal's process lives: an exit code in AHP 0.8, a
+// lifecycle since then.
+type ending struct {
+	Lifecycle *lifecycle `json:"lifecycle,omitempty"`
+	ExitCode  *int       `json:"exitCode,omitempty"`
+}
+
+type lifecycle struct {
+	Status   string `json:"status"`
+	ExitCode *int   `json:"exitCode,omitempty"`
+}
+
+type terminalState struct {
+	Title   string          `json:"title"`
+	Cwd     string          `json:"cwd,omitempty"`
+	Cols    int             `json:"cols"`
+	Rows    int             `json:"rows"`
+	Content []*terminalPart `json:"content"`
+	ending
+	Claim                    json.RawMessage `json:"claim"`
+	SupportsCommandDetection bool            `json:"supportsCommandDetection"`
+	IsPty                    bool            `json:"isPty"`
+}
+
+// A terminalPart is a piece of terminal content: a command with its output, or
+// unclassified output.
+type terminalPart struct {
+	Type       string  `json:"type"` // unclassified or command
+	Value      *string `json:"value,omitempty"`
+	CommandID  string  `json:"commandId,omitempty"`
+	Line       string  `json:"commandLine,omitempty"`
+	Output     *string `json:"output,omitempty"`
+	Timestamp  int64   `json:"timestamp,omitempty"`
+	IsComplete *bool   `json:"isComplete,omitempty"`
+	ExitCode   *int    `json:"exitCode,omitempty"`
+	DurationMs *int64  `json:"durationMs,omitempty"`
+}
+
+func (t *terminal) ending() ending {
+	switch {
+	case t.host.dialect.own[0].compare(lifecycleSince) < 0:
+		return ending{ExitCode: t.exitCode}
+	case t.exitCode != nil:
+		return ending{Lifecycle: &lifecycle{"exited", t.exitCode}}
+	}
+	return ending{Lifecycle: &lifecycle{Status: "running"}}
+}
+
+func (t *terminal) state() terminalState {
+	state := terminalState{
+		Title: t.title, Cwd: t.cwd, Cols: t.cols, Rows: t.rows, Content: t.content, Claim: t.claim, ending: t.ending(),
+		SupportsCommandDetection: t.host.cfg.Terminals == EchoTerminals,
+		IsPty:                    t.host.cfg.Terminals == ShellTerminals,
+	}
+	if state.Content == nil {
+		state.Content = []*terminalPart{}
+	}
+	return state
+}
+
+func (h *Host) terminalInfosLocked() []terminalInfo {
+	infos := []terminalInfo{}
+	for _, t := range h.terminals.all() {
+		infos = append(infos, terminalInfo{t.uri, t.title, t.claim, t.ending()})
+	}
+	return infos
+}
+
+// terminalsChangedLocked publishes the list of terminals.
+func (h *Host) terminalsChangedLocked() {
+	h.emitLocked(rootChannel, struct {
+		Type      string         `json:"type"`
+		Terminals []terminalInfo `json:"terminals"`
+	}{"root/terminalsChanged", h.terminalInfosLocked()})
+}
+
+type terminalParams struct {
+	Channel string          `json:"channel"`
+	Claim   json.RawMessage `json:"claim"`
+	Name    string          `json:"name"`
+	Cwd     string          `json:"cwd"`
+	Cols    int             `json:"cols"`
+	Rows    int             `json:"rows"`
+}
+
+// createTerminalLocked answers createTerminal.
+func (h *Host) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[terminalParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	_, err = h.addTerminalLocked(params)
+	return nil, err
+}
+
+func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
+	if _, ok := h.terminals.get(params.Channel); ok {
+		return nil, fail(ahp.CodeInternalError, "Terminal already exists: %s", params.Channel)
+	}
+	if !strings.HasPrefix(params.Channel, terminalScheme) {
+		return nil, fail(ahp.CodeInvalidParams, "Not a terminal URI: %s", params.Channel)
+	}
+	if len(h.terminals.keys) >= maxTerminals {
+		return nil, fail(ahp.CodeInternalError, "More than %d terminals", maxTerminals)
+	}
+	t := &terminal{
+		host:  h,
+		uri:   params.Channel,
+		title: params.Name,
+		cwd:   strings.TrimPrefix(params.Cwd, "file://"),
+		cols:  orDefault(params.Cols, 80),
+		rows:  orDefault(params.Rows, 24),
+		claim: params.Claim,
+	}
+	if t.title == "" {
+		t.title = string(h.cfg.Terminals)
+	}
+	if !ahp.IsObject(t.claim) {
+		t.claim = json.RawMessage(`{"kind":"client","clientId":""}`)
+	}
+	if err := h.openBackendLocked(t); err != nil {
+		return nil, err
+	}
+	h.terminals.add(t.uri, t)
+	h.terminalsChangedLocked()
+	return t, nil
+}
+
+func (h *Host) openBackendLocked(t *terminal) (err error) {
+	if h.cfg.Terminals == EchoTerminals {
+		t.backend = &echoBackend{terminal: t}
+		return nil
+	}
+	t.backend, err = h.startShellLocked(t)
+	return err
+}
+
+// maxScreen bounds a terminal's size.
+const maxScreen = 10_000
+
+func orDefault(n, fallback int) int {
+	if n <= 0 || n > maxScreen {
+		return fallback
+	}
+	return n
+}
+
+// disposeTerminalLocked answers disposeTerminal, even for a missing terminal.
+func (h *Host) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[channelParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := h.terminals.get(params.Channel); ok {
+		h.terminals.remove(t.uri)
+		t.backend.kill()
+		h.terminalsChangedLocked()
+	}
+	return nil, nil
+}
+
+// terminalActionLocked echoes an action on a terminal, then applies it.
+func (h *Host) terminalActionLocked(env envelope) {
+	var a struct {
+		Data  string          `json:"data"`
+		Cols  int             `json:"cols"`
+		Rows  int             `json:"rows"`
+		Title string          `json:"title"`
+		Claim json.RawMessage `json:"claim"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	h.publishLocked(env, nil)
+	t, ok := h.terminals.get(env.channel)
+	if !ok {
+		return
+	}
+	switch env.kind {
+	case "terminal/input":
+		if t.exitCode == nil {
+			t.backend.input(a.Data)
+		}
+	case "terminal/resized":
+		t.cols, t.rows = orDefault(a.Cols, t.cols), orDefault(a.Rows, t.rows)
+		t.backend.resize(t.cols, t.rows)
+	case "terminal/titleChanged":
+		t.title = a.Title
+		h.terminalsChangedLocked()
+	case "terminal/cleared":
+		t.content = nil
+	case "terminal/claimed":
+		if ahp.IsObject(a.Claim) {
+			t.claim = a.Claim
+			h.terminalsChangedLocked()
+		}
+	}
+}
+
+// dataLocked publishes output.
+func (t *terminal) dataLocked(data string) {
+	t.appendOutput(data)
+	t.host.emitLocked(t.uri, struct {
+		Type string `json:"type"`
+		Data string `json:"data"`
+	}{"terminal/data", data})
+}
+
+func (t *terminal) appendOutput(data string) {
+	t.trim(len(data))
+	if len(t.content) > 0 {
+		tail := t.content[len(t.content)-1]
+		if tail.Type == "command" && !*tail.IsComplete {
+			*tail.Output += data
+			return
+		}
+		if tail.Type == "unclassified" {
+			*tail.Value += data
+			return
+		}
+	}
+	t.content = append(t.content, &terminalPart{Type: "unclassified", Value: &data})
+}
+
+// trim drops the oldest content to make room for n bytes. Clients keep their copies.
+func (t *terminal) trim(n int) {
+	for len(t.content) > 0 && t.contentLen()+n > maxTerminalBytes {
+		if len(t.content) > 1 {
+			t.content = t.content[1:]
+			continue
+		}
+		if part := t.content[0]; part.Value != nil {
+			*part.Value = ""
+		} else {
+			*part.Output = ""
+		}
+		return
+	}
+}
+
+func (t *terminal) contentLen() int {
+	n := 0
+	for _, part := range t.content {
+		if part.Value != nil {
+			n += len(*part.Value)
+		} else {
+			n += len(*part.Output)
+		}
+	}
+	return n
+}
+
+// executedLocked publishes the start of a command.
+func (t *terminal) executedLocked(id, line string, timestamp int64) {
+	t.content = append(t.content, &terminalPart{
+		Type: "command", CommandID: id, Line: line, Output: new(string), Timestamp: timestamp, IsComplete: new(bool),
+	})
+	t.host.emitLocked(t.uri, struct {
+		Type        string `json:"type"`
+		CommandID   string `json:"commandId"`
+		CommandLine string `json:"commandLine"`
+		Timestamp   int64  `json:"timestamp"`
+	}{"terminal/commandExecuted", id, line, timestamp})
+}
+
+// finishedLocked publishes the end of the latest command.
+func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
+	done := true
+	for _, part := range t.content {
+		if part.CommandID == id {
+			part.IsComplete, part.ExitCode, part.DurationMs = &done, &exitCode, &durationMs
+		}
+	}
+	t.host.emitLocked(t.uri, struct {
+		Type       string `json:"type"`
+		CommandID  string `json:"commandId"`
+		ExitCode   int    `json:"exitCode"`
+		DurationMs int64  `json:"durationMs"`
+	}{"terminal/commandFinished", id, exitCode, durationMs})
+}
+
+// exitedLocked publishes the terminal's end.
+func (t *terminal) exitedLocked(code int) {
+	t.exitCode = &code
+	t.host.emitLocked(t.uri, struct {
+		Type     string `json:"type"`
+		ExitCode int    `json:"exitCode"`
+	}{"terminal/exited", code})
+	t.host.terminalsChangedLocked()
+}

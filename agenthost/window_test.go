@@ -1,0 +1,90 @@
+package agenthost
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestWindowsCarryEveryMessage sends random texts through a windowed channel with
+// random limits and occasional credit. Every text arrives whole and in order, in
+// frames within the limit, and none begins without credit.
+func TestWindowsCarryEveryMessage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := receiveLimits{
+			WindowBytes:         rapid.Int64Range(1, 400).Draw(t, "window"),
+			MaximumFrameBytes:   rapid.Int64Range(1, 500).Draw(t, "frame"),
+			MaximumMessageBytes: 1 << 20,
+		}
+		host, err := New(Config{Protocol: NewestProtocol})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer host.Close()
+		c := &conn{host: host, out: newOutbox(1 << 30), done: make(chan struct{}), subs: map[string]*subscription{}, client: &client{}}
+		w := newWindow("x:/1", limits)
+		if w == nil {
+			if limits.MaximumFrameBytes >= 300 {
+				t.Fatalf("no window for frames of %d bytes", limits.MaximumFrameBytes)
+			}
+			return
+		}
+		c.subs["x:/1"] = &subscription{channel: "x:/1", window: w}
+		w.open = true
+		texts := rapid.SliceOfN(rapid.StringN(1, 40, -1), 1, 20).Draw(t, "texts")
+		for i, text := range texts { // as they are in JSON
+			var plain string
+			if err := json.Unmarshal(encode(text), &plain); err != nil {
+				t.Fatal(err)
+			}
+			texts[i] = plain
+		}
+		var got []string
+		var partial string
+		var received, credited int64
+		read := func() {
+			for len(c.out.frames) > 0 {
+				raw, _ := c.out.next()
+				if size := utf16Bytes(string(raw)); int64(size) > limits.MaximumFrameBytes {
+					t.Fatalf("a frame of %d bytes; want %d at most", size, limits.MaximumFrameBytes)
+				}
+				var frame struct{ Params channelFrame }
+				if err := json.Unmarshal(raw, &frame); err != nil || frame.Params.Data == "" {
+					t.Fatalf("frame %s: %v", raw, err)
+				}
+				if partial == "" && received-credited >= limits.WindowBytes {
+					t.Fatalf("a message begins with %d bytes under way; want less than %d", received-credited, limits.WindowBytes)
+				}
+				partial += frame.Params.Data
+				if frame.Params.Final {
+					got = append(got, partial)
+					received += int64(utf16Bytes(partial))
+					partial = ""
+				}
+			}
+		}
+		credit := func() {
+			credited = received
+			c.creditLocked(encode(map[string]any{"channel": "x:/1", "consumedBytes": credited}))
+		}
+		for _, text := range texts {
+			c.pushLocked(w, text)
+			if rapid.Bool().Draw(t, "reads") {
+				read()
+			}
+			if rapid.Bool().Draw(t, "credits") {
+				credit()
+			}
+		}
+		for range texts {
+			read()
+			credit()
+		}
+		read()
+		if !slices.Equal(got, texts) {
+			t.Fatalf("got %q; want %q", got, texts)
+		}
+	})
+}
