@@ -1,0 +1,453 @@
+package acp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"ahprelay/ahp"
+)
+
+// A Handler receives a peer's messages in their order, from the goroutine of
+// [Conn.Run]. Its methods must not wait for the peer.
+type Handler interface {
+	// Notify handles a notification.
+	Notify(method string, params json.RawMessage)
+
+	// Request handles a request. The answer may be given later, from any goroutine.
+	Request(r *Request)
+
+	// Idle is called before the connection waits for more bytes. A handler that
+	// collects messages completes its work here.
+	Idle()
+}
+
+// Limits bound a connection. Zero fields have the given defaults.
+type Limits struct {
+	Line     int // bytes of a message; default 16 MiB
+	Queue    int // bytes that the peer has not read, behind the message being written; default 64 MiB
+	Requests int // of the peer, without an answer; default 256
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, field := range []struct {
+		value    *int
+		fallback int
+	}{{&l.Line, 16 << 20}, {&l.Queue, 64 << 20}, {&l.Requests, 256}} {
+		if *field.value == 0 {
+			*field.value = field.fallback
+		}
+	}
+	return l
+}
+
+// Errors of a connection.
+var (
+	// ErrClosed is the result of calls on a connection that has ended.
+	ErrClosed = errors.New("the connection has ended")
+
+	// ErrStuck ends a connection whose peer does not read.
+	ErrStuck = errors.New("the peer does not read its messages")
+
+	// ErrTooLong is the result of a call whose answer exceeds the limit.
+	ErrTooLong = errors.New("the answer is too long")
+)
+
+// JSON-RPC error codes.
+const (
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+	CodeInternal       = -32603
+	CodeAuthRequired   = -32000
+	CodeNotFound       = -32002
+	CodeCancelled      = -32800
+)
+
+// An Error is a peer's error answer.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitzero"`
+}
+
+// Error returns code and message.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
+
+// A Conn exchanges messages with a peer. Its methods are safe for concurrent use.
+type Conn struct {
+	// Set by NewConn, then read-only.
+	out     io.Writer
+	handler Handler
+	limits  Limits
+	done    chan struct{} // closed when the connection has ended
+	wake    chan struct{} // to the writer; has capacity 1, never closed
+
+	// Owned by Run.
+	in lineReader
+
+	mu       sync.Mutex // guards the fields below
+	err      error      // why the connection ended
+	lastID   int64
+	calls    map[string]chan answer // by id; each has capacity 1
+	requests int                    // of the peer, without an answer
+	queue    []byte                 // lines for the peer
+	skipped  int                    // lines that were not messages
+}
+
+type answer struct {
+	result json.RawMessage
+	err    error
+}
+
+// NewConn returns a connection over a peer's output and input. It does nothing before
+// Run.
+func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn {
+	limits = limits.withDefaults()
+	return &Conn{
+		in: lineReader{bufio.NewReader(in), limits.Line}, out: out, handler: handler, limits: limits,
+		done: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]chan answer{},
+	}
+}
+
+// Run reads messages until the input ends, the output fails or [Conn.Fail] is called,
+// and returns why. The caller then closes input and output; Run waits for neither.
+func (c *Conn) Run() error {
+	var writer sync.WaitGroup
+	writer.Go(c.writeLoop)
+	c.Fail(c.readLoop())
+	writer.Wait()
+	return c.err // no longer changes
+}
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Fail ends the connection. Calls get the error. The first call counts. To end a
+// blocked Run, close the input and the output as well.
+func (c *Conn) Fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+		close(c.done)
+	}
+}
+
+// Skipped returns how many lines were not messages.
+func (c *Conn) Skipped() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.skipped
+}
+
+// A message is any JSON-RPC message.
+type message struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *Error          `json:"error,omitempty"`
+}
+
+// readLoop handles the peer's messages.
+func (c *Conn) readLoop() error {
+	for {
+		if !c.in.whole() {
+			c.handler.Idle()
+		}
+		line, err := c.in.next()
+		var long *longLine
+		switch {
+		case errors.As(err, &long):
+			c.skip(long.envelope)
+		case err != nil:
+			return err
+		default:
+			c.take(line)
+		}
+		select {
+		case <-c.done:
+			return c.err
+		default:
+		}
+	}
+}
+
+// take handles one line.
+func (c *Conn) take(line []byte) {
+	var m message
+	if !ahp.IsObject(line) || Decode(line, &m) != nil {
+		c.count()
+		return
+	}
+	switch {
+	case m.Method != "" && m.ID == nil:
+		c.handler.Notify(m.Method, m.Params)
+	case m.Method != "":
+		c.request(&Request{conn: c, id: m.ID, Method: m.Method, Params: m.Params})
+	case m.ID != nil && m.Error != nil:
+		c.answered(m.ID, answer{err: m.Error})
+	case m.ID != nil:
+		c.answered(m.ID, answer{result: m.Result})
+	default:
+		c.count()
+	}
+}
+
+func (c *Conn) count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skipped++
+}
+
+// skip handles a line above the limit, of which only the envelope is known.
+func (c *Conn) skip(env ahp.Envelope) {
+	switch env.Kind {
+	case ahp.Request:
+		c.respond(message{ID: env.ID, Error: &Error{Code: CodeInternal, Message: fmt.Sprintf("the message is longer than %d bytes", c.limits.Line)}})
+	case ahp.Response:
+		c.answered(env.ID, answer{err: ErrTooLong})
+	}
+	c.count()
+}
+
+// request passes a request to the handler.
+func (c *Conn) request(r *Request) {
+	c.mu.Lock()
+	full := c.requests >= c.limits.Requests
+	if !full {
+		c.requests++
+	}
+	c.mu.Unlock()
+	if full {
+		c.respond(message{ID: r.id, Error: &Error{Code: CodeInternal, Message: "too many requests"}})
+		return
+	}
+	c.handler.Request(r)
+}
+
+// answered passes an answer to its call. An unknown id is ignored: the call was
+// abandoned, or never made.
+func (c *Conn) answered(id json.RawMessage, a answer) {
+	c.mu.Lock()
+	call, ok := c.calls[string(id)]
+	delete(c.calls, string(id))
+	c.mu.Unlock()
+	if ok {
+		call <- a
+	}
+}
+
+// Call sends a request and reads the answer into result, which may be nil. If ctx ends
+// first, a later answer is ignored. Messages that the peer sent before the answer have
+// been handled.
+func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
+	reply := make(chan answer, 1)
+	c.mu.Lock()
+	c.lastID++
+	id := strconv.FormatInt(c.lastID, 10)
+	c.calls[id] = reply
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, id)
+	}()
+	text, err := json.Marshal(params)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	if err := c.send(message{ID: json.RawMessage(id), Method: method, Params: text}); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	var a answer
+	select {
+	case a = <-reply:
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+	case <-c.done:
+		select {
+		case a = <-reply: // the answer came before the end
+		default:
+			return fmt.Errorf("%s: %w", method, c.ended())
+		}
+	}
+	if a.err != nil {
+		return fmt.Errorf("%s: %w", method, a.err)
+	}
+	if result == nil {
+		return nil
+	}
+	if err := Decode(a.result, result); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+// ended returns the error for calls on an ended connection.
+func (c *Conn) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrClosed, c.err)
+}
+
+// Notify sends a notification.
+func (c *Conn) Notify(method string, params any) error {
+	text, err := json.Marshal(params)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return c.send(message{Method: method, Params: text})
+}
+
+// respond sends an answer. Without a connection, nothing waits for it.
+func (c *Conn) respond(m message) { _ = c.send(m) }
+
+// send queues a message for the peer.
+func (c *Conn) send(m message) error {
+	m.Version = "2.0"
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	stuck := len(c.queue) > c.limits.Queue
+	ended := c.err != nil
+	if !stuck && !ended {
+		c.queue = append(append(c.queue, line...), '\n')
+	}
+	c.mu.Unlock()
+	if stuck {
+		c.Fail(ErrStuck)
+	}
+	if stuck || ended {
+		return c.ended()
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default: // the writer is awake
+	}
+	return nil
+}
+
+// writeLoop writes queued messages until the connection ends.
+func (c *Conn) writeLoop() {
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-c.wake:
+		}
+		c.mu.Lock()
+		lines := c.queue
+		c.queue = nil
+		c.mu.Unlock()
+		if _, err := c.out.Write(lines); err != nil {
+			c.Fail(err)
+			return
+		}
+	}
+}
+
+// A Request is a peer's request.
+type Request struct {
+	Method string
+	Params json.RawMessage
+
+	conn *Conn
+	id   json.RawMessage
+	once sync.Once
+}
+
+// Reply answers the request with a result or an error. An error other than [*Error]
+// becomes an internal error. The first call counts.
+func (r *Request) Reply(result any, err error) {
+	r.once.Do(func() {
+		r.conn.mu.Lock()
+		r.conn.requests--
+		r.conn.mu.Unlock()
+		m := message{ID: r.id}
+		if err == nil {
+			m.Result, err = json.Marshal(result)
+		}
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) {
+				e = &Error{Code: CodeInternal, Message: err.Error()}
+			}
+			m.Result, m.Error = nil, e
+		}
+		r.conn.respond(m)
+	})
+}
+
+// A lineReader reads messages, one per line.
+type lineReader struct {
+	in    *bufio.Reader
+	limit int
+}
+
+// A longLine is a line above the limit, reduced to its envelope.
+type longLine struct{ envelope ahp.Envelope }
+
+// Error names the problem.
+func (*longLine) Error() string { return "the line is too long" }
+
+// whole reports whether a line can be read without waiting.
+func (r lineReader) whole() bool {
+	buffered, _ := r.in.Peek(r.in.Buffered()) // these bytes are there
+	return bytes.IndexByte(buffered, '\n') >= 0
+}
+
+// next returns the next line that is not empty, which the caller owns. Bytes behind
+// the last line break are dropped.
+func (r lineReader) next() ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := r.in.ReadSlice('\n')
+		if len(line)+len(piece) > r.limit+len("\r\n") {
+			return nil, r.skip(line, piece, err)
+		}
+		line = append(line, piece...)
+		if err == nil {
+			switch line = bytes.TrimSpace(line); {
+			case len(line) > r.limit:
+				return nil, r.skip(line, nil, nil)
+			case len(line) > 0:
+				return line, nil
+			}
+			continue
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+	}
+}
+
+// skip reads the rest of a line above the limit.
+func (r lineReader) skip(line, piece []byte, err error) error {
+	var skim ahp.Skimmer
+	_, _ = skim.Write(line)
+	_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
+	for errors.Is(err, bufio.ErrBufferFull) {
+		piece, err = r.in.ReadSlice('\n')
+		if !skim.Over() {
+			_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	long := &longLine{}
+	if env, err := skim.Envelope(); err == nil {
+		long.envelope = env
+	}
+	return long
+}

@@ -1,0 +1,293 @@
+package acp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"ahprelay/internal/acp"
+)
+
+// A recorder is a Handler that keeps what it receives. It answers requests with
+// answer, unless that is nil.
+type recorder struct {
+	mu       sync.Mutex
+	got      []string
+	requests []*acp.Request
+	answer   func(r *acp.Request)
+}
+
+func (h *recorder) Notify(method string, params json.RawMessage) {
+	h.add(method + " " + string(params))
+}
+func (h *recorder) Idle() {}
+func (h *recorder) Request(r *acp.Request) {
+	h.add("? " + r.Method)
+	h.mu.Lock()
+	h.requests = append(h.requests, r)
+	h.mu.Unlock()
+	if h.answer != nil {
+		h.answer(r)
+	}
+}
+
+func (h *recorder) add(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.got = append(h.got, text)
+}
+
+func (h *recorder) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.got...)
+}
+
+// read runs a connection over the given input to its end, and returns it with the
+// lines it wrote.
+func read(t *testing.T, input string, h *recorder, limits acp.Limits) (*acp.Conn, string) {
+	t.Helper()
+	var out lockedBuffer
+	conn := acp.NewConn(strings.NewReader(input), &out, h, limits)
+	if err := conn.Run(); !errors.Is(err, io.EOF) {
+		t.Fatalf("Run() = %v; want EOF", err)
+	}
+	return conn, out.String()
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestLinesThatAreNoMessagesAreCounted(t *testing.T) {
+	h := &recorder{}
+	conn, _ := read(t, "warning: not JSON\n[]\n\n{\"jsonrpc\":\"2.0\"}\n{\"id\":\n{\"method\":\"a\"}\r\n{\"id\":9,\"result\":1}\nrest", h, acp.Limits{})
+	if got := fmt.Sprint(h.all()); got != "[a ]" {
+		t.Errorf("messages are %s; want one", got)
+	}
+	if got := conn.Skipped(); got != 4 {
+		t.Errorf("Skipped() = %d; want 4", got)
+	}
+}
+
+// TestLimitOfALine checks a line at the limit and one above it, in each kind of
+// message.
+func TestLimitOfALine(t *testing.T) {
+	const limit = 64 << 10
+	line := func(format string, size int) string {
+		return fmt.Sprintf(format, strings.Repeat("x", size-len(format)+len("%s")))
+	}
+	const note, ask = `{"method":"n","params":"%s"}`, `{"id":"k","method":"q","params":"%s"}`
+	for _, c := range []struct {
+		format string
+		size   int
+		want   string
+	}{
+		{note, limit, "[n after]"}, {note, limit + 1, "[after]"}, {ask, limit, "[? q after]"}, {ask, limit + 1, "[after]"},
+	} {
+		h := &recorder{}
+		_, _ = read(t, line(c.format, c.size)+"\n{\"method\":\"after\"}\n", h, acp.Limits{Line: limit})
+		var got []string
+		for _, m := range h.all() {
+			name, _, _ := strings.Cut(m, " \"")
+			got = append(got, strings.TrimSpace(name))
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%.20s of %d bytes: messages are %v; want %s", c.format, c.size, got, c.want)
+		}
+	}
+}
+
+// pair connects two ends in memory. Both run until the test ends.
+func pair(t *testing.T, a, b acp.Handler, limits acp.Limits) (*acp.Conn, *acp.Conn) {
+	t.Helper()
+	ra, wb := io.Pipe()
+	rb, wa := io.Pipe()
+	left, right := acp.NewConn(ra, wa, a, limits), acp.NewConn(rb, wb, b, limits)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = left.Run(); wa.Close(); ra.Close() })
+	wg.Go(func() { _ = right.Run(); wb.Close(); rb.Close() })
+	t.Cleanup(func() {
+		wa.Close()
+		wb.Close()
+		wg.Wait()
+	})
+	return left, right
+}
+
+func TestCallsInBothDirections(t *testing.T) {
+	echo := func(r *acp.Request) { r.Reply(map[string]any{"of": r.Method}, nil) }
+	a, b := pair(t, &recorder{answer: echo}, &recorder{answer: echo}, acp.Limits{})
+	var wg sync.WaitGroup
+	for _, conn := range []*acp.Conn{a, b} {
+		for i := range 20 {
+			wg.Go(func() {
+				var result struct{ Of string }
+				method := fmt.Sprint("m", i)
+				if err := conn.Call(t.Context(), method, struct{}{}, &result); err != nil || result.Of != method {
+					t.Errorf("Call(%s) = %+v, %v", method, result, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// TestErrorsAnswerCalls checks an error of the peer, a late answer and an answer above
+// the limit.
+func TestErrorsAnswerCalls(t *testing.T) {
+	peer := &recorder{}
+	a, _ := pair(t, &recorder{}, peer, acp.Limits{Line: 1000})
+	peer.answer = func(r *acp.Request) {
+		switch r.Method {
+		case "refuse":
+			r.Reply(nil, &acp.Error{Code: acp.CodeAuthRequired, Message: "sign in"})
+		case "long":
+			r.Reply(strings.Repeat("x", 2000), nil)
+		case "twice":
+			r.Reply(1, nil)
+			r.Reply(2, nil)
+		}
+	}
+	var refused *acp.Error
+	if err := a.Call(t.Context(), "refuse", nil, nil); !errors.As(err, &refused) || refused.Code != acp.CodeAuthRequired {
+		t.Errorf("Call(refuse) = %v; want the peer's error", err)
+	}
+	if err := a.Call(t.Context(), "long", nil, nil); !errors.Is(err, acp.ErrTooLong) {
+		t.Errorf("Call(long) = %v; want %v", err, acp.ErrTooLong)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Call(ctx, "never", nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Call(never) = %v; want Canceled", err)
+	}
+	peer.mu.Lock()
+	late := peer.requests
+	peer.mu.Unlock()
+	var n int
+	if err := a.Call(t.Context(), "twice", nil, &n); err != nil || n != 1 {
+		t.Errorf("Call(twice) = %d, %v; want the first answer", n, err)
+	}
+	for _, r := range late {
+		r.Reply("late", nil)
+	}
+	if err := a.Call(t.Context(), "twice", nil, &n); err != nil {
+		t.Errorf("a late answer ended the connection: %v", err)
+	}
+}
+
+func TestTooManyRequestsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer := &recorder{}
+		a, _ := pair(t, &recorder{}, peer, acp.Limits{Requests: 3})
+		var wg sync.WaitGroup
+		var refused lockedBuffer
+		for range 5 {
+			wg.Go(func() {
+				if err := a.Call(t.Context(), "wait", nil, nil); err != nil {
+					fmt.Fprintln(&refused, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := strings.Count(refused.String(), "too many requests"); got != 2 {
+			t.Errorf("%d requests are refused; want 2", got)
+		}
+		for _, r := range peer.requests {
+			r.Reply(nil, nil)
+		}
+		wg.Wait()
+	})
+}
+
+// TestAStuckPeerEndsTheConnection fills the queue of a peer that does not read.
+func TestAStuckPeerEndsTheConnection(t *testing.T) {
+	in, held := io.Pipe()
+	_, out := io.Pipe() // never read
+	conn := acp.NewConn(in, out, &recorder{}, acp.Limits{Queue: 1000})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = conn.Run() })
+	var err error
+	for range 1000 {
+		if err = conn.Notify("n", strings.Repeat("x", 100)); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, acp.ErrStuck) {
+		t.Errorf("Notify = %v; want %v", err, acp.ErrStuck)
+	}
+	if err := conn.Call(t.Context(), "q", nil, nil); !errors.Is(err, acp.ErrClosed) {
+		t.Errorf("Call = %v; want %v", err, acp.ErrClosed)
+	}
+	<-conn.Done()
+	out.Close()
+	held.Close()
+	wg.Wait()
+}
+
+func TestDecodeLeavesOutWrongMembers(t *testing.T) {
+	var call acp.ToolCallUpdate
+	text := `{"toolCallId":"c","kind":7,"locations":[{"path":3},{"path":"/b"}],"status":"completed","content":"none","later":1}`
+	if err := acp.Decode(json.RawMessage(text), &call); err != nil {
+		t.Fatal(err)
+	}
+	if call.ToolCallID != "c" || call.Kind != "" || call.Status != acp.ToolCallStatusCompleted || len(call.Locations) != 2 || call.Locations[1].Path != "/b" {
+		t.Errorf("Decode = %+v", call)
+	}
+}
+
+func TestUnionsKeepRequiredTexts(t *testing.T) {
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{acp.ContentBlock{Type: acp.ContentBlockText}, `{"text":"","type":"text"}`},
+		{acp.ToolCallContent{Type: acp.ToolCallContentDiff, Path: "/a"}, `{"newText":"","path":"/a","type":"diff"}`},
+		{acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeCancelled}, `{"outcome":"cancelled"}`},
+	} {
+		got, err := json.Marshal(c.v)
+		if err != nil || string(got) != c.want {
+			t.Errorf("Marshal(%T) = %s, %v; want %s", c.v, got, err, c.want)
+		}
+	}
+	update, err := acp.Update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: "x"}})
+	if err != nil || acp.UpdateKind(update) != acp.UpdateAgentMessageChunk || !json.Valid(update) {
+		t.Errorf("Update = %s, %v", update, err)
+	}
+}
+
+// FuzzConn gives a connection any bytes of a peer.
+func FuzzConn(f *testing.F) {
+	for _, seed := range []string{"{\"id\":1,\"result\":{}}\n", "{\"method\":\"m\",\"id\":null}\n", "{\"id\":\"1\",\"error\":{\"code\":1}}\nx\n", strings.Repeat("{", 2000) + "\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		h := &recorder{answer: func(r *acp.Request) { r.Reply(nil, nil) }}
+		_, out := read(t, string(input), h, acp.Limits{Line: 1000})
+		for line := range strings.Lines(out) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("wrote %q", line)
+			}
+		}
+	})
+}

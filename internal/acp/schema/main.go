@@ -1,0 +1,417 @@
+// Command schema writes the Go types of the Agent Client Protocol from schema.json in
+// its directory. With a file as argument, it first replaces schema.json by that file
+// without its descriptions. The file is schema/v1/schema.unstable.json of the npm
+// package @agentclientprotocol/sdk, which includes the stable protocol.
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"go/format"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+//go:embed schema.json
+var schema []byte
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "schema:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) > 0 {
+		text, err := os.ReadFile(args[0])
+		if err != nil {
+			return err
+		}
+		if schema, err = withoutText(text); err != nil {
+			return err
+		}
+		if err := os.WriteFile("schema/schema.json", schema, 0o644); err != nil {
+			return err
+		}
+	}
+	code, err := generate(schema)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("types.go", code, 0o644)
+}
+
+// withoutText removes the members of a schema that do not describe types.
+func withoutText(text []byte) ([]byte, error) {
+	var root any
+	if err := json.Unmarshal(text, &root); err != nil {
+		return nil, err
+	}
+	root = strip(root, false)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	err := enc.Encode(root)
+	return out.Bytes(), err
+}
+
+// strip removes descriptions below a value. The keys of a map of properties are names.
+func strip(v any, names bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if !names && (key == "description" || key == "default" || strings.HasPrefix(key, "x-")) {
+				delete(v, key)
+				continue
+			}
+			v[key] = strip(member, key == "properties" || key == "$defs")
+		}
+	case []any:
+		for i := range v {
+			v[i] = strip(v[i], false)
+		}
+	}
+	return v
+}
+
+// A node is a part of a schema.
+type node struct {
+	Ref        string          `json:"$ref"`
+	Type       any             `json:"type"` // a name or a list of names
+	Const      any             `json:"const"`
+	Properties map[string]node `json:"properties"`
+	Required   []string        `json:"required"`
+	Additional json.RawMessage `json:"additionalProperties"`
+	Items      *node           `json:"items"`
+	AllOf      []node          `json:"allOf"`
+	AnyOf      []node          `json:"anyOf"`
+	OneOf      []node          `json:"oneOf"`
+}
+
+// roots are the types from which all types in use are reached.
+var roots = strings.Fields(`
+	InitializeRequest InitializeResponse AuthenticateRequest NewSessionRequest NewSessionResponse LoadSessionRequest LoadSessionResponse
+	ResumeSessionRequest ResumeSessionResponse ForkSessionRequest ForkSessionResponse ListSessionsRequest ListSessionsResponse
+	DeleteSessionRequest CloseSessionRequest SetSessionModeRequest SetSessionConfigOptionRequest SetSessionConfigOptionResponse
+	PromptRequest PromptResponse CancelNotification CancelRequestNotification SessionNotification
+	ReadTextFileRequest ReadTextFileResponse WriteTextFileRequest RequestPermissionRequest RequestPermissionResponse
+	CreateTerminalRequest CreateTerminalResponse TerminalOutputRequest TerminalOutputResponse WaitForTerminalExitRequest
+	WaitForTerminalExitResponse KillTerminalRequest ReleaseTerminalRequest CreateElicitationRequest CreateElicitationResponse
+	CompleteElicitationNotification ContentChunk ToolCall ToolCallUpdate Plan AvailableCommandsUpdate CurrentModeUpdate
+	ConfigOptionUpdate SessionInfoUpdate UsageUpdate Notice CompactionUpdate CompactionSummaryChunk`)
+
+// raw are the types that stay JSON text: unions whose variants share names with
+// different types, and values that may be anything.
+var raw = strings.Fields("SessionUpdate RequestId ElicitationContentValue ExtRequest ExtResponse ExtNotification")
+
+// A generator writes types.
+type generator struct {
+	defs    map[string]node
+	out     bytes.Buffer
+	pending []string
+	seen    map[string]bool
+}
+
+// generate returns the Go code for a schema.
+func generate(schema []byte) ([]byte, error) {
+	var root struct {
+		Defs map[string]node `json:"$defs"`
+	}
+	if err := json.Unmarshal(schema, &root); err != nil {
+		return nil, err
+	}
+	g := &generator{defs: root.Defs, seen: map[string]bool{}}
+	g.out.WriteString("// Code generated from schema/schema.json by go generate; DO NOT EDIT.\n\npackage acp\n\nimport \"encoding/json\"\n")
+	for _, name := range slices.Sorted(slices.Values(roots)) {
+		if _, ok := g.defs[name]; !ok {
+			return nil, fmt.Errorf("the schema has no %s", name)
+		}
+		g.need(name)
+	}
+	for len(g.pending) > 0 {
+		name := g.pending[0]
+		g.pending = g.pending[1:]
+		g.define(name, g.defs[name])
+	}
+	g.constants("Update", g.defs["SessionUpdate"], "sessionUpdate")
+	return format.Source(g.out.Bytes())
+}
+
+func (g *generator) need(name string) {
+	if !g.seen[name] {
+		g.seen[name] = true
+		g.pending = append(g.pending, name)
+	}
+}
+
+// define writes a named type, or only its constants if it is a text.
+func (g *generator) define(name string, n node) {
+	if g.isText(n) {
+		g.texts(name, n)
+		return
+	}
+	if slices.Contains(raw, name) {
+		return
+	}
+	if items := g.listItem(n); items != nil {
+		return // the item has a name
+	}
+	s := g.members(n)
+	if len(s.types) == 0 && !s.object {
+		return // a number
+	}
+	fmt.Fprintf(&g.out, "\n// %s is the protocol's type of this name.\ntype %s struct {\n", name, name)
+	for _, key := range slices.Sorted(maps.Keys(s.types)) {
+		if key == "_meta" {
+			continue
+		}
+		tag := key
+		if !s.required[key] {
+			tag += ",omitzero"
+		}
+		fmt.Fprintf(&g.out, "%s %s `json:%q`\n", goName(key), s.types[key], tag)
+	}
+	if _, ok := s.types["_meta"]; ok {
+		g.out.WriteString("Meta json.RawMessage `json:\"_meta,omitzero\"`\n")
+	}
+	g.out.WriteString("}\n")
+	for _, key := range slices.Sorted(maps.Keys(s.variants)) {
+		g.constants(name, n, key)
+		g.marshaller(name, n, key)
+	}
+}
+
+// marshaller writes MarshalJSON for a union: it keeps the members that a variant
+// requires, even if they are empty.
+func (g *generator) marshaller(name string, n node, key string) {
+	required := map[string][]string{}
+	for _, variant := range append(n.OneOf, n.AnyOf...) {
+		value, ok := variant.Properties[key].Const.(string)
+		if !ok {
+			continue
+		}
+		s := g.members(variant)
+		for _, member := range slices.Sorted(maps.Keys(s.required)) {
+			if member != key && s.types[member] == "string" {
+				required[value] = append(required[value], member)
+			}
+		}
+	}
+	if len(required) == 0 {
+		return
+	}
+	fmt.Fprintf(&g.out, "\n// MarshalJSON implements [json.Marshaler].\nfunc (v %s) MarshalJSON() ([]byte, error) {\ntype plain %s\nvar required []string\nswitch v.%s {\n", name, name, goName(key))
+	for _, value := range slices.Sorted(maps.Keys(required)) {
+		fmt.Fprintf(&g.out, "case %q:\nrequired = %#v\n", value, required[value])
+	}
+	g.out.WriteString("}\nreturn withRequired(plain(v), required)\n}\n")
+}
+
+// constants writes the values of a union's discriminator.
+func (g *generator) constants(name string, n node, key string) {
+	g.out.WriteString("\nconst (\n")
+	for _, variant := range append(n.OneOf, n.AnyOf...) {
+		if value, ok := variant.Properties[key].Const.(string); ok {
+			fmt.Fprintf(&g.out, "%s%s = %q\n", name, goName(value), value)
+		}
+	}
+	g.out.WriteString(")\n")
+}
+
+// texts writes the values of a text type.
+func (g *generator) texts(name string, n node) {
+	var values []string
+	for _, variant := range append(n.OneOf, n.AnyOf...) {
+		if value, ok := variant.Const.(string); ok {
+			values = append(values, value)
+		}
+	}
+	if len(values) == 0 {
+		return
+	}
+	g.out.WriteString("\nconst (\n")
+	for _, value := range values {
+		fmt.Fprintf(&g.out, "%s%s = %q\n", name, goName(value), value)
+	}
+	g.out.WriteString(")\n")
+}
+
+// A shape is the members of an object. A union has the members of all variants.
+type shape struct {
+	object   bool
+	types    map[string]string
+	required map[string]bool
+	variants map[string]bool // members whose value selects the variant
+}
+
+// members returns the shape of a node.
+func (g *generator) members(n node) shape {
+	s := shape{n.Type == "object", map[string]string{}, map[string]bool{}, map[string]bool{}}
+	g.collect(n, &s, true)
+	return s
+}
+
+func (g *generator) collect(n node, s *shape, required bool) {
+	if n.Ref != "" {
+		g.collect(g.defs[refName(n.Ref)], s, required)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.Properties)) {
+		member := n.Properties[key]
+		typed := g.goType(member)
+		if _, ok := member.Const.(string); ok {
+			typed = "string"
+			s.variants[key] = true
+		}
+		if before, ok := s.types[key]; ok && before != typed {
+			typed = "json.RawMessage"
+		}
+		s.types[key] = typed
+		if required && slices.Contains(n.Required, key) {
+			s.required[key] = true
+		}
+	}
+	for _, part := range n.AllOf {
+		g.collect(part, s, required)
+	}
+	for _, variant := range append(n.OneOf, n.AnyOf...) {
+		g.collect(variant, s, false)
+	}
+}
+
+// goType returns the Go type of a member.
+func (g *generator) goType(n node) string {
+	if variants := append(slices.Clone(n.AnyOf), n.OneOf...); len(variants) > 0 && n.Ref == "" {
+		present := slices.DeleteFunc(variants, func(v node) bool { return v.Type == "null" })
+		if len(present) == 1 {
+			return g.optional(g.goType(present[0]))
+		}
+	}
+	if len(n.AllOf) == 1 && n.Properties == nil {
+		return g.goType(n.AllOf[0])
+	}
+	if n.Ref != "" {
+		return g.refType(refName(n.Ref))
+	}
+	switch typeName(n.Type) {
+	case "string":
+		return "string"
+	case "boolean":
+		return "bool"
+	case "integer":
+		return nullable(n.Type) + "int64"
+	case "number":
+		return nullable(n.Type) + "float64"
+	case "array":
+		if n.Items != nil {
+			return "[]" + g.goType(*n.Items)
+		}
+	case "object":
+		var item node
+		if json.Unmarshal(n.Additional, &item) == nil && (item.Type != nil || item.Ref != "") {
+			return "map[string]" + g.goType(item)
+		}
+	}
+	return "json.RawMessage"
+}
+
+// refType returns the Go type of a named type.
+func (g *generator) refType(name string) string {
+	n := g.defs[name]
+	switch {
+	case slices.Contains(raw, name):
+		return "json.RawMessage"
+	case g.isText(n):
+		g.need(name)
+		return "string"
+	}
+	if item := g.listItem(n); item != nil {
+		g.defs[name+"Item"] = *item
+		g.need(name + "Item")
+		return "[]" + name + "Item"
+	}
+	if s := g.members(n); len(s.types) == 0 && !s.object {
+		return g.goType(n)
+	}
+	g.need(name)
+	return name
+}
+
+// optional returns a pointer for objects, so that their presence is visible.
+func (g *generator) optional(typed string) string {
+	if _, ok := g.defs[typed]; ok {
+		return "*" + typed
+	}
+	return typed
+}
+
+// isText reports whether a type is a text, with known values or without.
+func (g *generator) isText(n node) bool {
+	if typeName(n.Type) == "string" {
+		return true
+	}
+	variants := append(slices.Clone(n.OneOf), n.AnyOf...)
+	return len(variants) > 0 && !slices.ContainsFunc(variants, func(v node) bool { return typeName(v.Type) != "string" })
+}
+
+// listItem returns the merged items of a union of lists, or nil.
+func (g *generator) listItem(n node) *node {
+	item := node{Type: "object"}
+	for _, variant := range n.AnyOf {
+		if typeName(variant.Type) != "array" {
+			return nil
+		}
+		item.AnyOf = append(item.AnyOf, *variant.Items)
+	}
+	if len(item.AnyOf) == 0 {
+		return nil
+	}
+	return &item
+}
+
+// typeName returns the name of a type that may also be null.
+func typeName(t any) string {
+	switch t := t.(type) {
+	case string:
+		return t
+	case []any:
+		for _, name := range t {
+			if name != "null" {
+				return name.(string)
+			}
+		}
+	}
+	return ""
+}
+
+// nullable returns the pointer of a number that may be null: zero is a value.
+func nullable(t any) string {
+	if list, ok := t.([]any); ok && slices.Contains(list, any("null")) {
+		return "*"
+	}
+	return ""
+}
+
+func refName(ref string) string { return ref[strings.LastIndex(ref, "/")+1:] }
+
+// goName returns an exported name: toolCallId is ToolCallID, agent_message_chunk is
+// AgentMessageChunk.
+func goName(name string) string {
+	var out strings.Builder
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' || r == '$' || r == '.' || r == '/' }) {
+		out.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	text := out.String()
+	for _, fix := range [][2]string{{"Id", "ID"}, {"Uri", "URI"}, {"Url", "URL"}, {"Http", "HTTP"}} {
+		if strings.HasSuffix(text, fix[0]) {
+			text = strings.TrimSuffix(text, fix[0]) + fix[1]
+		}
+	}
+	return text
+}
