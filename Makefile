@@ -11,7 +11,7 @@
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make packages the .deb of make release installed, started and removed in a chroot, and its images run with podman
-# make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
+# make release  an archive of each program, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system, ARGS='-key FILE' signs (RELEASING.md)
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version.
 #               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that

@@ -13,7 +13,7 @@ import (
 var floors = [][]string{
 	{"internal/ablation"},
 	{"ahp", "console", "internal/acmedns", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/unauthenticated"},
-	{"ahp/view", "auth", "internal/acp", "internal/tracing", "agenthost"},
+	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing", "agenthost"},
 	{"auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
 	{"auth/mcpgate", "broker", "broker/notice", "routing"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},

@@ -37,6 +37,7 @@ type app struct {
 	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd, Windows services and more)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service."`
 	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`
+	Update    updateCmd    `cmd:"" help:"Replace this program with the newest release, if the install script installed it. If the new version does not serve its host within a minute, the earlier version returns."`
 
 	Check   checkCmd   `cmd:"" help:"Check relay, token and host without serving."`
 	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token for a credential bound to a key of this machine. The token is then used up."`

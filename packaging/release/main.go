@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,23 +45,36 @@ type release struct {
 	when      time.Time // of the commit; all files carry this time
 	made      []string  // names of files in out
 	built     map[target][]file
+	printed   map[string][]file // manuals, by program
+	owner     map[string]string // of packaging/owner.env
+	signer    *signer           // nil: nothing is signed
 }
 
 func main() {
 	log.SetFlags(0)
 	out := flag.String("out", "dist", "output directory, which is emptied first")
 	only := flag.String("only", "", "one target, such as linux_amd64; default: all")
+	key := flag.String("key", "", "PEM file of the ECDSA P-256 key that signs the release; without it, nothing is signed and no install scripts are written")
+	minisignKey := flag.String("minisign-key", "", "unencrypted minisign key that signs the release, too")
 	flag.Parse()
-	if err := run(*out, *only); err != nil {
+	if err := run(*out, *only, *key, *minisignKey); err != nil {
 		log.Fatal("release: ", err)
 	}
 }
 
-func run(out, only string) error {
+func run(out, only, key, minisignKey string) error {
+	var s *signer
+	if key != "" {
+		var err error
+		if s, err = readSigner(key); err != nil {
+			return err
+		}
+	}
 	r, err := begin(out)
 	if err != nil {
 		return err
 	}
+	r.signer = s
 	if only != "" {
 		targets = slices.DeleteFunc(targets, func(t target) bool { return t.String() != only })
 	}
@@ -75,7 +89,26 @@ func run(out, only string) error {
 	if err := r.chart(); err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	return r.checksums()
+	if r.signer != nil {
+		if err := r.provenance(); err != nil {
+			return fmt.Errorf("provenance: %w", err)
+		}
+		if err := r.installScripts(); err != nil {
+			return fmt.Errorf("install scripts: %w", err)
+		}
+	}
+	if err := r.checksums(); err != nil {
+		return err
+	}
+	if r.signer != nil {
+		if err := r.sign("SHA256SUMS"); err != nil {
+			return err
+		}
+	}
+	if minisignKey != "" {
+		return r.minisign(minisignKey, "SHA256SUMS")
+	}
+	return nil
 }
 
 // begin reads the commit and version.
@@ -116,6 +149,9 @@ func begin(out string) (*release, error) {
 		return nil, errors.New("no version in cmd/internal/cli/cli.go")
 	}
 	r.version, _, _ = strings.Cut(rest, "\"")
+	if r.owner, err = readOwner(filepath.Join(root, "packaging/owner.env")); err != nil {
+		return nil, err
+	}
 	return r, errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755))
 }
 
@@ -149,27 +185,42 @@ func (r *release) target(t target) error {
 	if err := r.sbom(t, files); err != nil {
 		return err
 	}
-	if t.system != "windows" {
-		manuals, err := r.manuals()
-		if err != nil {
-			return err
-		}
-		files = append(files, manuals...)
+	manuals, err := r.manuals()
+	if err != nil {
+		return err
 	}
-	for _, path := range []string{"README.md", "SECURITY.md", "LICENSE", "packaging/" + dashboard} {
+	var common []file
+	for _, path := range []string{"README.md", "SECURITY.md", "LICENSE"} {
 		data, err := os.ReadFile(filepath.Join(r.root, path))
 		if err != nil {
 			return err
 		}
-		files = append(files, file{strings.TrimPrefix(path, "packaging/"), 0o644, data})
+		common = append(common, file{path, 0o644, data})
 	}
-	if t.system == "windows" {
-		return r.zip(t, files)
-	}
-	if err := r.tar(t, files); err != nil || t.system != "linux" {
+	board, err := os.ReadFile(filepath.Join(r.root, "packaging", dashboard))
+	if err != nil {
 		return err
 	}
-	return r.packages(t, files)
+	relayOnly := file{dashboard, 0o644, board}
+	for i, program := range programs {
+		archive := append([]file{files[i]}, common...)
+		if t.system != "windows" {
+			archive = append(archive, manuals[program]...)
+		}
+		if program == "relay" {
+			archive = append(archive, relayOnly)
+		}
+		if err := r.archive(program, t, archive); err != nil {
+			return err
+		}
+	}
+	if t.system != "linux" {
+		return nil
+	}
+	for _, program := range programs {
+		files = append(files, manuals[program]...)
+	}
+	return r.packages(t, append(append(files, common...), relayOnly))
 }
 
 // build builds the programs, once.
@@ -184,7 +235,7 @@ func (r *release) build(t target) (files []file, err error) {
 	defer os.RemoveAll(dir)
 	for _, name := range programs {
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X ahprelay/cmd/internal/cli.commit="+r.commit[:8], "-o", path, "./cmd/"+name)
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+r.linkerFlags(), "-o", path, "./cmd/"+name)
 		cmd.Dir, cmd.Stderr = r.root, os.Stderr
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+t.system, "GOARCH="+t.processor)
 		if err := cmd.Run(); err != nil {
@@ -203,9 +254,13 @@ func (r *release) build(t target) (files []file, err error) {
 	return files, nil
 }
 
-// manuals returns manual pages and shell completion, printed by the programs
-// themselves.
-func (r *release) manuals() (files []file, err error) {
+// manuals returns each program's manual page and shell completion, which the program
+// itself prints.
+func (r *release) manuals() (map[string][]file, error) {
+	if r.printed != nil {
+		return r.printed, nil
+	}
+	printed := map[string][]file{}
 	for _, program := range programs {
 		for _, one := range []struct {
 			name string
@@ -220,10 +275,11 @@ func (r *release) manuals() (files []file, err error) {
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, file{one.name, 0o644, []byte(text + "\n")})
+			printed[program] = append(printed[program], file{one.name, 0o644, []byte(text + "\n")})
 		}
 	}
-	return files, nil
+	r.printed = printed
+	return printed, nil
 }
 
 // write adds a file to the output.
@@ -233,10 +289,17 @@ func (r *release) write(name string, data []byte) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644))
 }
 
-func (r *release) name(t target) string { return fmt.Sprintf("ahp-relay_%s_%v", r.version, t) }
+func (r *release) name(program string, t target) string {
+	return fmt.Sprintf("%s_%s_%v", program, r.version, t)
+}
 
-func (r *release) tar(t target, files []file) error {
-	data, err := r.tarOf(r.name(t)+"/", files, 0)
+// archive writes a program's archive: a .zip for Windows, else a .tar.gz.
+func (r *release) archive(program string, t target, files []file) error {
+	name := r.name(program, t)
+	if t.system == "windows" {
+		return r.zip(name, files)
+	}
+	data, err := r.tarOf(name+"/", files, 0)
 	if err != nil {
 		return err
 	}
@@ -244,7 +307,7 @@ func (r *release) tar(t target, files []file) error {
 	if err != nil {
 		return err
 	}
-	return r.write(r.name(t)+".tar.gz", packed)
+	return r.write(name+".tar.gz", packed)
 }
 
 // tarOf returns an archive of files with the given owner.
@@ -280,11 +343,11 @@ func gzipped(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func (r *release) zip(t target, files []file) error {
+func (r *release) zip(name string, files []file) error {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, f := range files {
-		header := &zip.FileHeader{Name: r.name(t) + "/" + f.name, Method: zip.Deflate, Modified: r.when}
+		header := &zip.FileHeader{Name: name + "/" + f.name, Method: zip.Deflate, Modified: r.when}
 		header.SetMode(os.FileMode(f.mode))
 		one, err := w.CreateHeader(header)
 		if err != nil {
@@ -297,24 +360,36 @@ func (r *release) zip(t target, files []file) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return r.write(r.name(t)+".zip", b.Bytes())
+	return r.write(name+".zip", b.Bytes())
 }
 
-// checksums writes the checksums of all output, in sha256sum's format.
-func (r *release) checksums() error {
-	slices.Sort(r.made)
-	var b strings.Builder
+// sums returns the SHA-256 of all output so far, in hex, by name.
+func (r *release) sums() (map[string]string, error) {
+	sums := map[string]string{}
 	for _, name := range r.made {
 		f, err := os.Open(filepath.Join(r.out, name))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
 		if err = errors.Join(err, f.Close()); err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintf(&b, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+		sums[name] = hex.EncodeToString(sum.Sum(nil))
+	}
+	return sums, nil
+}
+
+// checksums writes the checksums of all output, in sha256sum's format.
+func (r *release) checksums() error {
+	sums, err := r.sums()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&b, "%s  %s\n", sums[name], name)
 	}
 	return r.write("SHA256SUMS", []byte(b.String()))
 }

@@ -61,7 +61,7 @@ func (r *release) packages(t target, built []file) error {
 	for _, format := range []string{"deb", "rpm"} {
 		info := &nfpm.Info{
 			Name: "ahp-relay", Version: r.version, Arch: t.processor, Platform: t.system, Section: "net", Priority: "optional",
-			Maintainer: "The AHP relay's maintainers <maintainers@localhost>", Vendor: "AHP relay", License: "Apache-2.0", MTime: r.when,
+			Maintainer: r.owner["MAINTAINER"], Vendor: "AHP relay", License: "Apache-2.0", MTime: r.when,
 			Description: "Relay and host-agent for the Agent Host Protocol\nReach the AI agent host in your private network from browser, phone or editor.",
 			Overridables: nfpm.Overridables{
 				Contents: contents,

@@ -56,5 +56,5 @@ func (r *release) sbom(t target, built []file) error {
 	if err != nil {
 		return err
 	}
-	return r.write(r.name(t)+".cdx.json", append(data, '\n'))
+	return r.write(r.name("ahp-relay", t)+".cdx.json", append(data, '\n'))
 }

@@ -14,6 +14,8 @@ import (
 type Manual struct {
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
 	Completion completionCmd `cmd:"" help:"Print shell completion: source <(… completion bash)."`
+
+	PrintVersion versionCmd `cmd:"" name:"version" help:"Print the version. With --check, look for a newer release."`
 }
 
 type manCmd struct{}

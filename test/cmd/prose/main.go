@@ -67,7 +67,10 @@ func run(args []string, out io.Writer) error {
 }
 
 // A file is one file of the project, with its path below the root.
-type file struct{ path, text string }
+type file struct {
+	path, text string
+	generated  bool // its names exist, and its text is not ours
+}
 
 // A checkout holds the text files that git tracks.
 type checkout struct {
@@ -102,10 +105,8 @@ func read(root string) (*checkout, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.Contains(string(text[:min(len(text), 400)]), "DO NOT EDIT") {
-			continue
-		}
-		tree.files = append(tree.files, file{path, string(text)})
+		generated := strings.Contains(string(text[:min(len(text), 400)]), "DO NOT EDIT")
+		tree.files = append(tree.files, file{path, string(text), generated})
 	}
 	return tree, nil
 }

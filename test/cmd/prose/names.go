@@ -122,6 +122,7 @@ func (tree *checkout) unknownNames() (lines []string) {
 	ix := tree.index()
 	for _, f := range tree.files {
 		switch {
+		case f.generated:
 		case strings.HasSuffix(f.path, ".go"):
 			for _, p := range comments(f, goComments) {
 				for _, u := range ix.unknownInComment(f, p.text) {

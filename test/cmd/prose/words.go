@@ -63,6 +63,7 @@ var (
 func (tree *checkout) passages() (all []passage) {
 	for _, f := range tree.files {
 		switch {
+		case f.generated:
 		case strings.HasSuffix(f.path, ".md"):
 			all = append(all, paragraphs(f)...)
 		case strings.HasSuffix(f.path, ".go"):

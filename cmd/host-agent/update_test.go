@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// machine is a machine whose service runs the installed version, after 5 s. Version 2
+// may be broken.
+type machine struct {
+	version int
+	broken  bool
+	started time.Time
+	running int
+}
+
+func (m *machine) updater() *updater {
+	return &updater{
+		replace: func() error { m.version = 2; return nil },
+		restore: func() error { m.version = 1; return nil },
+		restart: func() error { m.running, m.started = m.version, time.Now(); return nil },
+		instance: func(context.Context) (string, error) {
+			if m.running == 2 && m.broken || time.Since(m.started) < 5*time.Second {
+				return "", errors.New("no control socket")
+			}
+			return []string{"", "first", "second"}[m.running], nil
+		},
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{version: 1, running: 1}
+		if err := m.updater().run(t.Context()); err != nil || m.version != 2 || m.running != 2 {
+			t.Fatalf("%+v, %v", m, err)
+		}
+	})
+}
+
+func TestUpdateThatDoesNotServeIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{version: 1, running: 1, broken: true}
+		start := time.Now()
+		if err := m.updater().run(t.Context()); !errors.Is(err, errNotServing) || m.version != 1 || m.running != 1 {
+			t.Fatalf("%+v, %v", m, err)
+		}
+		if took := time.Since(start); took < connectTime || took > connectTime+5*time.Second {
+			t.Errorf("taken back after %v; want %v", took, connectTime)
+		}
+	})
+}
+
+func TestUpdateWithoutService(t *testing.T) {
+	m := &machine{version: 1, running: 1}
+	u := m.updater()
+	u.restart = nil
+	if err := u.run(t.Context()); err != nil || m.version != 2 || m.running != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+}

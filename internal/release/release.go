@@ -1,0 +1,262 @@
+// Package release finds newer releases of a program, checks their signature and puts
+// them in the place of an installed program. It reads what make release writes:
+// SHA256SUMS, its ECDSA signature SHA256SUMS.sig, and an archive for each program and
+// system. Requests carry no identifier.
+package release
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// make release sets both: the folder of the latest release, and the coordinates of the
+// public key, 32 bytes each, in base64.
+var latest, publicPoint string
+
+var (
+	// ErrNoSource means that the program was not built by a signed make release.
+	ErrNoSource = errors.New("this program is not a signed release, so it knows no place for updates")
+
+	// ErrSignature means that our key did not sign the release.
+	ErrSignature = errors.New("the signature of SHA256SUMS is wrong: the release was altered, or is not ours")
+
+	// ErrChecksum means that an archive is not the signed archive.
+	ErrChecksum = errors.New("the archive does not have the signed checksum: the download was altered or cut")
+
+	// ErrNotInstalled means that the install script did not put the program in its place.
+	ErrNotInstalled = errors.New("the install script did not install this program: update it the way it was installed")
+)
+
+const (
+	maxSums    = 1 << 20
+	maxArchive = 256 << 20
+	maxProgram = 512 << 20
+)
+
+// A Source is a folder with a release.
+type Source struct {
+	URL  string
+	Key  *ecdsa.PublicKey // P-256
+	HTTP *http.Client
+}
+
+// Released returns the source from which this program was released.
+func Released() (Source, error) {
+	if latest == "" || publicPoint == "" {
+		return Source{}, ErrNoSource
+	}
+	point, err := base64.StdEncoding.DecodeString(publicPoint)
+	if err != nil {
+		return Source{}, fmt.Errorf("public key: %w", err)
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append([]byte{4}, point...))
+	if err != nil {
+		return Source{}, fmt.Errorf("public key: %w", err)
+	}
+	return Source{latest, key, http.DefaultClient}, nil
+}
+
+// An Archive is a program in a release, for this machine.
+type Archive struct {
+	Version string
+	program string
+	file    string
+	sum     string // SHA-256, in hex
+}
+
+// Newer reports whether the archive's version is higher than a program's version, which
+// may end with +COMMIT.
+func (a Archive) Newer(version string) bool {
+	return semver.Compare("v"+a.Version, "v"+version) > 0
+}
+
+// Newest returns the program's archive in the release, of which the signature was
+// checked.
+func (s Source) Newest(ctx context.Context, program string) (Archive, error) {
+	sums, err := s.get(ctx, "SHA256SUMS", maxSums)
+	if err != nil {
+		return Archive{}, err
+	}
+	signature, err := s.get(ctx, "SHA256SUMS.sig", maxSums)
+	if err != nil {
+		return Archive{}, err
+	}
+	der, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(signature)))
+	if err != nil {
+		return Archive{}, fmt.Errorf("%s: %w", s.URL, ErrSignature)
+	}
+	digest := sha256.Sum256(sums)
+	if !ecdsa.VerifyASN1(s.Key, digest[:], der) {
+		return Archive{}, fmt.Errorf("%s: %w", s.URL, ErrSignature)
+	}
+	return find(string(sums), program, runtime.GOOS+"_"+runtime.GOARCH)
+}
+
+// find returns the only archive of a program for a target in the lines of SHA256SUMS.
+func find(sums, program, target string) (Archive, error) {
+	line := regexp.MustCompile(`(?m)^([0-9a-f]{64})  (` + regexp.QuoteMeta(program) + `_([0-9][0-9A-Za-z.-]*)_` + regexp.QuoteMeta(target) + `\.(?:tar\.gz|zip))$`)
+	found := line.FindAllStringSubmatch(sums, -1)
+	if len(found) != 1 {
+		return Archive{}, fmt.Errorf("the release has %d archives of %s for %s; want 1", len(found), program, target)
+	}
+	a := Archive{program: program, sum: found[0][1], file: found[0][2], Version: found[0][3]}
+	if !semver.IsValid("v" + a.Version) {
+		return Archive{}, fmt.Errorf("the release's version %q is not of the form 1.2.3", a.Version)
+	}
+	return a, nil
+}
+
+func (s Source) get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/"+name, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("User-Agent", "") // the default names the Go version
+	response, err := s.HTTP.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s/%s: %s", s.URL, name, response.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", s.URL, name, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s/%s is longer than %d bytes", s.URL, name, limit)
+	}
+	return data, nil
+}
+
+// Fetch downloads an archive and returns the program in it.
+func (s Source) Fetch(ctx context.Context, a Archive) ([]byte, error) {
+	packed, err := s.get(ctx, a.file, maxArchive)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(packed); hex.EncodeToString(sum[:]) != a.sum {
+		return nil, fmt.Errorf("%s/%s: %w", s.URL, a.file, ErrChecksum)
+	}
+	program, err := unpack(packed, a.file, a.program)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", s.URL, a.file, err)
+	}
+	return program, nil
+}
+
+// unpack returns the program in an archive, FOLDER/PROGRAM or FOLDER/PROGRAM.exe.
+func unpack(packed []byte, file, program string) ([]byte, error) {
+	if folder, ok := strings.CutSuffix(file, ".zip"); ok {
+		archive, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
+		if err != nil {
+			return nil, err
+		}
+		f, err := archive.Open(folder + "/" + program + ".exe")
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return readProgram(f)
+	}
+	folder := strings.TrimSuffix(file, ".tar.gz")
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	for archive := tar.NewReader(unzipped); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return nil, fmt.Errorf("no %s in the archive", program)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if header.Name == folder+"/"+program {
+			return readProgram(archive)
+		}
+	}
+}
+
+func readProgram(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
+	if err == nil && len(data) > maxProgram {
+		err = fmt.Errorf("the program is longer than %d bytes", maxProgram)
+	}
+	return data, err
+}
+
+// An Installed is a program that the install script put in its place.
+type Installed struct{ path string }
+
+// mark is the file that the install script writes beside a program.
+func (i Installed) mark() string {
+	return filepath.Join(filepath.Dir(i.path), "."+strings.TrimSuffix(filepath.Base(i.path), ".exe")+".installed")
+}
+
+func (i Installed) previous() string { return i.path + ".previous" }
+
+// Find returns the installed program with this path, [ErrNotInstalled] if something
+// else put it there.
+func Find(path string) (Installed, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Installed{}, err
+	}
+	i := Installed{path}
+	if _, err := os.Stat(i.mark()); err != nil {
+		return Installed{}, fmt.Errorf("%s: %w", path, ErrNotInstalled)
+	}
+	return i, nil
+}
+
+// Replace puts a program in the installed program's place, at once, and keeps the
+// earlier program for [Installed.Restore]. try gets the path of the new program first.
+func (i Installed) Replace(program []byte, try func(path string) error) (err error) {
+	// A name that ends with .exe, because Windows starts no other.
+	next := filepath.Join(filepath.Dir(i.path), ".next-"+filepath.Base(i.path))
+	defer os.Remove(next)
+	if err := os.WriteFile(next, program, 0o755); err != nil {
+		return err
+	}
+	if err := try(next); err != nil {
+		return fmt.Errorf("the new program does not start on this machine: %w", err)
+	}
+	keep := os.Link // so that there is a program at each moment
+	if runtime.GOOS == "windows" {
+		keep = os.Rename // Windows lets a running program be renamed, and not be overwritten
+	}
+	if err := os.Remove(i.previous()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := keep(i.path, i.previous()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, i.path); err != nil {
+		return errors.Join(err, i.Restore())
+	}
+	return nil
+}
+
+// Restore puts the program before the last [Installed.Replace] back.
+func (i Installed) Restore() error { return os.Rename(i.previous(), i.path) }
