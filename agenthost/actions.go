@@ -5,6 +5,9 @@ import "encoding/json"
 // actionUsage is the one action known only to newer protocol versions.
 const actionUsage = "chat/usage"
 
+// actionReasoning extends the agent's reasoning.
+const actionReasoning = "chat/reasoning"
+
 // Actions published by the host. Fields stand in the order used by real hosts.
 
 type plainAction struct {
@@ -78,8 +81,11 @@ type usageAction struct {
 }
 
 type usage struct {
-	InputTokens  int `json:"inputTokens"`
-	OutputTokens int `json:"outputTokens"`
+	InputTokens  int             `json:"inputTokens"`
+	OutputTokens int             `json:"outputTokens"`
+	Model        string          `json:"model,omitempty"`
+	CacheTokens  int             `json:"cacheReadTokens,omitempty"`
+	Meta         json.RawMessage `json:"_meta,omitempty"`
 }
 
 type turnEndAction struct {

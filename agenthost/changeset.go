@@ -13,6 +13,8 @@ type changeset struct {
 	session *session
 	uri     string
 	files   []changedFile
+
+	before map[string]*string // by path: the files before an agent's first change
 }
 
 type changedFile struct {
@@ -72,6 +74,28 @@ func (s *session) changeLocked(files ...changedFile) {
 			File changedFile `json:"file"`
 		}{"changeset/fileSet", f})
 	}
+}
+
+// maxChanged bounds the files of a changeset.
+const maxChanged = 1000
+
+// agentChangedLocked adds an agent's change of a file. The changeset shows the file as
+// it was before the agent's first change.
+func (s *session) agentChangedLocked(d Diff) {
+	if s.changed != nil {
+		first, ok := s.changed.before[d.Path]
+		switch {
+		case ok:
+			d.Old = first
+		case len(s.changed.before) >= maxChanged:
+			return
+		}
+	}
+	s.changeLocked(changedFile{ID: fileURI(d.Path), Edit: encode(d.edit())})
+	if s.changed.before == nil {
+		s.changed.before = map[string]*string{}
+	}
+	s.changed.before[d.Path] = d.Old
 }
 
 // changesetActionLocked handles changeset/filesReviewChanged; clients may dispatch no

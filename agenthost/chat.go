@@ -19,6 +19,7 @@ type chat struct {
 	turns    []*turn
 	active   *turn   // nil between turns
 	script   *script // plays the active turn; nil between turns
+	seat     *seat   // the agent's place; nil for the scripted agent
 	draft    json.RawMessage
 	queued   []pendingMessage
 	steering *pendingMessage
@@ -189,7 +190,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 func (ch *chat) updateStatusLocked() {
 	status := statusIdle
 	switch {
-	case ch.active != nil && (len(ch.active.pending())+len(ch.active.blocked()) > 0 || ch.active.question("") != nil):
+	case ch.active != nil && (len(ch.active.pending())+len(ch.active.blocked()) > 0 || len(ch.active.questions()) > 0):
 		status = statusInputNeeded
 	case ch.active != nil:
 		status = statusInProgress
@@ -240,16 +241,20 @@ func (ch *chat) reduce(action any) {
 
 func (ch *chat) endTurn(a turnEndAction) {
 	t := ch.active
-	t.Duration = &a.Duration
-	t.State = map[string]string{"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}[a.Type]
-	if a.Part != nil {
-		t.ResponseParts = append(t.ResponseParts, a.Part)
-	}
-	t.cancelTools()
+	t.end(a)
 	ch.turns = append(ch.turns, t)
 	ch.active = nil
 	ch.failed = a.Type == "chat/error"
 	ch.touch(ch.session.host.cfg.Now())
+}
+
+func (t *turn) end(a turnEndAction) {
+	t.Duration = &a.Duration
+	t.State = map[string]string{"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}[a.Type]
+	t.cancelTools()
+	if a.Part != nil {
+		t.ResponseParts = append(t.ResponseParts, a.Part)
+	}
 }
 
 // touch updates the modification times of the chat and its session.
@@ -265,4 +270,29 @@ func (ch *chat) stopLocked() {
 		close(ch.script.stop)
 		ch.script = nil
 	}
+	if ch.seat != nil {
+		ch.flushLocked()
+		ch.seat.stopLocked()
+	}
+}
+
+// flushLocked publishes the text that the agent's turn holds back.
+func (ch *chat) flushLocked() {
+	if ch.seat != nil && ch.seat.turn != nil {
+		ch.seat.turn.flushLocked()
+	}
+}
+
+// turnEndedLocked begins the next turn.
+func (ch *chat) turnEndedLocked(t *Turn) {
+	if ch.seat.turn == t {
+		ch.seat.turn = nil
+		ch.nextLocked()
+	}
+}
+
+// addPastLocked adds a turn to the history.
+func (ch *chat) addPastLocked(t *turn, end turnEndAction) {
+	t.end(end)
+	ch.turns = append(ch.turns, t)
 }

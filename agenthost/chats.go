@@ -63,6 +63,15 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 			return nil, fail(ahp.CodeNotFound, "Turn not found: %s", params.Source.TurnID)
 		}
 		ch.turns = slices.Clone(source.turns[:end+1])
+		if err := forkable(source, end); err != nil {
+			return nil, err
+		}
+	}
+	if s.provider != nil {
+		st := s.provider.newSeat(ch)
+		if params.Source != nil {
+			st.forkOf = h.chats[params.Source.Chat].seat.id
+		}
 	}
 	h.chats[ch.uri] = ch
 	s.listed = append(s.listed, ch)
@@ -76,6 +85,18 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 		ch.startTurnLocked(a, own(ch.uri, a), message.Text)
 	}
 	return nil, nil
+}
+
+// forkable reports whether an agent can continue a copy of a chat up to a turn.
+func forkable(source *chat, end int) error {
+	switch st := source.seat; {
+	case st == nil:
+	case !st.provider.info.Forks:
+		return fail(ahp.CodeInvalidParams, "%s cannot continue in a new chat", st.provider.info.Name)
+	case end != len(source.turns)-1:
+		return fail(ahp.CodeInvalidParams, "%s continues in a new chat only from the latest turn", st.provider.info.Name)
+	}
+	return nil
 }
 
 // otherChatLocked returns a chat unless it is its session's default.
@@ -103,6 +124,9 @@ func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	ch.leaveLocked()
+	if ch.seat != nil {
+		ch.seat.closeLocked()
+	}
 	delete(h.chats, ch.uri)
 	return nil, nil
 }
@@ -139,7 +163,8 @@ func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 	to, ok := h.sessions.get(params.Destination.Session)
 	switch {
 	case params.Destination.Kind == "newSession" && len(h.sessions.keys) < maxSessions:
-		to = h.addSessionWithLocked(providerName+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
+		to = h.addSessionWithLocked(ch.session.providerName()+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
+		to.provider = ch.session.provider
 		ch.leaveLocked()
 		ch.session = to
 		h.announceLocked(to)

@@ -120,6 +120,10 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 		s.setTitleLocked(titleOf(prompt))
 		s.host.emitLocked(s.uri, titleAction{"session/titleChanged", s.title})
 	}
+	if ch.seat != nil {
+		ch.seat.startLocked()
+		return
+	}
 	ch.playLocked(prompt)
 }
 
@@ -141,6 +145,7 @@ func (ch *chat) clientCancelLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil {
 		return
 	}
+	ch.flushLocked()
 	isActive := ch.active != nil && ch.active.ID == a.TurnID
 	if isActive && a.Duration == nil {
 		return // malformed
@@ -170,9 +175,14 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.ToolCallID == "" || a.Approved == nil {
 		return
 	}
-	if ch.active != nil && ch.script != nil {
+	if ch.active != nil {
 		if tc := ch.active.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
-			ch.script.confirmed <- *a.Approved // only one call waits at a time
+			switch {
+			case ch.script != nil:
+				ch.script.confirmed <- *a.Approved // only one call waits at a time
+			case ch.seat != nil && ch.seat.turn != nil:
+				ch.seat.turn.confirmLocked(a)
+			}
 		}
 	}
 	ch.applyLocked(a, env)
@@ -201,7 +211,11 @@ func (h *Host) sessionActionLocked(c *conn, env envelope) {
 			h.publishLocked(env, nil)
 			s.runMCPLocked(env.action, env.kind == "session/mcpServerStartRequested")
 			return
+		case env.kind == "session/configChanged" && s.chat.seat != nil:
+			s.clientConfigLocked(env)
+			return
 		case env.kind == "session/titleChanged" && a.Title != nil:
+			s.named = true
 			s.setTitleLocked(*a.Title)
 		case env.kind == "session/isReadChanged" && a.IsRead != nil:
 			s.setFlagLocked(statusRead, *a.IsRead)

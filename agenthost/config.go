@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"regexp"
 	"time"
 )
 
@@ -46,6 +47,12 @@ type Config struct {
 	// Root is the directory for file: URIs. Symbolic links cannot lead outside.
 	// Default: see Files.
 	Root string
+
+	// Agents are the host's agents. Without any, the host has the scripted agent.
+	Agents []Agent
+
+	// NoBypass forbids modes in which an agent asks for no permission.
+	NoBypass bool
 
 	// Files is served read-only if Root is empty: content by absolute slash-separated
 	// path. Default: none, or sample files with Demo.
@@ -183,6 +190,14 @@ func (c Config) check() error {
 	case c.Root != "" && !filepath.IsAbs(c.Root):
 		return fmt.Errorf("agenthost: Config.Root is %q; want an absolute path", c.Root)
 	}
+	names := map[string]bool{}
+	for _, a := range c.Agents {
+		name := a.Info().Provider
+		if !providerPattern.MatchString(name) || names[name] {
+			return fmt.Errorf("agenthost: Config.Agents has the provider %q; want different URI schemes in lower case", name)
+		}
+		names[name] = true
+	}
 	for name := range c.Files {
 		if name == "/" || name != filepath.ToSlash(filepath.Clean(name)) || name[0] != '/' {
 			return fmt.Errorf("agenthost: Config.Files has %q; want clean absolute paths", name)
@@ -190,6 +205,9 @@ func (c Config) check() error {
 	}
 	return nil
 }
+
+// providerPattern excludes the schemes of AHP's own channels.
+var providerPattern = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,62}$`)
 
 // newUUID returns a random UUID (RFC 9562, version 4).
 func newUUID() string {

@@ -16,8 +16,9 @@ type method struct {
 	// unlocked handles a request that reads files. It delays only its own connection.
 	unlocked func(h *Host, c *conn, params json.RawMessage) (any, error)
 
-	// remote handles a request that asks a client. It runs in a goroutine, so the
-	// connection is served meanwhile. If both are set, the params decide.
+	// remote handles a request that asks a client or an agent. It runs in a goroutine,
+	// so the connection is served meanwhile. Beside unlocked, the params decide; beside
+	// locked, it serves hosts with agents.
 	remote func(h *Host, c *conn, params json.RawMessage) (any, error)
 }
 
@@ -25,7 +26,7 @@ type method struct {
 var methods = map[string]method{
 	"subscribe":                {locked: (*Host).subscribeLocked},
 	"listSessions":             {locked: (*Host).listSessionsLocked},
-	"createSession":            {locked: (*Host).createSessionLocked},
+	"createSession":            {locked: (*Host).createSessionLocked, remote: (*Host).createAgentSession},
 	"disposeSession":           {locked: (*Host).disposeSessionLocked},
 	"createChat":               {locked: (*Host).createChatLocked},
 	"disposeChat":              {locked: (*Host).disposeChatLocked},
@@ -121,7 +122,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 		c.queueLocked(resultFrame(id, nil))
 	case c.client == nil:
 		h.openLocked(c, id, name, params)
-	case m.locked != nil:
+	case m.locked != nil && (m.remote == nil || len(h.providers) == 0):
 		result, err := m.locked(h, c, params)
 		frame, err := h.answerFrame(id, result, err)
 		h.answerLocked(c, name, frame, err)

@@ -76,3 +76,5 @@ func (e *echoBackend) run() {
 func (e *echoBackend) resize(int, int) {}
 
 func (e *echoBackend) kill() {}
+
+func (e *echoBackend) interrupt() {}

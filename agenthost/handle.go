@@ -1,100 +1,193 @@
 package agenthost
 
 import (
-	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
 // A Chat is the host's part in a conversation. Its methods may be called at any time,
 // from any goroutine. They do not wait for clients. After the chat's end they do
 // nothing.
-type Chat struct{ chat *chat }
+type Chat struct{ seat *seat }
+
+// update calls f with the host's lock, unless the chat has gone.
+func (c *Chat) update(f func(ch *chat, h *Host)) {
+	ch := c.seat.chat
+	h := ch.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed && h.chats[ch.uri] == ch {
+		f(ch, h)
+	}
+}
 
 // URI is the chat's channel.
-func (c *Chat) URI() string { return c.chat.uri }
+func (c *Chat) URI() string { return c.seat.chat.uri }
 
 // SetTitle names the session. A title given by a person stays.
-func (c *Chat) SetTitle(title string) {}
+func (c *Chat) SetTitle(title string) {
+	c.update(func(ch *chat, h *Host) {
+		s := ch.session
+		if title = titleOf(title); title == "" || s.named || title == s.title || ch != s.chat {
+			return
+		}
+		s.setTitleLocked(title)
+		h.emitLocked(s.uri, titleAction{"session/titleChanged", title})
+	})
+}
 
 // SetOptions replaces the conversation's options.
-func (c *Chat) SetOptions(options []Option) {}
+func (c *Chat) SetOptions(options []Option) {
+	c.update(func(ch *chat, h *Host) {
+		st := c.seat
+		st.options = h.permitted(options)
+		if ch == ch.session.chat {
+			st.provider.learnOptionsLocked(h, st.options)
+			ch.session.configChangedLocked()
+		}
+	})
+}
 
 // SetCommands replaces the conversation's slash commands.
-func (c *Chat) SetCommands(commands []Command) {}
+func (c *Chat) SetCommands(commands []Command) {
+	c.update(func(*chat, *Host) { c.seat.commands = commands })
+}
 
 // Past adds a turn to the history, during an Open with [Start.Replay]. The caller
 // ends it with [Turn.End] before the next.
-func (c *Chat) Past(prompt Prompt, at time.Time) *Turn { return nil }
+func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
+	ch := c.seat.chat
+	h := ch.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at.IsZero() {
+		at = ch.session.modified
+	}
+	return newTurn(ch, &turn{ID: h.cfg.NewID(), StartedAt: timestamp(at), Message: messageOf(prompt), ResponseParts: []any{}, started: at}, true)
+}
 
 // Begin begins a turn of the agent's own accord, which the caller ends with
 // [Turn.End]. It fails during another turn.
-func (c *Chat) Begin(prompt Prompt) (*Turn, error) { return nil, ErrEnded }
+func (c *Chat) Begin(prompt Prompt) (*Turn, error) {
+	var begun *Turn
+	c.update(func(ch *chat, h *Host) {
+		if ch.active != nil {
+			return
+		}
+		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), messageOf(prompt)}
+		ch.applyLocked(a, own(ch.uri, a))
+		begun = newTurn(ch, ch.active, false)
+		c.seat.turn = begun
+	})
+	if begun == nil {
+		return nil, ErrEnded
+	}
+	return begun, nil
+}
 
 // Lost reports that the conversation has ended by itself, for example with its
 // process. The host opens it again for the next prompt.
-func (c *Chat) Lost(err error) {}
+func (c *Chat) Lost(err error) {
+	c.update(func(ch *chat, h *Host) {
+		if c.seat.conv != nil {
+			h.log.Warn("conversation lost", "chat", ch.uri, "error", err)
+		}
+		c.seat.conv = nil
+	})
+}
 
 // OpenTerminal runs a command in a terminal that clients can see, in the chat's folder
 // or below it.
-func (c *Chat) OpenTerminal(spec ProcessSpec) (*AgentTerminal, error) { return nil, ErrEnded }
-
-// ReadFile reads a text file below the chat's folders.
-func (c *Chat) ReadFile(path string) (string, error) { return "", ErrEnded }
-
-// WriteFile writes a text file below the chat's folders.
-func (c *Chat) WriteFile(path, text string) error { return ErrEnded }
-
-// A Turn is the host's part in a turn. Its methods may be called from any goroutine.
-// After the turn's end they do nothing, and those with an error return [ErrEnded].
-type Turn struct{}
-
-// Text extends the agent's answer. A new id begins a new part; an empty id extends the
-// latest text, unless something else has followed it.
-func (t *Turn) Text(id, delta string) {}
-
-// Thought extends the agent's reasoning, like Text.
-func (t *Turn) Thought(id, delta string) {}
-
-// Tool begins or changes a tool call.
-func (t *Turn) Tool(update ToolUpdate) {}
-
-// Ask asks for permission for a tool call, and waits for the first answer of any
-// client. It returns the id of an option.
-func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionOption) (string, error) {
-	return "", ErrEnded
+func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
+	folder, err := c.within(spec.Folder)
+	if err != nil {
+		return nil, err
+	}
+	err = ErrEnded
+	c.update(func(ch *chat, h *Host) { term, err = h.openAgentTerminalLocked(ch, spec, folder) })
+	return term, err
 }
 
-// Question asks the user, and waits for the first answer of any client.
-func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) { return Answer{}, ErrEnded }
+// within returns a folder of the chat, or one below it; the first, if the name is
+// empty.
+func (c *Chat) within(folder string) (string, error) {
+	folders := c.folders()
+	if folder == "" {
+		return folders[0], nil
+	}
+	for _, root := range folders {
+		if name, err := filepath.Rel(root, folder); err == nil && filepath.IsLocal(name) {
+			return folder, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not in the session's folders: %w", folder, fs.ErrPermission)
+}
 
-// Plan replaces the agent's plan.
-func (t *Turn) Plan(entries []PlanEntry) {}
+// folders returns the chat's folders, at least one.
+func (c *Chat) folders() []string {
+	h := c.seat.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	start := c.seat.startOfLocked()
+	return append([]string{start.Folder}, start.Folders...)
+}
 
-// Usage replaces what is known of the turn's usage.
-func (t *Turn) Usage(usage Usage) {}
+// maxAgentFile bounds a file that the host reads or writes for an agent.
+const maxAgentFile = 32 << 20
 
-// Notice shows a message that is not the agent's answer, in Markdown.
-func (t *Turn) Notice(markdown string) {}
+// ReadFile reads a text file below the chat's folders. Symbolic links do not lead out
+// of them.
+func (c *Chat) ReadFile(path string) (text string, err error) {
+	err = c.inRoot(path, func(root *os.Root, name string) error {
+		info, err := root.Stat(name)
+		if err != nil {
+			return err
+		}
+		if info.Size() > maxAgentFile || !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a file of at most %d bytes", path, maxAgentFile)
+		}
+		data, err := root.ReadFile(name)
+		text = string(data)
+		return err
+	})
+	return text, err
+}
 
-// End ends a turn of [Chat.Past] or [Chat.Begin]. A turn of [Conversation.Prompt] ends
-// when that returns.
-func (t *Turn) End(end End, err error) {}
+// WriteFile writes a text file below the chat's folders, and makes the directories
+// above it. Symbolic links do not lead out of them.
+func (c *Chat) WriteFile(path, text string) error {
+	if len(text) > maxAgentFile {
+		return fmt.Errorf("%s would have more than %d bytes", path, maxAgentFile)
+	}
+	return c.inRoot(path, func(root *os.Root, name string) error {
+		if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			return err
+		}
+		return root.WriteFile(name, []byte(text), 0o666)
+	})
+}
 
-// An AgentTerminal is a terminal that an agent has opened.
-type AgentTerminal struct{}
-
-// ID is the terminal's channel.
-func (t *AgentTerminal) ID() string { return "" }
-
-// Output returns the output so far, whether its beginning is missing, and the exit
-// code once the command has ended.
-func (t *AgentTerminal) Output() (text string, truncated bool, exit *int) { return "", false, nil }
-
-// Wait waits for the command's end, and returns its exit code.
-func (t *AgentTerminal) Wait(ctx context.Context) (int, error) { return 0, ErrEnded }
-
-// Kill ends the command. The terminal stays.
-func (t *AgentTerminal) Kill() {}
-
-// Release ends the command. Clients keep what they have seen in the tool call.
-func (t *AgentTerminal) Release() {}
+// inRoot calls f with the folder that contains a path, and the path's name in it.
+func (c *Chat) inRoot(path string, f func(root *os.Root, name string) error) error {
+	folders := c.folders()
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folders[0], path)
+	}
+	for _, folder := range folders {
+		name, err := filepath.Rel(folder, filepath.Clean(path))
+		if err != nil || !filepath.IsLocal(name) {
+			continue
+		}
+		root, err := os.OpenRoot(folder)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(root, name), root.Close())
+	}
+	return fmt.Errorf("%s is not in %s: %w", path, strings.Join(folders, ", "), fs.ErrPermission)
+}

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -14,7 +15,9 @@ type Host struct {
 	dialect dialect
 	log     *slog.Logger
 	files   *fileStore
-	done    chan struct{} // closed by Close
+	done    chan struct{}   // closed by Close
+	ctx     context.Context // ends with done
+	cancel  context.CancelFunc
 
 	wg sync.WaitGroup // every goroutine and timer of the host
 
@@ -46,6 +49,8 @@ type Host struct {
 	mcp []*mcpUpstream // nil until the first connection
 
 	demo *demo // nil until it begins
+
+	providers []*provider // empty: the scripted agent
 }
 
 // errHostClosed ends the connections of a host that is closed.
@@ -62,7 +67,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{
+	h := &Host{
 		cfg:        cfg,
 		dialect:    dialects[cfg.Protocol],
 		log:        cfg.Logger,
@@ -74,7 +79,13 @@ func New(cfg Config) (*Host, error) {
 		chats:      make(map[string]*chat),
 		changesets: make(map[string]*changeset),
 		signedIn:   make(map[string]int),
-	}, nil
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	for _, a := range cfg.Agents {
+		info := a.Info()
+		h.providers = append(h.providers, &provider{agent: a, name: info.Provider, info: info})
+	}
+	return h, nil
 }
 
 // Close closes every connection, stops every turn and terminal, and returns when all
@@ -85,6 +96,13 @@ func (h *Host) Close() error {
 	if first {
 		h.closed = true
 		close(h.done)
+		h.cancel()
+		for _, ch := range h.chats {
+			if ch.seat != nil && ch.seat.conv != nil {
+				conv := ch.seat.conv
+				h.wg.Go(func() { _ = conv.Close() })
+			}
+		}
 		for t := range h.timers {
 			t.stopLocked()
 		}

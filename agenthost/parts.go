@@ -9,14 +9,17 @@ import (
 	"strings"
 )
 
-// A markdownPart is agent text. chat/delta extends it.
+// A markdownPart is agent text or reasoning. chat/delta or chat/reasoning extends it.
 type markdownPart struct {
 	id      string
+	thought bool
 	content strings.Builder
 }
 
-func newMarkdown(id, content string) *markdownPart {
-	p := &markdownPart{id: id}
+func newMarkdown(id, content string) *markdownPart { return newText(id, false, content) }
+
+func newText(id string, thought bool, content string) *markdownPart {
+	p := &markdownPart{id: id, thought: thought}
 	p.content.WriteString(content)
 	return p
 }
@@ -27,7 +30,14 @@ func (p *markdownPart) MarshalJSON() ([]byte, error) {
 		Kind    string `json:"kind"`
 		ID      string `json:"id"`
 		Content string `json:"content"`
-	}{"markdown", p.id, p.content.String()}), nil
+	}{p.kind(), p.id, p.content.String()}), nil
+}
+
+func (p *markdownPart) kind() string {
+	if p.thought {
+		return "reasoning"
+	}
+	return "markdown"
 }
 
 // An errorPart reports a turn's failure.
@@ -129,10 +139,8 @@ func (t *turn) reduce(action any) {
 			t.ResponseParts = append(t.ResponseParts, a.Part)
 		}
 	case deltaAction:
-		for _, part := range t.ResponseParts {
-			if md, ok := part.(*markdownPart); ok && md.id == a.PartID && a.TurnID == t.ID {
-				md.content.WriteString(a.Content)
-			}
+		if md := t.text(a.PartID); md != nil && a.TurnID == t.ID && md.thought == (a.Type == actionReasoning) {
+			md.content.WriteString(a.Content)
 		}
 	case usageAction:
 		if a.TurnID == t.ID {
@@ -152,11 +160,21 @@ func (t *turn) reduce(action any) {
 	}
 }
 
+// text returns a text with an id, nil if there is none. Most actions extend the last.
+func (t *turn) text(id string) *markdownPart {
+	for _, part := range slices.Backward(t.ResponseParts) {
+		if md, ok := part.(*markdownPart); ok && md.id == id {
+			return md
+		}
+	}
+	return nil
+}
+
 // reduceTool applies an action to a tool call.
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
 	case toolReadyAction:
-		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolStreaming || tc.Status == toolPending) {
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status != toolCompleted && tc.Status != toolCancelled {
 			tc.ready(a)
 		}
 	case toolConfirmedAction:
@@ -168,10 +186,11 @@ func (t *turn) reduceTool(action any) {
 			tc.Content = a.Content
 		}
 	case toolCompleteAction:
-		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolRunning || tc.Status == toolPending) {
 			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
 			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
+			tc.settle()
 		}
 	}
 }
@@ -190,6 +209,7 @@ func (tc *toolCall) ready(a toolReadyAction) {
 	}
 	tc.Status = toolPending
 	if a.Confirmed != "" {
+		tc.settle()
 		tc.Status = toolRunning
 	}
 }
@@ -199,13 +219,18 @@ func (tc *toolCall) confirm(a toolConfirmedAction) {
 	if i := slices.IndexFunc(tc.Options, func(o confirmOption) bool { return o.ID == a.SelectedOptionID }); i >= 0 {
 		tc.SelectedOption = &tc.Options[i]
 	}
-	tc.ConfirmationTitle, tc.Options = "", nil
-	tc.Risk, tc.Edits, tc.Editable = nil, nil, false
+	tc.settle()
 	if *a.Approved {
 		tc.Status, tc.Confirmed = toolRunning, a.Confirmed
 	} else {
 		tc.Status, tc.Reason = toolCancelled, a.Reason
 	}
+}
+
+// settle ends a wait for a confirmation.
+func (tc *toolCall) settle() {
+	tc.ConfirmationTitle, tc.Options = "", nil
+	tc.Risk, tc.Edits, tc.Editable = nil, nil, false
 }
 
 func (t *turn) tool(turnID, toolCallID string) *toolCall {
@@ -245,8 +270,8 @@ func (t *turn) cancelTools() {
 	for _, tc := range t.tools() {
 		if tc.Status != toolCompleted && tc.Status != toolCancelled {
 			tc.Status, tc.Reason = toolCancelled, "skipped"
-			tc.ConfirmationTitle, tc.Options, tc.Confirmed, tc.Content = "", nil, "", nil
-			tc.Risk, tc.Edits, tc.Editable = nil, nil, false
+			tc.Confirmed, tc.SelectedOption, tc.Content = "", nil, nil
+			tc.settle()
 		}
 	}
 }
@@ -275,7 +300,7 @@ func (s *session) updateWaitingLocked() {
 		for _, tc := range t.blocked() {
 			now = append(now, ch.inputRequest("toolAuthentication", t, tc))
 		}
-		if q := t.question(""); q != nil {
+		for _, q := range t.questions() {
 			now = append(now, inputRequest{ID: fmt.Sprint("chatInput:", ch.uri, ":", q.Request["id"]), Kind: "chatInput", Chat: ch.uri, TurnID: t.ID, Request: q.Request})
 		}
 	}

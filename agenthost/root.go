@@ -36,16 +36,7 @@ type configState struct {
 
 func (h *Host) rootStateLocked() rootState {
 	state := rootState{
-		Agents: []agent{{
-			Provider:    providerName,
-			DisplayName: "Demo Agent",
-			Description: "Scripted agent without a model behind it",
-			Models: []model{{
-				ID: "demo-model", Provider: providerName, Name: "Demo Model", MaxContextWindow: 128000,
-			}},
-			Capabilities: json.RawMessage(`{"multipleChats":{"fork":true}}`),
-			Resources:    h.cfg.Resources,
-		}},
+		Agents:         h.agentsLocked(),
 		ActiveSessions: h.active,
 		Config: configState{
 			Schema: json.RawMessage(`{"type":"object","properties":{}}`),
@@ -58,6 +49,26 @@ func (h *Host) rootStateLocked() rootState {
 	return state
 }
 
+func (h *Host) agentsLocked() []agent {
+	if len(h.providers) == 0 {
+		return []agent{{
+			Provider:    providerName,
+			DisplayName: "Demo Agent",
+			Description: "Scripted agent without a model behind it",
+			Models: []model{{
+				ID: "demo-model", Provider: providerName, Name: "Demo Model", MaxContextWindow: 128000,
+			}},
+			Capabilities: json.RawMessage(`{"multipleChats":{"fork":true}}`),
+			Resources:    h.cfg.Resources,
+		}}
+	}
+	agents := []agent{}
+	for _, p := range h.providers {
+		agents = append(agents, p.describeLocked())
+	}
+	return agents
+}
+
 // changeActiveLocked counts the sessions with an active turn.
 func (h *Host) changeActiveLocked(by int) {
 	h.active += by
@@ -65,9 +76,4 @@ func (h *Host) changeActiveLocked(by int) {
 		Type           string `json:"type"`
 		ActiveSessions int    `json:"activeSessions"`
 	}{"root/activeSessionsChanged", h.active})
-}
-
-// completionsLocked answers completions with an empty list.
-func (h *Host) completionsLocked(*conn, json.RawMessage) (any, error) {
-	return json.RawMessage(`{"items":[]}`), nil
 }

@@ -154,7 +154,7 @@ func (s *script) end(action turnEndAction) {
 	defer h.mu.Unlock()
 	action.TurnID = s.turnID
 	action.Duration = h.cfg.Now().Sub(s.started).Milliseconds()
-	if s.emitLocked(usageAction{actionUsage, s.turnID, usage{s.input, s.output}}) {
+	if s.emitLocked(usageAction{actionUsage, s.turnID, usage{InputTokens: s.input, OutputTokens: s.output}}) {
 		s.emitLocked(action)
 		s.chat.script = nil
 		s.chat.nextLocked()
@@ -304,7 +304,7 @@ func (s *script) openTerminal(toolCallID, command string) (string, error) {
 		TurnID     string `json:"turnId"`
 		ToolCallID string `json:"toolCallId"`
 	}{"session", s.chat.session.uri, s.chat.uri, s.turnID, toolCallID})
-	t, err := h.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: json.RawMessage(claim)})
+	t, err := h.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: json.RawMessage(claim)}, h.openBackendLocked)
 	if err != nil {
 		return "", err
 	}

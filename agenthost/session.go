@@ -1,7 +1,10 @@
 package agenthost
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +25,9 @@ type session struct {
 	listed      []*chat  // all chats, in list order
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
+	provider    *provider // nil for the scripted agent
+	lifecycle   string    // empty: ready
+	named       bool      // a person has given the title
 	mcp         []*mcpServer
 	changed     *changeset // nil before the first change
 	announced   summary    // as last published
@@ -99,21 +105,22 @@ var (
 // state returns the session for a client with this offer.
 func (s *session) state(o offer) sessionState {
 	state := sessionState{
-		Provider:           providerName,
+		Provider:           s.providerName(),
 		Title:              s.title,
 		Status:             s.status,
-		Lifecycle:          "ready",
+		Lifecycle:          cmp.Or(s.lifecycle, "ready"),
 		ActiveClients:      s.activeClients(),
 		Chats:              s.chatSummaries(),
 		DefaultChat:        s.chat.uri,
 		WorkingDirectories: s.directories,
 		InputNeeded:        s.waiting,
-		ServerTools:        serverTools,
+		ServerTools:        s.serverTools(),
 		Changesets:         s.changesets(),
 	}
-	if len(s.directories) > 0 {
-		state.Config = &sessionConfig
-	} else {
+	if len(s.directories) > 0 || s.provider != nil {
+		state.Config = s.config()
+	}
+	if len(s.directories) == 0 {
 		state.Meta = workspaceless
 	}
 	state.Customizations = s.customizations(o.mcpApps)
@@ -127,7 +134,7 @@ func (s *session) state(o offer) sessionState {
 func (s *session) summary() summary {
 	sum := summary{
 		Resource:           s.uri,
-		Provider:           providerName,
+		Provider:           s.providerName(),
 		Title:              s.title,
 		Status:             s.status,
 		CreatedAt:          timestamp(s.created),
@@ -147,6 +154,8 @@ type createSessionParams struct {
 	Channel            string   `json:"channel"`
 	Provider           string   `json:"provider"`
 	WorkingDirectories []string `json:"workingDirectories"`
+
+	Config map[string]any `json:"config"`
 }
 
 // createSessionLocked answers createSession. It is idempotent: an existing session is
@@ -156,14 +165,14 @@ func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if params.Provider != "" && params.Provider != providerName {
-		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	if _, err := h.providerLocked(params.Provider); err != nil {
+		return nil, err
 	}
-	if _, ok := h.sessions.get(params.Channel); ok {
+	if s, ok := h.sessions.get(params.Channel); ok {
 		h.emitLocked(params.Channel, struct {
 			Type  string          `json:"type"`
 			Tools json.RawMessage `json:"tools"`
-		}{"session/serverToolsChanged", serverTools})
+		}{"session/serverToolsChanged", s.serverTools()})
 		h.emitLocked(params.Channel, plainAction{"session/ready"})
 		return nil, nil
 	}
@@ -173,6 +182,68 @@ func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
 	h.announceLocked(s)
 	return nil, nil
+}
+
+// openTimeout bounds an agent's start in a new session.
+const openTimeout = 2 * time.Minute
+
+// createAgentSession answers createSession on a host with agents. The answer waits for
+// the agent, whose options are in the session's state from then on.
+func (h *Host) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
+	s, err := h.beginAgentSession(c, raw)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
+	defer cancel()
+	st := s.chat.seat
+	select {
+	case st.busy <- struct{}{}:
+		_, err = st.open(ctx, nil)
+		<-st.busy
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil && !errors.Is(err, ErrSignIn) && s.chat.active == nil && len(s.chat.turns) == 0 {
+		h.removeSessionLocked(s)
+		return nil, fail(ahp.CodeInternalError, "%s did not start: %v", s.provider.info.Name, err)
+	}
+	s.lifecycle = ""
+	h.emitLocked(s.uri, plainAction{"session/ready"})
+	return nil, nil
+}
+
+// beginAgentSession adds a session, and announces it. It returns nil for an existing
+// session.
+func (h *Host) beginAgentSession(c *conn, raw json.RawMessage) (*session, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	p, err := h.providerLocked(params.Provider)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := h.sessions.get(params.Channel); ok {
+		_, err := h.createSessionLocked(c, raw)
+		return nil, err
+	}
+	if err := h.checkSessionURI(params.Channel); err != nil {
+		return nil, err
+	}
+	chosen, err := p.optionsOf(h, params.Config)
+	if err != nil {
+		return nil, err
+	}
+	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s.provider, s.lifecycle = p, "creating"
+	p.newSeat(s.chat).chosen = chosen
+	h.announceLocked(s)
+	return s, nil
 }
 
 func (h *Host) checkSessionURI(uri string) error {
@@ -231,6 +302,20 @@ func (h *Host) announceLocked(s *session) {
 	})
 }
 
+func (s *session) providerName() string {
+	if s.provider == nil {
+		return providerName
+	}
+	return s.provider.name
+}
+
+func (s *session) serverTools() json.RawMessage {
+	if s.provider == nil {
+		return serverTools
+	}
+	return json.RawMessage(`[]`)
+}
+
 type channelParams struct {
 	Channel string `json:"channel"`
 }
@@ -242,13 +327,20 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, ok := h.sessions.get(params.Channel)
-	if !ok {
-		return nil, nil
+	if s, ok := h.sessions.get(params.Channel); ok {
+		h.removeSessionLocked(s)
 	}
+	return nil, nil
+}
+
+// removeSessionLocked ends a session, and tells every client.
+func (h *Host) removeSessionLocked(s *session) {
 	s.announcer.stopLocked()
 	for _, ch := range s.listed {
 		ch.stopLocked()
+		if ch.seat != nil {
+			ch.seat.closeLocked()
+		}
 		if ch.active != nil {
 			ch.active = nil
 			h.changeActiveLocked(-1)
@@ -270,7 +362,6 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 		Channel string `json:"channel"`
 		Session string `json:"session"`
 	}{rootChannel, s.uri})
-	return nil, nil
 }
 
 func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
@@ -292,8 +383,12 @@ func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, er
 	if err != nil {
 		return nil, err
 	}
-	if params.Provider != "" && params.Provider != providerName {
-		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	p, err := h.providerLocked(params.Provider)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		return h.resolveAgentConfigLocked(p, params.Config)
 	}
 	return sessionConfig, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/creack/pty"
@@ -11,7 +12,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A shellBackend is a /bin/sh on a pseudo-terminal.
+// A shellBackend is a process on a pseudo-terminal.
 type shellBackend struct {
 	// Set by startShellLocked, then read-only.
 	terminal *terminal
@@ -33,9 +34,14 @@ func (h *Host) startShellLocked(t *terminal) (*shellBackend, error) {
 		t.cwd = h.cfg.Root
 	}
 	cmd.Dir = t.cwd
+	return h.startProcessLocked(t, cmd)
+}
+
+// startProcessLocked starts a process on a pseudo-terminal, in a session of its own.
+func (h *Host) startProcessLocked(t *terminal, cmd *exec.Cmd) (*shellBackend, error) {
 	f, err := pty.StartWithSize(cmd, winsize(t.cols, t.rows))
 	if err != nil {
-		return nil, fail(ahp.CodeInternalError, "Cannot start a shell: %v", err)
+		return nil, fail(ahp.CodeInternalError, "Cannot start a terminal: %v", err)
 	}
 	b := &shellBackend{
 		terminal: t,
@@ -75,6 +81,7 @@ func (b *shellBackend) showLoop() {
 		}
 	}
 	code := b.wait()
+	defer close(b.terminal.ended)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !b.killed {
@@ -139,6 +146,12 @@ func (b *shellBackend) kill() {
 	if !b.killed {
 		b.hangUp()
 		b.cmd.Process.Kill()
+	}
+}
+
+func (b *shellBackend) interrupt() {
+	if !b.killed {
+		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) // its whole session
 	}
 }
 

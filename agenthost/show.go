@@ -225,6 +225,7 @@ type inputRequestedAction struct {
 
 // inputCompletedAction is a client's answer.
 type inputCompletedAction struct {
+	Type      string         `json:"type"`
 	RequestID string         `json:"requestId"`
 	Response  string         `json:"response"`
 	Answers   map[string]any `json:"answers"`
@@ -260,15 +261,27 @@ func (t *turn) reduceQuestion(action any) {
 	case inputCompletedAction:
 		if q := t.question(a.RequestID); q != nil {
 			q.Response = a.Response
-			q.Request["answers"] = a.Answers
+			if len(a.Answers) > 0 {
+				q.Request["answers"] = a.Answers
+			}
 		}
 	}
 }
 
-// question returns the open question with this id; any, if the id is empty.
-func (t *turn) question(id string) *questionPart {
+// questions returns the open questions.
+func (t *turn) questions() (open []*questionPart) {
 	for _, part := range t.ResponseParts {
-		if q, ok := part.(*questionPart); ok && q.Response == "" && (id == "" || q.Request["id"] == id) {
+		if q, ok := part.(*questionPart); ok && q.Response == "" {
+			open = append(open, q)
+		}
+	}
+	return open
+}
+
+// question returns the open question with this id; nil if there is none.
+func (t *turn) question(id string) *questionPart {
+	for _, q := range t.questions() {
+		if q.Request["id"] == id {
 			return q
 		}
 	}
@@ -282,8 +295,13 @@ func (ch *chat) clientAnswerLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
 		return
 	}
-	if ch.active != nil && ch.script != nil && ch.active.question(a.RequestID) != nil {
-		ch.script.answered <- a // only one question waits at a time
+	if ch.active != nil && ch.active.question(a.RequestID) != nil {
+		switch {
+		case ch.script != nil:
+			ch.script.answered <- a // only one question waits at a time
+		case ch.seat != nil && ch.seat.turn != nil:
+			ch.seat.turn.answeredLocked(a)
+		}
 	}
 	ch.applyLocked(a, env)
 }
@@ -413,7 +431,7 @@ func (ch *chat) clientPendingLocked(env envelope) {
 
 // steerLocked gives the working agent its steering message.
 func (ch *chat) steerLocked() {
-	if ch.steering == nil || ch.script == nil {
+	if ch.steering == nil || ch.script == nil && (ch.seat == nil || !ch.seat.steerLocked(ch.steering.Message)) {
 		return
 	}
 	m := *ch.steering
@@ -424,6 +442,10 @@ func (ch *chat) steerLocked() {
 		Kind string `json:"kind"`
 		ID   string `json:"id"`
 	}{"chat/pendingMessageRemoved", "steering", m.ID})
+	if ch.seat != nil {
+		ch.seat.turn.noticeLocked("*The agent has this message now:* " + textOf(m.Message))
+		return
+	}
 	if ch.changeAskedLocked(textOf(m.Message)) {
 		return
 	}
@@ -431,13 +453,20 @@ func (ch *chat) steerLocked() {
 	ch.emitLocked(partAction{"chat/responsePart", ch.active.ID, newMarkdown(partID(h.parts), "I have read: "+textOf(m.Message))})
 }
 
-// nextLocked begins a turn with a queued message, if none is active.
+// nextLocked begins a turn with a steering message that the agent has not read, or
+// with a queued message, if none is active.
 func (ch *chat) nextLocked() {
-	if len(ch.queued) == 0 || ch.active != nil {
+	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
 		return
 	}
-	m := ch.queued[0]
-	ch.queued = ch.queued[1:]
+	var m pendingMessage
+	if ch.steering != nil && ch.seat != nil {
+		m, ch.steering = *ch.steering, nil
+	} else if len(ch.queued) > 0 {
+		m, ch.queued = ch.queued[0], ch.queued[1:]
+	} else {
+		return
+	}
 	h := ch.session.host
 	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}
 	said := struct {

@@ -154,7 +154,7 @@ func (h *Host) noSessionLocked(uri string) error {
 	switch {
 	case h.deletedLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session was explicitly deleted: %s", uri)
-	case strings.HasPrefix(uri, providerName+":"):
+	case h.providerOfLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session not found on backend: %s", uri)
 	}
 	return fail(ahp.CodeSessionNotFound, "No agent for session: %s", uri)

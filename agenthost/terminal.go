@@ -23,6 +23,9 @@ type terminal struct {
 	exitCode *int // nil while it runs
 	content  []*terminalPart
 	backend  backend
+	trimmed  bool          // the oldest content is missing
+	ofAgent  bool          // an agent has opened it
+	ended    chan struct{} // closed when its process has gone; never for an echo terminal
 }
 
 // A backend is the program behind a terminal. Its methods are called with the host's
@@ -33,6 +36,9 @@ type backend interface {
 
 	// kill ends it. It publishes no more actions.
 	kill()
+
+	// interrupt ends its process. The terminal publishes the rest.
+	interrupt()
 }
 
 type terminalInfo struct {
@@ -93,8 +99,8 @@ func (t *terminal) ending() ending {
 func (t *terminal) state() terminalState {
 	state := terminalState{
 		Title: t.title, Cwd: t.cwd, Cols: t.cols, Rows: t.rows, Content: t.content, Claim: t.claim, ending: t.ending(),
-		SupportsCommandDetection: t.host.cfg.Terminals == EchoTerminals,
-		IsPty:                    t.host.cfg.Terminals == ShellTerminals,
+		SupportsCommandDetection: !t.ofAgent && t.host.cfg.Terminals == EchoTerminals,
+		IsPty:                    t.ofAgent || t.host.cfg.Terminals == ShellTerminals,
 	}
 	if state.Content == nil {
 		state.Content = []*terminalPart{}
@@ -133,11 +139,11 @@ func (h *Host) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = h.addTerminalLocked(params)
+	_, err = h.addTerminalLocked(params, h.openBackendLocked)
 	return nil, err
 }
 
-func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
+func (h *Host) addTerminalLocked(params terminalParams, open func(*terminal) (backend, error)) (_ *terminal, err error) {
 	if _, ok := h.terminals.get(params.Channel); ok {
 		return nil, fail(ahp.CodeInternalError, "Terminal already exists: %s", params.Channel)
 	}
@@ -155,6 +161,7 @@ func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
 		cols:  orDefault(params.Cols, 80),
 		rows:  orDefault(params.Rows, 24),
 		claim: params.Claim,
+		ended: make(chan struct{}),
 	}
 	if t.title == "" {
 		t.title = string(h.cfg.Terminals)
@@ -162,7 +169,7 @@ func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
 	if !ahp.IsObject(t.claim) {
 		t.claim = json.RawMessage(`{"kind":"client","clientId":""}`)
 	}
-	if err := h.openBackendLocked(t); err != nil {
+	if t.backend, err = open(t); err != nil {
 		return nil, err
 	}
 	h.terminals.add(t.uri, t)
@@ -170,13 +177,11 @@ func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
 	return t, nil
 }
 
-func (h *Host) openBackendLocked(t *terminal) (err error) {
+func (h *Host) openBackendLocked(t *terminal) (backend, error) {
 	if h.cfg.Terminals == EchoTerminals {
-		t.backend = &echoBackend{terminal: t}
-		return nil
+		return &echoBackend{terminal: t}, nil
 	}
-	t.backend, err = h.startShellLocked(t)
-	return err
+	return h.startShellLocked(t)
 }
 
 // maxScreen bounds a terminal's size.
@@ -269,6 +274,7 @@ func (t *terminal) appendOutput(data string) {
 // trim drops the oldest content to make room for n bytes. Clients keep their copies.
 func (t *terminal) trim(n int) {
 	for len(t.content) > 0 && t.contentLen()+n > maxTerminalBytes {
+		t.trimmed = true
 		if len(t.content) > 1 {
 			t.content = t.content[1:]
 			continue

@@ -1,0 +1,352 @@
+package agenthost_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ahprelay/agenthost"
+)
+
+// A fakeAgent plays functions of the tests.
+type fakeAgent struct {
+	info agenthost.AgentInfo
+	open func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error)
+
+	mu     sync.Mutex
+	starts []agenthost.Start
+}
+
+func (a *fakeAgent) Info() agenthost.AgentInfo { return a.info }
+
+func (a *fakeAgent) Open(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	a.mu.Lock()
+	a.starts = append(a.starts, start)
+	a.mu.Unlock()
+	return a.open(ctx, start, chat)
+}
+
+// A fakeConversation plays a function for each prompt.
+type fakeConversation struct {
+	id     string
+	chat   *agenthost.Chat
+	prompt func(ctx context.Context, p agenthost.Prompt, t *agenthost.Turn) (agenthost.End, error)
+	set    func(id string, value any) error
+}
+
+func (c *fakeConversation) ID() string { return c.id }
+
+func (c *fakeConversation) Prompt(ctx context.Context, p agenthost.Prompt, t *agenthost.Turn) (agenthost.End, error) {
+	return c.prompt(ctx, p, t)
+}
+
+func (c *fakeConversation) Close() error { return nil }
+
+func (c *fakeConversation) SetOption(_ context.Context, id string, value any) error {
+	return c.set(id, value)
+}
+
+type promptFunc = func(ctx context.Context, p agenthost.Prompt, t *agenthost.Turn) (agenthost.End, error)
+
+// newFake returns an agent that plays a function for each prompt.
+func newFake(prompt promptFunc) *fakeAgent {
+	n := 0
+	return &fakeAgent{
+		info: agenthost.AgentInfo{Provider: "fake", Name: "Fake", Continues: true},
+		open: func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+			n++
+			return &fakeConversation{id: fmt.Sprintf("c%d", n), chat: chat, prompt: prompt}, nil
+		},
+	}
+}
+
+const fakeSession = "fake:/s1"
+
+const fakeChat = "ahp-chat://default/ZmFrZTovczE"
+
+// An agentClient is a client of a host with an agent.
+type agentClient struct {
+	*pipeClient
+	t      *testing.T
+	seq    int
+	id     int
+	frames []string // received, and not read
+}
+
+func (c *agentClient) send(frame string) { fmt.Fprintln(c.in, frame) }
+
+// recv returns the next frame.
+func (c *agentClient) recv() string {
+	c.t.Helper()
+	for deadline := time.Now().Add(time.Minute); len(c.frames) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatal("no frame within a minute")
+		}
+		c.frames = c.take()
+	}
+	frame := c.frames[0]
+	c.frames = c.frames[1:]
+	return frame
+}
+
+// talkTo starts a host with an agent and a session, and returns a subscribed client.
+func talkTo(t *testing.T, cfg agenthost.Config) *agentClient {
+	t.Helper()
+	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+	c.call("subscribe", `{"channel":"`+fakeSession+`"}`)
+	c.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	return c
+}
+
+// call sends a request and returns its result.
+func (c *agentClient) call(method, params string) map[string]any {
+	c.t.Helper()
+	c.id++
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, c.id, method, params))
+	for {
+		var msg map[string]any
+		if err := json.Unmarshal([]byte(c.recv()), &msg); err != nil {
+			c.t.Fatal(err)
+		}
+		if msg["id"] == float64(c.id) && msg["method"] == nil {
+			if msg["error"] != nil {
+				c.t.Fatalf("%s: %v", method, msg["error"])
+			}
+			result, _ := msg["result"].(map[string]any)
+			return result
+		}
+	}
+}
+
+func (c *agentClient) dispatch(channel, action string) {
+	c.t.Helper()
+	c.seq++
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%q,"clientSeq":%d,"action":%s}}`, channel, c.seq, action))
+}
+
+func (c *agentClient) prompt(turn, text string) {
+	c.t.Helper()
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/turnStarted","turnId":%q,"startedAt":"2026-01-01T00:00:00.000Z","message":{"text":%q,"origin":{"kind":"user"}}}`, turn, text))
+}
+
+// until returns the next action of a type, as a map.
+func (c *agentClient) until(kind string) map[string]any {
+	c.t.Helper()
+	for {
+		var msg struct {
+			Params struct {
+				Action map[string]any `json:"action"`
+			} `json:"params"`
+		}
+		raw := c.recv()
+		if err := json.Unmarshal([]byte(raw), &msg); err != nil {
+			c.t.Fatal(err)
+		}
+		if msg.Params.Action["type"] == kind {
+			return msg.Params.Action
+		}
+	}
+}
+
+func (c *agentClient) chatState() map[string]any {
+	c.t.Helper()
+	return c.call("subscribe", `{"channel":"`+fakeChat+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+}
+
+func lastTurn(t *testing.T, state map[string]any) (turn map[string]any, parts []any) {
+	t.Helper()
+	turns := state["turns"].([]any)
+	if len(turns) == 0 {
+		t.Fatal("the chat has no turn")
+	}
+	turn = turns[len(turns)-1].(map[string]any)
+	return turn, turn["responseParts"].([]any)
+}
+
+func TestAgentAnswers(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Thought("m1", "Let me ")
+		turn.Thought("m1", "think.")
+		turn.Text("m2", "You said: ")
+		turn.Text("m2", p.Text)
+		turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "Read a.go", Kind: agenthost.ToolRead, Status: agenthost.ToolPending})
+		turn.Tool(agenthost.ToolUpdate{ID: "t", Input: json.RawMessage(`{"path": "a.go"}`), Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: "package a"}}})
+		turn.Text("m2", "Done.") // behind the tool: a new part
+		return agenthost.End{Usage: &agenthost.Usage{InputTokens: 3, OutputTokens: 5, ContextSize: 1000}}, nil
+	})}})
+	c.prompt("t1", "hello")
+	c.until("chat/turnComplete")
+	turn, parts := lastTurn(t, c.chatState())
+	var said []string
+	for _, p := range parts {
+		part := p.(map[string]any)
+		if call, ok := part["toolCall"].(map[string]any); ok {
+			said = append(said, fmt.Sprint(call["status"], " ", call["invocationMessage"], " ", call["toolInput"], " ", call["content"].([]any)[0].(map[string]any)["text"]))
+			continue
+		}
+		said = append(said, fmt.Sprint(part["kind"], ": ", part["content"]))
+	}
+	want := []string{"reasoning: Let me think.", "markdown: You said: hello", `completed Read a.go {"path":"a.go"} package a`, "markdown: Done."}
+	if got := strings.Join(said, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("the turn has the parts\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	if got := fmt.Sprint(turn["usage"]); got != "map[_meta:map[contextSize:1000] inputTokens:3 outputTokens:5]" {
+		t.Errorf("usage = %s", got)
+	}
+}
+
+var twoOptions = []agenthost.PermissionOption{
+	{ID: "always", Label: "Always", Kind: agenthost.AllowAlways},
+	{ID: "once", Label: "Just this time", Kind: agenthost.AllowOnce},
+	{ID: "no", Label: "No", Kind: agenthost.RejectOnce},
+}
+
+func TestAgentAsksForPermission(t *testing.T) {
+	for _, test := range []struct{ answer, want string }{
+		{`"approved":true,"confirmed":"user-action","selectedOptionId":"always"`, "always"},
+		{`"approved":true,"confirmed":"user-action"`, "once"},
+		// An answer that contradicts its option never allows more than it says.
+		{`"approved":false,"reason":"denied","selectedOptionId":"always"`, "no"},
+		{`"approved":true,"confirmed":"user-action","selectedOptionId":"no"`, "once"},
+	} {
+		chosen := make(chan string, 1)
+		c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			id, err := turn.Ask(ctx, agenthost.ToolUpdate{ID: "t", Title: "rm -r x", Kind: agenthost.ToolExecute, Input: json.RawMessage(`{"command":"rm -r x"}`)}, twoOptions)
+			chosen <- id
+			return agenthost.End{}, err
+		})}})
+		c.prompt("t1", "go")
+		ready := c.until("chat/toolCallReady")
+		if got := ready["options"].([]any)[0].(map[string]any)["label"]; got != "Just this time" {
+			t.Errorf("the first option is %q; want the agent's label of the narrowest", got)
+		}
+		c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t",`+test.answer+`}`)
+		c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t","approved":true,"confirmed":"user-action","selectedOptionId":"always"}`)
+		if got := <-chosen; got != test.want {
+			t.Errorf("for {%s} the agent gets %q; want %q", test.answer, got, test.want)
+		}
+		c.until("chat/turnComplete")
+	}
+}
+
+func TestAgentsTurnIsCancelled(t *testing.T) {
+	asked := make(chan error, 1)
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		if p.Text == "again" {
+			turn.Text("", "here")
+			return agenthost.End{}, nil
+		}
+		_, err := turn.Ask(ctx, agenthost.ToolUpdate{ID: "t", Title: "x"}, twoOptions)
+		turn.Text("", "too late")
+		turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
+		asked <- err
+		return agenthost.End{Reason: agenthost.EndCancelled}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/toolCallReady")
+	c.dispatch(fakeChat, `{"type":"chat/turnCancelled","turnId":"t1","duration":1}`)
+	c.until("chat/turnCancelled")
+	if err := <-asked; !errors.Is(err, agenthost.ErrEnded) {
+		t.Errorf("Ask = %v; want %v", err, agenthost.ErrEnded)
+	}
+	turn, parts := lastTurn(t, c.chatState())
+	if len(parts) != 1 || turn["state"] != "cancelled" {
+		t.Errorf("the cancelled turn is %v", turn)
+	}
+	c.prompt("t2", "again")
+	c.until("chat/turnComplete")
+}
+
+func TestAgentAsksAQuestion(t *testing.T) {
+	got := make(chan agenthost.Answer, 1)
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		a, err := turn.Question(ctx, agenthost.Question{Message: "Which?", Fields: []agenthost.Field{
+			{ID: "n", Kind: agenthost.FieldInteger, Message: "How many?"},
+			{ID: "b", Kind: agenthost.FieldBoolean, Message: "Sure?"},
+			{ID: "m", Kind: agenthost.FieldMany, Message: "What?", Choices: []agenthost.Choice{{ID: "x", Label: "X"}}},
+		}})
+		got <- a
+		return agenthost.End{}, err
+	})}})
+	c.prompt("t1", "go")
+	id := c.until("chat/inputRequested")["request"].(map[string]any)["id"]
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"accept","answers":{"n":{"state":"submitted","value":{"kind":"number","value":3}},`+
+		`"b":{"state":"submitted","value":{"kind":"boolean","value":true}},"m":{"state":"submitted","value":{"kind":"selected-many","value":["x"]}}}}`, id))
+	want := agenthost.Answer{Response: "accept", Values: map[string]any{"n": int64(3), "b": true, "m": []string{"x"}}}
+	if a := <-got; fmt.Sprint(a) != fmt.Sprint(want) {
+		t.Errorf("the answer is %v; want %v", a, want)
+	}
+	c.until("chat/turnComplete")
+}
+
+func TestAgentThatFailsLeavesAnError(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+		return agenthost.End{}, errors.New("out of tokens")
+	})}})
+	c.prompt("t1", "go")
+	if part := c.until("chat/error")["part"].(map[string]any); !strings.Contains(fmt.Sprint(part), "out of tokens") {
+		t.Errorf("the turn's error is %v", part)
+	}
+}
+
+func TestQueuedAndSteeringMessagesFollowTheTurn(t *testing.T) {
+	proceed := make(chan bool)
+	var prompts []string
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		prompts = append(prompts, p.Text)
+		select {
+		case <-proceed:
+		case <-ctx.Done():
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "one")
+	for _, kind := range []string{"queued", "steering"} {
+		c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"`+kind+`","id":"`+kind+`","message":{"text":"`+kind+`"}}`)
+		c.until("chat/pendingMessageSet")
+	}
+	for range 3 {
+		proceed <- true
+		c.until("chat/turnComplete")
+	}
+	if got := strings.Join(prompts, " "); got != "one steering queued" {
+		t.Errorf("the agent got the prompts %q", got)
+	}
+}
+
+func TestOptionsAreTheSessionsConfig(t *testing.T) {
+	set := make(chan string, 4)
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		options := func(mode string) []agenthost.Option {
+			return []agenthost.Option{{ID: "mode", Name: "Mode", Category: "mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "edit", Label: "Edit"}, {ID: "yolo", Label: "Yolo", Bypass: true}}}}
+		}
+		chat.SetOptions(options("ask"))
+		return &fakeConversation{id: "c1", chat: chat, set: func(id string, value any) error {
+			set <- fmt.Sprint(id, "=", value)
+			if value == "yolo" {
+				return errors.New("no")
+			}
+			chat.SetOptions(options(fmt.Sprint(value)))
+			return nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, NoBypass: true})
+	state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+	if config := fmt.Sprint(state["config"]); !strings.Contains(config, "enum:[ask edit]") || !strings.Contains(config, "values:map[mode:ask]") {
+		t.Errorf("the session has the options %v", config)
+	}
+	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"yolo"}}`)
+	c.until("session/configChanged") // rejected
+	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"edit"}}`)
+	if got := <-set; got != "mode=edit" {
+		t.Errorf("the agent is told %s; want mode=edit", got)
+	}
+}

@@ -1,0 +1,118 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// An AgentTerminal is a terminal that an agent has opened.
+type AgentTerminal struct {
+	terminal *terminal
+	limit    int
+}
+
+// agentCols is the width of an agent's terminal, in which nobody types.
+const agentCols = 120
+
+// openAgentTerminalLocked runs an agent's command.
+func (h *Host) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
+	h.forgetTerminalsLocked()
+	claim := encode(struct {
+		Kind    string `json:"kind"`
+		Session string `json:"session"`
+		Chat    string `json:"chat"`
+	}{"session", ch.session.uri, ch.uri})
+	params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: commandLine(spec), Claim: json.RawMessage(claim), Cwd: folder, Cols: agentCols}
+	t, err := h.addTerminalLocked(params, func(t *terminal) (backend, error) {
+		cmd := exec.Command(spec.Command, spec.Args...)
+		if len(spec.Args) == 0 && strings.ContainsAny(spec.Command, " |&;<>$") {
+			cmd = exec.Command("/bin/sh", "-c", spec.Command)
+		}
+		cmd.Env = append(os.Environ(), "TERM=xterm-256color")
+		cmd.Env = append(cmd.Env, spec.Env...)
+		cmd.Dir = folder
+		return h.startProcessLocked(t, cmd)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.ofAgent = true
+	limit := spec.Limit
+	if limit <= 0 || limit > maxTerminalBytes {
+		limit = maxTerminalBytes
+	}
+	return &AgentTerminal{t, limit}, nil
+}
+
+func commandLine(spec ProcessSpec) string {
+	return titleOf(strings.Join(append([]string{spec.Command}, spec.Args...), " "))
+}
+
+// forgetTerminalsLocked removes the oldest ended terminals of agents, to make room.
+func (h *Host) forgetTerminalsLocked() {
+	for _, t := range h.terminals.all() {
+		if len(h.terminals.keys) < maxTerminals {
+			return
+		}
+		if t.ofAgent && t.exitCode != nil {
+			h.terminals.remove(t.uri)
+		}
+	}
+}
+
+// ID is the terminal's channel.
+func (t *AgentTerminal) ID() string { return t.terminal.uri }
+
+func (t *AgentTerminal) title() string { return t.terminal.title }
+
+// Output returns the output so far, whether its beginning is missing, and the exit
+// code once the command has ended.
+func (t *AgentTerminal) Output() (text string, truncated bool, exit *int) {
+	h := t.terminal.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text, truncated = t.outputLocked()
+	return text, truncated, t.terminal.exitCode
+}
+
+func (t *AgentTerminal) outputLocked() (text string, truncated bool) {
+	var all strings.Builder
+	for _, part := range t.terminal.content {
+		if part.Value != nil {
+			all.WriteString(*part.Value)
+		}
+	}
+	text = strings.ReplaceAll(all.String(), "\r\n", "\n")
+	if len(text) > t.limit {
+		return strings.ToValidUTF8(text[len(text)-t.limit:], ""), true
+	}
+	return text, t.terminal.trimmed
+}
+
+// Wait waits for the command's end, and returns its exit code.
+func (t *AgentTerminal) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-t.terminal.ended:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	_, _, exit := t.Output()
+	if exit == nil {
+		return 0, ErrEnded // a client has closed it
+	}
+	return *exit, nil
+}
+
+// Kill ends the command. The terminal stays.
+func (t *AgentTerminal) Kill() {
+	h := t.terminal.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.terminal.backend.interrupt()
+}
+
+// Release ends the command. Clients keep what they have seen in the tool call.
+func (t *AgentTerminal) Release() { t.Kill() }

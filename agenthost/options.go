@@ -1,0 +1,231 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"ahprelay/ahp"
+)
+
+// permitted leaves out the choices that skip permissions, on hosts that forbid them.
+func (h *Host) permitted(options []Option) []Option {
+	if !h.cfg.NoBypass {
+		return options
+	}
+	options = slices.Clone(options)
+	for i := range options {
+		options[i].Choices = slices.DeleteFunc(slices.Clone(options[i].Choices), func(c Choice) bool { return c.Bypass })
+	}
+	return options
+}
+
+// learnOptionsLocked keeps the options of the latest conversation for new sessions.
+func (p *provider) learnOptionsLocked(h *Host, options []Option) {
+	before := p.describeLocked()
+	p.options = options
+	if now := p.describeLocked(); !slices.Equal(before.Models, now.Models) {
+		h.agentsChangedLocked()
+	}
+}
+
+// schemaOf describes options as a JSON schema with their values.
+func schemaOf(options []Option, mutable bool) configState {
+	properties := map[string]any{}
+	values := map[string]any{}
+	for _, o := range options {
+		p := map[string]any{"type": "string", "title": o.Name, "sessionMutable": mutable}
+		if o.Description != "" {
+			p["description"] = o.Description
+		}
+		if o.Category != "" {
+			p["category"] = o.Category
+		}
+		if len(o.Choices) == 0 {
+			p["type"] = "boolean"
+		} else {
+			o.describeChoices(p)
+		}
+		if o.Value != nil {
+			p["default"] = o.Value
+			values[o.ID] = o.Value
+		}
+		properties[o.ID] = p
+	}
+	return configState{Schema: encode(map[string]any{"type": "object", "properties": properties}), Values: encode(values)}
+}
+
+func (o Option) describeChoices(p map[string]any) {
+	var ids, labels, descriptions, bypass []string
+	for _, c := range o.Choices {
+		ids, labels, descriptions = append(ids, c.ID), append(labels, c.Label), append(descriptions, c.Description)
+		if c.Bypass {
+			bypass = append(bypass, c.ID)
+		}
+	}
+	p["enum"], p["enumLabels"], p["enumDescriptions"] = ids, labels, descriptions
+	if bypass != nil {
+		p["bypass"] = bypass // these skip permissions
+	}
+}
+
+// config returns the session's options; nil without any.
+func (s *session) config() *configState {
+	st := s.chat.seat
+	if st == nil {
+		return &sessionConfig
+	}
+	options := st.options
+	if options == nil {
+		options = withValues(st.provider.startOptions(s.host), st.chosen)
+	}
+	if len(options) == 0 {
+		return nil
+	}
+	config := schemaOf(options, true)
+	return &config
+}
+
+// startOptions are the options of a new session.
+func (p *provider) startOptions(h *Host) []Option {
+	if p.options != nil {
+		return p.options
+	}
+	return h.permitted(p.info.Options)
+}
+
+// withValues returns options with chosen values.
+func withValues(options []Option, chosen map[string]any) []Option {
+	options = slices.Clone(options)
+	for i, o := range options {
+		if v, ok := chosen[o.ID]; ok && o.accepts(v) {
+			options[i].Value = v
+		}
+	}
+	return options
+}
+
+// accepts reports whether an option has this value.
+func (o Option) accepts(value any) bool {
+	if len(o.Choices) == 0 {
+		_, ok := value.(bool)
+		return ok
+	}
+	return slices.ContainsFunc(o.Choices, func(c Choice) bool { return c.ID == value })
+}
+
+// configChangedLocked publishes the values of the session's options.
+func (s *session) configChangedLocked() {
+	config := s.config()
+	if config == nil {
+		return
+	}
+	s.host.emitLocked(s.uri, struct {
+		Type   string          `json:"type"`
+		Config json.RawMessage `json:"config"`
+	}{"session/configChanged", config.Values})
+}
+
+// clientConfigLocked handles a client's session/configChanged. The agent's answer
+// decides: values that it refuses are published as they were.
+func (s *session) clientConfigLocked(env envelope) {
+	var a struct {
+		Config map[string]any `json:"config"`
+	}
+	h, st := s.host, s.chat.seat
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	options := st.options
+	if options == nil {
+		options = st.provider.startOptions(h)
+	}
+	for id, value := range a.Config {
+		i := slices.IndexFunc(options, func(o Option) bool { return o.ID == id })
+		if i < 0 || !options[i].accepts(value) {
+			env.rejected = "Not an option of this session: " + id
+			h.publishLocked(env, nil)
+			return
+		}
+	}
+	h.publishLocked(env, nil)
+	maps.Copy(st.chosen, a.Config)
+	if st.conv != nil {
+		conv := st.conv
+		h.goLocked(func() { st.setOptions(conv, a.Config) })
+	}
+}
+
+func (st *seat) setOptions(conv Conversation, values map[string]any) {
+	h := st.chat.session.host
+	config, ok := conv.(Configurable)
+	ctx, cancel := context.WithTimeout(h.ctx, CancelGrace)
+	defer cancel()
+	for _, id := range slices.Sorted(maps.Keys(values)) {
+		if ok && config.SetOption(ctx, id, values[id]) == nil {
+			continue
+		}
+		st.handle.update(func(ch *chat, _ *Host) {
+			delete(st.chosen, id)
+			ch.session.configChangedLocked()
+		})
+	}
+}
+
+// completionsLocked answers completions: slash commands at the beginning of a message.
+func (h *Host) completionsLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Channel string `json:"channel"`
+		Text    string `json:"text"`
+		Offset  int    `json:"offset"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	ch := h.chats[params.Channel]
+	units := utf16.Encode([]rune(params.Text))
+	if ch == nil || ch.seat == nil || params.Offset < 0 || params.Offset > len(units) {
+		return json.RawMessage(`{"items":[]}`), nil
+	}
+	typed, ok := strings.CutPrefix(string(utf16.Decode(units[:params.Offset])), "/")
+	items := []any{}
+	for _, c := range ch.seat.commands {
+		if ok && !strings.Contains(typed, " ") && strings.HasPrefix(c.Name, typed) {
+			items = append(items, c.completion(params.Offset))
+		}
+	}
+	return struct {
+		Items []any `json:"items"`
+	}{items}, nil
+}
+
+func (c Command) completion(end int) any {
+	return map[string]any{
+		"insertText": "/" + c.Name + " ", "rangeStart": 0, "rangeEnd": end,
+		"attachment": map[string]any{"type": "simple", "label": "/" + c.Name, "_meta": map[string]string{"description": c.Description, "hint": c.Hint}},
+	}
+}
+
+// resolveAgentConfigLocked answers resolveSessionConfig for an agent.
+func (h *Host) resolveAgentConfigLocked(p *provider, config map[string]any) (any, error) {
+	return schemaOf(withValues(p.startOptions(h), config), true), nil
+}
+
+// optionsOf checks the options of a new session.
+func (p *provider) optionsOf(h *Host, config map[string]any) (map[string]any, error) {
+	chosen := map[string]any{}
+	for id, value := range config {
+		for _, o := range p.startOptions(h) {
+			if o.ID == id && !o.accepts(value) {
+				return nil, fail(ahp.CodeInvalidParams, "Not a value of %s: %v", id, value)
+			}
+			if o.ID == id {
+				chosen[id] = value
+			}
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,161 @@
+package agenthost
+
+import (
+	"context"
+)
+
+// maxQuestions bounds the open questions of a turn.
+const maxQuestions = 16
+
+// Question asks the user, and waits for the first answer of any client.
+func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
+	answer := make(chan inputCompletedAction, 1)
+	id := ""
+	t.update(func() {
+		if t.past || len(t.questions) >= maxQuestions {
+			return
+		}
+		id = t.chat.session.host.cfg.NewID()
+		t.questions[id] = answer
+		t.closeTextLocked()
+		t.emitLocked(inputRequestedAction{"chat/inputRequested", q.request(id)})
+	})
+	if id == "" {
+		return Answer{}, ErrEnded
+	}
+	select {
+	case a := <-answer:
+		return q.answer(a), nil
+	case <-t.ctx.Done():
+		return Answer{}, ErrEnded
+	case <-ctx.Done():
+		t.update(func() {
+			if t.questions[id] == nil {
+				return
+			}
+			delete(t.questions, id)
+			t.emitLocked(inputCompletedAction{Type: "chat/inputCompleted", RequestID: id, Response: "cancel"})
+		})
+		return Answer{}, ctx.Err()
+	}
+}
+
+// request converts a question for the wire.
+func (q Question) request(id string) map[string]any {
+	request := map[string]any{"id": id, "message": q.Message}
+	if q.URL != "" {
+		request["url"] = q.URL
+	}
+	questions := []map[string]any{}
+	for _, f := range q.Fields {
+		questions = append(questions, f.question())
+	}
+	if len(questions) > 0 {
+		request["questions"] = questions
+	}
+	return request
+}
+
+func (f Field) question() map[string]any {
+	q := map[string]any{"id": f.ID, "kind": string(f.Kind), "message": f.Message}
+	set := func(name string, value any, present bool) {
+		if present {
+			q[name] = value
+		}
+	}
+	set("title", f.Title, f.Title != "")
+	set("required", true, f.Required)
+	set("defaultValue", f.Default, f.Default != nil)
+	set("allowFreeformInput", true, f.Freeform)
+	if f.Min != nil {
+		q["min"] = *f.Min
+	}
+	if f.Max != nil {
+		q["max"] = *f.Max
+	}
+	if f.Kind == FieldOne || f.Kind == FieldMany {
+		options := []map[string]any{}
+		for _, c := range f.Choices {
+			option := map[string]any{"id": c.ID, "label": c.Label}
+			if c.Description != "" {
+				option["description"] = c.Description
+			}
+			if c.Recommended {
+				option["recommended"] = true
+			}
+			options = append(options, option)
+		}
+		q["options"] = options
+	}
+	return q
+}
+
+// answer converts an answer from the wire. Values of unknown fields are left out.
+func (q Question) answer(a inputCompletedAction) Answer {
+	values := map[string]any{}
+	for _, f := range q.Fields {
+		answered, _ := a.Answers[f.ID].(map[string]any)
+		value, _ := answered["value"].(map[string]any)
+		if v := f.value(value); v != nil {
+			values[f.ID] = v
+		}
+	}
+	response := a.Response
+	if response != "accept" && response != "decline" {
+		response = "cancel"
+	}
+	return Answer{Response: response, Values: values}
+}
+
+// value returns a field's value with its type, nil for a value that does not fit.
+func (f Field) value(v map[string]any) any {
+	free := ""
+	if texts, _ := v["freeformValues"].([]any); len(texts) > 0 {
+		free, _ = texts[0].(string)
+	}
+	switch value := v["value"].(type) {
+	case string:
+		if value == "" && free != "" {
+			return free
+		}
+		if f.Kind == FieldText || f.Kind == FieldOne {
+			return value
+		}
+	case float64:
+		switch f.Kind {
+		case FieldNumber:
+			return value
+		case FieldInteger:
+			return int64(value)
+		}
+	case bool:
+		if f.Kind == FieldBoolean {
+			return value
+		}
+	case []any:
+		if f.Kind != FieldMany {
+			return nil
+		}
+		many := []string{}
+		for _, item := range value {
+			if s, ok := item.(string); ok {
+				many = append(many, s)
+			}
+		}
+		if free != "" {
+			many = append(many, free)
+		}
+		return many
+	}
+	return nil
+}
+
+// answeredLocked hands a client's answer to the waiting agent.
+func (t *Turn) answeredLocked(a inputCompletedAction) {
+	answer := t.questions[a.RequestID]
+	if answer == nil {
+		return
+	}
+	delete(t.questions, a.RequestID)
+	answer <- a // its capacity is 1, for the one answer
+}

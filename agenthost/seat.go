@@ -1,0 +1,414 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A provider is an agent of the host.
+type provider struct {
+	agent Agent
+	name  string
+
+	// Guarded by the host's lock.
+	info    AgentInfo
+	options []Option // as last reported by a conversation, for new sessions
+}
+
+// A seat is an agent's place in a chat. The conversation behind it opens for the first
+// prompt, and again after it has ended.
+type seat struct {
+	// Set at its creation, then read-only.
+	chat     *chat
+	provider *provider
+	handle   *Chat
+	busy     chan struct{} // capacity 1: full while the agent opens or runs a turn
+
+	// Guarded by the host's lock.
+	id       string // the agent's name for the conversation; empty before the first
+	forkOf   string // begin as a copy of this conversation
+	replay   bool   // the agent has a history that the host does not have
+	conv     Conversation
+	turn     *Turn // nil between turns
+	options  []Option
+	chosen   map[string]any // options chosen before the conversation
+	commands []Command
+}
+
+func (p *provider) newSeat(ch *chat) *seat {
+	st := &seat{chat: ch, provider: p, busy: make(chan struct{}, 1), chosen: map[string]any{}}
+	st.handle = &Chat{seat: st}
+	ch.seat = st
+	return st
+}
+
+// startLocked gives the agent the active turn.
+func (st *seat) startLocked() {
+	ch := st.chat
+	t := newTurn(ch, ch.active, false)
+	st.turn = t
+	prompt := promptOf(ch.active.Message)
+	ch.session.host.goLocked(func() {
+		end, err := st.run(t, prompt)
+		t.update(func() { t.endLocked(end, err) })
+	})
+}
+
+// stopLocked cancels the agent's turn. The host expects nothing more of it.
+func (st *seat) stopLocked() {
+	if st.turn != nil {
+		st.turn.stopLocked()
+		st.turn = nil
+	}
+}
+
+// run plays a turn. It returns when the agent has finished, or with the turn's end
+// after CancelGrace.
+func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
+	select {
+	case st.busy <- struct{}{}:
+	case <-t.ctx.Done():
+		return End{Reason: EndCancelled}, nil
+	}
+	conv, err := st.open(t.ctx, t)
+	if err != nil {
+		<-st.busy
+		return End{}, err
+	}
+	type outcome struct {
+		end End
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		if err := st.chooseModel(t.ctx, conv, prompt.Model); err != nil {
+			done <- outcome{End{}, err}
+			return
+		}
+		end, err := conv.Prompt(t.ctx, prompt, t)
+		done <- outcome{end, err}
+	}()
+	defer func() { <-st.busy }()
+	select {
+	case o := <-done:
+		return o.end, o.err
+	case <-t.ctx.Done():
+	}
+	grace := time.NewTimer(CancelGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+		st.drop(conv, fmt.Errorf("the agent did not stop within %v", CancelGrace))
+	case <-st.chat.session.host.done:
+	}
+	return End{Reason: EndCancelled}, nil
+}
+
+// maxSignIns bounds the sign-ins for one prompt.
+const maxSignIns = 3
+
+// open returns the open conversation, or opens it. The caller holds busy. Questions
+// and notices go to t, which may be nil.
+func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
+	h := st.chat.session.host
+	h.mu.Lock()
+	conv, start := st.conv, st.startOfLocked()
+	h.mu.Unlock()
+	if conv != nil {
+		return conv, nil
+	}
+	for signIns := 0; ; signIns++ {
+		conv, err := st.provider.agent.Open(ctx, start, st.handle)
+		switch {
+		case err == nil:
+			return conv, st.opened(conv)
+		case errors.Is(err, ErrUnknown) && start.ID != "" && t != nil:
+			t.Notice("The agent does not have this conversation any more. It begins a new one, and remembers nothing of what stands above.")
+			start.ID, start.Replay = "", false
+		case errors.Is(err, ErrSignIn) && t != nil && signIns < maxSignIns:
+			if err := st.signIn(ctx, t); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+	}
+}
+
+// startOfLocked says where the conversation begins.
+func (st *seat) startOfLocked() Start {
+	folders := folderPaths(st.chat.session.directories)
+	start := Start{ID: st.id, ForkOf: st.forkOf, Replay: st.replay, Options: maps.Clone(st.chosen)}
+	if len(folders) > 0 {
+		start.Folder, start.Folders = folders[0], folders[1:]
+	} else {
+		start.Folder = filePath(st.chat.session.host.files.defaultDirectory())
+	}
+	return start
+}
+
+// opened keeps a new conversation.
+func (st *seat) opened(conv Conversation) error {
+	h := st.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.chats[st.chat.uri] != st.chat {
+		h.goLocked(func() { _ = conv.Close() })
+		return ErrEnded
+	}
+	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
+	return nil
+}
+
+// drop forgets a conversation that has ended, or does not answer. The next prompt
+// opens it again.
+func (st *seat) drop(conv Conversation, why error) {
+	h := st.chat.session.host
+	h.mu.Lock()
+	if st.conv == conv {
+		st.conv = nil
+	}
+	h.mu.Unlock()
+	h.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
+	go func() { _ = conv.Close() }() // it may hang like the turn
+}
+
+// closeLocked ends the conversation with its chat.
+func (st *seat) closeLocked() {
+	st.stopLocked()
+	if conv := st.conv; conv != nil {
+		st.conv = nil
+		st.chat.session.host.goLocked(func() { _ = conv.Close() })
+	}
+}
+
+// signIn offers the agent's sign-in methods and runs the chosen one.
+func (st *seat) signIn(ctx context.Context, t *Turn) error {
+	h := st.chat.session.host
+	h.mu.Lock()
+	info := st.provider.info
+	h.mu.Unlock()
+	if len(info.SignIn) == 0 {
+		return ErrSignIn
+	}
+	field := Field{ID: "method", Kind: FieldOne, Title: "Sign in", Message: "How do you want to sign in?", Required: true}
+	for _, m := range info.SignIn {
+		field.Choices = append(field.Choices, Choice{ID: m.ID, Label: m.Name, Description: m.Description})
+	}
+	answer, err := t.Question(ctx, Question{Message: info.Name + " needs a sign-in.", Fields: []Field{field}})
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(info.SignIn, func(m SignInMethod) bool { return m.ID == answer.Values["method"] })
+	if answer.Response != "accept" || i < 0 {
+		return ErrSignIn
+	}
+	if method := info.SignIn[i]; len(method.Command) > 0 {
+		return st.signInTerminal(ctx, t, method)
+	}
+	in, ok := st.provider.agent.(SignerIn)
+	if !ok {
+		return ErrSignIn
+	}
+	return in.SignIn(ctx, info.SignIn[i].ID)
+}
+
+// signInTerminal runs a sign-in command in a terminal, in which the user works.
+func (st *seat) signInTerminal(ctx context.Context, t *Turn, method SignInMethod) error {
+	term, err := st.handle.OpenTerminal(ProcessSpec{Command: method.Command[0], Args: method.Command[1:], Env: method.Env})
+	if err != nil {
+		return err
+	}
+	defer term.Release()
+	t.Tool(ToolUpdate{ID: "agenthost-sign-in", Title: "Sign in: " + method.Name, Kind: ToolExecute, Status: ToolRunning, Content: []ToolContent{{Terminal: term}}})
+	code, err := term.Wait(ctx)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the sign-in ended with the exit code %d", code)
+	}
+	status := ToolCompleted
+	if err != nil {
+		status = ToolFailed
+	}
+	t.Tool(ToolUpdate{ID: "agenthost-sign-in", Status: status})
+	return err
+}
+
+// chooseModel sets the model that was chosen with a prompt.
+func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string) error {
+	config, ok := conv.(Configurable)
+	if model == "" || !ok {
+		return nil
+	}
+	h := st.chat.session.host
+	h.mu.Lock()
+	i := slices.IndexFunc(st.options, func(o Option) bool { return o.Category == "model" })
+	var option Option
+	if i >= 0 {
+		option = st.options[i]
+	}
+	h.mu.Unlock()
+	if i < 0 || option.Value == model {
+		return nil
+	}
+	return config.SetOption(ctx, option.ID, model)
+}
+
+// steerLocked gives a working agent a message. It reports false if the message must
+// wait for the end of the turn.
+func (st *seat) steerLocked(message json.RawMessage) bool {
+	steerer, ok := st.conv.(Steerer)
+	if !ok || st.turn == nil {
+		return false
+	}
+	t, prompt := st.turn, promptOf(message)
+	st.chat.session.host.goLocked(func() {
+		if err := steerer.Steer(t.ctx, prompt); err != nil && t.ctx.Err() == nil {
+			t.Notice("The agent did not take the message: " + err.Error())
+		}
+	})
+	return true
+}
+
+// promptOf reads a message.
+func promptOf(message json.RawMessage) Prompt {
+	var m struct {
+		Text  string `json:"text"`
+		Model struct {
+			ID string `json:"id"`
+		} `json:"model"`
+		Attachments []struct {
+			Label       string `json:"label"`
+			URI         string `json:"uri"`
+			Resource    string `json:"resource"`
+			ContentType string `json:"contentType"`
+			Data        string `json:"data"`
+			Text        string `json:"text"`
+		} `json:"attachments"`
+	}
+	if json.Unmarshal(message, &m) != nil {
+		return Prompt{Text: textOf(message)}
+	}
+	prompt := Prompt{Text: m.Text, Model: m.Model.ID}
+	for _, a := range m.Attachments {
+		made := Attachment{Name: a.Label, URI: a.URI, MIMEType: a.ContentType, Text: a.Text}
+		if made.URI == "" {
+			made.URI = a.Resource
+		}
+		if data, err := base64.StdEncoding.DecodeString(a.Data); err == nil && len(data) > 0 {
+			made.Data = data
+		}
+		prompt.Attachments = append(prompt.Attachments, made)
+	}
+	return prompt
+}
+
+// messageOf is promptOf's inverse, for turns that the agent reports.
+func messageOf(p Prompt) json.RawMessage {
+	message := map[string]any{"text": p.Text, "origin": plainOrigin{"user"}}
+	var attachments []map[string]any
+	for _, a := range p.Attachments {
+		if len(a.Data) > 0 {
+			attachments = append(attachments, map[string]any{"type": "embeddedResource", "label": a.Name, "contentType": a.MIMEType, "data": base64.StdEncoding.EncodeToString(a.Data)})
+		} else if a.URI != "" {
+			attachments = append(attachments, map[string]any{"type": "resource", "label": a.Name, "uri": a.URI})
+		}
+	}
+	if attachments != nil {
+		message["attachments"] = attachments
+	}
+	return encode(message)
+}
+
+// filePath returns the path of a file: URI, empty for other URIs.
+func filePath(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "file" || u.Host != "" && u.Host != "localhost" {
+		return ""
+	}
+	return u.Path
+}
+
+func folderPaths(uris []string) []string {
+	var paths []string
+	for _, uri := range uris {
+		if path := filePath(uri); path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// providerLocked returns the agent with a name, or the first; nil for the scripted
+// agent.
+func (h *Host) providerLocked(name string) (*provider, error) {
+	if len(h.providers) == 0 && (name == "" || name == providerName) {
+		return nil, nil
+	}
+	for _, p := range h.providers {
+		if name == "" || p.name == name {
+			return p, nil
+		}
+	}
+	return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", name)
+}
+
+// AgentChanged reads an agent's information again, and publishes it.
+func (h *Host) AgentChanged(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.providers {
+		if p.name == name {
+			p.info = p.agent.Info()
+		}
+	}
+	h.agentsChangedLocked()
+}
+
+func (h *Host) agentsChangedLocked() {
+	h.emitLocked(rootChannel, struct {
+		Type   string  `json:"type"`
+		Agents []agent `json:"agents"`
+	}{"root/agentsChanged", h.agentsLocked()})
+}
+
+// describeLocked returns the agent's entry in the root state.
+func (p *provider) describeLocked() agent {
+	described := agent{Provider: p.name, DisplayName: p.info.Name, Description: p.info.Description, Models: []model{}, Capabilities: json.RawMessage(`{}`)}
+	if p.info.Forks {
+		described.Capabilities = json.RawMessage(`{"multipleChats":{"fork":true}}`)
+	}
+	for _, m := range p.info.Models {
+		described.Models = append(described.Models, model{ID: m.ID, Provider: p.name, Name: m.Name, MaxContextWindow: m.ContextWindow, SupportsVision: m.Vision})
+	}
+	if len(p.info.Models) > 0 {
+		return described
+	}
+	for _, o := range p.options {
+		if o.Category == "model" {
+			for _, c := range o.Choices {
+				described.Models = append(described.Models, model{ID: c.ID, Provider: p.name, Name: c.Label})
+			}
+		}
+	}
+	return described
+}
+
+// providerOfLocked reports whether a URI has the scheme of an agent's sessions.
+func (h *Host) providerOfLocked(uri string) bool {
+	name, _, _ := strings.Cut(uri, ":")
+	if len(h.providers) == 0 {
+		return name == providerName
+	}
+	return slices.ContainsFunc(h.providers, func(p *provider) bool { return p.name == name })
+}

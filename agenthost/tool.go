@@ -1,0 +1,472 @@
+package agenthost
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// An agentTool is a tool call of an agent. The agent may report its parts in any
+// order; the host publishes a valid order: start, ready, content, complete.
+type agentTool struct {
+	ToolUpdate
+	id      string // on the wire
+	ready   bool   // running, or asked about
+	done    bool
+	shown   json.RawMessage // content as published
+	said    toolReadyAction // as published
+	refused bool
+}
+
+// Bounds of a tool call, in bytes.
+const (
+	maxToolText  = 256 << 10 // of a text, the last bytes of a longer one
+	maxToolInput = 1 << 20
+	maxDiff      = 512 << 10 // each side
+)
+
+var toolNames = map[ToolKind]string{
+	ToolRead: "Read", ToolEdit: "Edit", ToolDelete: "Delete", ToolMove: "Move", ToolSearch: "Search",
+	ToolExecute: "Run", ToolThink: "Think", ToolFetch: "Fetch", ToolSwitch: "Mode",
+}
+
+// Tool begins or changes a tool call.
+func (t *Turn) Tool(update ToolUpdate) { t.update(func() { t.toolLocked(update) }) }
+
+func (t *Turn) toolLocked(update ToolUpdate) *agentTool {
+	tool := t.mergeLocked(update)
+	if tool == nil || tool.done {
+		return tool
+	}
+	switch {
+	case tool.Status == ToolCompleted || tool.Status == ToolFailed:
+		t.finishToolLocked(tool, tool.Status, tool.Error)
+	case t.waiting[tool.id] != nil: // the user's answer decides
+	case tool.Status == ToolRunning || tool.Content != nil:
+		t.readyToolLocked(tool)
+		t.showToolLocked(tool)
+	}
+	return tool
+}
+
+// mergeLocked applies an update, and publishes a new tool call. It returns nil beyond
+// the turn's bound.
+func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
+	tool := t.tools[update.ID]
+	again := tool != nil && tool.refused && update.Status != ToolCompleted && update.Status != ToolFailed
+	if tool == nil || again {
+		if len(t.order) >= maxTurnTools || !t.allowLocked(len(update.Input)) {
+			return nil
+		}
+		next := &agentTool{id: t.toolIDLocked(update.ID)}
+		if tool != nil {
+			next.ToolUpdate = tool.ToolUpdate
+			next.Status, next.Content = "", nil
+		}
+		tool = next
+		tool.ID = update.ID
+		tool.merge(update)
+		t.tools[update.ID] = tool
+		t.order = append(t.order, tool)
+		t.closeTextLocked()
+		t.emitLocked(toolStartAction{Type: "chat/toolCallStart", TurnID: t.turn.ID, ToolCallID: tool.id,
+			ToolName: tool.name(), DisplayName: tool.display(), Meta: tool.meta()})
+		return tool
+	}
+	tool.merge(update)
+	return tool
+}
+
+// toolIDLocked returns an id for the wire that is new in the turn.
+func (t *Turn) toolIDLocked(id string) string {
+	const maxID = 128
+	if len(id) == 0 || len(id) > maxID {
+		id = fmt.Sprintf("tool-%d", len(t.order)+1)
+	}
+	wanted := id
+	for n := 2; slices.ContainsFunc(t.order, func(other *agentTool) bool { return other.id == id }); n++ {
+		id = fmt.Sprintf("%s#%d", wanted, n)
+	}
+	return id
+}
+
+func (tool *agentTool) merge(u ToolUpdate) {
+	tool.Name = cmp.Or(u.Name, tool.Name)
+	tool.Title = cmp.Or(u.Title, tool.Title)
+	tool.Kind = cmp.Or(u.Kind, tool.Kind)
+	tool.Status = cmp.Or(u.Status, tool.Status)
+	tool.Error = cmp.Or(u.Error, tool.Error)
+	if len(u.Input) > 0 {
+		tool.Input = u.Input
+	}
+	if u.Locations != nil {
+		tool.Locations = u.Locations
+	}
+	if u.Content != nil {
+		tool.Content = u.Content
+	}
+	if len(u.Output) > 0 {
+		tool.Output = u.Output
+	}
+}
+
+func (tool *agentTool) name() string {
+	return cmp.Or(tool.Name, string(tool.Kind), "tool")
+}
+
+func (tool *agentTool) display() string {
+	return cmp.Or(toolNames[tool.Kind], tool.Name, "Tool")
+}
+
+func (tool *agentTool) meta() json.RawMessage {
+	if tool.Kind == "" {
+		return nil
+	}
+	return encode(map[string]any{"toolKind": tool.Kind})
+}
+
+// invocation says what the call does.
+func (tool *agentTool) invocation() string {
+	title := cmp.Or(tool.Title, tool.display())
+	if len(tool.Locations) > 0 && !strings.Contains(title, lastName(tool.Locations[0].Path)) {
+		title += " " + tool.Locations[0].Path
+	}
+	return title
+}
+
+func lastName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// input returns the tool's input as a text.
+func (tool *agentTool) input() json.RawMessage {
+	if len(tool.Input) == 0 || bytes.Equal(tool.Input, []byte("{}")) || bytes.Equal(tool.Input, []byte("null")) {
+		return nil
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, tool.Input) != nil {
+		return nil
+	}
+	return encode(strings.ToValidUTF8(compact.String(), "\uFFFD"))
+}
+
+// readyToolLocked publishes that a tool runs, and changes of its title and input.
+func (t *Turn) readyToolLocked(tool *agentTool) {
+	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
+		InvocationMessage: tool.invocation(), ToolInput: tool.input(), Confirmed: "not-needed"}
+	if tc := t.turn.tool(t.turn.ID, tool.id); tc != nil && tc.Confirmed != "" {
+		ready.Confirmed = tc.Confirmed // a person has answered
+	}
+	if len(ready.ToolInput) > maxToolInput {
+		ready.ToolInput = encode("(The input is too large to show.)")
+	}
+	same := tool.said.InvocationMessage == ready.InvocationMessage && bytes.Equal(tool.said.ToolInput, ready.ToolInput)
+	if tool.ready && same || !t.allowLocked(len(ready.ToolInput)) && tool.ready {
+		return
+	}
+	tool.ready, tool.said = true, ready
+	t.emitLocked(ready)
+}
+
+// showToolLocked publishes changed content of a running tool.
+func (t *Turn) showToolLocked(tool *agentTool) {
+	content := tool.contents()
+	encoded := encode(content)
+	if bytes.Equal(encoded, tool.shown) || tool.shown == nil && len(content) == 0 || !t.allowLocked(len(encoded)) {
+		return
+	}
+	tool.shown = encoded
+	t.emitLocked(toolContentAction{"chat/toolCallContentChanged", t.turn.ID, tool.id, content})
+}
+
+// finishToolLocked publishes a tool's end.
+func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message string) {
+	if t.waiting[tool.id] == nil {
+		t.readyToolLocked(tool)
+	}
+	delete(t.waiting, tool.id) // the agent has gone on without an answer
+	tool.done = true
+	result := toolResult{PastTenseMessage: tool.invocation(), Content: tool.contents(), Success: status == ToolCompleted}
+	if status == ToolFailed {
+		result.Error = &toolError{cmp.Or(message, "The tool failed.")}
+	}
+	if encoded := encode(result.Content); !t.allowLocked(len(encoded)) {
+		result.Content = []any{textContent{"text", "(The output is too large to show.)"}}
+	}
+	t.emitLocked(toolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result})
+	for _, c := range tool.Content {
+		if c.Diff != nil && status == ToolCompleted {
+			t.chat.session.agentChangedLocked(*c.Diff)
+		}
+	}
+}
+
+// contents converts a tool's content for the wire.
+func (tool *agentTool) contents() []any {
+	list := []any{}
+	for _, c := range tool.Content {
+		switch {
+		case c.Diff != nil:
+			list = append(list, fileEditContent{"fileEdit", c.Diff.edit()})
+		case c.Terminal != nil && tool.done && c.Terminal.terminal.exitCode != nil: // it ends with the host, the text stays
+			text, _ := c.Terminal.outputLocked()
+			list = append(list, textContent{"text", tailOf(text, maxToolText)})
+		case c.Terminal != nil:
+			list = append(list, terminalContent{"terminal", c.Terminal.ID(), c.Terminal.title()})
+		case c.Embedded != nil:
+			list = append(list, c.Embedded.content())
+		default:
+			list = append(list, textContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"), maxToolText)})
+		}
+	}
+	return list
+}
+
+// tailOf returns the last n bytes of a text, from a character's start.
+func tailOf(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = text[len(text)-n:]
+	return "…" + strings.ToValidUTF8(text, "")
+}
+
+// content converts it for the wire.
+func (e *Embedded) content() any {
+	switch {
+	case len(e.Data) > 0 && len(e.Data) <= maxToolText*4:
+		return struct {
+			Type        string `json:"type"`
+			ContentType string `json:"contentType"`
+			Data        []byte `json:"data"`
+		}{"embeddedResource", e.MIMEType, e.Data}
+	case len(e.Data) > 0:
+		return textContent{"text", fmt.Sprintf("(%d bytes of %s, too large to show)", len(e.Data), e.MIMEType)}
+	case e.Text != "":
+		return textContent{"text", tailOf(strings.ToValidUTF8(e.Text, "\uFFFD"), maxToolText)}
+	}
+	return struct {
+		Type        string `json:"type"`
+		URI         string `json:"uri"`
+		ContentType string `json:"contentType,omitempty"`
+	}{"resource", e.URI, e.MIMEType}
+}
+
+// A fileEdit is a change of a file on the wire.
+type fileEdit struct {
+	Before *fileSide `json:"before,omitempty"`
+	After  *fileSide `json:"after,omitempty"`
+	Diff   lineCount `json:"diff"`
+}
+
+type fileEditContent struct {
+	Type string `json:"type"`
+	fileEdit
+}
+
+// A fileSide is a file before or after a change, with its text in the URI.
+type fileSide struct {
+	URI     string `json:"uri"`
+	Content struct {
+		URI string `json:"uri"`
+	} `json:"content"`
+}
+
+type lineCount struct {
+	Added   int `json:"added"`
+	Removed int `json:"removed"`
+}
+
+func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
+
+func newSide(path string, text *string) *fileSide {
+	if text == nil {
+		return nil
+	}
+	side := &fileSide{URI: fileURI(path)}
+	content := strings.ToValidUTF8(*text, "\uFFFD")
+	if len(content) > maxDiff {
+		content = fmt.Sprintf("(The host does not show this file: it has %d bytes.)\n", len(content))
+	}
+	side.Content.URI = dataURI(content)
+	return side
+}
+
+// edit converts a diff for the wire.
+func (d Diff) edit() fileEdit {
+	old, now := "", ""
+	if d.Old != nil {
+		old = *d.Old
+	}
+	if d.New != nil {
+		now = *d.New
+	}
+	added, removed := countLines(old, now)
+	return fileEdit{Before: newSide(d.Path, d.Old), After: newSide(d.Path, d.New), Diff: lineCount{added, removed}}
+}
+
+// countLines counts the lines that differ between two texts, beyond their common
+// beginning and end.
+func countLines(old, now string) (added, removed int) {
+	a, b := splitLines(old), splitLines(now)
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return len(b), len(a)
+}
+
+func splitLines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// ErrRefused reports that a person has refused, and the agent offers no option for
+// that.
+var ErrRefused = fmt.Errorf("the user has refused: %w", ErrEnded)
+
+// Ask asks for permission for a tool call, and waits for the first answer of any
+// client. It returns the id of an option. It returns [ErrRefused] for a refusal if all
+// options allow.
+func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionOption) (string, error) {
+	answer := make(chan toolConfirmedAction, 1)
+	var tool *agentTool
+	t.update(func() { tool = t.askLocked(update, options, answer) })
+	if tool == nil {
+		return "", ErrEnded
+	}
+	select {
+	case a := <-answer:
+		return chosenOption(a, options)
+	case <-t.ctx.Done():
+		return "", ErrEnded
+	case <-ctx.Done():
+		t.update(func() {
+			if t.waiting[tool.id] == answer {
+				t.finishToolLocked(tool, ToolFailed, "The agent has withdrawn its request.")
+			}
+		})
+		return "", ctx.Err()
+	}
+}
+
+// askLocked publishes a request. It returns nil if the tool call has ended, or a
+// request for it is open.
+func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer chan toolConfirmedAction) *agentTool {
+	if update.Status == ToolCompleted || update.Status == ToolFailed {
+		update.Status = ""
+	}
+	tool := t.mergeLocked(update)
+	if tool == nil || tool.done || t.waiting[tool.id] != nil || t.past {
+		return nil
+	}
+	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
+		InvocationMessage: tool.invocation(), ToolInput: tool.input(), ConfirmationTitle: tool.invocation(), Options: wireOptions(options)}
+	var edits []fileEdit
+	for _, c := range tool.Content {
+		if c.Diff != nil {
+			edits = append(edits, c.Diff.edit())
+		}
+	}
+	if len(edits) > 0 {
+		ready.Edits = encode(map[string]any{"items": edits})
+	}
+	tool.ready, tool.said = true, ready
+	t.waiting[tool.id] = answer
+	t.emitLocked(ready)
+	return tool
+}
+
+// wireOptions converts options for the wire: first those that allow once.
+func wireOptions(options []PermissionOption) []confirmOption {
+	order := map[PermissionKind]int{AllowOnce: 0, AllowAlways: 1, RejectOnce: 2, RejectAlways: 2}
+	wire := []confirmOption{}
+	for _, o := range options {
+		kind := "deny"
+		if o.allows() {
+			kind = "approve"
+		}
+		wire = append(wire, confirmOption{o.ID, o.Label, kind, order[o.Kind]})
+	}
+	slices.SortStableFunc(wire, func(a, b confirmOption) int { return cmp.Compare(a.Group, b.Group) })
+	return wire
+}
+
+func (o PermissionOption) allows() bool { return o.Kind == AllowOnce || o.Kind == AllowAlways }
+
+// chosenOption returns the option of an answer: the selected one if it says the same as
+// the answer, or else the narrowest that does.
+func chosenOption(a toolConfirmedAction, options []PermissionOption) (string, error) {
+	kinds := []PermissionKind{RejectOnce, RejectAlways}
+	if *a.Approved {
+		kinds = []PermissionKind{AllowOnce, AllowAlways}
+	}
+	for _, o := range options {
+		if o.ID == a.SelectedOptionID && slices.Contains(kinds, o.Kind) {
+			return o.ID, nil
+		}
+	}
+	for _, kind := range kinds {
+		if i := slices.IndexFunc(options, func(o PermissionOption) bool { return o.Kind == kind }); i >= 0 {
+			return options[i].ID, nil
+		}
+	}
+	return "", ErrRefused
+}
+
+// confirmLocked hands a client's answer to the waiting agent.
+func (t *Turn) confirmLocked(a toolConfirmedAction) {
+	answer := t.waiting[a.ToolCallID]
+	if answer == nil {
+		return
+	}
+	delete(t.waiting, a.ToolCallID)
+	for _, tool := range t.order {
+		if tool.id == a.ToolCallID && !*a.Approved {
+			tool.done, tool.refused = true, true
+		}
+	}
+	answer <- a // its capacity is 1, for the one answer
+}
+
+// Plan replaces the agent's plan.
+func (t *Turn) Plan(entries []PlanEntry) { t.update(func() { t.planLocked(entries) }) }
+
+// planLocked shows a plan as a tool call, since AHP has no plans.
+func (t *Turn) planLocked(entries []PlanEntry) {
+	if t.plan == nil || t.plan.done {
+		if len(entries) == 0 {
+			return
+		}
+		t.plans++
+		t.plan = nil
+	}
+	update := ToolUpdate{ID: fmt.Sprintf("agenthost-plan-%d", t.plans), Name: "todo", Title: "Plan", Kind: ToolThink, Status: ToolRunning}
+	var text strings.Builder
+	open := 0
+	for _, e := range entries {
+		mark := " "
+		switch e.Status {
+		case "completed":
+			mark = "x"
+		case "in_progress":
+			mark = ">"
+			open++
+		default:
+			open++
+		}
+		fmt.Fprintf(&text, "- [%s] %s\n", mark, e.Text)
+	}
+	update.Content = []ToolContent{{Text: text.String()}}
+	if open == 0 {
+		update.Status = ToolCompleted
+	}
+	t.plan = t.toolLocked(update)
+}

@@ -1,0 +1,237 @@
+package agenthost
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Turn is the host's part in a turn. Its methods may be called from any goroutine.
+// After the turn's end they do nothing, and those with an error return [ErrEnded].
+type Turn struct {
+	// Set at its creation, then read-only.
+	chat    *chat
+	turn    *turn
+	past    bool // it is history: nothing is published
+	started time.Time
+	ctx     context.Context // ends with the turn
+	cancel  context.CancelFunc
+
+	// Guarded by the host's lock.
+	ended     bool
+	bytes     int    // of texts and contents
+	cut       bool   // the turn has reached maxTurnBytes
+	text      string // the agent's id of the open text
+	part      string // the open text's part; empty: none is open
+	thought   bool   // the open text is reasoning
+	held      string // a delta of the open text, not published
+	quietAt   time.Time
+	flusher   *timer
+	tools     map[string]*agentTool // by the agent's id
+	order     []*agentTool
+	waiting   map[string]chan toolConfirmedAction  // by tool call
+	questions map[string]chan inputCompletedAction // by request
+	plan      *agentTool
+	plans     int
+	used      Usage
+}
+
+// Bounds of a turn. Beyond them the host cuts, and says so.
+const (
+	maxTurnBytes = 16 << 20 // texts and contents
+	maxTurnTools = 2000
+)
+
+// deltaPause separates two deltas of a fast agent: the host merges those in between.
+const deltaPause = 2 * time.Millisecond
+
+func newTurn(ch *chat, t *turn, past bool) *Turn {
+	ctx, cancel := context.WithCancel(ch.session.host.ctx)
+	return &Turn{
+		chat: ch, turn: t, past: past, started: t.started, ctx: ctx, cancel: cancel,
+		tools:     map[string]*agentTool{},
+		waiting:   map[string]chan toolConfirmedAction{},
+		questions: map[string]chan inputCompletedAction{},
+	}
+}
+
+// update calls f with the host's lock, unless the turn has ended.
+func (t *Turn) update(f func()) {
+	h := t.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !t.ended && !h.closed {
+		f()
+	}
+}
+
+// emitLocked publishes an action behind all texts.
+func (t *Turn) emitLocked(action any) {
+	t.flushLocked()
+	if t.past {
+		t.turn.reduce(action)
+		return
+	}
+	t.chat.emitLocked(action)
+}
+
+// allowLocked counts bytes for the turn's bound, and reports whether they fit.
+func (t *Turn) allowLocked(n int) bool {
+	if t.bytes+n <= maxTurnBytes && !t.cut {
+		t.bytes += n
+		return true
+	}
+	if !t.cut {
+		t.cut = true
+		t.noticeLocked(fmt.Sprintf("This turn is larger than %d MiB. The host leaves out the rest.", maxTurnBytes>>20))
+	}
+	return false
+}
+
+// Text extends the agent's answer. A new id begins a new part; an empty id extends the
+// latest text, unless something else has followed it.
+func (t *Turn) Text(id, delta string) { t.update(func() { t.textLocked(id, false, delta) }) }
+
+// Thought extends the agent's reasoning, like Text.
+func (t *Turn) Thought(id, delta string) { t.update(func() { t.textLocked(id, true, delta) }) }
+
+func (t *Turn) textLocked(id string, thought bool, delta string) {
+	delta = strings.ToValidUTF8(delta, "\uFFFD")
+	if delta == "" || !t.allowLocked(len(delta)) {
+		return
+	}
+	if t.part == "" || t.thought != thought || id != "" && id != t.text {
+		h := t.chat.session.host
+		h.parts++
+		t.closeTextLocked()
+		part := partID(h.parts)
+		t.emitLocked(partAction{"chat/responsePart", t.turn.ID, newText(part, thought, delta)})
+		t.part, t.text, t.thought = part, id, thought
+		return
+	}
+	t.text = cmp.Or(id, t.text)
+	t.held += delta
+	now := time.Now()
+	if wait := t.quietAt.Sub(now); wait > 0 && !t.past {
+		if t.flusher == nil {
+			t.flusher = t.chat.session.host.afterLocked(wait, func() {
+				t.flusher = nil
+				if !t.ended {
+					t.flushLocked()
+				}
+			})
+		}
+		return
+	}
+	t.flushLocked()
+	t.quietAt = now.Add(deltaPause)
+}
+
+// flushLocked publishes the held delta.
+func (t *Turn) flushLocked() {
+	if t.held == "" {
+		return
+	}
+	delta := deltaAction{"chat/delta", t.turn.ID, t.part, t.held}
+	if t.thought {
+		delta.Type = actionReasoning
+	}
+	t.held = ""
+	t.flusher.stopLocked()
+	t.flusher = nil
+	t.emitLocked(delta)
+}
+
+// closeTextLocked makes the next text begin a part.
+func (t *Turn) closeTextLocked() {
+	t.flushLocked()
+	t.part, t.text = "", ""
+}
+
+// Notice shows a message that is not the agent's answer, in Markdown.
+func (t *Turn) Notice(markdown string) { t.update(func() { t.noticeLocked(markdown) }) }
+
+func (t *Turn) noticeLocked(markdown string) {
+	t.closeTextLocked()
+	t.emitLocked(partAction{"chat/responsePart", t.turn.ID, struct {
+		Kind    string            `json:"kind"`
+		Content map[string]string `json:"content"`
+	}{"systemNotification", map[string]string{"markdown": markdown}}})
+}
+
+// Usage replaces what is known of the turn's usage.
+func (t *Turn) Usage(u Usage) {
+	t.update(func() { t.usageLocked(u) })
+}
+
+func (t *Turn) usageLocked(u Usage) {
+	t.used = u
+	said := usage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, Model: u.Model, CacheTokens: u.CachedTokens}
+	more := map[string]any{}
+	for name, value := range map[string]int{"thoughtTokens": u.ThoughtTokens, "contextUsed": u.ContextUsed, "contextSize": u.ContextSize} {
+		if value > 0 {
+			more[name] = value
+		}
+	}
+	if u.Cost > 0 {
+		more["cost"], more["currency"] = u.Cost, u.Currency
+	}
+	if len(more) > 0 {
+		said.Meta = encode(more)
+	}
+	t.emitLocked(usageAction{actionUsage, t.turn.ID, said})
+}
+
+// End ends a turn of [Chat.Past] or [Chat.Begin]. A turn of [Conversation.Prompt] ends
+// when that returns.
+func (t *Turn) End(end End, err error) { t.update(func() { t.endLocked(end, err) }) }
+
+// endLocked publishes the turn's end.
+func (t *Turn) endLocked(end End, err error) {
+	if t.ended {
+		return
+	}
+	h := t.chat.session.host
+	t.flushLocked()
+	if t.plan != nil && !t.plan.done {
+		t.finishToolLocked(t.plan, ToolCompleted, "")
+	}
+	if end.Usage != nil {
+		t.usageLocked(*end.Usage)
+	}
+	action := turnEndAction{Type: "chat/turnComplete", TurnID: t.turn.ID, Duration: h.cfg.Now().Sub(t.started).Milliseconds()}
+	switch {
+	case err != nil:
+		action.Type = "chat/error"
+		action.Part = &errorPart{Kind: "error", Error: turnError{"agent", err.Error()}}
+	case end.Reason == EndCancelled:
+		action.Type = "chat/turnCancelled"
+	case end.Reason == EndMaxTokens:
+		t.noticeLocked("The agent stopped: the answer is at the model's limit of tokens.")
+	case end.Reason == EndMaxRequests:
+		t.noticeLocked("The agent stopped: it has made as many requests as it may in one turn.")
+	case end.Reason == EndRefusal:
+		t.noticeLocked("The agent refused to continue.")
+	}
+	if t.past {
+		t.stopLocked()
+		t.chat.addPastLocked(t.turn, action)
+		return
+	}
+	t.emitLocked(action)
+	t.stopLocked()
+	t.chat.turnEndedLocked(t)
+}
+
+// stopLocked makes the handle useless: the turn has ended or is given up.
+func (t *Turn) stopLocked() {
+	if t.ended {
+		return
+	}
+	t.ended = true
+	t.flusher.stopLocked()
+	t.flusher, t.held = nil, ""
+	t.cancel()
+}
