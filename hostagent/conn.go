@@ -179,6 +179,10 @@ func (c *hostConn) run(ctx context.Context) {
 	}
 	c.agent.presence.clients(+1)
 	defer c.agent.presence.clients(-1)
+	if c.policy.Access.Includes(auth.AccessTalk) {
+		c.agent.awake.People(+1)
+		defer c.agent.awake.People(-1)
+	}
 	stop := context.AfterFunc(ctx, func() { sock.Close("client gone") })
 	defer stop()
 	c.writer.setSocket(sock)

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent/watch"
+	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
 	"ahprelay/internal/tracing"
 	"ahprelay/routing"
@@ -51,6 +53,9 @@ type Config struct {
 	Notify      Notify       // events for notifications; default: none
 
 	NotifyAnswers NotifyAnswers // answers permitted from notifications; default: AnswersSafe
+
+	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing
+	OnBattery bool       // KeepAwake also without mains power
 
 	StateDir string // directory of the run file, which lets a successor release the host after a crash; "": none
 
@@ -113,6 +118,7 @@ type Agent struct {
 	conns sync.WaitGroup  // the connections to the host
 
 	presence presence
+	awake    *awake.Keeper
 
 	ledger *notice.Ledger // events to report to relays
 	watch  *watch.Watch   // nil without notifications
@@ -189,6 +195,7 @@ func New(cfg Config) (*Agent, error) {
 	a.canvases = contentproxy.NewHost(canvas)
 	a.known = view.NewHost(gate.Key)
 	a.ledger = notice.NewLedger(a.instance)
+	a.awake = awake.New(awake.Config{Mode: cmp.Or(cfg.KeepAwake, awake.Never), OnBattery: cfg.OnBattery, Log: cfg.Log, Changed: a.presence.keptAwake})
 	a.watch = a.newWatch()
 	a.live = newLive(a)
 	a.metrics = newMetrics(a)
@@ -252,6 +259,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		wg.Go(func() { a.serveMetrics(life) })
 	}
 	wg.Go(func() { a.monitor.run(life) })
+	wg.Go(func() { a.awake.Run(life) })
 	wg.Go(func() { a.audits.Run(life) })
 	wg.Go(func() { a.live.serve(life) })
 	wg.Go(func() { a.live.watch(life) })

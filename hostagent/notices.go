@@ -48,7 +48,7 @@ func (a *Agent) newWatch() *watch.Watch {
 		return nil
 	}
 	return watch.New(watch.Config{
-		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.tells, Answers: a.mayAnswer,
+		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.tells, Answers: a.mayAnswer, Working: a.awake.Sessions,
 		Dial: func(ctx context.Context) (watch.Socket, error) {
 			ctx, cancel := context.WithTimeout(ctx, openTime)
 			defer cancel()

@@ -7,6 +7,7 @@ import (
 
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
+	"ahprelay/internal/awake"
 )
 
 // countEvery is the shortest interval between reports of the client count.
@@ -50,6 +51,14 @@ func (p *presence) clients(n int) {
 	p.current.Clients += n
 	p.mu.Unlock()
 	signal(p.counted)
+}
+
+// keptAwake sets what keeps the machine awake.
+func (p *presence) keptAwake(by awake.Held) {
+	p.mu.Lock()
+	p.current.KeptAwake = [2]int{by.Sessions, by.People}
+	p.mu.Unlock()
+	signal(p.changed)
 }
 
 func signal(c chan struct{}) {

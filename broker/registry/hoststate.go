@@ -143,7 +143,7 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		h.Reason, h.Released = p.Reason, l.Instance
 	case alive:
 		h.State, h.Since, h.Reason = p.State, l.Since, p.Reason
-		h.AgentInstance, h.Clients, h.Silent = l.Instance, p.Clients, l.Silent
+		h.AgentInstance, h.Clients, h.Silent, h.KeptAwake = l.Instance, p.Clients, l.Silent, p.KeptAwake
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}

@@ -64,6 +64,7 @@ type Presence struct {
 	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
 	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
 	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
+	KeptAwake    [2]int `json:"keptAwake,omitzero"`     // what keeps the machine from idle sleep: sessions that work, and connected people
 	Wire         [2]int `json:"wire"`                   // the host-agent's lowest and highest wire version; default: this program's
 }
 
@@ -83,8 +84,8 @@ func (p Presence) check() error {
 			return err
 		}
 	}
-	if p.Clients < 0 || p.Silent < 0 {
-		return errors.New("clients or silent is negative")
+	if p.Clients < 0 || p.Silent < 0 || p.KeptAwake[0] < 0 || p.KeptAwake[1] < 0 {
+		return errors.New("clients, silent or keptAwake is negative")
 	}
 	return nil
 }

@@ -94,6 +94,7 @@ type Host struct {
 	AgentVersion  string    // of the current or last host-agent
 	HostVersion   string    // of the AHP host, if known
 	Clients       int       // connected to the AHP host, through all relays
+	KeptAwake     [2]int    // online: as in Presence
 }
 
 // A Registry is a relay's view of all hosts. It answers the lease requests of

@@ -20,6 +20,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
+	"ahprelay/internal/awake"
 	"ahprelay/internal/memory"
 
 	"github.com/alecthomas/kong"
@@ -165,6 +166,8 @@ type serveFlags struct {
 	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
+	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify." default:"working" enum:"working,connected,never"`
+	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	PublishAll      bool          `help:"Also publish messages for a single client on the subject of their channel, for readers with relay nats-credentials. This doubles the NATS messages, and about doubles the processor time of relay and host-agent for them, without the kernel's part."`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8486. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
@@ -234,6 +237,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.ApproveOnly = c.ApproveOnly
 	cfg.NotifyAnswers = hostagent.NotifyAnswers(c.NotifyAnswers)
 	cfg.Notify = hostagent.Notify(c.Notify)
+	cfg.KeepAwake, cfg.OnBattery = awake.Mode(c.KeepAwake), c.OnBattery
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {
 		cfg.Compress = c.Compress

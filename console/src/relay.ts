@@ -50,6 +50,7 @@ export interface HostInfo {
   clients: number;
   hostVersion?: string;
   agentVersion?: string;
+  keptAwake?: { sessions: number; people: number };
 }
 
 /** An answer of the relay; status 200 is success. */

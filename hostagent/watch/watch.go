@@ -54,6 +54,10 @@ type Config struct {
 	// Default: removes none.
 	Answers func(*notice.Event)
 
+	// Working receives the number of sessions whose agent works, after each change: 0
+	// while the host is not connected. It must not block. Default: nothing receives it.
+	Working func(sessions int)
+
 	// Tells reports whether a session's events may be reported. Default: always.
 	Tells func(session string) bool
 }
@@ -73,6 +77,8 @@ type Watch struct {
 	open     map[string]*question // by event id
 	answered answers
 	ended    bool
+	working  int // sessions whose agent works
+	shown    int // the last number for Config.Working
 }
 
 // A session is the state of a host's session.
@@ -221,6 +227,7 @@ func (w *Watch) lost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sock = nil
+	w.workingLocked()
 	for _, s := range w.sessions {
 		s.clear()
 	}
@@ -242,6 +249,7 @@ func (w *Watch) take(message []byte) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer w.workingLocked()
 	switch env.Kind {
 	case ahp.Response:
 		return w.answerLocked(&env)
@@ -365,10 +373,23 @@ func (w *Watch) summaryLocked(uri string, raw []byte) error {
 	if m[0].Raw != nil && json.Unmarshal(m[0].Raw, &s.status) != nil {
 		return nil
 	}
+	w.working += int(s.status&workingBit-was&workingBit) / workingBit
 	if known {
 		w.momentLocked(s, was)
 	}
 	return w.followLocked(s)
+}
+
+// workingLocked reports a change of the number of sessions whose agent works.
+func (w *Watch) workingLocked() {
+	now := w.working
+	if w.sock == nil {
+		now = 0
+	}
+	if now != w.shown && w.cfg.Working != nil {
+		w.cfg.Working(now)
+	}
+	w.shown = now
 }
 
 // momentLocked reports a session's end or failure.
@@ -441,6 +462,7 @@ func (s *session) clear() {
 func (w *Watch) forgetLocked(uri string) {
 	if s := w.sessions[uri]; s != nil {
 		w.quietLocked(s)
+		w.working -= int(s.status&workingBit) / workingBit
 		delete(w.sessions, uri)
 	}
 	if w.touched != nil {

@@ -218,6 +218,31 @@ func TestEndedTurnsAreReported(t *testing.T) {
 	})
 }
 
+// TestWorkingSessionsAreCounted runs two turns, one of which is cut from the Watch for
+// a while.
+func TestWorkingSessionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, agenthost.Protocol10)
+		defer w.close()
+		one, two := sessionURI(1), sessionURI(2)
+		w.create(one)
+		w.create(two)
+		time.Sleep(settle)
+		w.begin(one, "t1", "stream 100 100 8") // 10 s
+		time.Sleep(2 * time.Second)
+		w.begin(two, "t2", "stream 20 100 8") // 2 s
+		time.Sleep(4 * time.Second)
+		w.cut(false)
+		time.Sleep(settle)
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if want := []int{1, 2, 1, 0, 1, 0}; !slices.Equal(w.works, want) {
+			t.Errorf("sessions that work: %v; want %v", w.works, want)
+		}
+	})
+}
+
 // TestFirstAnswerIsDispatched sends many answers to an event: one is accepted, and the
 // host acts on it.
 func TestFirstAnswerIsDispatched(t *testing.T) {

@@ -68,6 +68,7 @@ type world struct {
 	over   []notice.Event
 	open   map[string]notice.Event
 	sent   []string // all messages of the Watch
+	works  []int    // what Config.Working received
 }
 
 // A tapSocket records the Watch's messages.
@@ -95,6 +96,11 @@ func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
 	}
 	w.watch = watch.New(watch.Config{
 		Ledger: w.ledger, Moments: true, Log: slog.New(slog.DiscardHandler),
+		Working: func(sessions int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.works = append(w.works, sessions)
+		},
 		Dial: func(context.Context) (watch.Socket, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -46,7 +47,7 @@ func readSigner(path string) (*signer, error) {
 // sign returns the signature of data, in DER.
 func (s *signer) sign(data []byte) ([]byte, error) {
 	sum := sha256.Sum256(data)
-	return s.key.Sign(nil, sum[:], nil)
+	return s.key.Sign(nil, sum[:], crypto.SHA256)
 }
 
 // publicPEM returns the public key, in PEM.

@@ -146,9 +146,18 @@ function hostDetail(info: Json, now: number): string {
   const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
   if (info.state !== 'online' && info.reason) parts.push(info.reason);
   if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
+  if (info.keptAwake) parts.push(keptAwake(info.keptAwake));
   if (info.hostVersion) parts.push(`host ${info.hostVersion}`);
   if (info.agentVersion) parts.push(`agent ${info.agentVersion}`);
   return parts.join(' · ');
+}
+
+/** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
+function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
+  const by = [];
+  if (sessions > 0) by.push(`${sessions} ${sessions === 1 ? 'session' : 'sessions'}`);
+  if (people > 0) by.push(`${people} ${people === 1 ? 'person' : 'people'}`);
+  return `kept awake by ${by.join(' and ')}`;
 }
 
 /** Agents that want to be signed in before they can do anything. */

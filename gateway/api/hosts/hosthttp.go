@@ -42,11 +42,18 @@ type Info struct {
 	Reason       string         `json:"reason,omitempty"` // reason for the absence
 	AgentVersion string         `json:"agentVersion,omitempty"`
 	HostVersion  string         `json:"hostVersion,omitempty"`
-	Clients      int            `json:"clients"` // connected now
+	Clients      int            `json:"clients"`             // connected now
+	KeptAwake    *KeptAwake     `json:"keptAwake,omitempty"` // null: nothing keeps the machine from idle sleep
 
 	// Endpoint is the nearest address of the host: the relay connected to its
 	// host-agent. Any other relay works too.
 	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// KeptAwake is what keeps a host's machine from idle sleep.
+type KeptAwake struct {
+	Sessions int `json:"sessions"` // with a running turn
+	People   int `json:"people"`   // connected, if the host-agent runs with --keep-awake=connected
 }
 
 // EndpointHeader, in a handshake's response, is the address of the relay connected to
@@ -68,6 +75,9 @@ func Of(h registry.Host) Info {
 	info := Info{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
 		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Endpoint: Endpoint(h), Region: h.Region,
+	}
+	if by := h.KeptAwake; by != [2]int{} {
+		info.KeptAwake = &KeptAwake{by[0], by[1]}
 	}
 	if !h.LastSeen.IsZero() {
 		seen := h.LastSeen.UTC()

@@ -1,0 +1,137 @@
+// Package awake keeps the machine from idle sleep while agents work.
+//
+//	Linux    an inhibitor of systemd-logind, over D-Bus
+//	macOS    caffeinate
+//	Windows  SetThreadExecutionState
+//
+// The system ends each of these when the process ends, also by a crash. A person can
+// still send the machine to sleep, and closing a laptop's lid still does.
+package awake
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A Mode says what keeps the machine awake.
+type Mode string
+
+// Values of Mode.
+const (
+	Working   Mode = "working"   // a turn that runs
+	Connected Mode = "connected" // also a connected person who may talk
+	Never     Mode = "never"
+)
+
+// checkEvery is how often a Keeper looks for a change of the power supply, and tries
+// again after an error.
+const checkEvery = 30 * time.Second
+
+// Held is what keeps the machine awake. The zero value means: nothing does.
+type Held struct {
+	Sessions int // with a running turn
+	People   int // connected; counted in mode Connected only
+}
+
+// Config configures a Keeper.
+type Config struct {
+	Mode      Mode
+	OnBattery bool // also keep awake without mains power
+	Log       *slog.Logger
+	Changed   func(Held) // called by Run after each change; may be nil
+
+	// Hold and Mains stand for the machine in tests. Defaults: [Hold] and [Mains].
+	Hold  func(reason string) (release func(), err error)
+	Mains func() bool
+}
+
+// A Keeper keeps the machine awake while Run runs.
+type Keeper struct {
+	cfg     Config
+	changed chan struct{} // capacity 1
+
+	mu   sync.Mutex
+	want Held
+}
+
+// New returns a Keeper.
+func New(cfg Config) *Keeper {
+	if cfg.Hold == nil {
+		cfg.Hold = Hold
+	}
+	if cfg.Mains == nil {
+		cfg.Mains = Mains
+	}
+	return &Keeper{cfg: cfg, changed: make(chan struct{}, 1)}
+}
+
+// Sessions sets the number of sessions with a running turn. It does not block.
+func (k *Keeper) Sessions(n int) { k.set(func(want *Held) { want.Sessions = n }) }
+
+// People changes the number of connected people who may talk by n. It does not block.
+func (k *Keeper) People(n int) {
+	if k.cfg.Mode == Connected {
+		k.set(func(want *Held) { want.People += n })
+	}
+}
+
+func (k *Keeper) set(change func(*Held)) {
+	k.mu.Lock()
+	change(&k.want)
+	k.mu.Unlock()
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wanted returns what should keep the machine awake now.
+func (k *Keeper) wanted() Held {
+	k.mu.Lock()
+	want := k.want
+	k.mu.Unlock()
+	if k.cfg.Mode == Never || want == (Held{}) || !k.cfg.OnBattery && !k.cfg.Mains() {
+		return Held{}
+	}
+	return want
+}
+
+// Run keeps the machine awake, as far as the numbers demand it, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	var now Held
+	var release func()
+	defer func() {
+		if release != nil {
+			release()
+		}
+	}()
+	for failed := false; ; {
+		want := k.wanted()
+		switch {
+		case want == Held{} && release != nil:
+			release()
+			release = nil
+		case want != Held{} && release == nil:
+			var err error
+			if release, err = k.cfg.Hold("a coding agent works"); err != nil {
+				want = Held{}
+				if !failed {
+					k.cfg.Log.Info("this machine cannot be kept awake while agents work", "error", err)
+				}
+			}
+			failed = err != nil
+		}
+		if want != now && k.cfg.Changed != nil {
+			k.cfg.Changed(want)
+		}
+		now = want
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.changed:
+		case <-time.After(checkEvery):
+		}
+	}
+}
