@@ -1,7 +1,9 @@
 package link_test
 
 import (
+	"crypto/ed25519"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -100,5 +102,25 @@ func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
 		want("with none", false, 1)
 		e.join("relay3").cancel()
 		want("after another", false, 2)
+	})
+}
+
+// A relay makes a host-agent check its lease at once, beside an existing link, without
+// a proof and without any other effect.
+func TestRelayMakesHostAgentCheckItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndsThat(t, link.Config{}, func() ([]ed25519.PublicKey, error) { return nil, nil }, slog.New(slog.DiscardHandler))
+		defer e.close()
+		e.lease.fence.Store(3)
+		for range 2 {
+			subject, packet := link.Recheck("t", "h", "agent1", "relay1")
+			if err := e.net.Publish(subject, packet); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if n := e.lease.recheck.Load(); n != 2 || e.agent.Linked() {
+			t.Errorf("checked %d times, linked %v; want twice, and no link", n, e.agent.Linked())
+		}
 	})
 }

@@ -249,10 +249,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	switch {
 	case overtaken:
-		if s.Lease != nil && s.Lease.Instance != k.own.Instance {
-			r.keeping.cutLocked(k.Key, k.own.Instance)
-		}
-		r.keeping.dropLocked(k)
+		r.keeping.overtakenLocked(k)
 	case k.own != nil && (k.Lease == nil || !k.own.sameForRelays(k.Lease)):
 		k.dirty = true
 	}
@@ -261,6 +258,9 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		wakeUp(r.writer.wake)
 	}
 	r.keeping.adoptLocked(k)
+	if l := k.lease(); l.held() && l.Lost && r.keeping.connectedLocked(k.Key, l.Instance) {
+		r.keeping.recheckLocked(k.Key, l.Instance)
+	}
 	if users {
 		r.accounts.tokensLocked(k)
 	}

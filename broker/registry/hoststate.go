@@ -85,7 +85,8 @@ func (k *knownHost) outdates(stored *hostState, newStore bool) bool {
 }
 
 // overtaken reports whether the store's lease supersedes this relay's: another writer
-// came first.
+// came first. A lower Seq of the same instance is a late write, and never does: the
+// instance has asked this relay since.
 func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	own, was := k.own, k.Lease
 	switch {
@@ -93,6 +94,8 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 		return k.kept == nil
 	case stored.Instance != own.Instance:
 		return true
+	case stored.Seq < own.Seq:
+		return false
 	case stored.Released, stored.Seq > own.Seq:
 		return true
 	case stored.Lost && k.kept != nil:

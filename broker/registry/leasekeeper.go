@@ -3,7 +3,10 @@ package registry
 import (
 	"container/heap"
 	"context"
+	"strings"
 	"time"
+
+	"ahprelay/broker/link"
 )
 
 // A host-agent connected to this relay renews its lease rarely: everything it sends,
@@ -25,9 +28,10 @@ type Line struct {
 // A leaseKeeper keeps leases for host-agents and knows their connections. Registry.mu
 // guards its fields.
 type leaseKeeper struct {
-	r     *Registry
-	kept  keptLeases                // kept leases
-	lines map[string]map[*Line]bool // connections of host-agents, by host key
+	r       *Registry
+	kept    keptLeases                // kept leases
+	lines   map[string]map[*Line]bool // connections of host-agents, by host key
+	recheck map[string]string         // host-agent instances to be told to check their lease, by host key
 }
 
 // Attend adds a connection until ended is called. An instance may have several,
@@ -112,6 +116,28 @@ func (lk *leaseKeeper) cutLocked(key, instance string) {
 	}
 }
 
+// recheckLocked makes an instance check its lease at once: this relay no longer keeps
+// the lease, or the lease was lost, and the instance may have been allowed to ask rarely.
+func (lk *leaseKeeper) recheckLocked(key, instance string) {
+	lk.recheck[key] = instance
+	wakeUp(lk.r.wake)
+}
+
+// sendRechecks notifies the instances that have to check their leases.
+func (lk *leaseKeeper) sendRechecks() {
+	lk.r.mu.Lock()
+	var due map[string]string
+	if len(lk.recheck) > 0 {
+		due, lk.recheck = lk.recheck, map[string]string{}
+	}
+	lk.r.mu.Unlock()
+	for key, instance := range due {
+		tenant, host, _ := strings.Cut(key, ".")
+		subject, packet := link.Recheck(tenant, host, instance, lk.r.cfg.Instance)
+		_ = lk.r.cfg.Tenants.Publish(subject, packet) // without it, the instance asks in time
+	}
+}
+
 // A keptLease is a lease kept by this relay.
 type keptLease struct {
 	host  *knownHost
@@ -174,6 +200,7 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 		l := *k.own
 		l.Lost, l.Keeper = true, lk.r.cfg.Instance
 		lk.cutLocked(k.Key, l.Instance)
+		lk.recheckLocked(k.Key, l.Instance)
 		lk.dropLocked(k)
 		k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
 		lk.r.writer.dirty[k.Key] = true
@@ -295,6 +322,18 @@ func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	lk.r.writer.dirty[key] = true
 	lk.r.changedLocked(key)
 	return true
+}
+
+// overtakenLocked gives up this relay's lease for the store's.
+func (lk *leaseKeeper) overtakenLocked(k *knownHost) {
+	instance, kept := k.own.Instance, k.kept != nil
+	lk.dropLocked(k)
+	switch {
+	case k.Lease != nil && k.Lease.Instance != instance:
+		lk.cutLocked(k.Key, instance)
+	case kept && k.Lease.held() && lk.connectedLocked(k.Key, instance):
+		lk.recheckLocked(k.Key, instance)
+	}
 }
 
 // dropLocked stops keeping a lease.

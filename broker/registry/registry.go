@@ -193,7 +193,7 @@ func (r *Registry) wire() {
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
-	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}}
+	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}}
 	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
@@ -459,6 +459,7 @@ func (r *Registry) run(ctx context.Context) {
 			r.turn(time.Now())
 		}
 		r.notifySubscribers()
+		r.keeping.sendRechecks()
 		r.accounts.dropForgotten()
 	}
 }

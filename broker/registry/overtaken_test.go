@@ -1,0 +1,91 @@
+package registry
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever else a late write of the same instance contains, its lower Seq does not
+// overtake this relay's lease.
+func TestLowerSeqNeverOvertakes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		some := func(name string) lease {
+			return lease{
+				Instance: "agent", Seq: rapid.Uint64Range(1, 5).Draw(t, name+" seq"), Keeper: rapid.SampledFrom([]string{"me", "other"}).Draw(t, name+" keeper"),
+				Lost: rapid.Bool().Draw(t, name+" lost"), Released: rapid.Bool().Draw(t, name+" released"), Fence: 1, Presence: online,
+			}
+		}
+		own, was, stored := some("own"), some("was"), some("stored")
+		k := &knownHost{own: &own, hostState: hostState{Lease: &was}}
+		if rapid.Bool().Draw(t, "kept") {
+			k.kept = &keptLease{host: k}
+		}
+		if got := k.overtaken(&stored, "me"); got && stored.Seq < own.Seq {
+			t.Errorf("own %+v is overtaken by %+v", own, stored)
+		} else if !got && stored.Seq > own.Seq {
+			t.Errorf("own %+v is not overtaken by %+v", own, stored)
+		}
+	})
+}
+
+// A host-agent reconnects, and its last request at the relay before, delayed there,
+// reaches the store after the first request here. The host stays online for as long as
+// the host-agent asks no more than this relay allows, and the store is corrected.
+func TestLateWriteLosesNoConnectedHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.applyHost(&r.view, leased("agent", "other", 4, 1), 7, 1, false)
+		r.attends("agent", time.Now)
+		if answer, done := r.asks("agent", 6); !done || answer.Result != leaseHeld || r.keeping.renewEvery("t.h", "agent") == 0 {
+			t.Fatalf("answer %+v; want the lease, for a minute", answer)
+		}
+		r.applyHost(&r.view, leased("agent", "other", 5, 1), 8, 1, false)
+		for range 60 {
+			time.Sleep(time.Second)
+			r.keeping.sweep(time.Now())
+			if h, _ := r.Lookup("t", "h"); h.State != Online || r.hosts["t.h"].kept == nil {
+				t.Fatalf("the host is %+v, kept: %v", h, r.hosts["t.h"].kept != nil)
+			}
+		}
+		if k := r.hosts["t.h"]; !k.dirty || k.own.Seq != 6 || k.own.Keeper != "me" {
+			t.Errorf("to be written: %v, %+v; want the lease kept here", k.dirty, k.own)
+		}
+	})
+}
+
+// A host-agent that may ask rarely is told to ask at once when its lease moves to
+// another relay, expires, or is lost by another relay's word; and not otherwise.
+func TestHostAgentLearnsOfItsLeaseAtOnce(t *testing.T) {
+	lost := leased("agent", "other", 3, 1)
+	lost.Lease.Lost = true
+	for name, test := range map[string]struct {
+		connected bool
+		change    func(r *Registry)
+		want      string // the instance
+	}{
+		"moved":                 {true, func(r *Registry) { r.applyHost(&r.view, leased("agent", "other", 3, 1), 8, 1, false) }, "agent"},
+		"moved, not connected":  {false, func(r *Registry) { r.applyHost(&r.view, leased("agent", "other", 3, 1), 8, 1, false) }, ""},
+		"lost by another relay": {true, func(r *Registry) { r.applyHost(&r.view, lost, 8, 1, false) }, "agent"},
+		"expired":               {false, func(r *Registry) { time.Sleep(2 * DefaultLeaseTTL); r.keeping.sweep(time.Now()) }, "agent"},
+		"late write":            {true, func(r *Registry) { r.applyHost(&r.view, leased("agent", "other", 1, 1), 8, 1, false) }, ""},
+		"taken, and cut":        {true, func(r *Registry) { r.applyHost(&r.view, leased("rival", "other", 1, 2), 8, 1, false) }, ""},
+		"renewed":               {true, func(r *Registry) { r.asks("agent", 9) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newKeeper(t)
+				if test.connected {
+					r.attends("agent", time.Now)
+				}
+				r.applyHost(&r.view, leased("agent", "me", 2, 1), 7, 1, false)
+				test.change(r)
+				if got := r.keeping.recheck["t.h"]; got != test.want {
+					t.Errorf("told to check its lease: %q; want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
