@@ -301,13 +301,19 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	s := newServer(cfg, origin, cfg.Registry.Lookup, cfg.Registry.Revocations())
+	s := newServer(cfg, origin, cfg.Registry, cfg.Registry.Revocations())
 	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
 	return s, nil
 }
 
-// newServer returns a Server that resolves hosts with lookup.
-func newServer(cfg Config, origin canvas.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
+// A directory is what a Server asks a [registry.Registry] about hosts.
+type directory interface {
+	Lookup(tenant, host string) (registry.Host, bool)
+	Find(ctx context.Context, tenant, host string) error
+}
+
+// newServer returns a Server that resolves hosts with known.
+func newServer(cfg Config, origin canvas.Origin, known directory, revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
 		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame), shares: fair.NewShares(clientShare * float64(runtime.GOMAXPROCS(0))),
@@ -315,7 +321,7 @@ func newServer(cfg Config, origin canvas.Origin, lookup func(tenant, host string
 		board: notify.NewBoard(),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
+	s.hosts = newHosts(s.life, &s.cfg, known, s.spawn)
 	s.hosts.budget = s.budget
 	s.reports = newReports(s.cfg.Log)
 	s.hosts.reports = s.reports
@@ -351,7 +357,7 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.httpConns = newHTTPConns(s.caller.ManyOf, func(address string) {
 		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: evictedReason})
 	}, bounds)
-	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
+	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL})
 	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
 		NATS: cfg.NATS, Accept: s.acceptTunnel, Life: s.life, Spawn: s.spawn,

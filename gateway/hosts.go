@@ -30,13 +30,14 @@ const (
 
 // hosts keeps a link to each host in use, and notifies waiting clients of changes.
 type hosts struct {
-	life    context.Context // the server's
-	cfg     *Config
-	lookup  func(tenant, host string) (registry.Host, bool) // in the registry
-	spawn   func(func()) bool                               // starts a goroutine that the server waits for
-	budget  *budget                                         // shared by all clients
-	reports *reports
-	viewers *audience.Memory // viewers that have been in an audience
+	life     context.Context // the server's
+	cfg      *Config
+	lookup   func(tenant, host string) (registry.Host, bool)      // in the registry
+	enrolled func(ctx context.Context, tenant, host string) error // [registry.Registry.Find]
+	spawn    func(func()) bool                                    // starts a goroutine that the server waits for
+	budget   *budget                                              // shared by all clients
+	reports  *reports
+	viewers  *audience.Memory // viewers that have been in an audience
 
 	mu      sync.Mutex // guards the fields below; not held during calls to clients
 	entries map[hostKey]*hostEntry
@@ -81,8 +82,8 @@ var (
 	errRelayClosed   = errors.New("relay closed")
 )
 
-func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string) (registry.Host, bool), spawn func(func()) bool) *hosts {
-	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, viewers: audience.NewMemory(), entries: map[hostKey]*hostEntry{}}
+func newHosts(life context.Context, cfg *Config, known directory, spawn func(func()) bool) *hosts {
+	return &hosts{life: life, cfg: cfg, lookup: known.Lookup, enrolled: known.Find, spawn: spawn, viewers: audience.NewMemory(), entries: map[hostKey]*hostEntry{}}
 }
 
 // join adds a client and notifies it of host changes from now on.

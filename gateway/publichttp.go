@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
@@ -158,10 +159,15 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	if !who.MayReach(host.tenant, host.name) {
 		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
 	}
-	if _, ok := s.hosts.lookup(host.tenant, host.name); !ok {
+	switch err := s.hosts.enrolled(s.life, host.tenant, host.name); {
+	case err == nil:
+		return 0, ""
+	case errors.Is(err, registry.ErrUnknownHost):
 		return ahp.CloseUnknownHost, closeReason(ahp.CloseUnknownHost, "no host-agent has ever enrolled under that name")
+	default: // another relay may know the host
+		s.cfg.Log.Warn("host not found, and not proven unknown: its client is asked to return", "tenant", host.tenant, "host", host.name, "error", err)
+		return ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "this relay cannot tell yet whether that host exists")
 	}
-	return 0, ""
 }
 
 func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, remote string) *client {

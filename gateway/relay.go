@@ -357,7 +357,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		if !r.conn.Connected() {
 			return errors.New("no connection to NATS")
 		}
-		return nil
+		return r.registry.Unread()
 	}
 	return nil
 }

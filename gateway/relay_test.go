@@ -241,7 +241,7 @@ func FuzzProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	unknown := func(string, string) (registry.Host, bool) { return registry.Host{}, false }
+	unknown := lookupFunc(func(string, string) (registry.Host, bool) { return registry.Host{}, false })
 	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvas.Origin{}, unknown, revoked)
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))

@@ -73,7 +73,7 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.server = newServer(cfg.withDefaults(), origin, w.registry, w.revoked)
+		w.server = newServer(cfg.withDefaults(), origin, lookupFunc(w.registry), w.revoked)
 		defer func() {
 			w.server.Close()
 			if b := w.server.budget; b.used.Load() != 0 || b.beside.Load() != 0 || b.conns.Load() != 0 {
@@ -86,6 +86,18 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		}()
 		test(w)
 	})
+}
+
+// lookupFunc is a directory that is certain about unknown hosts.
+type lookupFunc func(tenant, host string) (registry.Host, bool)
+
+func (l lookupFunc) Lookup(tenant, host string) (registry.Host, bool) { return l(tenant, host) }
+
+func (l lookupFunc) Find(_ context.Context, tenant, host string) error {
+	if _, known := l(tenant, host); !known {
+		return registry.ErrUnknownHost
+	}
+	return nil
 }
 
 func (w *world) registry(tenant, host string) (registry.Host, bool) {

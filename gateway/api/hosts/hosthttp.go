@@ -1,6 +1,8 @@
 package hosts
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -16,7 +18,8 @@ type Config struct {
 	Caller *authn.Checker
 	List   func(tenant string) []registry.Host
 	Lookup func(tenant, host string) (registry.Host, bool)
-	OwnURL string // base URL of exactly this relay of its cluster; "": unknown
+	Find   func(ctx context.Context, tenant, host string) error // certain about unknown hosts: see [registry.Registry.Find]
+	OwnURL string                                               // base URL of exactly this relay of its cluster; "": unknown
 }
 
 // An API serves hosts.
@@ -144,10 +147,19 @@ func (a *API) serveHost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("host")
-	host, known := a.Lookup(who.Tenant, name)
-	if !known || !who.MayReach(who.Tenant, name) {
+	err := registry.ErrUnknownHost
+	if who.MayReach(who.Tenant, name) {
+		err = a.Find(r.Context(), who.Tenant, name)
+	}
+	switch {
+	case errors.Is(err, registry.ErrUnknownHost):
 		authn.WriteJSON(w, http.StatusNotFound, map[string]string{"error": ahp.CloseUnknownHost.Reason()})
 		return
+	case err != nil:
+		w.Header().Set("Retry-After", "2")
+		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "this relay cannot tell yet whether that host exists"})
+		return
 	}
+	host, _ := a.Lookup(who.Tenant, name)
 	authn.WriteJSON(w, http.StatusOK, Of(host))
 }

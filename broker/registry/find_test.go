@@ -1,0 +1,52 @@
+package registry_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+)
+
+// A relay that has not read the store calls no host unknown. Then a host that was just
+// enrolled at another relay is found at once, and a host that no relay has enrolled is
+// unknown, also after it was forgotten.
+func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 2, registry.Config{})
+	a, b := members[0], members[1]
+	a.serve(t)
+	a.join(t) // gives up waiting for the store
+	if err := a.Unread(); err == nil {
+		t.Error("a relay alone of two is said to have read the store")
+	}
+	if err := a.Find(t.Context(), "acme", "laptop"); !errors.Is(err, registry.ErrStoreAway) || errors.Is(err, registry.ErrUnknownHost) {
+		t.Errorf("Find without the store = %v; want ErrStoreAway", err)
+	}
+	b.serve(t)
+	b.join(t)
+	awaitStore(t, a)
+	awaitStore(t, b)
+	if err := a.Unread(); err != nil {
+		t.Errorf("Unread = %v after the store was read", err)
+	}
+	for i := range 50 {
+		host := fmt.Sprintf("host%d", i)
+		if err := b.Enrol("acme", host); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Find(t.Context(), "acme", host); err != nil {
+			t.Fatalf("%s, just enrolled at the other relay: %v", host, err)
+		}
+	}
+	if err := a.Forget(t.Context(), "acme", "host1"); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the other relay forgets the host", func() bool { _, known := b.Lookup("acme", "host1"); return !known })
+	for _, host := range []string{"other", "host1", "not a name", "host.*"} {
+		if err := b.Find(t.Context(), "acme", host); !errors.Is(err, registry.ErrUnknownHost) {
+			t.Errorf("Find(%q) = %v; want ErrUnknownHost", host, err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/test/natssite"
+)
+
+// A relay of a cluster that has never reached the others is not ready, and asks clients
+// to return instead of calling hosts unknown: a host may be online elsewhere.
+func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
+	t.Parallel()
+	own, other := natssite.FreePort(t), natssite.FreePort(t)
+	r := startRelay(t, func(cfg *RelayConfig) {
+		cfg.ClusterListen, cfg.ClusterRoutes = own, []string{own, other}
+	})
+	if status, body := get(t, r.URL()+"/readyz", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "has not been read") {
+		t.Errorf("/readyz: HTTP %d %q; want 503 with the reason", status, body)
+	}
+	token, err := r.Keys().Tokens().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := get(t, r.URL()+"/api/hosts/laptop", bearerOf(token)); status != http.StatusServiceUnavailable {
+		t.Errorf("/api/hosts/laptop: HTTP %d; want 503", status)
+	}
+	ws, _, err := websocket.Dial(t.Context(), r.URL()+"/ahp/laptop", &websocket.DialOptions{HTTPHeader: bearerOf(token)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if _, _, err := ws.Read(t.Context()); ahp.CloseCode(websocket.CloseStatus(err)) != ahp.CloseHostOffline {
+		t.Errorf("a client of a host that may be online elsewhere: %v; want 4100", err)
+	}
+}
