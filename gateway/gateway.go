@@ -71,8 +71,9 @@ type Config struct {
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
 	// Ready returns an error while new clients should not come, for /readyz. Default:
-	// only draining counts.
-	Ready func() error
+	// only draining counts. Inside permits addresses of relays in the error: it is
+	// false at the public listener.
+	Ready func(inside bool) error
 
 	// Degraded describes a lack that does not stop the service, for /readyz; "" for
 	// none. May be nil.
@@ -328,7 +329,7 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 	s.metrics = newMetrics(s)
 	s.newAPIs(origin)
 	s.public = s.publicHandler()
-	s.admin = (&adminPages{&s.cfg, s.hosts, s.reports, s.metrics, s.serveReady}).handler()
+	s.admin = (&adminPages{&s.cfg, s.hosts, s.reports, s.metrics, s.serveReady(true)}).handler()
 	s.spawn(s.sweep)
 	relief := &relief{life: s.life, budget: s.budget, hosts: s.hosts}
 	s.spawn(relief.relieve)

@@ -25,7 +25,7 @@ func (s *Server) publicHandler() http.Handler {
 	s.hostAPI.Routes(mux)
 	s.notify.Routes(mux)
 	mux.HandleFunc("GET /healthz", serveHealthy)
-	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.HandleFunc("GET /readyz", s.serveReady(false))
 	s.agents.Routes(mux)
 	operatorapi.New(operatorapi.Config{Caller: s.caller, Forget: s.cfg.Registry.Forget}).Routes(mux)
 	if s.cfg.People != nil {
@@ -190,25 +190,28 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// serveReady reports whether new clients should come here.
-func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
-	if s.draining.Load() {
-		http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
-		return
-	}
-	if s.cfg.Ready != nil {
-		if err := s.cfg.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+// serveReady returns the handler that reports whether new clients should come here.
+// Inside is [Config.Ready]'s.
+func (s *Server) serveReady(inside bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if s.draining.Load() {
+			http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
 			return
 		}
-	}
-	state := "ready"
-	if s.cfg.Degraded != nil {
-		if lack := s.cfg.Degraded(); lack != "" {
-			state += ", but degraded: " + lack
+		if s.cfg.Ready != nil {
+			if err := s.cfg.Ready(inside); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
 		}
+		state := "ready"
+		if s.cfg.Degraded != nil {
+			if lack := s.cfg.Degraded(); lack != "" {
+				state += ", but degraded: " + lack
+			}
+		}
+		_, _ = w.Write([]byte(state + "\n"))
 	}
-	_, _ = w.Write([]byte(state + "\n"))
 }
 
 // refuseFull refuses a client for lack of memory (RFC 9110, section 15.6.4).

@@ -106,6 +106,7 @@ type Relay struct {
 	tenants   *broker.Tenants
 	revoked   *registry.Revocations
 	registry  *registry.Registry
+	awaiting  *awaiting // nil: no cluster
 	people    *store.Store
 	endProofs func() // ends the subscription to proofs
 	server    atomic.Pointer[Server]
@@ -297,13 +298,13 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 		Gateways: gateways,
 		Wait:     accountWait,
 	})
-	if err != nil || len(cfg.ClusterRoutes) == 0 {
+	if err != nil || len(r.nats.Others()) == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()
 	if r.nats.AwaitRoute(ctx) != nil {
-		r.log.Warn("no other relay of the cluster reachable; starting alone", "routes", cfg.ClusterRoutes)
+		r.log.Warn("no other relay of the cluster reachable; starting alone", "routes", r.nats.Others())
 	}
 	return nil
 }
@@ -353,11 +354,18 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		return err
 	}
 	g.Keys, g.Bus, g.Registry = r.keys, r.tenants, r.registry
-	g.Ready = func() error {
+	g.Ready = func(inside bool) error {
 		if !r.conn.Connected() {
 			return errors.New("no connection to NATS")
 		}
-		return r.registry.Unread()
+		err := r.registry.Unread()
+		if err != nil && r.awaiting != nil {
+			return r.awaiting.err(err, inside)
+		}
+		return err
+	}
+	if cfg.ClusterListen != "" {
+		r.awaiting = startAwaiting(r.nats, r.registry.Unread, r.log)
 	}
 	return nil
 }
@@ -553,6 +561,9 @@ func (r *Relay) Close() {
 	}
 	if r.rolling != nil {
 		r.rolling.close()
+	}
+	if r.awaiting != nil {
+		r.awaiting.close()
 	}
 	if r.registry != nil {
 		r.registry.Close()

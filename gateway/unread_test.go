@@ -24,6 +24,13 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	if status, body := get(t, r.URL()+"/readyz", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "has not been read") {
 		t.Errorf("/readyz: HTTP %d %q; want 503 with the reason", status, body)
 	}
+	await(t, func() bool {
+		_, body := get(t, r.AdminURL()+"/readyz", nil)
+		return strings.Contains(body, "waiting for "+other+" (connection refused)")
+	})
+	if _, body := get(t, r.URL()+"/readyz", nil); strings.Contains(body, "127.") || !strings.Contains(body, "waiting for other relays") {
+		t.Errorf("/readyz for everybody: %q; want no address of a relay", body)
+	}
 	token, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
@@ -41,4 +48,23 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	if _, _, err := ws.Read(t.Context()); ahp.CloseCode(websocket.CloseStatus(err)) != ahp.CloseHostOffline {
 		t.Errorf("a client of a host that may be online elsewhere: %v; want 4100", err)
 	}
+}
+
+// A relay of a cluster without any route says what it waits for, and is ready when a
+// second relay has come.
+func TestClusterWithoutRouteWaitsForSecondRelay(t *testing.T) {
+	t.Parallel()
+	own := natssite.FreePort(t)
+	r := startRelay(t, func(cfg *RelayConfig) { cfg.ClusterListen = own })
+	await(t, func() bool {
+		_, body := get(t, r.AdminURL()+"/readyz", nil)
+		return strings.Contains(body, "waiting for a second relay")
+	})
+	startRelay(t, func(cfg *RelayConfig) {
+		cfg.DataDir, cfg.ClusterListen, cfg.ClusterRoutes, cfg.AdminListen = withKeysOf(t, r.dir.path), natssite.FreePort(t), []string{own}, NoListener
+	})
+	await(t, func() bool {
+		status, _ := get(t, r.URL()+"/readyz", nil)
+		return status == http.StatusOK
+	})
 }

@@ -30,7 +30,7 @@ const routePoll = 20 * time.Millisecond
 // whose certificates are derived from the keys at both ends.
 type Cluster struct {
 	Listen string   // host:port for the other servers, port 0 picks one; default: no cluster
-	Routes []string // nats://host:port or host:port of some or all servers, possibly including this one
+	Routes []string // nats://host:port or host:port of all servers; this server's own is ignored
 
 	// Advertise is the host:port at which servers that learn about this server
 	// indirectly reach it; default: Listen.
@@ -70,19 +70,20 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	o.PoolSize = 1       // one connection to each, for all tenants
 	o.PingInterval, o.MaxPingsOut = broker.PingInterval, maxPingsOut
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
-	if cfg.Store != "" && len(c.Routes) == 0 {
-		// JetStream requires a route. A server without routes gets one to itself.
-		if err := routeToItself(o); err != nil {
-			return err
-		}
-		c.Routes = []string{net.JoinHostPort(loopback(o.Host), strconv.Itoa(o.Port))}
-	}
 	for _, r := range c.Routes {
 		u, err := routeURL(r)
 		if err != nil {
 			return err
 		}
 		opts.Routes = append(opts.Routes, u)
+	}
+	opts.Routes = withoutOwn(opts.Routes, o)
+	if cfg.Store != "" && len(opts.Routes) == 0 {
+		// JetStream requires a route. A server without routes gets one to itself.
+		if err := routeToItself(o); err != nil {
+			return err
+		}
+		opts.Routes = []*url.URL{{Scheme: "nats", Host: ownRoute(o)}}
 	}
 	// Routing waits for a client listener. That listener requires credentials too.
 	opts.DontListen = false
@@ -101,6 +102,11 @@ func routeToItself(o *server.ClusterOpts) error {
 	}
 	o.Port = l.Addr().(*net.TCPAddr).Port
 	return l.Close()
+}
+
+// ownRoute returns the address of a server's route to itself.
+func ownRoute(o *server.ClusterOpts) string {
+	return net.JoinHostPort(loopback(o.Host), strconv.Itoa(o.Port))
 }
 
 // loopback returns the loopback address for a listener on all addresses.

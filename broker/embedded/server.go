@@ -81,6 +81,7 @@ type Server struct {
 	port     *port     // nil: no listener
 	turns    *turns    // of host-agents
 	store    string    // directory of JetStream; "": none
+	others   []string  // addresses of the other servers of the cluster
 
 	close sync.Once
 }
@@ -110,7 +111,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	}
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store}
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: othersOf(opts)}
 	for tenant, revoked := range cfg.Tenants {
 		if err := s.SetTenant(tenant, revoked); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"ahprelay/broker/registry"
@@ -48,5 +49,31 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 		if err := b.Find(t.Context(), "acme", host); !errors.Is(err, registry.ErrUnknownHost) {
 			t.Errorf("Find(%q) = %v; want ErrUnknownHost", host, err)
 		}
+	}
+}
+
+// A cluster of three whose routes name all three starts with two of them, and the
+// third joins later.
+func TestClusterOfThreeStartsWithTwo(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3, registry.Config{})
+	a, b, c := members[0], members[1], members[2]
+	for _, m := range []*member{a, b} {
+		m.serve(t)
+	}
+	if away := a.Server.Absent(t.Context()); len(away) != 1 || !strings.HasPrefix(away[0], c.server.Cluster.Listen+" (connection refused") {
+		t.Errorf("absent: %q; want the third, and why", away)
+	}
+	a.join(t)
+	b.join(t)
+	awaitStore(t, a)
+	if err := a.Enrol("acme", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	c.serve(t)
+	c.join(t)
+	natssite.Eventually(t, "the third relay knows the host", func() bool { _, known := c.Lookup("acme", "laptop"); return known })
+	if away := a.Server.Absent(t.Context()); len(away) != 0 {
+		t.Errorf("absent: %q; want none", away)
 	}
 }

@@ -1,0 +1,49 @@
+package embedded
+
+import (
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// A server's own route is found in each spelling, and no other server's.
+func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
+	t.Parallel()
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		listen string
+		routes string
+		others string
+	}{
+		{"127.0.0.5", "127.0.0.5:6222 127.0.0.6:6222 127.0.0.5:6223", "127.0.0.6:6222 127.0.0.5:6223"},
+		{"127.0.0.1", "localhost:6222 127.0.0.1:6222 [::ffff:127.0.0.1]:6222", ""},
+		{"", "localhost:6222 127.0.0.1:6222 [::1]:6222 127.0.0.1:6223 192.0.2.1:6222", "127.0.0.1:6223 192.0.2.1:6222"},
+		{"0.0.0.0", "LOCALHOST:6222 " + name + ":6222 192.0.2.1:6222", "192.0.2.1:6222"},
+		{"::", name + ".relays.invalid:6222 other.relays.invalid:6222 " + name + ".relays.invalid:6223", "other.relays.invalid:6222 " + name + ".relays.invalid:6223"},
+		{"localhost", "127.0.0.1:6222 192.0.2.1:6222", "192.0.2.1:6222"},
+	} {
+		var routes []*url.URL
+		for _, r := range strings.Fields(test.routes) {
+			u, err := routeURL(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			routes = append(routes, u)
+		}
+		o := &server.ClusterOpts{Host: test.listen, Port: 6222}
+		var got []string
+		for _, r := range withoutOwn(routes, o) {
+			got = append(got, r.Host)
+		}
+		if strings.Join(got, " ") != test.others {
+			t.Errorf("at %q, %s: others %q; want %q", net.JoinHostPort(test.listen, "6222"), test.routes, got, test.others)
+		}
+	}
+}
