@@ -10,10 +10,6 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// tenantConns bounds the connections to a tenant's account at all servers in a
-// cluster: those of its relays, and two for each host-agent while it changes over.
-const tenantConns = 10_000
-
 // AllUsers stands for all an account's users in the argument revoked of
 // [Authority.TenantAccountJWT].
 const AllUsers = jwt.All
@@ -60,7 +56,7 @@ func (a Authority) accountJWT(of Servers, name string, account natsKey, revoked 
 	c.Name = name
 	c.Limits.DisallowBearer = true
 	c.Limits.LeafNodeConn = 0
-	c.Limits.Conn = tenantConns
+	c.Limits.Conn = jwt.NoLimit                 // relays bound host-agents when they issue credentials
 	if account.public != a.keys.system.public { // the system account has the server's own exports
 		c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
 	}

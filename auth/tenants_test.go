@@ -73,8 +73,8 @@ func TestTenantAccountJWT(t *testing.T) {
 		t.Errorf("NATS servers refuse the claim: %v", vr.Issues)
 	}
 	l := c.Limits
-	if l.Imports != 0 || l.Exports != 0 || l.WildcardExports || l.LeafNodeConn != 0 || l.IsJSEnabled() || !l.DisallowBearer || l.Conn <= 0 {
-		t.Errorf("limits %+v; want no imports, exports, leaf nodes, JetStream or bearer tokens, and a bound of connections", l)
+	if l.Imports != 0 || l.Exports != 0 || l.WildcardExports || l.LeafNodeConn != 0 || l.IsJSEnabled() || !l.DisallowBearer || l.Conn != jwt.NoLimit {
+		t.Errorf("limits %+v; want no imports, exports, leaf nodes, JetStream or bearer tokens, and no bound of connections", l)
 	}
 	if !c.IsClaimRevoked(&jwt.UserClaims{ClaimsData: jwt.ClaimsData{Subject: user, IssuedAt: start.Unix()}}) ||
 		c.IsClaimRevoked(&jwt.UserClaims{ClaimsData: jwt.ClaimsData{Subject: user, IssuedAt: start.Unix() + 1}}) ||

@@ -18,6 +18,7 @@ func registryStats(r *registry.Registry) prometheus.Collector {
 	t.Counter("ahp_relay_registry_writes_total", "Host changes that this relay has written to the store.", func(s registry.Stats) float64 { return float64(s.Writes) })
 	t.Gauge("ahp_relay_registry_waiting", "Hosts with changes not yet written to the store.", func(s registry.Stats) float64 { return float64(s.Waiting) })
 	t.Counter("ahp_relay_registry_requests_put_off_total", "Lease requests deferred, because too many waited for the store.", func(s registry.Stats) float64 { return float64(s.Refused) })
+	t.Counter("ahp_relay_registry_tenant_full_total", "Host-agents refused beyond their tenant's limit (--limit-hosts).", func(s registry.Stats) float64 { return float64(s.Full) })
 	t.Counter("ahp_relay_registry_requests_dropped_total", "Lease requests dropped, because their host sends too many.", func(s registry.Stats) float64 { return float64(s.Dropped) })
 	t.Gauge("ahp_relay_registry_store_up", "Whether the store is usable.", func(s registry.Stats) float64 { return meter.Bool(s.Store) })
 	t.Gauge("ahp_relay_registry_store_copies", "Configured copies of the store.", func(s registry.Stats) float64 { return float64(s.Copies) })

@@ -36,6 +36,10 @@ type RelayConfig struct {
 	// ForgetAfter is the time after which an absent host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
+	// HostLimits bound the connected host-agents of tenants: see [registry.Config].
+	// Default: no limits.
+	HostLimits map[string]int
+
 	// ClusterListen is the embedded NATS server's address for the other relays of its
 	// cluster, which have the same keys; ClusterRoutes are their addresses. Default:
 	// no cluster. See [embedded.Cluster].
@@ -347,7 +351,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		Keys: r.keys.SetIDs, URL: strings.TrimSuffix(g.OwnURL, "/"),
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew accordingly
 		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.crashed,
-		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
+		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter, HostLimits: cfg.HostLimits,
 		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive,
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ type access struct {
 	file      *CredentialFile               // holds the credential; nil without one
 	hostKey   func() (*auth.HostKey, error) // returns the key bound to the credential; nil without a credential
 	http      *http.Client
+	pausing   pausing // after refusals for a limit
 	tenant    string
 	host      string
 	instance  string // this run's name
@@ -94,7 +95,11 @@ func (a *access) natsURLs() []string {
 // credentials requests NATS credentials for this host-agent's nkey from the relays in
 // turn. A refused enrolment token is final, because all relays have the same keys.
 func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
+	if err := a.pausing.err(); err != nil {
+		return "", err
+	}
 	var failures []error
+	var limit *limitError
 	list := a.relays.inOrder()
 	for i, relay := range list {
 		one, cancel := share(ctx, len(list)-i)
@@ -102,6 +107,7 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 		cancel()
 		if err == nil {
 			a.relays.answered(relay)
+			a.pausing.granted()
 			if a.fetched != nil {
 				a.fetched()
 			}
@@ -111,7 +117,11 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 		if errors.As(err, &refused) && refused.ofToken() {
 			return "", err
 		}
+		_ = errors.As(err, &limit)
 		failures = append(failures, err)
+	}
+	if limit != nil {
+		a.pausing.refused(limit)
 	}
 	return "", joined(failures)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -217,8 +218,12 @@ func refusal(relay string, response *http.Response, data []byte) error {
 		to.Path = strings.TrimSuffix(to.Path, response.Request.URL.Path)
 		text = (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
 	}
-	if status >= 500 || status == http.StatusTooManyRequests {
-		return fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text)
+	switch err := fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text); {
+	case status == http.StatusTooManyRequests:
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return &limitError{err, time.Duration(seconds) * time.Second}
+	case status >= 500:
+		return err
 	}
 	return &RefusedError{Status: status, Text: text}
 }

@@ -55,6 +55,7 @@ type tenantAccounts struct {
 
 	tenants   map[string]*tenant
 	forgotten []string                               // tenants whose last host was forgotten
+	full      uint64                                 // host-agents refused beyond HostLimits
 	tokens    map[auth.RevocationKey]map[string]bool // hosts by the revocation keys that affect their users
 }
 
@@ -82,13 +83,16 @@ func (ta *tenantAccounts) tenantLocked(name string) *tenant {
 // When any relay revokes the enrolment, the user is disconnected. The lease ends too
 // if the host has no other user. While the store is away, known hosts are still
 // admitted, and other relays learn of that later; for unknown hosts the error wraps
-// ErrStoreAway.
+// ErrStoreAway. Beyond the tenant's limit it is a [*FullError].
 func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, until time.Time) error {
 	fail := func(err error) error {
 		if err != nil {
 			return fmt.Errorf("admit a host-agent to %s/%s: %w", e.Tenant, e.Host, err)
 		}
 		return nil
+	}
+	if err := r.accounts.roomFor(e.Tenant, e.Host); err != nil {
+		return fail(err)
 	}
 	if err := r.Enrol(e.Tenant, e.Host); err != nil {
 		return fail(err)

@@ -70,6 +70,7 @@ type Stats struct {
 	Relays  int    // present, including this relay
 	Writes  uint64 // of hosts, into the store
 	Refused uint64 // requests answered with "busy"
+	Full    uint64 // host-agents refused beyond their tenant's limit
 	Dropped uint64 // requests dropped unread, beyond their host's rate
 	Waiting int    // unwritten changes
 	Store   bool   // it is usable
@@ -83,7 +84,7 @@ func (r *Registry) Stats() Stats {
 	defer r.mu.RUnlock()
 	s := Stats{
 		Hosts: len(r.hosts), Kept: len(r.keeping.kept), Tenants: len(r.accounts.tenants), Relays: 1,
-		Writes: r.writer.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.writer.dirty), Store: r.view.storeErr == nil,
+		Writes: r.writer.writes, Refused: r.refused, Full: r.accounts.full, Dropped: r.dropped, Waiting: len(r.writer.dirty), Store: r.view.storeErr == nil,
 		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
 	for key := range r.keeping.lines {

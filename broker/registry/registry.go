@@ -69,6 +69,10 @@ type Config struct {
 	// relay from a silent one. Default: none.
 	Neighbours Neighbours
 
+	// HostLimits bound the connected host-agents of tenants in the whole cluster, by
+	// tenant or for [EveryTenant]; 0 is no limit. Default: none.
+	HostLimits map[string]int
+
 	// ForgetAfter is the absence after which a host is forgotten. Default: never.
 	ForgetAfter time.Duration
 

@@ -47,6 +47,7 @@ func (f *edgeFlags) apply(cfg *gateway.RelayConfig) (close func() error, err err
 	if cfg.Gateway.Limits, err = f.limits(); err != nil {
 		return nil, err
 	}
+	cfg.HostLimits = f.LimitHosts
 	if f.AuditFile == "" {
 		return func() error { return nil }, nil
 	}

@@ -16,6 +16,7 @@ type limitFlags struct {
 	LimitToken    map[string]int `help:"Limit for all connections with one token." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitHosts    map[string]int `help:"Connected host-agents of a tenant, in the whole cluster; * stands for each tenant not named. 0 is no limit. Default: no limit." placeholder:"TENANT=N,..." mapsep:","`
 	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
 }
 
@@ -50,6 +51,11 @@ func (f *limitFlags) limits() (l admission.Limits, err error) {
 				return l, fmt.Errorf("%s: %s=%d; want 0 for no limit, or more", party.flag, name, n)
 			}
 			*field(party.to) = orNone(n)
+		}
+	}
+	for tenant, n := range f.LimitHosts {
+		if n < 0 {
+			return l, fmt.Errorf("--limit-hosts: %s=%d; want 0 for no limit, or more", tenant, n)
 		}
 	}
 	l.Failures = orNone(f.LimitFailures)

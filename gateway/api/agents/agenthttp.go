@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/gateway/admission"
 	"ahprelay/gateway/authn"
 )
 
@@ -56,6 +57,10 @@ func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// fullRetry is the delay that a host-agent is told beyond its tenant's limit. It waits
+// longer after each refusal.
+const fullRetry = 10 * time.Second
+
 func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
@@ -82,7 +87,13 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
 		return
 	}
-	if err := a.Registry.Admit(r.Context(), host, proof.NKey, expires); err != nil {
+	err = a.Registry.Admit(r.Context(), host, proof.NKey, expires)
+	var full *registry.FullError
+	if errors.As(err, &full) {
+		a.Caller.TooMany(w, &admission.OverLimit{Limit: "connected host-agents of this tenant (--limit-hosts)", Max: full.Max, Retry: fullRetry}, a.HostLine("", host, r, ""))
+		return
+	}
+	if err != nil {
 		a.Log.Error("host-agent credentials refused", "tenant", host.Tenant, "host", host.Host, "error", err)
 		why := "NATS does not accept this tenant's account now; try again"
 		if errors.Is(err, registry.ErrStoreAway) {

@@ -1,0 +1,65 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// A tenant admits as many hosts as its setting allows, each again and again, and
+// another as soon as one is released. Refusals are counted. Tenants without a limit
+// admit all.
+func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
+	t.Parallel()
+	r := startTest(t, newTestServer(t), Config{HostLimits: map[string]int{"acme": 2, "free": 0, EveryTenant: 1}})
+	admit := func(tenant string, host int) error {
+		t.Helper()
+		key, err := auth.NewAgentKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := auth.Enrolment{ID: fmt.Sprint(tenant, host), Tenant: tenant, Host: fmt.Sprint("host-", host), IssuedAt: time.Now()}
+		return r.Admit(t.Context(), e, key.Public(), time.Now().Add(time.Hour))
+	}
+	var full *FullError
+	for range 3 {
+		for host := range 2 {
+			if err := admit("acme", host); err != nil {
+				t.Fatalf("host %d of 2: %v", host, err)
+			}
+		}
+		if err := admit("acme", 2); !errors.As(err, &full) || *full != (FullError{"acme", 2}) {
+			t.Fatalf("a third host: %v; want a FullError", err)
+		}
+	}
+	if _, known := r.Lookup("acme", "host-2"); known {
+		t.Error("the refused host is enrolled")
+	}
+	if n := r.Stats().Full; n != 3 {
+		t.Errorf("%d refusals counted; want 3", n)
+	}
+	for _, op := range []leaseOp{opHold, opRelease} {
+		seq := map[leaseOp]uint64{opHold: 1, opRelease: 2}[op]
+		answer := r.keeping.hold(t.Context(), "acme.host-0", leaseRequest{Op: op, Instance: "agent", Seq: seq, Presence: online}, "me")
+		if answer.Error != "" {
+			t.Fatal(answer.Error)
+		}
+		if err := admit("acme", 2); (err == nil) != (op == opRelease) {
+			t.Errorf("a third host after %s: %v", op, err)
+		}
+	}
+	if err := admit("other", 0); err != nil {
+		t.Errorf("the first host of another tenant: %v", err)
+	}
+	if err := admit("other", 1); !errors.As(err, &full) {
+		t.Errorf("its second host: %v; want a FullError", err)
+	}
+	for host := range 5 {
+		if err := admit("free", host); err != nil {
+			t.Errorf("host %d without a limit: %v", host, err)
+		}
+	}
+}

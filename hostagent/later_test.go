@@ -1,0 +1,68 @@
+package hostagent
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// full is a relay that refuses beyond a limit, and counts.
+type full struct{ asked int }
+
+// RoundTrip implements [http.RoundTripper].
+func (f *full) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.asked++
+	return &http.Response{
+		StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"10"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader("limit of 2 connected host-agents of this tenant (--limit-hosts) reached")),
+	}, nil
+}
+
+// A host-agent beyond its tenant's limit asks less and less often, however often its
+// connection tries, and names the limit meanwhile. It is no reason to stop.
+func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, relay := enrolled(t, newKeyRelay(t)), &full{}
+		a.http = &http.Client{Transport: relay}
+		var asked [3]int
+		for i := range asked {
+			for range 600 {
+				_, err := a.credentials(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "--limit-hosts") || !temporary(err) {
+					t.Fatalf("credentials: %v; want the limit's name", err)
+				}
+				time.Sleep(time.Second)
+			}
+			asked[i], relay.asked = relay.asked, 0
+		}
+		if asked[0] > 8 || asked[2] == 0 || asked[2] > 4 {
+			t.Errorf("asked %v times in ten minutes each; want fewer and fewer, and not none", asked)
+		}
+	})
+}
+
+// Every granted request ends the pauses.
+func TestGrantedRequestEndsPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pausing
+		refusal := &limitError{errors.New("full"), 10 * time.Second}
+		for range 20 {
+			p.refused(refusal)
+		}
+		if time.Sleep(maxLater / 2); p.err() == nil && time.Until(p.until) > maxLater {
+			t.Errorf("a pause of %v", time.Until(p.until))
+		}
+		p.granted()
+		if err := p.err(); err != nil {
+			t.Errorf("after success: %v", err)
+		}
+		p.refused(refusal)
+		if time.Sleep(10 * time.Second); p.err() != nil {
+			t.Errorf("the first pause again: %v", p.err())
+		}
+	})
+}
