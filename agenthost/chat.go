@@ -17,9 +17,10 @@ type chat struct {
 	failed   bool // the latest turn ended in an error
 	modified time.Time
 	turns    []*turn
-	active   *turn   // nil between turns
-	script   *script // plays the active turn; nil between turns
-	seat     *seat   // the agent's place; nil for the scripted agent
+	active   *turn    // nil between turns
+	script   *script  // plays the active turn; nil between turns
+	seat     *seat    // the agent's place; nil for the scripted agent
+	log      *chatLog // nil without a storage
 	draft    json.RawMessage
 	queued   []pendingMessage
 	steering *pendingMessage
@@ -77,6 +78,16 @@ type turn struct {
 	State         string          `json:"state,omitempty"` // complete, cancelled or error, set at the end
 
 	started time.Time
+	raw     json.RawMessage // a completed turn's bytes on disk: the other fields but ID are empty
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (t *turn) MarshalJSON() ([]byte, error) {
+	if t.raw != nil {
+		return t.raw, nil
+	}
+	type plain turn
+	return encode((*plain)(t)), nil
 }
 
 func (ch *chat) summary() chatSummary {
@@ -96,6 +107,7 @@ func (ch *chat) summary() chatSummary {
 }
 
 func (ch *chat) state(v view) chatState {
+	ch.loadLocked()
 	state := chatState{chatSummary: ch.summary(), Turns: ch.turns, ActiveTurn: ch.active, Draft: ch.draft,
 		QueuedMessages: ch.queued, SteeringMessage: ch.steering}
 	if v.Turns != nil {
@@ -138,6 +150,7 @@ func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if ch == nil {
 		return nil, fail(ahp.CodeSessionNotFound, "Session not found: %s", params.Channel)
 	}
+	ch.loadLocked()
 	loaded := turnsLoadedAction{Type: "chat/turnsLoaded", Turns: []*turn{}}
 	if params.Cursor != "" {
 		end, ok := ch.turnAt(params.Cursor)
@@ -178,6 +191,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 	h := ch.session.host
 	wasActive := ch.active != nil
 	ch.reduce(action)
+	ch.storeActionLocked(env.action)
 	if isActive := ch.active != nil; isActive != wasActive {
 		h.changeActiveLocked(map[bool]int{true: 1, false: -1}[isActive])
 	}
@@ -245,6 +259,7 @@ func (ch *chat) endTurn(a turnEndAction) {
 	ch.turns = append(ch.turns, t)
 	ch.active = nil
 	ch.failed = a.Type == "chat/error"
+	ch.turnStoredLocked(t)
 	ch.touch(ch.session.host.cfg.Now())
 }
 
@@ -294,5 +309,5 @@ func (ch *chat) turnEndedLocked(t *Turn) {
 // addPastLocked adds a turn to the history.
 func (ch *chat) addPastLocked(t *turn, end turnEndAction) {
 	t.end(end)
-	ch.turns = append(ch.turns, t)
+	ch.seat.told = append(ch.seat.told, t)
 }

@@ -58,6 +58,7 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 		if source == nil {
 			return nil, fail(ahp.CodeNotFound, "Chat not found: %s", params.Source.Chat)
 		}
+		source.loadLocked()
 		end := slices.IndexFunc(source.turns, func(t *turn) bool { return t.ID == params.Source.TurnID })
 		if end < 0 {
 			return nil, fail(ahp.CodeNotFound, "Turn not found: %s", params.Source.TurnID)
@@ -75,6 +76,10 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	}
 	h.chats[ch.uri] = ch
 	s.listed = append(s.listed, ch)
+	for _, t := range ch.turns {
+		ch.storeTurnLocked(t)
+	}
+	s.saveLocked()
 	h.emitLocked(s.uri, chatAddedAction{"session/chatAdded", ch.summary()})
 	s.touchLocked()
 	var message struct {
@@ -127,6 +132,10 @@ func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if ch.seat != nil {
 		ch.seat.closeLocked()
 	}
+	if disk := ch.session.disk; disk != nil {
+		h.storageFailed(disk.RemoveChat(ch.uri))
+	}
+	ch.session.saveLocked()
 	delete(h.chats, ch.uri)
 	return nil, nil
 }
@@ -166,7 +175,7 @@ func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 		to = h.addSessionWithLocked(ch.session.providerName()+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
 		to.provider = ch.session.provider
 		ch.leaveLocked()
-		ch.session = to
+		ch.moveDiskLocked(to)
 		h.announceLocked(to)
 		return struct {
 			Session string `json:"session"`
@@ -184,7 +193,7 @@ func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 	at := 1 + slices.IndexFunc(to.listed, func(other *chat) bool { return other.uri == params.Destination.After })
 	to.listed = slices.Insert(to.listed, at, ch)
 	if to != ch.session {
-		ch.session = to
+		ch.moveDiskLocked(to)
 		h.emitLocked(to.uri, chatAddedAction{"session/chatAdded", ch.summary()})
 	}
 	var order []string

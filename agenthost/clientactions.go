@@ -222,6 +222,7 @@ func (h *Host) sessionActionLocked(c *conn, env envelope) {
 		case env.kind == "session/isArchivedChanged" && a.IsArchived != nil:
 			s.setFlagLocked(statusArchived, *a.IsArchived)
 		}
+		s.saveLocked()
 	}
 	h.publishLocked(env, nil)
 }

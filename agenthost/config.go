@@ -51,6 +51,10 @@ type Config struct {
 	// Agents are the host's agents. Without any, the host has the scripted agent.
 	Agents []Agent
 
+	// Storage is the directory of the sessions. The host keeps it to itself. Default:
+	// none, so that sessions end with the host.
+	Storage string
+
 	// NoBypass forbids modes in which an agent asks for no permission.
 	NoBypass bool
 

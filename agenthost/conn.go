@@ -86,6 +86,7 @@ func (h *Host) attach(c *conn) error {
 	h.conns[c] = true
 	h.startDemoLocked()
 	h.startMCPLocked()
+	h.startListsLocked()
 	return nil
 }
 
@@ -102,6 +103,9 @@ func (h *Host) detach(c *conn) {
 	for channel := range c.subs {
 		if isLogChannel(channel) {
 			h.logSubs--
+		}
+		if ch := h.chats[channel]; ch != nil {
+			ch.unloadLocked()
 		}
 	}
 }

@@ -38,6 +38,7 @@ func (c *Chat) SetTitle(title string) {
 		}
 		s.setTitleLocked(title)
 		h.emitLocked(s.uri, titleAction{"session/titleChanged", title})
+		s.saveLocked()
 	})
 }
 

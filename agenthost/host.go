@@ -3,9 +3,12 @@ package agenthost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
+
+	"ahprelay/agenthost/transcript"
 )
 
 // A Host is an AHP host. Its methods are safe for concurrent use.
@@ -51,6 +54,10 @@ type Host struct {
 	demo *demo // nil until it begins
 
 	providers []*provider // empty: the scripted agent
+
+	listedAt time.Time // when the agents were last asked for conversations from elsewhere
+
+	store *transcript.Store // nil: sessions end with the host
 }
 
 // errHostClosed ends the connections of a host that is closed.
@@ -84,6 +91,11 @@ func New(cfg Config) (*Host, error) {
 	for _, a := range cfg.Agents {
 		info := a.Info()
 		h.providers = append(h.providers, &provider{agent: a, name: info.Provider, info: info})
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.restoreLocked(); err != nil {
+		return nil, fmt.Errorf("agenthost: Config.Storage: %w", err)
 	}
 	return h, nil
 }
@@ -124,7 +136,13 @@ func (h *Host) Close() error {
 	if !first {
 		return nil
 	}
-	return h.files.close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.files.close()
+	for _, ch := range h.chats {
+		err = errors.Join(err, ch.log.close())
+	}
+	return err
 }
 
 // goLocked runs f in a goroutine that Close awaits. On a closed host it does nothing.

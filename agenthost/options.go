@@ -153,6 +153,7 @@ func (s *session) clientConfigLocked(env envelope) {
 	}
 	h.publishLocked(env, nil)
 	maps.Copy(st.chosen, a.Config)
+	s.saveLocked()
 	if st.conv != nil {
 		conv := st.conv
 		h.goLocked(func() { st.setOptions(conv, a.Config) })

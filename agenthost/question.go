@@ -36,6 +36,9 @@ func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 			delete(t.questions, id)
 			t.emitLocked(inputCompletedAction{Type: "chat/inputCompleted", RequestID: id, Response: "cancel"})
 		})
+		if t.ctx.Err() != nil {
+			return Answer{}, ErrEnded
+		}
 		return Answer{}, ctx.Err()
 	}
 }

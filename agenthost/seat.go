@@ -35,14 +35,16 @@ type seat struct {
 	busy     chan struct{} // capacity 1: full while the agent opens or runs a turn
 
 	// Guarded by the host's lock.
-	id       string // the agent's name for the conversation; empty before the first
-	forkOf   string // begin as a copy of this conversation
-	replay   bool   // the agent has a history that the host does not have
-	conv     Conversation
-	turn     *Turn // nil between turns
-	options  []Option
-	chosen   map[string]any // options chosen before the conversation
-	commands []Command
+	id        string // the agent's name for the conversation; empty before the first
+	forkOf    string // begin as a copy of this conversation
+	replay    bool   // the agent has a history that the host does not have
+	conv      Conversation
+	turn      *Turn // nil between turns
+	options   []Option
+	chosen    map[string]any // options chosen before the conversation
+	commands  []Command
+	replaying bool
+	told      []*turn // the history that the agent tells while it opens
 }
 
 func (p *provider) newSeat(ch *chat) *seat {
@@ -129,6 +131,9 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 		return conv, nil
 	}
 	for signIns := 0; ; signIns++ {
+		h.mu.Lock()
+		st.told = nil
+		h.mu.Unlock()
 		conv, err := st.provider.agent.Open(ctx, start, st.handle)
 		switch {
 		case err == nil:
@@ -168,7 +173,23 @@ func (st *seat) opened(conv Conversation) error {
 		return ErrEnded
 	}
 	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
+	st.toldLocked()
+	st.chat.session.saveLocked()
 	return nil
+}
+
+// toldLocked puts the history that the agent has told before the chat's turns.
+func (st *seat) toldLocked() {
+	ch, told := st.chat, st.told
+	st.told = nil
+	if len(told) == 0 {
+		return
+	}
+	for _, t := range told {
+		ch.storeTurnLocked(t)
+	}
+	ch.turns = append(told, ch.turns...)
+	ch.session.host.emitLocked(ch.uri, turnsLoadedAction{Type: "chat/turnsLoaded", Turns: told})
 }
 
 // drop forgets a conversation that has ended, or does not answer. The next prompt

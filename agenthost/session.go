@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"ahprelay/agenthost/transcript"
 	"ahprelay/ahp"
 )
 
@@ -25,9 +26,10 @@ type session struct {
 	listed      []*chat  // all chats, in list order
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
-	provider    *provider // nil for the scripted agent
-	lifecycle   string    // empty: ready
-	named       bool      // a person has given the title
+	provider    *provider           // nil for the scripted agent
+	disk        *transcript.Session // nil before it is stored
+	lifecycle   string              // empty: ready
+	named       bool                // a person has given the title
 	mcp         []*mcpServer
 	changed     *changeset // nil before the first change
 	announced   summary    // as last published
@@ -180,6 +182,7 @@ func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s.saveLocked()
 	h.announceLocked(s)
 	return nil, nil
 }
@@ -211,6 +214,7 @@ func (h *Host) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 		return nil, fail(ahp.CodeInternalError, "%s did not start: %v", s.provider.info.Name, err)
 	}
 	s.lifecycle = ""
+	s.saveLocked()
 	h.emitLocked(s.uri, plainAction{"session/ready"})
 	return nil, nil
 }
@@ -345,6 +349,7 @@ func (h *Host) removeSessionLocked(s *session) {
 			ch.active = nil
 			h.changeActiveLocked(-1)
 		}
+		h.storageFailed(ch.log.close())
 		delete(h.chats, ch.uri)
 	}
 	for _, v := range s.canvases() {
@@ -354,6 +359,9 @@ func (h *Host) removeSessionLocked(s *session) {
 		delete(h.changesets, s.changed.uri)
 	}
 	h.sessions.remove(s.uri)
+	if s.disk != nil {
+		h.storageFailed(s.disk.Remove())
+	}
 	h.deleted = append(h.deleted, s.uri)
 	if len(h.deleted) > maxDeleted {
 		h.deleted = h.deleted[1:]
@@ -368,6 +376,7 @@ func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted
 
 // listSessionsLocked answers listSessions, oldest first, on a single page.
 func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
+	h.startListsLocked()
 	items := []summary{}
 	for _, s := range h.sessions.all() {
 		items = append(items, s.summary().as(c.offer))

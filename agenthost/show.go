@@ -424,6 +424,7 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	default:
 		ch.queued = rest
 	}
+	ch.session.saveLocked()
 	ch.session.host.publishLocked(env, nil)
 	ch.steerLocked()
 	ch.nextLocked()

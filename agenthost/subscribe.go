@@ -102,6 +102,9 @@ func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
 		return
 	}
 	c.unsubscribeLocked(params.Channel)
+	if ch := h.chats[params.Channel]; ch != nil {
+		ch.unloadLocked()
+	}
 }
 
 // snapshotLocked returns a channel's state for c, nil for a channel without state.
@@ -140,6 +143,7 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 
 func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
 	if ch := h.chats[uri]; ch != nil {
+		ch.replayLocked()
 		state := ch.state(v)
 		if o.registers() && ch == ch.session.chat {
 			state.Canvases = ch.session.resources()

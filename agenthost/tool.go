@@ -353,6 +353,9 @@ func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionO
 				t.finishToolLocked(tool, ToolFailed, "The agent has withdrawn its request.")
 			}
 		})
+		if t.ctx.Err() != nil {
+			return "", ErrEnded
+		}
 		return "", ctx.Err()
 	}
 }

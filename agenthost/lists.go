@@ -1,0 +1,97 @@
+package agenthost
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Conversations from elsewhere, for example from the agent's own terminal interface,
+// are sessions too. Their history stays with the agent until someone looks.
+
+const (
+	listPause   = 30 * time.Second // between two lists of the same agents
+	listTimeout = time.Minute
+	maxListed   = 200 // conversations of an agent
+)
+
+// startListsLocked asks the agents for conversations that the host does not know.
+func (h *Host) startListsLocked() {
+	now := h.cfg.Now()
+	if len(h.providers) == 0 || now.Sub(h.listedAt) < listPause {
+		return
+	}
+	h.listedAt = now
+	for _, p := range h.providers {
+		lister, ok := p.agent.(Lister)
+		if !ok || !p.info.Replays {
+			continue
+		}
+		h.goLocked(func() {
+			ctx, cancel := context.WithTimeout(h.ctx, listTimeout)
+			defer cancel()
+			past, err := lister.List(ctx, "")
+			if err != nil {
+				h.log.Info("the agent does not list its conversations", "agent", p.name, "error", err)
+				return
+			}
+			h.addPast(p, past)
+		})
+	}
+}
+
+// addPast adds sessions for conversations from elsewhere.
+func (h *Host) addPast(p *provider, past []Past) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := map[string]bool{}
+	for _, ch := range h.chats {
+		if ch.seat != nil && ch.seat.provider == p {
+			known[ch.seat.id] = true
+		}
+	}
+	slices.SortStableFunc(past, func(a, b Past) int { return b.Modified.Compare(a.Modified) })
+	for _, c := range past[:min(len(past), maxListed)] {
+		uri := p.name + ":/" + url.PathEscape(c.ID)
+		if h.closed || c.ID == "" || known[c.ID] || h.deletedLocked(uri) || h.checkSessionURI(uri) != nil {
+			continue
+		}
+		if _, ok := h.sessions.get(uri); ok {
+			continue
+		}
+		s := h.addSessionLocked(uri, []string{fileURI(c.Folder)}, c.Modified)
+		s.provider, s.title = p, titleOf(c.Title)
+		st := p.newSeat(s.chat)
+		st.id, st.replay = c.ID, true
+		h.announceLocked(s)
+	}
+}
+
+// replayLocked asks the agent for a history that the host does not have. It arrives
+// as chat/turnsLoaded.
+func (ch *chat) replayLocked() {
+	st := ch.seat
+	if st == nil || !st.replay || st.conv != nil || st.replaying {
+		return
+	}
+	st.replaying = true
+	h := ch.session.host
+	h.goLocked(func() {
+		ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
+		defer cancel()
+		select {
+		case st.busy <- struct{}{}:
+			defer func() { <-st.busy }()
+		case <-ctx.Done():
+			return
+		}
+		_, err := st.open(ctx, nil)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		st.replaying = false
+		if err != nil {
+			h.log.Warn("the history is not loaded", "chat", ch.uri, "error", err)
+		}
+	})
+}

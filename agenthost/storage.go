@@ -1,0 +1,431 @@
+package agenthost
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"ahprelay/agenthost/transcript"
+)
+
+// A sessionRecord describes a session on disk.
+type sessionRecord struct {
+	URI         string       `json:"uri"`
+	Provider    string       `json:"provider"`
+	Title       string       `json:"title,omitempty"`
+	Named       bool         `json:"named,omitempty"`
+	Status      int          `json:"status"`
+	Created     time.Time    `json:"created"`
+	Modified    time.Time    `json:"modified"`
+	Directories []string     `json:"directories,omitempty"`
+	Chats       []chatRecord `json:"chats"` // the default chat first
+}
+
+// A chatRecord describes a chat. Its turns are in logs of their own.
+type chatRecord struct {
+	URI           string           `json:"uri"`
+	Title         string           `json:"title,omitempty"`
+	Failed        bool             `json:"failed,omitempty"`
+	Modified      time.Time        `json:"modified"`
+	Origin        chatOrigin       `json:"origin,omitzero"`
+	Interactivity string           `json:"interactivity,omitempty"`
+	Draft         json.RawMessage  `json:"draft,omitempty"`
+	Queued        []pendingMessage `json:"queued,omitempty"`
+	Steering      *pendingMessage  `json:"steering,omitempty"`
+
+	// Of the agent.
+	Conversation string         `json:"conversation,omitempty"`
+	ForkOf       string         `json:"forkOf,omitempty"`
+	Replay       bool           `json:"replay,omitempty"`
+	Chosen       map[string]any `json:"chosen,omitempty"`
+}
+
+// A chatLog is a chat's place on disk.
+type chatLog struct {
+	turns  *transcript.Log // nil until it is needed
+	live   *transcript.Log // nil between turns
+	loaded bool            // the chat's turns are in memory
+}
+
+// restoreLocked adds the sessions on disk.
+func (h *Host) restoreLocked() error {
+	if h.cfg.Storage == "" {
+		return nil
+	}
+	store, err := transcript.Open(h.cfg.Storage)
+	if err != nil {
+		return err
+	}
+	h.store = store
+	stored, err := store.Sessions()
+	if err != nil {
+		h.log.Warn("sessions are not readable", "error", err)
+	}
+	for _, disk := range stored {
+		var rec sessionRecord
+		if err := json.Unmarshal(disk.Meta, &rec); err != nil || len(rec.Chats) == 0 {
+			h.log.Warn("session is not readable", "error", err)
+			continue
+		}
+		p, err := h.providerLocked(rec.Provider)
+		if err != nil {
+			continue // the agent may return
+		}
+		h.restoreSessionLocked(disk, rec, p)
+	}
+	slices.SortStableFunc(h.sessions.keys, func(a, b string) int {
+		return h.sessions.values[a].created.Compare(h.sessions.values[b].created)
+	})
+	return nil
+}
+
+func (h *Host) restoreSessionLocked(disk *transcript.Session, rec sessionRecord, p *provider) {
+	var s *session
+	for i, c := range rec.Chats {
+		ch := &chat{
+			uri: c.URI, title: c.Title, failed: c.Failed, modified: c.Modified, origin: c.Origin, interactivity: c.Interactivity,
+			draft: c.Draft, queued: c.Queued, steering: c.Steering, status: statusIdle, log: &chatLog{},
+		}
+		if ch.failed {
+			ch.status = statusError
+		}
+		if i == 0 {
+			s = h.addSessionWithLocked(rec.URI, rec.Directories, rec.Created, ch)
+		} else {
+			ch.session = s
+			s.listed = append(s.listed, ch)
+			h.chats[ch.uri] = ch
+		}
+		if p != nil {
+			st := p.newSeat(ch)
+			st.id, st.forkOf, st.replay = c.Conversation, c.ForkOf, c.Replay
+			if c.Chosen != nil {
+				st.chosen = c.Chosen
+			}
+		}
+	}
+	s.provider, s.disk = p, disk
+	s.title, s.named, s.modified = rec.Title, rec.Named, rec.Modified
+	s.status = rec.Status&statusFlags | s.chatsStatus()
+	for _, ch := range s.listed {
+		if disk.HasLive(ch.uri) {
+			ch.interruptedLocked()
+		}
+	}
+	s.announced = s.summary()
+}
+
+// saveLocked writes the session's description, if it has changed.
+func (s *session) saveLocked() {
+	h := s.host
+	if h.store == nil || h.closed {
+		return
+	}
+	if _, ok := h.sessions.get(s.uri); !ok {
+		return
+	}
+	if s.disk == nil {
+		disk, err := h.store.Session(s.uri)
+		if err != nil {
+			h.storageFailed(err)
+			return
+		}
+		s.disk = disk
+	}
+	if meta := encode(s.record()); !bytes.Equal(meta, s.disk.Meta) {
+		h.storageFailed(s.disk.Describe(meta))
+	}
+}
+
+// storageFailed logs an error of the storage. The host continues in memory.
+func (h *Host) storageFailed(err error) {
+	if err != nil {
+		h.log.Error("the transcript is not stored", "error", err)
+	}
+}
+
+func (s *session) record() sessionRecord {
+	rec := sessionRecord{URI: s.uri, Provider: s.providerName(), Title: s.title, Named: s.named, Status: s.status & statusFlags,
+		Created: s.created, Modified: s.modified, Directories: s.directories}
+	rec.Chats = append(rec.Chats, s.chat.record())
+	for _, ch := range s.listed {
+		if ch != s.chat {
+			rec.Chats = append(rec.Chats, ch.record())
+		}
+	}
+	return rec
+}
+
+func (ch *chat) record() chatRecord {
+	rec := chatRecord{URI: ch.uri, Title: ch.title, Failed: ch.failed, Modified: ch.modified, Origin: ch.origin,
+		Interactivity: ch.interactivity, Draft: ch.draft, Queued: ch.queued, Steering: ch.steering}
+	if st := ch.seat; st != nil {
+		rec.Conversation, rec.ForkOf, rec.Replay, rec.Chosen = st.id, st.forkOf, st.replay, st.chosen
+	}
+	return rec
+}
+
+// diskLocked returns the chat's place on disk, nil without a storage.
+func (ch *chat) diskLocked() *chatLog {
+	if ch.session.host.store == nil {
+		return nil
+	}
+	if ch.log == nil {
+		ch.log = &chatLog{loaded: true}
+	}
+	if ch.session.disk == nil {
+		ch.session.saveLocked()
+	}
+	if ch.session.disk == nil {
+		return nil
+	}
+	return ch.log
+}
+
+// loadLocked reads the chat's turns, if they are not in memory.
+func (ch *chat) loadLocked() {
+	l := ch.diskLocked()
+	if l == nil || l.loaded {
+		return
+	}
+	l.loaded = true
+	log, records, err := ch.session.disk.Turns(ch.uri)
+	if err != nil {
+		ch.session.host.storageFailed(err)
+		return
+	}
+	l.turns = log
+	past := make([]*turn, 0, len(records)+len(ch.turns))
+	known := make(map[string]bool, len(records))
+	for _, r := range records {
+		if t := storedTurn(r); t != nil {
+			past = append(past, t)
+			known[t.ID] = true
+		}
+	}
+	for _, t := range ch.turns {
+		if !known[t.ID] {
+			past = append(past, t)
+		}
+	}
+	ch.turns = past
+}
+
+// storedTurn reads a completed turn. Its bytes are sent as they are.
+func storedTurn(raw []byte) *turn {
+	var head struct {
+		ID string `json:"id"`
+	}
+	const prefix = `{"id":"`
+	if id, _, ok := bytes.Cut(bytes.TrimPrefix(raw, []byte(prefix)), []byte(`"`)); ok && bytes.HasPrefix(raw, []byte(prefix)) && !bytes.ContainsRune(id, '\\') {
+		head.ID = string(id)
+	} else if json.Unmarshal(raw, &head) != nil {
+		return nil
+	}
+	return &turn{ID: head.ID, raw: raw}
+}
+
+// unloadLocked forgets the chat's turns if nobody looks at them.
+func (ch *chat) unloadLocked() {
+	l := ch.log
+	if l == nil || !l.loaded || ch.active != nil || len(ch.turns) == 0 {
+		return
+	}
+	for c := range ch.session.host.conns {
+		if c.subs[ch.uri] != nil {
+			return
+		}
+	}
+	l.loaded, ch.turns = false, nil
+}
+
+// moveDiskLocked moves the chat and its turns to a different session.
+func (ch *chat) moveDiskLocked(to *session) {
+	from := ch.session
+	ch.loadLocked()
+	ch.session = to
+	to.saveLocked()
+	if from.disk == nil || to.disk == nil {
+		return
+	}
+	// The logs have the former session's paths: they open again.
+	from.host.storageFailed(errors.Join(ch.log.close(), from.disk.MoveChat(ch.uri, to.disk)))
+	from.saveLocked()
+}
+
+// close closes the chat's files.
+func (l *chatLog) close() (err error) {
+	if l == nil {
+		return nil
+	}
+	for _, log := range []**transcript.Log{&l.turns, &l.live} {
+		if *log != nil {
+			err = errors.Join(err, (*log).Close())
+		}
+		*log = nil
+	}
+	return err
+}
+
+// storeActionLocked keeps an action of the turn in progress.
+func (ch *chat) storeActionLocked(action json.RawMessage) {
+	l := ch.diskLocked()
+	if l == nil || ch.active == nil {
+		return
+	}
+	h := ch.session.host
+	if l.live == nil {
+		live, _, err := ch.session.disk.Live(ch.uri)
+		if err != nil {
+			h.storageFailed(err)
+			return
+		}
+		l.live = live
+	}
+	h.storageFailed(l.live.Append(action))
+}
+
+// storeTurnLocked keeps a completed turn, and reports whether it could.
+func (ch *chat) storeTurnLocked(t *turn) bool {
+	l := ch.diskLocked()
+	if l == nil {
+		return false
+	}
+	h := ch.session.host
+	if l.turns == nil {
+		log, _, err := ch.session.disk.Turns(ch.uri)
+		if err != nil {
+			h.storageFailed(err)
+			return false
+		}
+		l.turns = log
+	}
+	raw := encode(t)
+	if err := l.turns.Append(raw); err != nil {
+		h.storageFailed(err)
+		return false
+	}
+	*t = turn{ID: t.ID, raw: raw}
+	sync := l.turns.Sync()
+	h.goLocked(func() { h.storageFailed(sync()) })
+	return true
+}
+
+// turnStoredLocked keeps the turn that has just ended, then forgets its actions.
+func (ch *chat) turnStoredLocked(t *turn) {
+	if !ch.storeTurnLocked(t) {
+		return // its actions stay
+	}
+	if ch.log.live != nil {
+		ch.session.host.storageFailed(ch.log.live.Clear())
+		ch.log.live = nil
+	}
+	ch.session.saveLocked()
+	if !ch.log.loaded {
+		ch.turns = nil
+	}
+	ch.unloadLocked()
+}
+
+// errorInterrupted is the error's type in a turn that ended with the host.
+const errorInterrupted = "interrupted"
+
+// interruptedLocked ends the turn that was in progress when the host ended.
+func (ch *chat) interruptedLocked() {
+	h := ch.session.host
+	live, records, err := ch.session.disk.Live(ch.uri)
+	if err != nil {
+		h.storageFailed(err)
+		return
+	}
+	ch.loadLocked()
+	ch.log.live = live
+	var t *turn
+	for _, r := range records {
+		action := storedAction(r)
+		if started, ok := action.(turnStartedAction); ok {
+			at, _ := time.Parse(time.RFC3339, started.StartedAt)
+			t = &turn{ID: started.TurnID, StartedAt: started.StartedAt, Message: started.Message, ResponseParts: []any{}, started: at}
+		} else if t != nil {
+			t.reduce(action)
+		}
+	}
+	if t == nil || slices.ContainsFunc(ch.turns, func(other *turn) bool { return other.ID == t.ID }) {
+		h.storageFailed(live.Clear())
+		ch.log.live = nil
+		return
+	}
+	end := turnEndAction{Type: "chat/error", TurnID: t.ID, Duration: max(0, ch.session.modified.Sub(t.started).Milliseconds()),
+		Part: &errorPart{Kind: "error", Error: turnError{errorInterrupted, "The host ended during this turn. What the agent had said and done until then is above."}}}
+	t.end(end)
+	ch.turns = append(ch.turns, t)
+	ch.failed, ch.status = true, statusError
+	ch.session.status = ch.session.status&statusFlags | ch.session.chatsStatus()
+	ch.turnStoredLocked(t)
+}
+
+// storedAction reads an action of a turn; nil if it is not readable.
+func storedAction(raw []byte) any {
+	switch kind := actionType(raw); kind {
+	case "chat/turnStarted":
+		return decodeAction[turnStartedAction](raw)
+	case "chat/responsePart":
+		var a struct {
+			TurnID string          `json:"turnId"`
+			Part   json.RawMessage `json:"part"`
+		}
+		if json.Unmarshal(raw, &a) != nil {
+			return nil
+		}
+		return partAction{kind, a.TurnID, storedPart(a.Part)}
+	case "chat/delta", actionReasoning:
+		return decodeAction[deltaAction](raw)
+	case actionUsage:
+		return decodeAction[usageAction](raw)
+	case "chat/toolCallStart":
+		return decodeAction[toolStartAction](raw)
+	case "chat/toolCallReady":
+		return decodeAction[toolReadyAction](raw)
+	case "chat/toolCallConfirmed":
+		if a, ok := decodeAction[toolConfirmedAction](raw).(toolConfirmedAction); ok && a.Approved != nil {
+			return a
+		}
+		return nil
+	case "chat/toolCallContentChanged":
+		return decodeAction[toolContentAction](raw)
+	case "chat/toolCallComplete":
+		return decodeAction[toolCompleteAction](raw)
+	case "chat/inputRequested":
+		return decodeAction[inputRequestedAction](raw)
+	case "chat/inputCompleted":
+		return decodeAction[inputCompletedAction](raw)
+	}
+	return nil
+}
+
+func decodeAction[T any](raw []byte) any {
+	var a T
+	if json.Unmarshal(raw, &a) != nil {
+		return nil
+	}
+	return a
+}
+
+// storedPart reads a part of a turn.
+func storedPart(raw json.RawMessage) any {
+	var p struct {
+		Kind    string `json:"kind"`
+		ID      string `json:"id"`
+		Content any    `json:"content"`
+	}
+	text, ok := "", false
+	if json.Unmarshal(raw, &p) == nil {
+		text, ok = p.Content.(string)
+	}
+	if ok && (p.Kind == "markdown" || p.Kind == "reasoning") {
+		return newText(p.ID, p.Kind == "reasoning", text)
+	}
+	return raw
+}

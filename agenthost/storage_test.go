@@ -1,0 +1,202 @@
+package agenthost_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/agenthost"
+)
+
+// copyOf copies a storage as a crash leaves it: the process has written it, and writes
+// nothing more.
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// reopen connects to a new host with the same sessions.
+func reopen(t *testing.T, cfg agenthost.Config) *agentClient {
+	t.Helper()
+	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
+	return c
+}
+
+func TestInterruptedTurnSurvives(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Text("m", "Answer to "+p.Text)
+		if p.Text == "two" {
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "make", Kind: agenthost.ToolExecute, Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: "ok"}}})
+			turn.Ask(ctx, agenthost.ToolUpdate{ID: "u", Title: "rm"}, twoOptions)
+		}
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	c.dispatch(fakeSession, `{"type":"session/titleChanged","title":"Named"}`)
+	c.prompt("t2", "two")
+	c.until("chat/toolCallReady")
+	c.until("chat/toolCallReady") // asked
+	dir = copyOf(t, dir)
+	for restart := range 2 { // a second restart changes nothing
+		d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+		list := fmt.Sprint(d.call("listSessions", `{"channel":"ahp-root://"}`)["items"])
+		if !strings.Contains(list, "title:Named") || !strings.Contains(list, "status:2") {
+			t.Errorf("the list is %s; want the session, with an error", list)
+		}
+		turn, parts := lastTurn(t, d.chatState())
+		text := string(mustJSON(t, parts))
+		if turn["state"] != "error" || !strings.Contains(text, "Answer to two") || !strings.Contains(text, `"text":"ok"`) || !strings.Contains(text, `"errorType":"interrupted"`) {
+			t.Errorf("the interrupted turn is %v", turn)
+		}
+		if turns := d.chatState()["turns"].([]any); len(turns) != 2 || !strings.Contains(string(mustJSON(t, turns)), "Answer to one") {
+			t.Errorf("after restart %d, the turns are %v", restart, turns)
+		}
+		dir = copyOf(t, dir)
+	}
+	// The session continues with the agent's conversation.
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	d.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	d.prompt("t3", "three")
+	d.until("chat/turnComplete")
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	if last := agent.starts[len(agent.starts)-1]; last.ID != "c1" || last.Replay {
+		t.Errorf("the agent gets %+v; want the former conversation's id", last)
+	}
+	if turns := d.chatState()["turns"].([]any); len(turns) != 3 {
+		t.Errorf("%d turns after one more", len(turns))
+	}
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestSessionIsRemovedFromDisk(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) { return agenthost.End{}, nil })
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("after disposeSession, the storage has %v, %v", entries, err)
+	}
+}
+
+func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
+	agent := &listingAgent{newFake(nil)}
+	agent.info.Replays = true
+	agent.open = func(_ context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		if start.Replay && start.ID == "old/1" {
+			turn := chat.Past(agenthost.Prompt{Text: "before"}, time.Time{})
+			turn.Text("", "as it was")
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "x", Status: agenthost.ToolCompleted})
+			turn.End(agenthost.End{}, nil)
+		}
+		return &fakeConversation{id: start.ID, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) { return agenthost.End{}, nil }}, nil
+	}
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir()})
+	list := ""
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(list, "fake:/") && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		list = string(mustJSON(t, c.call("listSessions", `{"channel":"ahp-root://"}`)["items"]))
+	}
+	if !strings.Contains(list, `"fake:/old%2F1"`) || !strings.Contains(list, `"title":"Old"`) {
+		t.Fatalf("the list is %s", list)
+	}
+	chat := "ahp-chat://default/ZmFrZTovb2xkJTJGMQ"
+	c.call("subscribe", `{"channel":"`+chat+`"}`)
+	var state map[string]any
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		state = c.call("subscribe", `{"channel":"`+chat+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+		if len(state["turns"].([]any)) > 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	if text := string(mustJSON(t, state["turns"])); !strings.Contains(text, "before") || !strings.Contains(text, "as it was") || !strings.Contains(text, `"state":"complete"`) {
+		t.Errorf("the history is %s", text)
+	}
+}
+
+type listingAgent struct{ *fakeAgent }
+
+func (a *listingAgent) List(context.Context, string) ([]agenthost.Past, error) {
+	return []agenthost.Past{{ID: "old/1", Folder: "/tmp", Title: "Old", Modified: time.Unix(1, 0)}}, nil
+}
+
+const crashVariable = "AGENTHOST_TEST_CRASH"
+
+// TestKillLosesNoCompletedMessage kills a process that writes numbered messages: all
+// messages that it has shown are there afterwards.
+func TestKillLosesNoCompletedMessage(t *testing.T) {
+	if dir := os.Getenv(crashVariable); dir != "" {
+		writeUntilKilled(t, dir)
+		return
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKillLosesNoCompletedMessage$")
+	cmd.Env = append(os.Environ(), crashVariable+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		fmt.Sscanf(lines.Text(), "shown %d", &shown)
+		if shown == 57 {
+			cmd.Process.Kill()
+		}
+	}
+	cmd.Wait()
+	if shown < 57 {
+		t.Fatalf("%d messages were shown", shown)
+	}
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: dir})
+	text := string(mustJSON(t, d.chatState()["turns"]))
+	for i := 1; i <= shown; i++ {
+		if !strings.Contains(text, fmt.Sprintf("message %d.", i)) {
+			t.Errorf("message %d of %d is lost", i, shown)
+		}
+	}
+}
+
+func writeUntilKilled(t *testing.T, dir string) {
+	c := talkTo(t, agenthost.Config{Storage: dir, Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		var first int
+		fmt.Sscan(p.Text, &first)
+		for i := range 10 {
+			turn.Text(fmt.Sprint(first+i), fmt.Sprintf("message %d.", first+i))
+		}
+		return agenthost.End{}, nil
+	})}})
+	for turn := 0; ; turn++ {
+		c.prompt(fmt.Sprint("t", turn), fmt.Sprint(turn*10+1))
+		for i := range 10 {
+			c.until("chat/responsePart")
+			fmt.Printf("shown %d\n", turn*10+1+i)
+		}
+		c.until("chat/turnComplete")
+	}
+}

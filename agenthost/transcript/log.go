@@ -1,0 +1,193 @@
+package transcript
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// sumLen is the length of a line's checksum with the space behind it.
+const sumLen = 9
+
+// line returns a record as a line.
+func line(record []byte) []byte {
+	l := make([]byte, 0, len(record)+sumLen+1)
+	l = fmt.Appendf(l, "%08x ", crc32.Checksum(record, table))
+	return append(append(l, record...), '\n')
+}
+
+// record returns the record in a line without its line feed, and whether it is whole.
+func record(l []byte) ([]byte, bool) {
+	if len(l) < sumLen || l[sumLen-1] != ' ' {
+		return nil, false
+	}
+	return l[sumLen:], bytes.Equal(fmt.Appendf(nil, "%08x", crc32.Checksum(l[sumLen:], table)), l[:sumLen-1])
+}
+
+// A Log is an append-only file of records without line feeds. Calls do not overlap.
+type Log struct {
+	path  string
+	limit int64 // bytes
+	file  *os.File
+	size  int64
+}
+
+// OpenLog returns the log in a file, which need not exist, and its records. Damaged
+// lines go to the file's name with .damaged. The records share memory.
+func OpenLog(path string, limit int64) (*Log, [][]byte, error) {
+	l := &Log{path: path, limit: limit}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	records, damaged := split(data)
+	l.size = int64(len(data))
+	if len(damaged) == 0 {
+		return l, records, nil
+	}
+	if err := l.setAside(damaged); err != nil {
+		return nil, nil, err
+	}
+	return l, records, l.rewrite(records)
+}
+
+// split returns the whole records of a file, and the bytes of the others.
+func split(data []byte) (records [][]byte, damaged []byte) {
+	for len(data) > 0 {
+		l, rest, ended := bytes.Cut(data, []byte("\n"))
+		if r, ok := record(l); ok && ended {
+			records = append(records, r)
+		} else {
+			damaged = append(append(damaged, l...), '\n')
+		}
+		data = rest
+	}
+	return records, damaged
+}
+
+// maxDamaged bounds the file with damaged lines.
+const maxDamaged = 16 << 20
+
+func (l *Log) setAside(damaged []byte) error {
+	f, err := os.OpenFile(l.path+".damaged", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if size, err := f.Seek(0, io.SeekEnd); err != nil || size+int64(len(damaged)) > maxDamaged {
+		return errors.Join(err, f.Close())
+	}
+	_, err = f.Write(damaged)
+	return errors.Join(err, f.Close())
+}
+
+// rewrite replaces the file's content.
+func (l *Log) rewrite(records [][]byte) error {
+	var all bytes.Buffer
+	for _, r := range records {
+		all.Write(line(r))
+	}
+	if err := errors.Join(l.Close(), replace(l.path, all.Bytes())); err != nil {
+		return err
+	}
+	l.size = int64(all.Len())
+	return nil
+}
+
+// replace writes a file so that a crash leaves the former or the new content.
+func replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// Append adds a record. When Append returns, the record survives the process; after
+// the function of Sync, it survives the machine. A log above its limit first drops its older half.
+func (l *Log) Append(record []byte) error {
+	if bytes.IndexByte(record, '\n') >= 0 {
+		return errors.New("a record has a line feed")
+	}
+	if l.size > 0 && l.size+int64(len(record)) > l.limit {
+		if err := l.drop(); err != nil {
+			return err
+		}
+	}
+	if err := l.open(); err != nil {
+		return err
+	}
+	n, err := l.file.Write(line(record))
+	if err != nil {
+		return errors.Join(err, l.file.Truncate(l.size)) // the next record must begin a line
+	}
+	l.size += int64(n)
+	return nil
+}
+
+func (l *Log) open() (err error) {
+	if l.file == nil {
+		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	}
+	return err
+}
+
+// drop removes the older half of the log.
+func (l *Log) drop() error {
+	data, err := os.ReadFile(l.path)
+	if err != nil {
+		return err
+	}
+	records, _ := split(data)
+	var kept int64
+	first := len(records)
+	for first > 0 && kept+int64(len(records[first-1])) <= l.limit/2 {
+		first--
+		kept += int64(len(records[first]))
+	}
+	return l.rewrite(records[first:])
+}
+
+// Clear removes all records.
+func (l *Log) Clear() error {
+	err := l.Close()
+	if rm := os.Remove(l.path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+		return errors.Join(err, rm)
+	}
+	l.size = 0
+	return err
+}
+
+// Sync lets go of the file, and returns a function that writes it to the disk. Calls
+// of the function may overlap with calls of the log.
+func (l *Log) Sync() func() error {
+	f := l.file
+	l.file = nil
+	if f == nil {
+		return func() error { return nil }
+	}
+	return func() error { return errors.Join(f.Sync(), f.Close()) }
+}
+
+// Close closes the file. Append opens it again.
+func (l *Log) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
