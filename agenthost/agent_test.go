@@ -72,7 +72,7 @@ const fakeChat = "ahp-chat://default/ZmFrZTovczE"
 // An agentClient is a client of a host with an agent.
 type agentClient struct {
 	*pipeClient
-	t      *testing.T
+	t      testing.TB
 	seq    int
 	id     int
 	frames []string // received, and not read
@@ -83,11 +83,12 @@ func (c *agentClient) send(frame string) { fmt.Fprintln(c.in, frame) }
 // recv returns the next frame.
 func (c *agentClient) recv() string {
 	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); len(c.frames) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	for c.frames = append(c.frames, c.take()...); len(c.frames) == 0; c.frames = c.take() {
+		select {
+		case <-c.arrived:
+		case <-time.After(time.Minute):
 			c.t.Fatal("no frame within a minute")
 		}
-		c.frames = c.take()
 	}
 	frame := c.frames[0]
 	c.frames = c.frames[1:]
@@ -95,7 +96,7 @@ func (c *agentClient) recv() string {
 }
 
 // talkTo starts a host with an agent and a session, and returns a subscribed client.
-func talkTo(t *testing.T, cfg agenthost.Config) *agentClient {
+func talkTo(t testing.TB, cfg agenthost.Config) *agentClient {
 	t.Helper()
 	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
 	c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)

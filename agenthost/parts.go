@@ -74,7 +74,7 @@ type toolCall struct {
 	SelectedOption    *confirmOption  `json:"selectedOption,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
 	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
-	Content           []any           `json:"content,omitempty"`
+	Content           []any           `json:"content,omitzero"`
 	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
 	Success           *bool           `json:"success,omitempty"`
 	Error             *toolError      `json:"error,omitempty"`
@@ -187,6 +187,9 @@ func (t *turn) reduceTool(action any) {
 		}
 	case toolCompleteAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolRunning || tc.Status == toolPending) {
+			if tc.Status == toolPending {
+				tc.Confirmed = "not-needed" // the agent has not waited for an answer
+			}
 			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
 			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
@@ -198,6 +201,7 @@ func (t *turn) reduceTool(action any) {
 // ready merges the members of a ready action; later actions override earlier ones.
 func (tc *toolCall) ready(a toolReadyAction) {
 	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
+	tc.SelectedOption, tc.Content = nil, nil
 	tc.ConfirmationTitle = cmp.Or(a.ConfirmationTitle, tc.ConfirmationTitle)
 	for _, m := range []struct{ to, from *json.RawMessage }{{&tc.ToolInput, &a.ToolInput}, {&tc.Risk, &a.Risk}, {&tc.Edits, &a.Edits}} {
 		if *m.from != nil {

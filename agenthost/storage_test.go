@@ -26,7 +26,7 @@ func copyOf(t *testing.T, dir string) string {
 }
 
 // reopen connects to a new host with the same sessions.
-func reopen(t *testing.T, cfg agenthost.Config) *agentClient {
+func reopen(t testing.TB, cfg agenthost.Config) *agentClient {
 	t.Helper()
 	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
 	c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
@@ -93,7 +93,9 @@ func mustJSON(t testing.TB, v any) []byte {
 
 func TestSessionIsRemovedFromDisk(t *testing.T) {
 	dir := t.TempDir()
-	agent := newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) { return agenthost.End{}, nil })
+	agent := newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+		return agenthost.End{}, nil
+	})
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
 	c.prompt("t1", "one")
 	c.until("chat/turnComplete")
@@ -113,7 +115,9 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "x", Status: agenthost.ToolCompleted})
 			turn.End(agenthost.End{}, nil)
 		}
-		return &fakeConversation{id: start.ID, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) { return agenthost.End{}, nil }}, nil
+		return &fakeConversation{id: start.ID, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			return agenthost.End{}, nil
+		}}, nil
 	}
 	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir()})
 	list := ""

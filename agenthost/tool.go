@@ -167,7 +167,7 @@ func (t *Turn) readyToolLocked(tool *agentTool) {
 	if tool.ready && same || !t.allowLocked(len(ready.ToolInput)) && tool.ready {
 		return
 	}
-	tool.ready, tool.said = true, ready
+	tool.ready, tool.said, tool.shown = true, ready, nil // clients forget the content
 	t.emitLocked(ready)
 }
 
@@ -381,7 +381,7 @@ func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer c
 	if len(edits) > 0 {
 		ready.Edits = encode(map[string]any{"items": edits})
 	}
-	tool.ready, tool.said = true, ready
+	tool.ready, tool.said, tool.shown = true, ready, nil
 	t.waiting[tool.id] = answer
 	t.emitLocked(ready)
 	return tool

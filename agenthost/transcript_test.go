@@ -131,7 +131,7 @@ func counter() func() string {
 }
 
 // newHost returns a host that is closed with the test.
-func newHost(t *testing.T, cfg agenthost.Config) *agenthost.Host {
+func newHost(t testing.TB, cfg agenthost.Config) *agenthost.Host {
 	t.Helper()
 	host, err := agenthost.New(cfg)
 	if err != nil {
@@ -149,14 +149,16 @@ func newHost(t *testing.T, cfg agenthost.Config) *agenthost.Host {
 type pipeClient struct {
 	in *io.PipeWriter
 
+	arrived chan struct{} // capacity 1: signals a frame
+
 	mu     sync.Mutex
 	frames []string
 }
 
-func connectPipe(t *testing.T, host *agenthost.Host) *pipeClient {
+func connectPipe(t testing.TB, host *agenthost.Host) *pipeClient {
 	hostIn, clientOut := io.Pipe()
 	clientIn, hostOut := io.Pipe()
-	c := &pipeClient{in: clientOut}
+	c := &pipeClient{in: clientOut, arrived: make(chan struct{}, 1)}
 	var wg sync.WaitGroup
 	wg.Go(func() { host.ServeStdio(context.Background(), hostIn, hostOut) })
 	wg.Go(func() {
@@ -166,6 +168,10 @@ func connectPipe(t *testing.T, host *agenthost.Host) *pipeClient {
 			c.mu.Lock()
 			c.frames = append(c.frames, lines.Text())
 			c.mu.Unlock()
+			select {
+			case c.arrived <- struct{}{}:
+			default:
+			}
 		}
 	})
 	t.Cleanup(func() {

@@ -1,0 +1,446 @@
+package agenthost_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ahprelay/agenthost"
+)
+
+type object = map[string]any
+
+// A mirror is a client's copy of a chat, changed by the chat's actions alone. Its
+// rules are those of AHP's reducers.
+type mirror struct{ state object }
+
+func (m *mirror) turn() object {
+	t, _ := m.state["activeTurn"].(object)
+	return t
+}
+
+func (m *mirror) parts() []any {
+	if t := m.turn(); t != nil {
+		return t["responseParts"].([]any)
+	}
+	return nil
+}
+
+func (m *mirror) tool(id any) object {
+	for _, p := range m.parts() {
+		if call, ok := p.(object)["toolCall"].(object); ok && call["toolCallId"] == id {
+			return call
+		}
+	}
+	return nil
+}
+
+func keep(from object, names ...string) object {
+	kept := object{}
+	for _, name := range names {
+		if v, ok := from[name]; ok {
+			kept[name] = v
+		}
+	}
+	return kept
+}
+
+var (
+	toolBase      = []string{"toolCallId", "toolName", "displayName", "intention", "contributor", "_meta"}
+	toolConfirmed = slices.Concat(toolBase, []string{"invocationMessage", "toolInput", "confirmed", "selectedOption"})
+)
+
+func replaceWith(call, next object) {
+	clear(call)
+	for name, v := range next {
+		if v != nil {
+			call[name] = v
+		}
+	}
+}
+
+func (m *mirror) add(part any) { m.turn()["responseParts"] = append(m.parts(), part) }
+
+func (m *mirror) apply(a object) {
+	kind := a["type"].(string)
+	if kind == "chat/turnStarted" {
+		m.state["activeTurn"] = object{"id": a["turnId"], "startedAt": a["startedAt"], "message": a["message"], "responseParts": []any{}}
+		return
+	}
+	if m.turn() == nil || a["turnId"] != nil && a["turnId"] != m.turn()["id"] {
+		return
+	}
+	switch kind {
+	case "chat/responsePart":
+		m.add(a["part"])
+	case "chat/delta", "chat/reasoning":
+		for _, p := range m.parts() {
+			if part := p.(object); part["id"] == a["partId"] && (part["kind"] == "reasoning") == (kind == "chat/reasoning") {
+				part["content"] = part["content"].(string) + a["content"].(string)
+			}
+		}
+	case "chat/usage":
+		m.turn()["usage"] = a["usage"]
+	case "chat/toolCallStart":
+		call := keep(a, toolBase...)
+		call["status"] = "streaming"
+		m.add(object{"kind": "toolCall", "toolCall": call})
+	case "chat/turnComplete", "chat/turnCancelled", "chat/error":
+		m.end(a, map[string]string{"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}[kind])
+	case "chat/inputRequested":
+		m.add(object{"kind": "inputRequest", "request": a["request"]})
+	case "chat/inputCompleted":
+		for _, p := range m.parts() {
+			part := p.(object)
+			if request, ok := part["request"].(object); ok && part["response"] == nil && request["id"] == a["requestId"] {
+				part["response"] = a["response"]
+				if answers, _ := a["answers"].(object); len(answers) > 0 {
+					request["answers"] = answers
+				}
+			}
+		}
+	default:
+		if call := m.tool(a["toolCallId"]); call != nil {
+			m.applyTool(kind, call, a)
+		}
+	}
+}
+
+func (m *mirror) applyTool(kind string, call, a object) {
+	status := call["status"]
+	switch {
+	case kind == "chat/toolCallReady" && (status == "streaming" || status == "running" || status == "pending-confirmation"):
+		next := keep(call, toolBase...)
+		next["invocationMessage"], next["toolInput"] = a["invocationMessage"], a["toolInput"]
+		if next["toolInput"] == nil && status != "streaming" {
+			next["toolInput"] = call["toolInput"]
+		}
+		if next["status"] = "running"; a["confirmed"] != nil {
+			next["confirmed"] = a["confirmed"]
+		} else {
+			next["status"] = "pending-confirmation"
+			for _, name := range []string{"confirmationTitle", "riskAssessment", "edits", "editable", "options"} {
+				if next[name] = a[name]; next[name] == nil && status == "pending-confirmation" {
+					next[name] = call[name]
+				}
+			}
+		}
+		replaceWith(call, next)
+	case kind == "chat/toolCallConfirmed" && status == "pending-confirmation":
+		next := keep(call, slices.Concat(toolBase, []string{"invocationMessage", "toolInput"})...)
+		options, _ := call["options"].([]any)
+		for _, o := range options {
+			if o.(object)["id"] == a["selectedOptionId"] {
+				next["selectedOption"] = o
+			}
+		}
+		if a["approved"] == true {
+			next["status"], next["confirmed"] = "running", a["confirmed"]
+		} else {
+			next["status"], next["reason"] = "cancelled", a["reason"]
+		}
+		replaceWith(call, next)
+	case kind == "chat/toolCallContentChanged" && status == "running":
+		call["content"] = a["content"]
+	case kind == "chat/toolCallComplete" && (status == "running" || status == "pending-confirmation"):
+		next := keep(call, toolConfirmed...)
+		if status == "pending-confirmation" {
+			next["confirmed"] = "not-needed"
+			delete(next, "selectedOption")
+		}
+		for name, v := range a["result"].(object) {
+			next[name] = v
+		}
+		next["status"] = "completed"
+		replaceWith(call, next)
+	}
+}
+
+func (m *mirror) end(a object, state string) {
+	t := m.turn()
+	for _, p := range m.parts() {
+		call, ok := p.(object)["toolCall"].(object)
+		if !ok || call["status"] == "completed" || call["status"] == "cancelled" {
+			continue
+		}
+		next := keep(call, slices.Concat(toolBase, []string{"invocationMessage", "toolInput"})...)
+		next["status"], next["reason"] = "cancelled", "skipped"
+		replaceWith(call, next)
+	}
+	if a["part"] != nil {
+		m.add(a["part"])
+	}
+	t["state"], t["duration"] = state, a["duration"]
+	m.state["turns"] = append(m.state["turns"].([]any), t)
+	delete(m.state, "activeTurn")
+}
+
+// content is what the tests compare: the turns and the turn in progress.
+func content(t *rapid.T, state object) (clean object) {
+	raw, err := json.Marshal(keep(state, "turns", "activeTurn"))
+	if err == nil {
+		err = json.Unmarshal(raw, &clean)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clean
+}
+
+// A watcher is a client that mirrors the chat.
+type watcher struct {
+	*agentClient
+	mirror mirror
+}
+
+// read applies all actions up to the answer of a request, and returns its result.
+func (w *watcher) read(method, params string) object {
+	w.id++
+	w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.id, method, params))
+	for {
+		var msg object
+		if err := json.Unmarshal([]byte(w.recv()), &msg); err != nil {
+			w.t.Fatal(err)
+		}
+		if msg["id"] == float64(w.id) && msg["method"] == nil {
+			result, _ := msg["result"].(object)
+			return result
+		}
+		if p, _ := msg["params"].(object); msg["method"] == "action" && p["channel"] == fakeChat && p["rejectionReason"] == nil && w.mirror.state != nil {
+			w.mirror.apply(p["action"].(object))
+		}
+	}
+}
+
+func (w *watcher) snapshot() object {
+	return w.read("subscribe", `{"channel":"`+fakeChat+`"}`)["snapshot"].(object)["state"].(object)
+}
+
+// A player plays an agent's turn step by step.
+type player struct {
+	steps chan func(ctx context.Context, turn *agenthost.Turn)
+}
+
+func (p *player) prompt(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+	for {
+		select {
+		case step := <-p.steps:
+			if step == nil {
+				return agenthost.End{Usage: &agenthost.Usage{InputTokens: 1, ContextUsed: 7}}, nil
+			}
+			step(ctx, turn)
+		case <-ctx.Done():
+			return agenthost.End{Reason: agenthost.EndCancelled}, nil
+		}
+	}
+}
+
+// step makes the agent do something, and returns when it has.
+func (p *player) step(f func(ctx context.Context, turn *agenthost.Turn)) {
+	done := make(chan bool)
+	p.steps <- func(ctx context.Context, turn *agenthost.Turn) { f(ctx, turn); close(done) }
+	<-done
+}
+
+func drawTool(t *rapid.T) agenthost.ToolUpdate {
+	id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tool")
+	update := agenthost.ToolUpdate{
+		ID:     id,
+		Title:  rapid.SampledFrom([]string{"", "Run " + id, "Edit"}).Draw(t, "title"),
+		Kind:   rapid.SampledFrom([]agenthost.ToolKind{"", agenthost.ToolEdit, agenthost.ToolExecute}).Draw(t, "kind"),
+		Status: rapid.SampledFrom([]agenthost.ToolStatus{"", agenthost.ToolPending, agenthost.ToolRunning, agenthost.ToolCompleted, agenthost.ToolFailed}).Draw(t, "status"),
+	}
+	if rapid.Bool().Draw(t, "input") {
+		update.Input = json.RawMessage(`{"command": "x` + id + `"}`)
+	}
+	text := "new"
+	switch rapid.IntRange(0, 3).Draw(t, "content") {
+	case 1:
+		update.Content = []agenthost.ToolContent{{Text: rapid.StringN(0, 5, -1).Draw(t, "output")}}
+	case 2:
+		update.Content = []agenthost.ToolContent{{Diff: &agenthost.Diff{Path: "/x/" + id, New: &text}}}
+	case 3:
+		update.Content = []agenthost.ToolContent{}
+	}
+	return update
+}
+
+// TestStateIsSnapshotAndActions plays random agents. After any step, a client that has
+// applied all actions since its snapshot has the state of a new snapshot, in every
+// version. A host that begins with the files of that moment has it too.
+func TestStateIsSnapshotAndActions(t *testing.T) {
+	const checks = 20 // by default; -rapid.checks asks for more
+	number := flag.Lookup("rapid.checks")
+	if before := number.Value.String(); before == number.DefValue {
+		if err := flag.Set("rapid.checks", fmt.Sprint(checks)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = flag.Set("rapid.checks", before) }()
+	}
+	rapid.Check(t, func(rt *rapid.T) { checkModel(t, rt) })
+}
+
+func checkModel(t *testing.T, rt *rapid.T) {
+	dir := t.TempDir()
+	play := &player{make(chan func(context.Context, *agenthost.Turn))}
+	agent := newFake(play.prompt)
+	host, err := agenthost.New(agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir, Protocol: agenthost.NewestProtocol})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	defer host.Close()
+	var watchers []*watcher
+	for i, version := range []string{"0.9.0", "1.1.0"} {
+		w := &watcher{agentClient: &agentClient{pipeClient: connectPipe(t, host), t: t}}
+		defer w.close()
+		w.read("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"c%d","protocolVersions":[%q]}`, i, version))
+		w.read("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+		w.mirror.state = w.snapshot()
+		watchers = append(watchers, w)
+	}
+	first := watchers[0]
+	turns := 0
+	working := func() bool { return first.mirror.turn() != nil }
+	tell := func(f func(ctx context.Context, turn *agenthost.Turn)) {
+		if working() {
+			play.step(f)
+		}
+	}
+	check := func(rt *rapid.T) {
+		for _, w := range watchers {
+			state := w.snapshot()
+			if diff := cmp.Diff(content(rt, state), content(rt, w.mirror.state)); diff != "" {
+				rt.Fatalf("by its actions, the client has a different state (-the host's +the client's):\n%s", diff)
+			}
+		}
+	}
+	restart := func(rt *rapid.T) {
+		for try := 0; ; try++ {
+			before := content(rt, first.snapshot())
+			copied := copyOf(t, dir)
+			if cmp.Equal(content(rt, first.snapshot()), before) {
+				checkRestart(t, rt, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copied}, first.snapshot())
+				return
+			}
+			if try == 1000 {
+				rt.Fatal("the state never rests")
+			}
+		}
+	}
+	rt.Repeat(map[string]func(*rapid.T){
+		"":        check,
+		"restart": restart,
+		"begin": func(rt *rapid.T) {
+			if !working() {
+				turns++
+				first.prompt(fmt.Sprint("t", turns), "go")
+				for !working() {
+					first.read("ping", `{"channel":"ahp-root://"}`)
+				}
+			}
+		},
+		"text": func(rt *rapid.T) {
+			id, text := rapid.SampledFrom([]string{"", "m1", "m2"}).Draw(rt, "id"), rapid.String().Draw(rt, "text")
+			thought := rapid.Bool().Draw(rt, "thought")
+			tell(func(_ context.Context, turn *agenthost.Turn) {
+				if thought {
+					turn.Thought(id, text)
+				} else {
+					turn.Text(id, text)
+				}
+			})
+		},
+		"tool": func(rt *rapid.T) {
+			update := drawTool(rt)
+			tell(func(_ context.Context, turn *agenthost.Turn) { turn.Tool(update) })
+		},
+		"ask": func(rt *rapid.T) {
+			update := drawTool(rt)
+			tell(func(ctx context.Context, turn *agenthost.Turn) { go turn.Ask(ctx, update, twoOptions) })
+		},
+		"answer": func(rt *rapid.T) {
+			approved, option := rapid.Bool().Draw(rt, "approved"), rapid.SampledFrom([]string{"always", "once", "no", "?"}).Draw(rt, "option")
+			for _, p := range first.mirror.parts() {
+				if call, ok := p.(object)["toolCall"].(object); ok && call["status"] == "pending-confirmation" {
+					first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/toolCallConfirmed","turnId":%q,"toolCallId":%q,"approved":%v,"confirmed":"user-action","reason":"denied","selectedOptionId":%q}`,
+						first.mirror.turn()["id"], call["toolCallId"], approved, option))
+				}
+			}
+		},
+		"question": func(rt *rapid.T) {
+			tell(func(ctx context.Context, turn *agenthost.Turn) {
+				go turn.Question(ctx, agenthost.Question{Message: "?", Fields: []agenthost.Field{{ID: "x", Kind: agenthost.FieldText}}})
+			})
+		},
+		"reply": func(rt *rapid.T) {
+			for _, p := range first.mirror.parts() {
+				if request, ok := p.(object)["request"].(object); ok && p.(object)["response"] == nil {
+					first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"accept","answers":{"x":{"state":"submitted","value":{"kind":"text","value":"y"}}}}`, request["id"]))
+				}
+			}
+		},
+		"plan": func(rt *rapid.T) {
+			status := rapid.SampledFrom([]string{"pending", "completed"}).Draw(rt, "status")
+			tell(func(_ context.Context, turn *agenthost.Turn) {
+				turn.Plan([]agenthost.PlanEntry{{Text: "one", Status: "completed"}, {Text: "two", Status: status}})
+			})
+		},
+		"notice": func(rt *rapid.T) {
+			tell(func(_ context.Context, turn *agenthost.Turn) {
+				turn.Notice("n")
+				turn.Usage(agenthost.Usage{OutputTokens: 2, Cost: 0.5, Currency: "USD"})
+			})
+		},
+		"end": func(rt *rapid.T) {
+			if working() {
+				play.steps <- nil
+				for working() {
+					first.read("ping", `{"channel":"ahp-root://"}`)
+				}
+			}
+		},
+		"cancel": func(rt *rapid.T) {
+			if working() {
+				first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/turnCancelled","turnId":%q,"duration":1}`, first.mirror.turn()["id"]))
+				for working() {
+					first.read("ping", `{"channel":"ahp-root://"}`)
+				}
+			}
+		},
+	})
+}
+
+// checkRestart compares a host that begins with a storage with the state before. A
+// turn in progress has ended with an error.
+func checkRestart(t *testing.T, rt *rapid.T, cfg agenthost.Config, state object) {
+	host, err := agenthost.New(cfg)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	defer host.Close()
+	w := &watcher{agentClient: &agentClient{pipeClient: connectPipe(t, host), t: t}}
+	defer w.close()
+	w.read("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
+	want := mirror{state}
+	got := w.snapshot()
+	if want.turn() != nil {
+		turns := got["turns"].([]any)
+		last := turns[len(turns)-1].(object)
+		parts := last["responseParts"].([]any)
+		part := parts[len(parts)-1].(object)
+		if !strings.Contains(fmt.Sprint(part), "interrupted") {
+			rt.Fatalf("the interrupted turn ends with %v", part)
+		}
+		want.end(object{"part": part, "duration": last["duration"]}, "error")
+	}
+	if diff := cmp.Diff(content(rt, want.state), content(rt, got)); diff != "" {
+		rt.Fatalf("a restart changes the state (-before +after):\n%s", diff)
+	}
+}
