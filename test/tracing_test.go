@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	spanpb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -54,7 +53,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 			body = z
 		}
 		data, err := io.ReadAll(body)
-		var request collector.ExportTraceServiceRequest
+		var request spanpb.TracesData // same bytes as ExportTraceServiceRequest
 		if err == nil {
 			err = proto.Unmarshal(data, &request)
 		}
@@ -80,7 +79,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	t.Helper()
 	getenv := func(name string) string { return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL}[name] }
-	tracer, err := tracing.FromEnv(t.Context(), getenv, tracing.Service{Name: service}, slog.Default())
+	tracer, err := tracing.FromEnv(getenv, tracing.Service{Name: service}, slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -34,7 +33,7 @@ type Service struct {
 // FromEnv returns the Tracer configured by OpenTelemetry's environment variables: nil
 // unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a
 // collector (OTLP over HTTP). Close ends it.
-func FromEnv(ctx context.Context, getenv func(string) string, service Service, log *slog.Logger) (*Tracer, error) {
+func FromEnv(getenv func(string) string, service Service, log *slog.Logger) (*Tracer, error) {
 	endpoint := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if endpoint == "" || getenv("OTEL_SDK_DISABLED") == "true" || getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
@@ -48,9 +47,9 @@ func FromEnv(ctx context.Context, getenv func(string) string, service Service, l
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	exporter, err := newExporter(getenv)
 	if err != nil {
-		return nil, fmt.Errorf("traces to %s: %w", endpoint, err)
+		return nil, err
 	}
 	otel.SetErrorHandler(seldom(log))
 	return newTracer(sdktrace.WithBatcher(exporter), root, parentBased, service)

@@ -171,7 +171,7 @@ func TestBounds(t *testing.T) {
 // reported.
 func TestFromEnv(t *testing.T) {
 	from := func(env map[string]string) (*Tracer, error) {
-		return FromEnv(t.Context(), func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
+		return FromEnv(func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
 	}
 	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	for _, env := range []map[string]string{
@@ -183,6 +183,8 @@ func TestFromEnv(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_TRACES_SAMPLER": "jaeger_remote", "OTEL_TRACES_SAMPLER_ARG": "2",
+		"OTEL_EXPORTER_OTLP_HEADERS": "key", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1s", "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd",
+		"OTEL_EXPORTER_OTLP_CERTIFICATE": "/none", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/none", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector:4318",
 	} {
 		if _, err := from(map[string]string{endpoint: "http://127.0.0.1:1", name: value}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: %v; want an error that names it", name, value, err)

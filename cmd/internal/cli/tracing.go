@@ -15,7 +15,7 @@ const lastSpans = 3 * time.Second
 // Tracer returns a program's tracer, nil if the environment asks for none. End sends
 // the last spans.
 func Tracer(ctx context.Context, program string, log *slog.Logger) (t *tracing.Tracer, end func(), err error) {
-	t, err = tracing.FromEnv(ctx, os.Getenv, tracing.Service{Name: program, Version: BuildVersion()}, log)
+	t, err = tracing.FromEnv(os.Getenv, tracing.Service{Name: program, Version: BuildVersion()}, log)
 	if err != nil {
 		return nil, nil, err
 	}
