@@ -18,15 +18,16 @@ type AgentTerminal struct {
 const agentCols = 120
 
 // openAgentTerminalLocked runs an agent's command.
-func (h *Host) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
-	h.forgetTerminalsLocked()
+func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
+	h := ts.host
+	h.terminals.forgetTerminalsLocked()
 	claim := encode(struct {
 		Kind    string `json:"kind"`
 		Session string `json:"session"`
 		Chat    string `json:"chat"`
 	}{"session", ch.session.uri, ch.uri})
 	params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: commandLine(spec), Claim: json.RawMessage(claim), Cwd: folder, Cols: agentCols}
-	t, err := h.addTerminalLocked(params, func(t *terminal) (backend, error) {
+	t, err := h.terminals.addTerminalLocked(params, func(t *terminal) (backend, error) {
 		cmd := exec.Command(spec.Command, spec.Args...)
 		if len(spec.Args) == 0 && strings.ContainsAny(spec.Command, " |&;<>$") {
 			cmd = exec.Command("/bin/sh", "-c", spec.Command)
@@ -34,7 +35,7 @@ func (h *Host) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string
 		cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 		cmd.Env = append(cmd.Env, spec.Env...)
 		cmd.Dir = folder
-		return h.startProcessLocked(t, cmd)
+		return h.terminals.startProcessLocked(t, cmd)
 	})
 	if err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func commandLine(spec ProcessSpec) string {
 }
 
 // forgetTerminalsLocked removes the oldest ended terminals of agents, to make room.
-func (h *Host) forgetTerminalsLocked() {
+func (ts *terminalTable) forgetTerminalsLocked() {
+	h := ts.host
 	for _, t := range h.terminals.all() {
 		if len(h.terminals.keys) < maxTerminals {
 			return

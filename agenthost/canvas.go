@@ -175,7 +175,8 @@ func (s *session) refsChangedLocked() {
 }
 
 // canvasStateLocked returns an open canvas's state, for clients with canvases only.
-func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
+func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
+	h := vs.host
 	v, ok := h.canvases.get(uri)
 	switch {
 	case ok && o.registers():
@@ -237,7 +238,8 @@ func (v *canvas) removeLocked() {
 }
 
 // canvasActionLocked handles a client's action on a canvas.
-func (h *Host) canvasActionLocked(c *conn, env envelope) {
+func (vs *canvasTable) canvasActionLocked(c *conn, env envelope) {
+	h := vs.host
 	var a struct {
 		InstanceID *string         `json:"instanceId"`
 		Payload    json.RawMessage `json:"payload"`
@@ -252,11 +254,11 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	case env.kind == "canvas/closeRequested" && !open:
 		// The canvas is already closed.
 	case env.kind != "canvas/closeRequested" && env.kind != "canvas/message":
-		h.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
+		h.canvases.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
 	case !open:
-		h.rejectLocked(c, env, "Canvas not open: "+env.channel)
+		h.canvases.rejectLocked(c, env, "Canvas not open: "+env.channel)
 	case !renders:
-		h.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
+		h.canvases.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
 	case env.kind == "canvas/closeRequested":
 		h.publishLocked(env, nil)
 		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
@@ -269,7 +271,8 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 }
 
 // rejectLocked returns a rejected action to the dispatching client only.
-func (h *Host) rejectLocked(c *conn, env envelope, reason string) {
+func (vs *canvasTable) rejectLocked(c *conn, env envelope, reason string) {
+	h := vs.host
 	h.seq++
 	env.rejected = reason
 	c.queueLocked(notificationFrame("action", env.encode(h.seq)))
@@ -295,8 +298,9 @@ type canvasContent struct {
 }
 
 // canvasReadResource answers canvasReadResource for content served by the host itself.
-func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
-	app, uri, name, err := h.admitRead(c, raw)
+func (vs *canvasTable) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
+	h := vs.host
+	app, uri, name, err := h.canvases.admitRead(c, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +314,8 @@ func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
 }
 
 // admitRead checks that the connection renders the canvas.
-func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
+func (vs *canvasTable) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
+	h := vs.host
 	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
 		return nil, "", "", methodNotFound("canvasReadResource")
 	}

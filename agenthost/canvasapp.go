@@ -129,7 +129,7 @@ func (v *canvas) openURLLocked() (string, error) {
 	}
 	h := v.session.host
 	if v.app.Mode == CanvasLoopback || h.dialect.registers() {
-		origin, err := h.canvasOriginLocked()
+		origin, err := h.canvases.canvasOriginLocked()
 		if err != nil {
 			return "", err
 		}
@@ -149,9 +149,10 @@ type canvasServer struct {
 }
 
 // canvasOriginLocked starts the server on first use.
-func (h *Host) canvasOriginLocked() (string, error) {
-	if h.canvasServer != nil {
-		return h.canvasServer.origin, nil
+func (vs *canvasTable) canvasOriginLocked() (string, error) {
+	h := vs.host
+	if h.canvases.server != nil {
+		return h.canvases.server.origin, nil
 	}
 	if h.closed {
 		return "", errHostClosed
@@ -166,13 +167,13 @@ func (h *Host) canvasOriginLocked() (string, error) {
 			mux.Handle("GET /"+app.ID+"/", http.StripPrefix("/"+app.ID, app.handler()))
 		}
 	}
-	h.canvasServer = &canvasServer{
+	h.canvases.server = &canvasServer{
 		origin: "http://" + l.Addr().String(),
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
 	}
-	server := h.canvasServer.server
+	server := h.canvases.server.server
 	h.goLocked(func() { _ = server.Serve(l) })
-	return h.canvasServer.origin, nil
+	return h.canvases.server.origin, nil
 }
 
 func (app *Canvas) handler() http.Handler {

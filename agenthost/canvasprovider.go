@@ -128,27 +128,30 @@ func (s *session) followProviderLocked(clientID string) {
 		case !there && !v.stale:
 			_ = v.updateLocked(map[string]any{"availability": "stale"}) // it is valid
 		case there && v.stale:
-			s.host.goLocked(func() { s.host.reopen(v) })
+			s.host.goLocked(func() { s.host.canvases.reopen(v) })
 		}
 	}
 }
 
 // providerLeftLocked records the loss of a client's last connection.
-func (h *Host) providerLeftLocked(clientID string) {
-	h.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
+func (vs *canvasTable) providerLeftLocked(clientID string) {
+	h := vs.host
+	h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
 // providerBack restores a client's contributions after reconnect. Call it after the
 // answer.
-func (h *Host) providerBack(clientID string) {
+func (vs *canvasTable) providerBack(clientID string) {
+	h := vs.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if cl := h.clients[clientID]; cl != nil && cl.newest() != nil {
-		h.providerIsLocked(clientID, func(ac *activeClient) { ac.away = false })
+		h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = false })
 	}
 }
 
-func (h *Host) providerIsLocked(clientID string, change func(*activeClient)) {
+func (vs *canvasTable) providerIsLocked(clientID string, change func(*activeClient)) {
+	h := vs.host
 	for _, s := range h.sessions.all() {
 		ac, ok := s.clients.get(clientID)
 		if !ok {
@@ -163,7 +166,8 @@ func (h *Host) providerIsLocked(clientID string, change func(*activeClient)) {
 }
 
 // forgetProviderLocked drops contributions from before a client's new initialize.
-func (h *Host) forgetProviderLocked(clientID string) {
+func (vs *canvasTable) forgetProviderLocked(clientID string) {
+	h := vs.host
 	for _, s := range h.sessions.all() {
 		ac, ok := s.clients.get(clientID)
 		if !ok {
@@ -201,7 +205,8 @@ func (v *canvas) call() canvasCall {
 }
 
 // askProvider sends a request to a canvas's client provider.
-func (h *Host) askProvider(clientID, method string, params canvasCall) (json.RawMessage, error) {
+func (vs *canvasTable) askProvider(clientID, method string, params canvasCall) (json.RawMessage, error) {
+	h := vs.host
 	call, err := h.startCall(clientID, method, params)
 	if err != nil {
 		return nil, providerError("canvas_provider_unavailable", err.Error())
@@ -229,11 +234,11 @@ func providerError(code, text string) error {
 // OpenCanvas opens a canvas like the agent and returns its channel. It waits for the
 // provider. The canvas is a canvasId, or <extensionId>/<canvasId>.
 func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
-	v, err := h.newCanvas(session, canvasID, input)
+	v, err := h.canvases.newCanvas(session, canvasID, input)
 	if err != nil {
 		return "", err
 	}
-	opened, err := h.openAtClient(v)
+	opened, err := h.canvases.openAtClient(v)
 	if err != nil {
 		return "", err
 	}
@@ -241,7 +246,7 @@ func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	defer h.mu.Unlock()
 	v.title, v.status = opened.Title, opened.Status
 	v.setURL(opened.URL)
-	if err := h.addCanvasLocked(v); err != nil {
+	if err := h.canvases.addCanvasLocked(v); err != nil {
 		return "", err
 	}
 	v.session.openCanvasesChangedLocked()
@@ -264,17 +269,19 @@ func (h *Host) Canvases(session string) []string {
 }
 
 // newCanvas returns an unopened canvas.
-func (h *Host) newCanvas(session, canvasID string, input any) (*canvas, error) {
+func (vs *canvasTable) newCanvas(session, canvasID string, input any) (*canvas, error) {
+	h := vs.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, ok := h.sessions.get(session)
 	if !ok {
-		return nil, h.noSessionLocked(session)
+		return nil, h.sessions.noSessionLocked(session)
 	}
-	return h.newCanvasLocked(s, canvasID, input)
+	return h.canvases.newCanvasLocked(s, canvasID, input)
 }
 
-func (h *Host) newCanvasLocked(s *session, canvasID string, input any) (*canvas, error) {
+func (vs *canvasTable) newCanvasLocked(s *session, canvasID string, input any) (*canvas, error) {
+	h := vs.host
 	declared := s.declarations()
 	i := slices.IndexFunc(declared, func(d canvasDeclaration) bool {
 		return canvasID == d.CanvasID || canvasID == d.ExtensionID+"/"+d.CanvasID
@@ -282,8 +289,8 @@ func (h *Host) newCanvasLocked(s *session, canvasID string, input any) (*canvas,
 	if i < 0 {
 		return nil, fail(ahp.CodeNotFound, "No such canvas: %s", canvasID)
 	}
-	h.canvasCount++
-	v := &canvas{session: s, declared: declared[i], instance: fmt.Sprintf("%s-%d", declared[i].CanvasID, h.canvasCount)}
+	h.canvases.count++
+	v := &canvas{session: s, declared: declared[i], instance: fmt.Sprintf("%s-%d", declared[i].CanvasID, h.canvases.count)}
 	if input != nil {
 		v.input = encode(input)
 	}
@@ -294,13 +301,14 @@ func (h *Host) newCanvasLocked(s *session, canvasID string, input any) (*canvas,
 }
 
 // openAtClient asks the client provider, if there is one, to open the canvas.
-func (h *Host) openAtClient(v *canvas) (opened canvasOpened, err error) {
+func (vs *canvasTable) openAtClient(v *canvas) (opened canvasOpened, err error) {
+	h := vs.host
 	if v.app != nil {
 		return opened, nil
 	}
 	params := v.call()
 	params.Input = v.input
-	result, err := h.askProvider(v.declared.Source.ClientID, "canvasOpen", params)
+	result, err := h.canvases.askProvider(v.declared.Source.ClientID, "canvasOpen", params)
 	if err != nil {
 		return opened, err
 	}
@@ -311,9 +319,10 @@ func (h *Host) openAtClient(v *canvas) (opened canvasOpened, err error) {
 }
 
 // addCanvasLocked opens a canvas whose provider is ready, without publishing it.
-func (h *Host) addCanvasLocked(v *canvas) (err error) {
+func (vs *canvasTable) addCanvasLocked(v *canvas) (err error) {
+	h := vs.host
 	if current, _ := h.sessions.get(v.session.uri); current != v.session {
-		return h.noSessionLocked(v.session.uri)
+		return h.sessions.noSessionLocked(v.session.uri)
 	}
 	if len(h.canvases.keys) >= maxCanvases {
 		return fail(ahp.CodeInternalError, "More than %d canvases", maxCanvases)
@@ -332,8 +341,9 @@ func (h *Host) addCanvasLocked(v *canvas) (err error) {
 }
 
 // reopen opens a stale canvas again at its client.
-func (h *Host) reopen(v *canvas) {
-	opened, err := h.openAtClient(v)
+func (vs *canvasTable) reopen(v *canvas) {
+	h := vs.host
+	opened, err := h.canvases.openAtClient(v)
 	if err != nil {
 		h.log.Info("canvas stays stale", "instance", v.instance, "error", err)
 		return
@@ -353,7 +363,8 @@ func (h *Host) reopen(v *canvas) {
 }
 
 // withCanvas calls f with the host's lock held if the canvas is open.
-func (h *Host) withCanvas(channel string, f func(*canvas) error) error {
+func (vs *canvasTable) withCanvas(channel string, f func(*canvas) error) error {
+	h := vs.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v, ok := h.canvases.get(channel)
@@ -367,7 +378,7 @@ func (h *Host) withCanvas(channel string, f func(*canvas) error) error {
 // availability; nil clears a value. Without any, the provider moves its content to a
 // new address.
 func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
-	return h.withCanvas(channel, func(v *canvas) error {
+	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		if len(update) > 0 || v.app == nil {
 			return v.updateLocked(update)
 		}
@@ -382,7 +393,7 @@ func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 // StaleCanvas simulates the loss of one of the host's own providers. Loopback content
 // then has no address.
 func (h *Host) StaleCanvas(channel string) error {
-	return h.withCanvas(channel, func(v *canvas) error {
+	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "stale"}
 		if v.app != nil && v.app.Mode == CanvasLoopback {
 			update["url"] = nil
@@ -393,7 +404,7 @@ func (h *Host) StaleCanvas(channel string) error {
 
 // ReadyCanvas simulates the provider's return: the canvas is open again.
 func (h *Host) ReadyCanvas(channel string) error {
-	return h.withCanvas(channel, func(v *canvas) error {
+	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "ready"}
 		if v.app != nil {
 			url, err := v.openURLLocked()
@@ -408,7 +419,7 @@ func (h *Host) ReadyCanvas(channel string) error {
 
 // MessageCanvas sends a provider's message to the views.
 func (h *Host) MessageCanvas(channel string, payload any) error {
-	return h.withCanvas(channel, func(v *canvas) error {
+	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		v.sendLocked(payload)
 		return nil
 	})
@@ -419,7 +430,7 @@ func (h *Host) MessageCanvas(channel string, payload any) error {
 func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
 	var params canvasCall
 	var clientID string
-	err = h.withCanvas(channel, func(v *canvas) error {
+	err = h.canvases.withCanvas(channel, func(v *canvas) error {
 		params, clientID = v.call(), v.declared.Source.ClientID
 		switch {
 		case v.stale:
@@ -443,7 +454,7 @@ func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMe
 	if input != nil {
 		params.Input = encode(input)
 	}
-	result, err := h.askProvider(clientID, "canvasInvokeAction", params)
+	result, err := h.canvases.askProvider(clientID, "canvasInvokeAction", params)
 	if err != nil {
 		return nil, err
 	}
@@ -460,7 +471,7 @@ func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMe
 func (h *Host) CloseCanvas(channel string) error {
 	var params canvasCall
 	var clientID string
-	err := h.withCanvas(channel, func(v *canvas) error {
+	err := h.canvases.withCanvas(channel, func(v *canvas) error {
 		params = v.call()
 		if !v.stale {
 			clientID = v.declared.Source.ClientID
@@ -471,9 +482,9 @@ func (h *Host) CloseCanvas(channel string) error {
 		return err
 	}
 	if clientID != "" {
-		_, err = h.askProvider(clientID, "canvasClose", params)
+		_, err = h.canvases.askProvider(clientID, "canvasClose", params)
 	}
-	_ = h.withCanvas(channel, func(v *canvas) error { // or already closed
+	_ = h.canvases.withCanvas(channel, func(v *canvas) error { // or already closed
 		v.removeLocked()
 		return nil
 	})
@@ -482,7 +493,7 @@ func (h *Host) CloseCanvas(channel string) error {
 
 // refuseProviderCallLocked refuses canvasOpen and its siblings, which only the host
 // may send. Clients without canvases get method not found.
-func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
+func (*canvasTable) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
 	if !c.offer.seeds() {
 		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
 	}

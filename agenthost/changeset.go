@@ -60,7 +60,7 @@ func (s *session) changeLocked(files ...changedFile) {
 	h := s.host
 	if s.changed == nil {
 		s.changed = &changeset{session: s, uri: s.uri + "/changeset/session"}
-		h.changesets[s.changed.uri] = s.changed
+		h.changesets.open[s.changed.uri] = s.changed
 		h.emitLocked(s.uri, struct {
 			Type       string          `json:"type"`
 			Changesets []changesetInfo `json:"changesets"`
@@ -100,12 +100,13 @@ func (s *session) agentChangedLocked(d Diff) {
 
 // changesetActionLocked handles changeset/filesReviewChanged; clients may dispatch no
 // other action here.
-func (h *Host) changesetActionLocked(env envelope) {
+func (cs *changesetTable) changesetActionLocked(env envelope) {
+	h := cs.host
 	var a struct {
 		Files    []string `json:"files"`
 		Reviewed bool     `json:"reviewed"`
 	}
-	c := h.changesets[env.channel]
+	c := h.changesets.open[env.channel]
 	if c == nil || env.kind != "changeset/filesReviewChanged" || json.Unmarshal(env.action, &a) != nil {
 		return
 	}
@@ -119,7 +120,8 @@ func (h *Host) changesetActionLocked(env envelope) {
 
 // invokeChangesetOperationLocked answers invokeChangesetOperation: commit removes all
 // changes, revert those in one file.
-func (h *Host) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := cs.host
 	params, err := decodeParams[struct {
 		Channel     string `json:"channel"`
 		OperationID string `json:"operationId"`
@@ -130,7 +132,7 @@ func (h *Host) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any
 	if err != nil {
 		return nil, err
 	}
-	c := h.changesets[params.Channel]
+	c := h.changesets.open[params.Channel]
 	said := struct {
 		Message string `json:"message"`
 	}{"Committed."}

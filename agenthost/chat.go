@@ -138,7 +138,8 @@ const turnsPerPage = 20
 
 // fetchTurnsLocked answers fetchTurns. The turns arrive as an action for all
 // subscribers. Without a cursor there are none.
-func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[struct {
 		Channel string `json:"channel"`
 		Cursor  string `json:"cursor"`

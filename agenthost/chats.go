@@ -30,7 +30,8 @@ func (s *session) chatSummaries() []chatSummary {
 }
 
 // createChatLocked answers createChat: a new chat in a session.
-func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[struct {
 		Channel        string          `json:"channel"`
 		Chat           string          `json:"chat"`
@@ -46,7 +47,7 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	s, ok := h.sessions.get(params.Channel)
 	switch {
 	case !ok:
-		return nil, h.noSessionLocked(params.Channel)
+		return nil, h.sessions.noSessionLocked(params.Channel)
 	case h.chats[params.Chat] != nil:
 		return nil, fail(ahp.CodeAlreadyExists, "Chat already exists: %s", params.Chat)
 	case !strings.HasPrefix(params.Chat, chatScheme) || len(s.listed) >= maxChats:
@@ -105,7 +106,8 @@ func forkable(source *chat, end int) error {
 }
 
 // otherChatLocked returns a chat unless it is its session's default.
-func (h *Host) otherChatLocked(uri string) (*chat, error) {
+func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
+	h := ss.host
 	ch := h.chats[uri]
 	switch {
 	case ch == nil:
@@ -119,12 +121,13 @@ func (h *Host) otherChatLocked(uri string) (*chat, error) {
 }
 
 // disposeChatLocked answers disposeChat.
-func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	ch, err := h.otherChatLocked(params.Channel)
+	ch, err := h.sessions.otherChatLocked(params.Channel)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func (h *Host) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 		ch.seat.closeLocked()
 	}
 	if disk := ch.session.disk; disk != nil {
-		h.storageFailed(disk.RemoveChat(ch.uri))
+		h.sessions.storageFailed(disk.RemoveChat(ch.uri))
 	}
 	ch.session.saveLocked()
 	delete(h.chats, ch.uri)
@@ -150,7 +153,8 @@ func (ch *chat) leaveLocked() {
 }
 
 // moveChatLocked answers moveChat. The chat's URI and subscriptions stay.
-func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	if c.offer.version.compare(firstStable) < 0 {
 		return nil, methodNotFound("moveChat")
 	}
@@ -165,25 +169,25 @@ func (h *Host) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch, err := h.otherChatLocked(params.Channel)
+	ch, err := h.sessions.otherChatLocked(params.Channel)
 	if err != nil {
 		return nil, err
 	}
 	to, ok := h.sessions.get(params.Destination.Session)
 	switch {
 	case params.Destination.Kind == "newSession" && len(h.sessions.keys) < maxSessions:
-		to = h.addSessionWithLocked(ch.session.providerName()+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
+		to = h.sessions.addSessionWithLocked(ch.session.providerName()+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
 		to.provider = ch.session.provider
 		ch.leaveLocked()
 		ch.moveDiskLocked(to)
-		h.announceLocked(to)
+		h.sessions.announceLocked(to)
 		return struct {
 			Session string `json:"session"`
 		}{to.uri}, nil
 	case params.Destination.Kind != "session":
 		return nil, fail(ahp.CodeInvalidParams, "Not a destination: %s", params.Destination.Kind)
 	case !ok:
-		return nil, h.noSessionLocked(params.Destination.Session)
+		return nil, h.sessions.noSessionLocked(params.Destination.Session)
 	}
 	if to != ch.session {
 		ch.leaveLocked()

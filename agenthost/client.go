@@ -69,7 +69,7 @@ func (cl *client) newest() *conn {
 }
 
 // joinLocked makes c the client's newest connection.
-func (h *Host) joinLocked(c *conn, clientID string) *client {
+func (h *core) joinLocked(c *conn, clientID string) *client {
 	cl := h.clients[clientID]
 	if cl == nil {
 		cl = &client{id: clientID}
@@ -95,14 +95,14 @@ func (h *Host) leaveLocked(c *conn) {
 	cl.leftAt = h.seq
 	if len(cl.conns) == 0 {
 		h.logLocked(levelInfo, "Client disconnected: %s, subscriptions=%d", cl.id, len(c.subs))
-		h.providerLeftLocked(cl.id)
+		h.canvases.providerLeftLocked(cl.id)
 		h.forgetClientsLocked()
 	}
 }
 
 // forgetClientsLocked drops the longest absent client when there are too many. That
 // client must initialize again.
-func (h *Host) forgetClientsLocked() {
+func (h *core) forgetClientsLocked() {
 	var oldest *client
 	gone := 0
 	for _, cl := range h.clients {

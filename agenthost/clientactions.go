@@ -45,15 +45,15 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	}
 	switch family(kind) {
 	case "chat":
-		h.chatActionLocked(env)
+		h.sessions.chatActionLocked(env)
 	case "session":
-		h.sessionActionLocked(c, env)
+		h.sessions.sessionActionLocked(c, env)
 	case "terminal":
-		h.terminalActionLocked(env)
+		h.terminals.terminalActionLocked(env)
 	case "changeset":
-		h.changesetActionLocked(env)
+		h.changesets.changesetActionLocked(env)
 	case "canvas":
-		h.canvasActionLocked(c, env)
+		h.canvases.canvasActionLocked(c, env)
 	case "root":
 		if kind == "root/configChanged" {
 			h.publishLocked(env, nil)
@@ -63,10 +63,11 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 
 // chatActionLocked handles an action on a chat. On any other channel there is no
 // answer.
-func (h *Host) chatActionLocked(env envelope) {
+func (ss *sessionTable) chatActionLocked(env envelope) {
+	h := ss.host
 	ch := h.chats[env.channel]
 	if ch == nil {
-		if session := sessionOfChat(env.channel); h.deletedLocked(session) {
+		if session := sessionOfChat(env.channel); h.sessions.deletedLocked(session) {
 			env.rejected = "Session was explicitly deleted: " + session
 			h.publishLocked(env, nil)
 		}
@@ -189,7 +190,8 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 }
 
 // sessionActionLocked handles a session action.
-func (h *Host) sessionActionLocked(c *conn, env envelope) {
+func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
+	h := ss.host
 	var a struct {
 		Title      *string `json:"title"`
 		IsRead     *bool   `json:"isRead"`

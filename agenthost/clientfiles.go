@@ -46,7 +46,8 @@ func clientFile(uri string) (clientID, inner string, err error) {
 
 // resourceReadRemote answers resourceRead for a client's file. It sends that client
 // two requests, like real hosts, and returns the result.
-func (h *Host) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err

@@ -85,8 +85,8 @@ func (h *Host) attach(c *conn) error {
 	c.number = h.connCount
 	h.conns[c] = true
 	h.startDemoLocked()
-	h.startMCPLocked()
-	h.startListsLocked()
+	h.mcp.startMCPLocked()
+	h.sessions.startListsLocked()
 	return nil
 }
 

@@ -73,7 +73,7 @@ func (h *Host) startDemoLocked() {
 		if past.directory != "" {
 			directories = []string{past.directory}
 		}
-		s := h.addSessionLocked(providerName+":/"+past.name, directories, at)
+		s := h.sessions.addSessionLocked(providerName+":/"+past.name, directories, at)
 		s.title = past.title
 		for _, t := range past.turns {
 			s.chat.turns = append(s.chat.turns, h.pastTurnLocked(t, at))
@@ -97,10 +97,10 @@ func (h *Host) openDemoCanvasLocked() {
 	if len(h.cfg.Canvases) == 0 {
 		return
 	}
-	v, err := h.newCanvasLocked(s, h.cfg.Canvases[0].ID, nil)
+	v, err := h.canvases.newCanvasLocked(s, h.cfg.Canvases[0].ID, nil)
 	if err == nil {
 		v.notes = []string{"Mention the new search."}
-		err = h.addCanvasLocked(v)
+		err = h.canvases.addCanvasLocked(v)
 	}
 	if err != nil {
 		h.log.Warn("the demo has no canvas", "error", err)

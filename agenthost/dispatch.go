@@ -11,46 +11,61 @@ import (
 // A method is a request served by the host.
 type method struct {
 	// locked handles the request with the host's lock held.
-	locked func(h *Host, c *conn, params json.RawMessage) (any, error)
+	locked handler
 
 	// unlocked handles a request that reads files. It delays only its own connection.
-	unlocked func(h *Host, c *conn, params json.RawMessage) (any, error)
+	unlocked handler
 
 	// remote handles a request that asks a client or an agent. It runs in a goroutine,
 	// so the connection is served meanwhile. Beside unlocked, the params decide; beside
 	// locked, it serves hosts with agents.
-	remote func(h *Host, c *conn, params json.RawMessage) (any, error)
+	remote handler
 }
+
+// A handler answers a request.
+type handler = func(h *Host, c *conn, params json.RawMessage) (any, error)
+
+// in makes a handler of a table's method.
+func in[T any](table func(*Host) T, serve func(T, *conn, json.RawMessage) (any, error)) handler {
+	return func(h *Host, c *conn, params json.RawMessage) (any, error) { return serve(table(h), c, params) }
+}
+
+func sessionsOf(h *Host) *sessionTable     { return &h.sessions }
+func terminalsOf(h *Host) *terminalTable   { return &h.terminals }
+func canvasesOf(h *Host) *canvasTable      { return &h.canvases }
+func changesetsOf(h *Host) *changesetTable { return &h.changesets }
+func mcpOf(h *Host) *mcpServers            { return &h.mcp }
+func resourcesOf(h *Host) *resources       { return &h.resources }
 
 // methods are served after initialize.
 var methods = map[string]method{
 	"subscribe":                {locked: (*Host).subscribeLocked},
-	"listSessions":             {locked: (*Host).listSessionsLocked},
-	"createSession":            {locked: (*Host).createSessionLocked, remote: (*Host).createAgentSession},
-	"disposeSession":           {locked: (*Host).disposeSessionLocked},
-	"createChat":               {locked: (*Host).createChatLocked},
-	"disposeChat":              {locked: (*Host).disposeChatLocked},
-	"moveChat":                 {locked: (*Host).moveChatLocked},
-	"resolveSessionConfig":     {locked: (*Host).resolveSessionConfigLocked},
-	"completions":              {locked: (*Host).completionsLocked},
-	"authenticate":             {locked: (*Host).authenticateLocked},
-	"fetchTurns":               {locked: (*Host).fetchTurnsLocked},
-	"invokeChangesetOperation": {locked: (*Host).invokeChangesetOperationLocked},
-	"createTerminal":           {locked: (*Host).createTerminalLocked},
-	"disposeTerminal":          {locked: (*Host).disposeTerminalLocked},
-	"createResourceWatch":      {locked: (*Host).createResourceWatchLocked},
-	"resourceRequest":          {locked: (*Host).resourceRequestLocked},
-	"resourceRead":             {unlocked: (*Host).resourceRead, remote: (*Host).resourceReadRemote},
-	"resourceList":             {unlocked: (*Host).resourceList},
-	"resourceResolve":          {unlocked: (*Host).resourceResolve},
-	"resourceWrite":            {unlocked: (*Host).resourceWrite},
-	"resourceDelete":           {unlocked: (*Host).resourceDelete},
-	"resourceMkdir":            {unlocked: (*Host).resourceMkdir},
+	"listSessions":             {locked: in(sessionsOf, (*sessionTable).listSessionsLocked)},
+	"createSession":            {locked: in(sessionsOf, (*sessionTable).createSessionLocked), remote: in(sessionsOf, (*sessionTable).createAgentSession)},
+	"disposeSession":           {locked: in(sessionsOf, (*sessionTable).disposeSessionLocked)},
+	"createChat":               {locked: in(sessionsOf, (*sessionTable).createChatLocked)},
+	"disposeChat":              {locked: in(sessionsOf, (*sessionTable).disposeChatLocked)},
+	"moveChat":                 {locked: in(sessionsOf, (*sessionTable).moveChatLocked)},
+	"resolveSessionConfig":     {locked: in(sessionsOf, (*sessionTable).resolveSessionConfigLocked)},
+	"completions":              {locked: in(sessionsOf, (*sessionTable).completionsLocked)},
+	"authenticate":             {locked: in(mcpOf, (*mcpServers).authenticateLocked)},
+	"fetchTurns":               {locked: in(sessionsOf, (*sessionTable).fetchTurnsLocked)},
+	"invokeChangesetOperation": {locked: in(changesetsOf, (*changesetTable).invokeChangesetOperationLocked)},
+	"createTerminal":           {locked: in(terminalsOf, (*terminalTable).createTerminalLocked)},
+	"disposeTerminal":          {locked: in(terminalsOf, (*terminalTable).disposeTerminalLocked)},
+	"createResourceWatch":      {locked: in(resourcesOf, (*resources).createResourceWatchLocked)},
+	"resourceRequest":          {locked: in(resourcesOf, (*resources).resourceRequestLocked)},
+	"resourceRead":             {unlocked: in(resourcesOf, (*resources).resourceRead), remote: in(resourcesOf, (*resources).resourceReadRemote)},
+	"resourceList":             {unlocked: in(resourcesOf, (*resources).resourceList)},
+	"resourceResolve":          {unlocked: in(resourcesOf, (*resources).resourceResolve)},
+	"resourceWrite":            {unlocked: in(resourcesOf, (*resources).resourceWrite)},
+	"resourceDelete":           {unlocked: in(resourcesOf, (*resources).resourceDelete)},
+	"resourceMkdir":            {unlocked: in(resourcesOf, (*resources).resourceMkdir)},
 
-	"canvasReadResource": {unlocked: (*Host).canvasReadResource},
-	"canvasOpen":         {locked: (*Host).refuseProviderCallLocked},
-	"canvasInvokeAction": {locked: (*Host).refuseProviderCallLocked},
-	"canvasClose":        {locked: (*Host).refuseProviderCallLocked},
+	"canvasReadResource": {unlocked: in(canvasesOf, (*canvasTable).canvasReadResource)},
+	"canvasOpen":         {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
+	"canvasInvokeAction": {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
+	"canvasClose":        {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
 
 	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
 }
@@ -67,7 +82,7 @@ func (h *Host) handle(c *conn, frame []byte) {
 	case msg.isNotification():
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if c.client != nil && h.conns[c] && !h.mcpMessageLocked(c, msg) {
+		if c.client != nil && h.conns[c] && !h.mcp.mcpMessageLocked(c, msg) {
 			h.notificationLocked(c, msg.method(), msg["params"])
 		}
 	case msg.isResponse():
@@ -104,7 +119,7 @@ func (h *Host) request(c *conn, msg message) {
 func (h *Host) mcpRequest(c *conn, msg message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.conns[c] && c.client != nil && h.mcpMessageLocked(c, msg)
+	return h.conns[c] && c.client != nil && h.mcp.mcpMessageLocked(c, msg)
 }
 
 // requestQuick answers or starts requests that read no files. For the rest it returns
@@ -122,7 +137,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 		c.queueLocked(resultFrame(id, nil))
 	case c.client == nil:
 		h.openLocked(c, id, name, params)
-	case m.locked != nil && (m.remote == nil || len(h.providers) == 0):
+	case m.locked != nil && (m.remote == nil || len(h.sessions.providers) == 0):
 		result, err := m.locked(h, c, params)
 		frame, err := h.answerFrame(id, result, err)
 		h.answerLocked(c, name, frame, err)
@@ -143,9 +158,9 @@ func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.
 	var err error
 	switch name {
 	case "initialize":
-		result, err = h.initializeLocked(c, params)
+		result, err = c.initializeLocked(params)
 	case "reconnect":
-		result, err = h.reconnectLocked(c, params)
+		result, err = c.reconnectLocked(params)
 	default:
 		err = methodNotFound(name)
 	}

@@ -46,7 +46,7 @@ func (c *Chat) SetTitle(title string) {
 func (c *Chat) SetOptions(options []Option) {
 	c.update(func(ch *chat, h *Host) {
 		st := c.seat
-		st.options = h.permitted(options)
+		st.options = h.sessions.permitted(options)
 		if ch == ch.session.chat {
 			st.provider.learnOptionsLocked(h, st.options)
 			ch.session.configChangedLocked()
@@ -110,7 +110,7 @@ func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
 		return nil, err
 	}
 	err = ErrEnded
-	c.update(func(ch *chat, h *Host) { term, err = h.openAgentTerminalLocked(ch, spec, folder) })
+	c.update(func(ch *chat, h *Host) { term, err = h.terminals.openAgentTerminalLocked(ch, spec, folder) })
 	return term, err
 }
 

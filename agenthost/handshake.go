@@ -35,7 +35,8 @@ type telemetry struct {
 
 // initializeLocked makes the connection its client's newest. The answer precedes all
 // other messages to the client.
-func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
+func (c *conn) initializeLocked(raw json.RawMessage) (any, error) {
+	h := c.host
 	params, err := decodeParams[initializeParams](raw)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	cl := h.joinLocked(c, params.ClientID)
-	h.forgetProviderLocked(params.ClientID)
+	h.canvases.forgetProviderLocked(params.ClientID)
 	cl.offer = readCapabilities(params.Capabilities)
 	cl.offer.version = v
 	cl.windows = nil
@@ -55,7 +56,7 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 	for _, uri := range params.InitialSubscriptions {
 		c.subscribeLocked(uri, subscribeParams{})
 		// A missing resource is subscribed without a snapshot.
-		if snap, err := h.snapshotLocked(c, uri, view{}); err == nil && snap != nil {
+		if snap, err := c.snapshotLocked(uri, view{}); err == nil && snap != nil {
 			snapshots = append(snapshots, *snap)
 		}
 	}
@@ -64,7 +65,7 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 		ServerSeq:          h.seq,
 		Snapshots:          snapshots,
 		ServerInfo:         serverInfo{Name: "refhost", Version: h.dialect.own[0].String()},
-		DefaultDirectory:   h.files.defaultDirectory(),
+		DefaultDirectory:   h.resources.files.defaultDirectory(),
 		CompletionTriggers: []string{"@", "#", "/"},
 		Telemetry:          telemetry{Logs: otlpPrefix + "{level}"},
 		Meta:               h.cfg.Meta,

@@ -11,20 +11,38 @@ import (
 	"ahprelay/agenthost/transcript"
 )
 
-// A Host is an AHP host. Its methods are safe for concurrent use.
+// A Host is an AHP host. Its methods are safe for concurrent use. The host itself
+// serves connections; its tables hold what they share.
 type Host struct {
+	core
+
+	// Set by New, then read-only. The lock guards all state in them.
+	sessions   sessionTable
+	terminals  terminalTable
+	canvases   canvasTable
+	changesets changesetTable
+	mcp        mcpServers
+	resources  resources
+
+	chats map[string]*chat // guarded by the lock, like their state
+	parts int              // number of the latest response part
+	demo  *demo            // nil until it begins
+}
+
+// A core is what all parts of a host share: its lock, its clients, the sequence of its
+// actions, its goroutines and timers.
+type core struct {
 	// Set by New, then read-only.
 	cfg     Config
 	dialect dialect
 	log     *slog.Logger
-	files   *fileStore
 	done    chan struct{}   // closed by Close
 	ctx     context.Context // ends with done
 	cancel  context.CancelFunc
 
 	wg sync.WaitGroup // every goroutine and timer of the host
 
-	mu     sync.Mutex // guards the fields below, and all state in them
+	mu     sync.Mutex // guards the fields below, and all state in the host's tables
 	closed bool
 	conns  map[*conn]bool
 	timers map[*timer]bool
@@ -34,30 +52,53 @@ type Host struct {
 	clients   map[string]*client
 	connCount int64
 	reverse   reverseCalls
+	active    int // sessions with a turn in progress
+	logSubs   int // subscriptions to log channels
+}
 
-	sessions   catalog[*session]
-	terminals  catalog[*terminal]
-	canvases   catalog[*canvas]
-	chats      map[string]*chat
-	changesets map[string]*changeset
-	deleted    []string       // sessions deleted, oldest first
-	active     int            // sessions with a turn in progress
-	signedIn   map[string]int // resource to its count of accepted tokens
-	parts      int            // number of the latest response part
-	logSubs    int            // subscriptions to log channels
+// A sessionTable holds the host's sessions and agents.
+type sessionTable struct {
+	host *Host
+	catalog[*session]
 
-	canvasCount  int           // canvases ever opened
-	canvasServer *canvasServer // nil until it is needed
+	deleted   []string          // sessions deleted, oldest first
+	providers []*provider       // empty: the scripted agent
+	listedAt  time.Time         // when the agents were last asked for conversations from elsewhere
+	store     *transcript.Store // nil: sessions end with the host
+}
 
-	mcp []*mcpUpstream // nil until the first connection
+// A terminalTable holds the host's terminals.
+type terminalTable struct {
+	host *Host
+	catalog[*terminal]
+}
 
-	demo *demo // nil until it begins
+// A canvasTable holds the open canvases.
+type canvasTable struct {
+	host *Host
+	catalog[*canvas]
 
-	providers []*provider // empty: the scripted agent
+	count  int           // canvases ever opened
+	server *canvasServer // nil until it is needed
+}
 
-	listedAt time.Time // when the agents were last asked for conversations from elsewhere
+// A changesetTable holds the changesets by URI.
+type changesetTable struct {
+	host *Host
+	open map[string]*changeset
+}
 
-	store *transcript.Store // nil: sessions end with the host
+// mcpServers are the host's MCP servers, for all sessions.
+type mcpServers struct {
+	host      *Host
+	upstreams []*mcpUpstream // nil until the first connection
+	signedIn  map[string]int // resource to its count of accepted tokens
+}
+
+// resources serve files.
+type resources struct {
+	host  *Host
+	files *fileStore
 }
 
 // errHostClosed ends the connections of a host that is closed.
@@ -75,26 +116,29 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		cfg:        cfg,
-		dialect:    dialects[cfg.Protocol],
-		log:        cfg.Logger,
-		files:      files,
-		done:       make(chan struct{}),
-		conns:      make(map[*conn]bool),
-		timers:     make(map[*timer]bool),
-		clients:    make(map[string]*client),
-		chats:      make(map[string]*chat),
-		changesets: make(map[string]*changeset),
-		signedIn:   make(map[string]int),
+		core: core{
+			cfg:     cfg,
+			dialect: dialects[cfg.Protocol],
+			log:     cfg.Logger,
+			done:    make(chan struct{}),
+			conns:   make(map[*conn]bool),
+			timers:  make(map[*timer]bool),
+			clients: make(map[string]*client),
+		},
+		chats: make(map[string]*chat),
 	}
+	h.sessions.host, h.terminals.host, h.canvases.host = h, h, h
+	h.changesets = changesetTable{h, make(map[string]*changeset)}
+	h.mcp = mcpServers{host: h, signedIn: make(map[string]int)}
+	h.resources = resources{h, files}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	for _, a := range cfg.Agents {
 		info := a.Info()
-		h.providers = append(h.providers, &provider{agent: a, name: info.Provider, info: info})
+		h.sessions.providers = append(h.sessions.providers, &provider{agent: a, name: info.Provider, info: info})
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.restoreLocked(); err != nil {
+	if err := h.sessions.restoreLocked(); err != nil {
 		return nil, fmt.Errorf("agenthost: Config.Storage: %w", err)
 	}
 	return h, nil
@@ -127,8 +171,8 @@ func (h *Host) Close() error {
 		for c := range h.conns {
 			c.end(errHostClosed)
 		}
-		if h.canvasServer != nil {
-			_ = h.canvasServer.server.Close()
+		if h.canvases.server != nil {
+			_ = h.canvases.server.server.Close()
 		}
 	}
 	h.mu.Unlock()
@@ -138,7 +182,7 @@ func (h *Host) Close() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.files.close()
+	err := h.resources.files.close()
 	for _, ch := range h.chats {
 		err = errors.Join(err, ch.log.close())
 	}
@@ -146,7 +190,7 @@ func (h *Host) Close() error {
 }
 
 // goLocked runs f in a goroutine that Close awaits. On a closed host it does nothing.
-func (h *Host) goLocked(f func()) {
+func (h *core) goLocked(f func()) {
 	if !h.closed {
 		h.wg.Go(f)
 	}
@@ -154,14 +198,14 @@ func (h *Host) goLocked(f func()) {
 
 // A timer calls a function once, with the host's lock held.
 type timer struct {
-	host    *Host
+	host    *core
 	timer   *time.Timer
 	stopped bool // guarded by host.mu
 }
 
 // afterLocked calls f after d with h.mu held, unless the timer is stopped or the host
 // closes first.
-func (h *Host) afterLocked(d time.Duration, f func()) *timer {
+func (h *core) afterLocked(d time.Duration, f func()) *timer {
 	t := &timer{host: h}
 	if h.closed {
 		t.stopped = true

@@ -17,13 +17,14 @@ const (
 )
 
 // startListsLocked asks the agents for conversations that the host does not know.
-func (h *Host) startListsLocked() {
+func (ss *sessionTable) startListsLocked() {
+	h := ss.host
 	now := h.cfg.Now()
-	if len(h.providers) == 0 || now.Sub(h.listedAt) < listPause {
+	if len(h.sessions.providers) == 0 || now.Sub(h.sessions.listedAt) < listPause {
 		return
 	}
-	h.listedAt = now
-	for _, p := range h.providers {
+	h.sessions.listedAt = now
+	for _, p := range h.sessions.providers {
 		lister, ok := p.agent.(Lister)
 		if !ok || !p.info.Replays {
 			continue
@@ -36,13 +37,14 @@ func (h *Host) startListsLocked() {
 				h.log.Info("the agent does not list its conversations", "agent", p.name, "error", err)
 				return
 			}
-			h.addPast(p, past)
+			h.sessions.addPast(p, past)
 		})
 	}
 }
 
 // addPast adds sessions for conversations from elsewhere.
-func (h *Host) addPast(p *provider, past []Past) {
+func (ss *sessionTable) addPast(p *provider, past []Past) {
+	h := ss.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	known := map[string]bool{}
@@ -54,17 +56,17 @@ func (h *Host) addPast(p *provider, past []Past) {
 	slices.SortStableFunc(past, func(a, b Past) int { return b.Modified.Compare(a.Modified) })
 	for _, c := range past[:min(len(past), maxListed)] {
 		uri := p.name + ":/" + url.PathEscape(c.ID)
-		if h.closed || c.ID == "" || known[c.ID] || h.deletedLocked(uri) || h.checkSessionURI(uri) != nil {
+		if h.closed || c.ID == "" || known[c.ID] || h.sessions.deletedLocked(uri) || h.sessions.checkSessionURI(uri) != nil {
 			continue
 		}
 		if _, ok := h.sessions.get(uri); ok {
 			continue
 		}
-		s := h.addSessionLocked(uri, []string{fileURI(c.Folder)}, c.Modified)
+		s := h.sessions.addSessionLocked(uri, []string{fileURI(c.Folder)}, c.Modified)
 		s.provider, s.title = p, titleOf(c.Title)
 		st := p.newSeat(s.chat)
 		st.id, st.replay = c.ID, true
-		h.announceLocked(s)
+		h.sessions.announceLocked(s)
 	}
 }
 

@@ -27,13 +27,14 @@ type mcpUpstream struct {
 }
 
 // startMCPLocked starts the servers, once.
-func (h *Host) startMCPLocked() {
-	if h.mcp != nil {
+func (ms *mcpServers) startMCPLocked() {
+	h := ms.host
+	if h.mcp.upstreams != nil {
 		return
 	}
 	for i := range h.cfg.MCP {
 		up := &mcpUpstream{host: h, cfg: &h.cfg.MCP[i]}
-		h.mcp = append(h.mcp, up)
+		h.mcp.upstreams = append(h.mcp.upstreams, up)
 		up.startLocked()
 	}
 	for _, s := range h.sessions.all() {

@@ -46,7 +46,8 @@ func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte
 
 // mcpMessageLocked handles a client's message on an mcp:// channel. It reports false
 // for all others.
-func (h *Host) mcpMessageLocked(c *conn, msg message) bool {
+func (ms *mcpServers) mcpMessageLocked(c *conn, msg message) bool {
+	h := ms.host
 	channel, agree := mcpChannelOf(msg)
 	if channel == "" {
 		return false
@@ -58,22 +59,23 @@ func (h *Host) mcpMessageLocked(c *conn, msg message) bool {
 		return true
 	}
 	h.logLocked(levelTrace, "mcp: method=%s", msg.method())
-	m, err := h.mcpServedLocked(c, channel, msg.method(), msg.isNotification())
+	m, err := h.mcp.mcpServedLocked(c, channel, msg.method(), msg.isNotification())
 	switch {
 	case msg.isRequest() && err != nil:
 		c.queueLocked(mcpFrame(channel, msg["id"], nil, err))
 	case msg.isRequest():
-		h.mcpRequestLocked(c, m, channel, msg)
+		h.mcp.mcpRequestLocked(c, m, channel, msg)
 	case err == nil:
-		h.mcpNotifiedLocked(c, m, msg)
+		h.mcp.mcpNotifiedLocked(c, m, msg)
 	}
 	return true
 }
 
 // mcpServedLocked returns the server behind a channel if it serves the method to this
 // client.
-func (h *Host) mcpServedLocked(c *conn, channel, method string, notification bool) (*mcpServer, error) {
-	m := h.mcpAtLocked(channel)
+func (ms *mcpServers) mcpServedLocked(c *conn, channel, method string, notification bool) (*mcpServer, error) {
+	h := ms.host
+	m := h.mcp.mcpAtLocked(channel)
 	switch {
 	case c.client == nil || !c.offer.mcpApps:
 		return nil, methodNotFound(method)
@@ -88,7 +90,8 @@ func (h *Host) mcpServedLocked(c *conn, channel, method string, notification boo
 }
 
 // mcpAtLocked returns the server at this channel now, or nil.
-func (h *Host) mcpAtLocked(channel string) *mcpServer {
+func (ms *mcpServers) mcpAtLocked(channel string) *mcpServer {
+	h := ms.host
 	for _, s := range h.sessions.all() {
 		for _, m := range s.mcp {
 			if m.channel() == channel {
@@ -101,14 +104,15 @@ func (h *Host) mcpAtLocked(channel string) *mcpServer {
 
 // mcpRequestLocked forwards a request to the server, and the answer back, in a
 // goroutine that ends with the connection.
-func (h *Host) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg message) {
+func (ms *mcpServers) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg message) {
+	h := ms.host
 	id, method := msg["id"], msg.method()
 	answer := func(result json.RawMessage, err error) { c.queueLocked(mcpFrame(channel, id, result, err)) }
 	if c.inFlight >= maxInFlight {
 		answer(nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
 		return
 	}
-	params, err := h.mcpAdmitLocked(m, method, msg["params"])
+	params, err := h.mcp.mcpAdmitLocked(m, method, msg["params"])
 	if err != nil {
 		answer(nil, err)
 		return
@@ -153,7 +157,7 @@ const maxEnvelope = 16 << 10
 
 // mcpAdmitLocked applies the host's own checks to a request and returns the params for
 // the server.
-func (h *Host) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) (json.RawMessage, error) {
+func (*mcpServers) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) (json.RawMessage, error) {
 	params := message{}
 	if raw != nil && json.Unmarshal(raw, &params) != nil {
 		return nil, fail(ahp.CodeInvalidParams, "Invalid params: not an object")
@@ -197,7 +201,7 @@ func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progr
 
 // mcpNotifiedLocked forwards a notification. A client can cancel only its own
 // requests.
-func (h *Host) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
+func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 	params := message{}
 	if msg["params"] != nil && json.Unmarshal(msg["params"], &params) != nil {
 		return

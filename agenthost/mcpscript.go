@@ -18,8 +18,11 @@ type contributor struct {
 // appPattern matches other wordings of a request for an app.
 var appPattern = regexp.MustCompile(`(?i)^\s*(please )?((show|open|give) )?(me )?(an? |the )?app\b.{0,20}$`)
 
+// An mcpScript drives MCP servers in a turn.
+type mcpScript struct{ *script }
+
 // driveMCP runs the prompt "mcp …".
-func (s *script) driveMCP(words string) {
+func (s mcpScript) driveMCP(words string) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(words), " ")
 	rest = strings.TrimSpace(rest)
 	switch verb {
@@ -34,7 +37,7 @@ func (s *script) driveMCP(words string) {
 }
 
 // steerMCP changes the named server, or the first.
-func (s *script) steerMCP(verb string, args []string) {
+func (s mcpScript) steerMCP(verb string, args []string) {
 	h, session := s.chat.session.host, s.chat.session.uri
 	reason := ""
 	if verb == "auth" && len(args) > 0 {
@@ -65,7 +68,7 @@ func (s *script) steerMCP(verb string, args []string) {
 	s.complete()
 }
 
-func (s *script) firstMCP() string {
+func (s mcpScript) firstMCP() string {
 	if len(s.chat.session.host.cfg.MCP) == 0 {
 		return ""
 	}
@@ -74,7 +77,7 @@ func (s *script) firstMCP() string {
 
 // callMCP makes the agent use an MCP tool. If the server needs a new token for it, the
 // call waits until a client has authenticated.
-func (s *script) callMCP(name, input string) {
+func (s mcpScript) callMCP(name, input string) {
 	const id = "tc-mcp"
 	if input == "" {
 		input = "{}"
@@ -118,7 +121,7 @@ func (t mcpTool) ui() json.RawMessage {
 
 // awaitScope returns true when the server is present and the scope is granted. The
 // session needs input while it waits.
-func (s *script) awaitScope(m *mcpServer, toolCallID, scope string) bool {
+func (s mcpScript) awaitScope(m *mcpServer, toolCallID, scope string) bool {
 	h := s.chat.session.host
 	for {
 		h.mu.Lock()
@@ -142,8 +145,8 @@ func (s *script) awaitScope(m *mcpServer, toolCallID, scope string) bool {
 }
 
 // waitForLocked records whether a tool call waits for a token.
-func (s *script) waitForLocked(toolCallID string, waits bool) {
-	if s.chat.script != s || s.chat.active == nil {
+func (s mcpScript) waitForLocked(toolCallID string, waits bool) {
+	if s.chat.script != s.script || s.chat.active == nil {
 		return
 	}
 	if tc := s.chat.active.tool(s.turnID, toolCallID); tc != nil && tc.waits != waits {
@@ -154,7 +157,7 @@ func (s *script) waitForLocked(toolCallID string, waits bool) {
 }
 
 // finishMCP calls the tool and ends the turn.
-func (s *script) finishMCP(toolCallID string, tool mcpTool, m *mcpServer, input string) {
+func (s mcpScript) finishMCP(toolCallID string, tool mcpTool, m *mcpServer, input string) {
 	result, err := s.askMCP(toolCallID, tool, m, input)
 	end := toolResult{PastTenseMessage: "Ran " + tool.display(), Content: []any{}}
 	var answer struct {
@@ -182,7 +185,7 @@ func (s *script) finishMCP(toolCallID string, tool mcpTool, m *mcpServer, input 
 
 // askMCP calls the tool, publishes its progress and returns the server's result. The
 // end of the turn cancels the call.
-func (s *script) askMCP(toolCallID string, tool mcpTool, m *mcpServer, input string) (json.RawMessage, error) {
+func (s mcpScript) askMCP(toolCallID string, tool mcpTool, m *mcpServer, input string) (json.RawMessage, error) {
 	h := s.chat.session.host
 	params := encode(map[string]any{"name": tool.Name, "arguments": json.RawMessage(input), "_meta": map[string]int{"progressToken": 0}})
 	h.mu.Lock()

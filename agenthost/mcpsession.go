@@ -78,7 +78,7 @@ type mcpAuth struct {
 
 // addMCPLocked adds the servers to the session without publishing.
 func (s *session) addMCPLocked() {
-	for _, up := range s.host.mcp {
+	for _, up := range s.host.mcp.upstreams {
 		s.mcp = append(s.mcp, &mcpServer{session: s, up: up, id: "mcp-" + up.cfg.Name, enabled: true, granted: []string{scopeRead}})
 	}
 }
@@ -275,7 +275,7 @@ func (m *mcpServer) requireScopeLocked(scope string) {
 // RequireMCPAuth simulates a session's server that needs a token: reason is required,
 // expired or insufficientScope. Earlier grants become void.
 func (h *Host) RequireMCPAuth(session, server, reason string) error {
-	return h.withMCP(session, server, func(m *mcpServer) error {
+	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		switch reason {
 		case "required", "expired":
 			m.granted = nil
@@ -293,7 +293,7 @@ func (h *Host) RequireMCPAuth(session, server, reason string) error {
 
 // RestartMCP gives the server's channel a new address.
 func (h *Host) RestartMCP(session, server string) error {
-	return h.withMCP(session, server, func(m *mcpServer) error {
+	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		h.emitVariantsLocked(session, mcpStateAction{"session/mcpServerStateChanged", m.id, mcpKind{"starting"}, ""}, nil)
 		m.address++
 		m.stateChangedLocked()
@@ -303,7 +303,7 @@ func (h *Host) RestartMCP(session, server string) error {
 
 // HideMCP withdraws or restores a server's advertised capabilities.
 func (h *Host) HideMCP(session, server string, hidden bool) error {
-	return h.withMCP(session, server, func(m *mcpServer) error {
+	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		m.hidden = hidden
 		m.updatedLocked()
 		return nil
@@ -312,7 +312,7 @@ func (h *Host) HideMCP(session, server string, hidden bool) error {
 
 // RemoveMCP removes a server from a session or restores it.
 func (h *Host) RemoveMCP(session, server string, removed bool) error {
-	return h.withMCP(session, server, func(m *mcpServer) error {
+	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		m.removed = removed
 		if !removed {
 			m.session.customizationsChangedLocked()
@@ -323,12 +323,13 @@ func (h *Host) RemoveMCP(session, server string, removed bool) error {
 	})
 }
 
-func (h *Host) withMCP(session, server string, f func(*mcpServer) error) error {
+func (ms *mcpServers) withMCP(session, server string, f func(*mcpServer) error) error {
+	h := ms.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, ok := h.sessions.get(session)
 	if !ok {
-		return h.noSessionLocked(session)
+		return h.sessions.noSessionLocked(session)
 	}
 	m := s.mcpNamed(server)
 	if m == nil {
@@ -339,7 +340,8 @@ func (h *Host) withMCP(session, server string, f func(*mcpServer) error) error {
 
 // authenticateLocked answers authenticate. It checks a token for the waiting servers'
 // resource and does not store it.
-func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ms.host
 	params, err := decodeParams[struct {
 		Resource string `json:"resource"`
 		Token    string `json:"token"`
@@ -347,10 +349,10 @@ func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known, err := h.signInLocked(params.Resource, params.Token); known {
+	if known, err := h.mcp.signInLocked(params.Resource, params.Token); known {
 		return struct{}{}, err
 	}
-	waiting := h.mcpWaitingLocked(params.Resource)
+	waiting := h.mcp.mcpWaitingLocked(params.Resource)
 	if len(waiting) == 0 {
 		return nil, fail(ahp.CodeAuthRequired, "Authentication failed for resource: %s", params.Resource)
 	}
@@ -366,7 +368,8 @@ func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 }
 
 // mcpWaitingLocked returns the servers that need a token for a resource.
-func (h *Host) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
+func (ms *mcpServers) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
+	h := ms.host
 	for _, s := range h.sessions.all() {
 		for _, m := range s.mcp {
 			if m.auth != nil && m.auth.Resource.Resource == resource {

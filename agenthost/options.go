@@ -12,7 +12,8 @@ import (
 )
 
 // permitted leaves out the choices that skip permissions, on hosts that forbid them.
-func (h *Host) permitted(options []Option) []Option {
+func (ss *sessionTable) permitted(options []Option) []Option {
+	h := ss.host
 	if !h.cfg.NoBypass {
 		return options
 	}
@@ -28,7 +29,7 @@ func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 	before := p.describeLocked()
 	p.options = options
 	if now := p.describeLocked(); !slices.Equal(before.Models, now.Models) {
-		h.agentsChangedLocked()
+		h.sessions.agentsChangedLocked()
 	}
 }
 
@@ -94,7 +95,7 @@ func (p *provider) startOptions(h *Host) []Option {
 	if p.options != nil {
 		return p.options
 	}
-	return h.permitted(p.info.Options)
+	return h.sessions.permitted(p.info.Options)
 }
 
 // withValues returns options with chosen values.
@@ -177,7 +178,8 @@ func (st *seat) setOptions(conv Conversation, values map[string]any) {
 }
 
 // completionsLocked answers completions: slash commands at the beginning of a message.
-func (h *Host) completionsLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) completionsLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[struct {
 		Channel string `json:"channel"`
 		Text    string `json:"text"`
@@ -211,7 +213,8 @@ func (c Command) completion(end int) any {
 }
 
 // resolveAgentConfigLocked answers resolveSessionConfig for an agent.
-func (h *Host) resolveAgentConfigLocked(p *provider, config map[string]any) (any, error) {
+func (ss *sessionTable) resolveAgentConfigLocked(p *provider, config map[string]any) (any, error) {
+	h := ss.host
 	return schemaOf(withValues(p.startOptions(h), config), true), nil
 }
 

@@ -64,7 +64,7 @@ type (
 )
 
 // logLocked logs a record and notifies log channels' subscribers.
-func (h *Host) logLocked(level logLevel, format string, args ...any) {
+func (h *core) logLocked(level logLevel, format string, args ...any) {
 	ctx := context.Background()
 	if h.logSubs == 0 && !h.log.Enabled(ctx, level.slog) {
 		return
@@ -89,7 +89,7 @@ func (h *Host) logLocked(level logLevel, format string, args ...any) {
 	}
 }
 
-func (h *Host) exportLocked(channel string, logs otlpLogs) {
+func (h *core) exportLocked(channel string, logs otlpLogs) {
 	var frame []byte
 	for _, cl := range h.clients {
 		c := cl.newest()

@@ -73,13 +73,13 @@ func own(channel string, action any) envelope {
 }
 
 // emitLocked publishes a host action.
-func (h *Host) emitLocked(channel string, action any) {
+func (h *core) emitLocked(channel string, action any) {
 	h.publishLocked(own(channel, action), action)
 }
 
 // emitVariantsLocked publishes a host action, with a variant for clients without
 // mcpApps; nil means the same.
-func (h *Host) emitVariantsLocked(channel string, action, plain any) {
+func (h *core) emitVariantsLocked(channel string, action, plain any) {
 	rec := &record{envelope: own(channel, action)}
 	if plain != nil {
 		rec.plain = &record{envelope: own(channel, plain)}
@@ -89,7 +89,7 @@ func (h *Host) emitVariantsLocked(channel string, action, plain any) {
 
 // publishLocked numbers the envelope, keeps it for replays and sends it to all
 // subscribers. action is the unencoded form of a host action.
-func (h *Host) publishLocked(env envelope, action any) {
+func (h *core) publishLocked(env envelope, action any) {
 	rec := &record{envelope: env}
 	if delta, ok := action.(deltaAction); ok {
 		rec.delta = &delta
@@ -97,7 +97,7 @@ func (h *Host) publishLocked(env envelope, action any) {
 	h.publishRecordLocked(rec)
 }
 
-func (h *Host) publishRecordLocked(rec *record) {
+func (h *core) publishRecordLocked(rec *record) {
 	h.seq++
 	rec.number(h.seq)
 	if rec.plain != nil {
@@ -127,7 +127,7 @@ func (rec *record) number(seq int64) {
 
 // notifyAllLocked notifies every initialized client, subscribed or not. The
 // notification has no serverSeq and is never replayed.
-func (h *Host) notifyAllLocked(method string, params any) {
+func (h *core) notifyAllLocked(method string, params any) {
 	frame := notificationFrame(method, encode(params))
 	for _, cl := range h.clients {
 		if c := cl.newest(); c != nil {
@@ -137,7 +137,7 @@ func (h *Host) notifyAllLocked(method string, params any) {
 }
 
 // notifyEachLocked is notifyAllLocked with params for each offer; nil is not sent.
-func (h *Host) notifyEachLocked(method string, params func(offer) any) {
+func (h *core) notifyEachLocked(method string, params func(offer) any) {
 	for _, cl := range h.clients {
 		c := cl.newest()
 		if c == nil {
@@ -150,7 +150,7 @@ func (h *Host) notifyEachLocked(method string, params func(offer) any) {
 }
 
 // canReplayLocked reports whether the buffer holds every envelope after seq.
-func (h *Host) canReplayLocked(seq int64) bool {
+func (h *core) canReplayLocked(seq int64) bool {
 	if len(h.replay) == 0 {
 		return seq >= h.seq
 	}
@@ -158,7 +158,7 @@ func (h *Host) canReplayLocked(seq int64) bool {
 }
 
 // replayLocked returns c's envelopes after seq on the wanted channels.
-func (h *Host) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
+func (h *core) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
 	start, _ := slices.BinarySearchFunc(h.replay, seq+1, func(rec *record, seq int64) int {
 		return cmp.Compare(rec.seq, seq)
 	})

@@ -59,7 +59,8 @@ type resumedChannel struct {
 // reconnectLocked makes the connection the newest of a known client, with the version
 // and capabilities of its initialize. The answer covers everything up to now; live
 // actions follow it.
-func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
+func (c *conn) reconnectLocked(raw json.RawMessage) (any, error) {
+	h := c.host
 	params, err := decodeParams[reconnectParams](raw)
 	if err != nil {
 		return nil, err
@@ -74,16 +75,17 @@ func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
 		return nil, fail(ahp.CodeNotFound, "Reconnect client not found: %s", params.ClientID)
 	}
 	c.offer = h.joinLocked(c, params.ClientID).offer
-	h.goLocked(func() { h.providerBack(params.ClientID) })
+	h.goLocked(func() { h.canvases.providerBack(params.ClientID) })
 	if len(cursors) > 0 {
-		return h.resumeEachLocked(c, cursors), nil
+		return c.resumeEachLocked(cursors), nil
 	}
-	return h.resumeAllLocked(c, uris, params), nil
+	return c.resumeAllLocked(uris, params), nil
 }
 
 // resumeAllLocked resumes with one cursor for all channels. Windowed channels have
 // their own cursors and are in neither list.
-func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) reconnectResult {
+func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectResult {
+	h := c.host
 	windows := map[string]windowCursor{}
 	if params.Windows != nil && h.dialect.windows {
 		for _, item := range params.Windows.Items {
@@ -99,12 +101,12 @@ func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) r
 			continue
 		}
 		if item, ok := windows[uri]; ok {
-			if w, ok := h.resumeWindowLocked(c, item); ok {
+			if w, ok := c.resumeWindowLocked(item); ok {
 				resumed = append(resumed, w)
 			}
 			continue
 		}
-		snap, err := h.resumeLocked(c, uri)
+		snap, err := c.resumeLocked(uri)
 		switch {
 		case err != nil:
 			missing = append(missing, uri)
@@ -123,8 +125,9 @@ func (h *Host) resumeAllLocked(c *conn, uris []string, params reconnectParams) r
 }
 
 // resumeLocked subscribes again if the channel still exists, and returns its state.
-func (h *Host) resumeLocked(c *conn, uri string) (*snapshot, error) {
-	snap, err := h.snapshotLocked(c, uri, view{})
+func (c *conn) resumeLocked(uri string) (*snapshot, error) {
+	h := c.host
+	snap, err := c.snapshotLocked(uri, view{})
 	if err != nil {
 		h.logLocked(levelInfo, "Reconnect: failed to restore subscription %s: %v", uri, err)
 		return nil, err
@@ -134,14 +137,15 @@ func (h *Host) resumeLocked(c *conn, uri string) (*snapshot, error) {
 }
 
 // resumeEachLocked resumes each channel from its own cursor.
-func (h *Host) resumeEachLocked(c *conn, cursors []channelCursor) reconnectResult {
+func (c *conn) resumeEachLocked(cursors []channelCursor) reconnectResult {
+	h := c.host
 	result := reconnectResult{Channels: []resumedChannel{}}
 	for _, cursor := range cursors {
 		if c.subs[cursor.Channel] != nil {
 			continue
 		}
 		one := resumedChannel{Kind: "missing", Channel: cursor.Channel}
-		if snap, err := h.resumeLocked(c, cursor.Channel); err == nil {
+		if snap, err := c.resumeLocked(cursor.Channel); err == nil {
 			this := func(uri string) bool { return uri == cursor.Channel }
 			one.Kind = "replay"
 			switch {
@@ -160,9 +164,10 @@ func (h *Host) resumeEachLocked(c *conn, cursors []channelCursor) reconnectResul
 
 // resumeWindowLocked resumes a windowed channel with its earlier limits. It reports
 // false if it had none or is gone.
-func (h *Host) resumeWindowLocked(c *conn, item windowCursor) (resumedWindow, bool) {
+func (c *conn) resumeWindowLocked(item windowCursor) (resumedWindow, bool) {
+	h := c.host
 	limits, ok := c.client.windows[item.Channel]
-	snap, err := h.snapshotLocked(c, item.Channel, view{})
+	snap, err := c.snapshotLocked(item.Channel, view{})
 	if !ok || err != nil {
 		return resumedWindow{}, false
 	}

@@ -47,15 +47,16 @@ func contentType(uri string) string {
 }
 
 // resourceRead answers resourceRead for file: and demo-blob: URIs.
-func (h *Host) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
 	if size, ok := strings.CutPrefix(params.URI, blobPrefix); ok {
-		return h.blob(size, params)
+		return h.resources.blob(size, params)
 	}
-	data, err := h.files.read(params.URI, h.cfg.MaxFrame)
+	data, err := h.resources.files.read(params.URI, h.cfg.MaxFrame)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,8 @@ const blobPrefix = "demo-blob:/"
 
 const blobLine = "0123456789 abcdefghijklmnopqrstuvwxyz 0123456789 ABCDEFGHIJKLMN\n"
 
-func (h *Host) blob(size string, params resourceParams) (any, error) {
+func (rs *resources) blob(size string, params resourceParams) (any, error) {
+	h := rs.host
 	n, err := strconv.Atoi(size)
 	if err != nil || n < 0 {
 		return nil, fail(ahp.CodeNotFound, "Content not found: %s", params.URI)
@@ -85,19 +87,20 @@ type directoryEntry struct {
 }
 
 // resourceList answers resourceList, sorted by name.
-func (h *Host) resourceList(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	info, name, err := h.stat(params.URI, "Directory not found")
+	info, name, err := h.resources.stat(params.URI, "Directory not found")
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		return nil, fail(ahp.CodeNotFound, "Not a directory: %s", params.URI)
 	}
-	list, err := fs.ReadDir(h.files.fsys, name)
+	list, err := fs.ReadDir(h.resources.files.fsys, name)
 	if err != nil {
 		return nil, fileError("Directory not found", params.URI, err)
 	}
@@ -111,12 +114,13 @@ func (h *Host) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 	}{entries}, nil
 }
 
-func (h *Host) stat(uri, missing string) (fs.FileInfo, string, error) {
-	name, err := h.files.name(uri)
+func (rs *resources) stat(uri, missing string) (fs.FileInfo, string, error) {
+	h := rs.host
+	name, err := h.resources.files.name(uri)
 	if err != nil {
 		return nil, "", err
 	}
-	info, err := fs.Stat(h.files.fsys, name)
+	info, err := fs.Stat(h.resources.files.fsys, name)
 	return info, name, fileError(missing, uri, err)
 }
 
@@ -128,12 +132,13 @@ func fileType(isDir bool) string {
 }
 
 // resourceResolve answers resourceResolve.
-func (h *Host) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	info, _, err := h.stat(params.URI, "Resource not found")
+	info, _, err := h.resources.stat(params.URI, "Resource not found")
 	if err != nil {
 		return nil, err
 	}
@@ -151,19 +156,21 @@ func (h *Host) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
 
 // resourceRequestLocked answers resourceRequest: served resources need no further
 // permission.
-func (h *Host) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.files.name(params.URI); err != nil {
+	if _, err := h.resources.files.name(params.URI); err != nil {
 		return nil, err
 	}
 	return struct{}{}, nil
 }
 
 // resourceWrite answers resourceWrite for whole files.
-func (h *Host) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[struct {
 		resourceParams
 		Data       string `json:"data"`
@@ -183,18 +190,18 @@ func (h *Host) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 			return nil, fail(ahp.CodeInvalidParams, "Invalid params: data is not base64")
 		}
 	}
-	name, err := h.files.changeable(params.URI)
+	name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
 	flags, change := os.O_WRONLY|os.O_CREATE|os.O_TRUNC, "updated"
-	if _, err := h.files.root.Lstat(name); err != nil {
+	if _, err := h.resources.files.root.Lstat(name); err != nil {
 		change = "added"
 	}
 	if params.CreateOnly {
 		flags |= os.O_EXCL
 	}
-	f, err := h.files.root.OpenFile(name, flags, 0o644)
+	f, err := h.resources.files.root.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
@@ -202,12 +209,13 @@ func (h *Host) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	if err := cmp.Or(err, f.Close()); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.fileChanged(params.URI, change)
+	h.resources.fileChanged(params.URI, change)
 	return struct{}{}, nil
 }
 
 // resourceDelete answers resourceDelete.
-func (h *Host) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[struct {
 		resourceParams
 		Recursive bool `json:"recursive"`
@@ -215,34 +223,35 @@ func (h *Host) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := h.files.changeable(params.URI)
+	name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
-	remove := h.files.root.Remove
-	if _, err := h.files.root.Lstat(name); err == nil && params.Recursive {
-		remove = h.files.root.RemoveAll
+	remove := h.resources.files.root.Remove
+	if _, err := h.resources.files.root.Lstat(name); err == nil && params.Recursive {
+		remove = h.resources.files.root.RemoveAll
 	}
 	if err := remove(name); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.fileChanged(params.URI, "deleted")
+	h.resources.fileChanged(params.URI, "deleted")
 	return struct{}{}, nil
 }
 
 // resourceMkdir answers resourceMkdir. An existing directory is no error.
-func (h *Host) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	name, err := h.files.changeable(params.URI)
+	name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.files.root.MkdirAll(name, 0o755); err != nil {
+	if err := h.resources.files.root.MkdirAll(name, 0o755); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.fileChanged(params.URI, "added")
+	h.resources.fileChanged(params.URI, "added")
 	return struct{}{}, nil
 }

@@ -26,7 +26,7 @@ type reverseReply struct {
 
 // ask sends a request to a client's newest connection and waits for the answer, until
 // the requesting connection ends.
-func (h *Host) ask(on *conn, clientID, method string, params any) (json.RawMessage, error) {
+func (h *core) ask(on *conn, clientID, method string, params any) (json.RawMessage, error) {
 	call, err := h.startCall(clientID, method, params)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (h *Host) ask(on *conn, clientID, method string, params any) (json.RawMessa
 	}
 }
 
-func (h *Host) startCall(clientID, method string, params any) (*reverseCall, error) {
+func (h *core) startCall(clientID, method string, params any) (*reverseCall, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	cl := h.clients[clientID]

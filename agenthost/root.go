@@ -36,7 +36,7 @@ type configState struct {
 
 func (h *Host) rootStateLocked() rootState {
 	state := rootState{
-		Agents:         h.agentsLocked(),
+		Agents:         h.sessions.agentsLocked(),
 		ActiveSessions: h.active,
 		Config: configState{
 			Schema: json.RawMessage(`{"type":"object","properties":{}}`),
@@ -44,13 +44,14 @@ func (h *Host) rootStateLocked() rootState {
 		},
 	}
 	if h.terminals.values != nil {
-		state.Terminals = h.terminalInfosLocked()
+		state.Terminals = h.terminals.terminalInfosLocked()
 	}
 	return state
 }
 
-func (h *Host) agentsLocked() []agent {
-	if len(h.providers) == 0 {
+func (ss *sessionTable) agentsLocked() []agent {
+	h := ss.host
+	if len(h.sessions.providers) == 0 {
 		return []agent{{
 			Provider:    providerName,
 			DisplayName: "Demo Agent",
@@ -63,14 +64,14 @@ func (h *Host) agentsLocked() []agent {
 		}}
 	}
 	agents := []agent{}
-	for _, p := range h.providers {
+	for _, p := range h.sessions.providers {
 		agents = append(agents, p.describeLocked())
 	}
 	return agents
 }
 
 // changeActiveLocked counts the sessions with an active turn.
-func (h *Host) changeActiveLocked(by int) {
+func (h *core) changeActiveLocked(by int) {
 	h.active += by
 	h.emitLocked(rootChannel, struct {
 		Type           string `json:"type"`

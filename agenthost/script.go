@@ -65,11 +65,11 @@ func (s *script) play(prompt string) {
 		return
 	}
 	if words, ok := strings.CutPrefix(prompt, "mcp "); ok {
-		s.driveMCP(words)
+		mcpScript{s}.driveMCP(words)
 		return
 	}
-	if appPattern.MatchString(prompt) && s.firstMCP() != "" {
-		s.callMCP("show_board", "")
+	if appPattern.MatchString(prompt) && (mcpScript{s}).firstMCP() != "" {
+		mcpScript{s}.callMCP("show_board", "")
 		return
 	}
 	if members, ok := strings.CutPrefix(prompt, approvePrompt); ok {
@@ -304,7 +304,7 @@ func (s *script) openTerminal(toolCallID, command string) (string, error) {
 		TurnID     string `json:"turnId"`
 		ToolCallID string `json:"toolCallId"`
 	}{"session", s.chat.session.uri, s.chat.uri, s.turnID, toolCallID})
-	t, err := h.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: json.RawMessage(claim)}, h.openBackendLocked)
+	t, err := h.terminals.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: json.RawMessage(claim)}, h.terminals.openBackendLocked)
 	if err != nil {
 		return "", err
 	}

@@ -158,7 +158,7 @@ func (st *seat) startOfLocked() Start {
 	if len(folders) > 0 {
 		start.Folder, start.Folders = folders[0], folders[1:]
 	} else {
-		start.Folder = filePath(st.chat.session.host.files.defaultDirectory())
+		start.Folder = filePath(st.chat.session.host.resources.files.defaultDirectory())
 	}
 	return start
 }
@@ -372,11 +372,12 @@ func folderPaths(uris []string) []string {
 
 // providerLocked returns the agent with a name, or the first; nil for the scripted
 // agent.
-func (h *Host) providerLocked(name string) (*provider, error) {
-	if len(h.providers) == 0 && (name == "" || name == providerName) {
+func (ss *sessionTable) providerLocked(name string) (*provider, error) {
+	h := ss.host
+	if len(h.sessions.providers) == 0 && (name == "" || name == providerName) {
 		return nil, nil
 	}
-	for _, p := range h.providers {
+	for _, p := range h.sessions.providers {
 		if name == "" || p.name == name {
 			return p, nil
 		}
@@ -388,19 +389,20 @@ func (h *Host) providerLocked(name string) (*provider, error) {
 func (h *Host) AgentChanged(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.providers {
+	for _, p := range h.sessions.providers {
 		if p.name == name {
 			p.info = p.agent.Info()
 		}
 	}
-	h.agentsChangedLocked()
+	h.sessions.agentsChangedLocked()
 }
 
-func (h *Host) agentsChangedLocked() {
+func (ss *sessionTable) agentsChangedLocked() {
+	h := ss.host
 	h.emitLocked(rootChannel, struct {
 		Type   string  `json:"type"`
 		Agents []agent `json:"agents"`
-	}{"root/agentsChanged", h.agentsLocked()})
+	}{"root/agentsChanged", h.sessions.agentsLocked()})
 }
 
 // describeLocked returns the agent's entry in the root state.
@@ -426,10 +428,11 @@ func (p *provider) describeLocked() agent {
 }
 
 // providerOfLocked reports whether a URI has the scheme of an agent's sessions.
-func (h *Host) providerOfLocked(uri string) bool {
+func (ss *sessionTable) providerOfLocked(uri string) bool {
+	h := ss.host
 	name, _, _ := strings.Cut(uri, ":")
-	if len(h.providers) == 0 {
+	if len(h.sessions.providers) == 0 {
 		return name == providerName
 	}
-	return slices.ContainsFunc(h.providers, func(p *provider) bool { return p.name == name })
+	return slices.ContainsFunc(h.sessions.providers, func(p *provider) bool { return p.name == name })
 }

@@ -162,12 +162,13 @@ type createSessionParams struct {
 
 // createSessionLocked answers createSession. It is idempotent: an existing session is
 // reported as ready again.
-func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.providerLocked(params.Provider); err != nil {
+	if _, err := h.sessions.providerLocked(params.Provider); err != nil {
 		return nil, err
 	}
 	if s, ok := h.sessions.get(params.Channel); ok {
@@ -178,12 +179,12 @@ func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 		h.emitLocked(params.Channel, plainAction{"session/ready"})
 		return nil, nil
 	}
-	if err := h.checkSessionURI(params.Channel); err != nil {
+	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
 		return nil, err
 	}
-	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s := h.sessions.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
 	s.saveLocked()
-	h.announceLocked(s)
+	h.sessions.announceLocked(s)
 	return nil, nil
 }
 
@@ -192,8 +193,9 @@ const openTimeout = 2 * time.Minute
 
 // createAgentSession answers createSession on a host with agents. The answer waits for
 // the agent, whose options are in the session's state from then on.
-func (h *Host) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
-	s, err := h.beginAgentSession(c, raw)
+func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
+	s, err := h.sessions.beginAgentSession(c, raw)
 	if s == nil || err != nil {
 		return nil, err
 	}
@@ -210,7 +212,7 @@ func (h *Host) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrSignIn) && s.chat.active == nil && len(s.chat.turns) == 0 {
-		h.removeSessionLocked(s)
+		h.sessions.removeSessionLocked(s)
 		return nil, fail(ahp.CodeInternalError, "%s did not start: %v", s.provider.info.Name, err)
 	}
 	s.lifecycle = ""
@@ -221,36 +223,38 @@ func (h *Host) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 
 // beginAgentSession adds a session, and announces it. It returns nil for an existing
 // session.
-func (h *Host) beginAgentSession(c *conn, raw json.RawMessage) (*session, error) {
+func (ss *sessionTable) beginAgentSession(c *conn, raw json.RawMessage) (*session, error) {
+	h := ss.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.providerLocked(params.Provider)
+	p, err := h.sessions.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := h.sessions.get(params.Channel); ok {
-		_, err := h.createSessionLocked(c, raw)
+		_, err := h.sessions.createSessionLocked(c, raw)
 		return nil, err
 	}
-	if err := h.checkSessionURI(params.Channel); err != nil {
+	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
 		return nil, err
 	}
 	chosen, err := p.optionsOf(h, params.Config)
 	if err != nil {
 		return nil, err
 	}
-	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s := h.sessions.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
 	s.provider, s.lifecycle = p, "creating"
 	p.newSeat(s.chat).chosen = chosen
-	h.announceLocked(s)
+	h.sessions.announceLocked(s)
 	return s, nil
 }
 
-func (h *Host) checkSessionURI(uri string) error {
+func (ss *sessionTable) checkSessionURI(uri string) error {
+	h := ss.host
 	_, isTerminal := h.terminals.get(uri)
 	scheme, _, ok := strings.Cut(uri, ":")
 	switch {
@@ -263,13 +267,15 @@ func (h *Host) checkSessionURI(uri string) error {
 }
 
 // addSessionLocked adds a session without publishing it.
-func (h *Host) addSessionLocked(uri string, directories []string, now time.Time) *session {
-	return h.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
+func (ss *sessionTable) addSessionLocked(uri string, directories []string, now time.Time) *session {
+	h := ss.host
+	return h.sessions.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
 // addSessionWithLocked adds a session with a chat. A moved chat keeps its former
 // session's URI.
-func (h *Host) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
+func (ss *sessionTable) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
+	h := ss.host
 	s := &session{
 		host:        h,
 		uri:         uri,
@@ -285,12 +291,13 @@ func (h *Host) addSessionWithLocked(uri string, directories []string, now time.T
 	s.addMCPLocked()
 	h.sessions.add(uri, s)
 	h.chats[s.chat.uri] = s.chat
-	h.deleted = slices.DeleteFunc(h.deleted, func(d string) bool { return d == uri })
+	h.sessions.deleted = slices.DeleteFunc(h.sessions.deleted, func(d string) bool { return d == uri })
 	return s
 }
 
 // announceLocked publishes a new session to every client.
-func (h *Host) announceLocked(s *session) {
+func (ss *sessionTable) announceLocked(s *session) {
+	h := ss.host
 	sum := s.summary()
 	if len(sum.WorkingDirectories) == 0 {
 		sum.WorkingDirectories = nil
@@ -326,19 +333,21 @@ type channelParams struct {
 
 // disposeSessionLocked answers disposeSession, even for a missing session.
 // Subscriptions stay and receive nothing.
-func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
 	}
 	if s, ok := h.sessions.get(params.Channel); ok {
-		h.removeSessionLocked(s)
+		h.sessions.removeSessionLocked(s)
 	}
 	return nil, nil
 }
 
 // removeSessionLocked ends a session, and tells every client.
-func (h *Host) removeSessionLocked(s *session) {
+func (ss *sessionTable) removeSessionLocked(s *session) {
+	h := ss.host
 	s.announcer.stopLocked()
 	for _, ch := range s.listed {
 		ch.stopLocked()
@@ -349,22 +358,22 @@ func (h *Host) removeSessionLocked(s *session) {
 			ch.active = nil
 			h.changeActiveLocked(-1)
 		}
-		h.storageFailed(ch.log.close())
+		h.sessions.storageFailed(ch.log.close())
 		delete(h.chats, ch.uri)
 	}
 	for _, v := range s.canvases() {
 		h.canvases.remove(v.channel)
 	}
 	if s.changed != nil {
-		delete(h.changesets, s.changed.uri)
+		delete(h.changesets.open, s.changed.uri)
 	}
 	h.sessions.remove(s.uri)
 	if s.disk != nil {
-		h.storageFailed(s.disk.Remove())
+		h.sessions.storageFailed(s.disk.Remove())
 	}
-	h.deleted = append(h.deleted, s.uri)
-	if len(h.deleted) > maxDeleted {
-		h.deleted = h.deleted[1:]
+	h.sessions.deleted = append(h.sessions.deleted, s.uri)
+	if len(h.sessions.deleted) > maxDeleted {
+		h.sessions.deleted = h.sessions.deleted[1:]
 	}
 	h.notifyAllLocked("root/sessionRemoved", struct {
 		Channel string `json:"channel"`
@@ -372,11 +381,15 @@ func (h *Host) removeSessionLocked(s *session) {
 	}{rootChannel, s.uri})
 }
 
-func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
+func (ss *sessionTable) deletedLocked(uri string) bool {
+	h := ss.host
+	return slices.Contains(h.sessions.deleted, uri)
+}
 
 // listSessionsLocked answers listSessions, oldest first, on a single page.
-func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
-	h.startListsLocked()
+func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
+	h := ss.host
+	h.sessions.startListsLocked()
 	items := []summary{}
 	for _, s := range h.sessions.all() {
 		items = append(items, s.summary().as(c.offer))
@@ -387,17 +400,18 @@ func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
 }
 
 // resolveSessionConfigLocked answers resolveSessionConfig.
-func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.providerLocked(params.Provider)
+	p, err := h.sessions.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}
 	if p != nil {
-		return h.resolveAgentConfigLocked(p, params.Config)
+		return h.sessions.resolveAgentConfigLocked(p, params.Config)
 	}
 	return sessionConfig, nil
 }

@@ -27,18 +27,20 @@ type shellBackend struct {
 // maxTyped bounds the inputs queued for a shell.
 const maxTyped = 256
 
-func (h *Host) startShellLocked(t *terminal) (*shellBackend, error) {
+func (ts *terminalTable) startShellLocked(t *terminal) (*shellBackend, error) {
+	h := ts.host
 	cmd := exec.Command("/bin/sh")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "PS1=$ ")
 	if t.cwd == "" {
 		t.cwd = h.cfg.Root
 	}
 	cmd.Dir = t.cwd
-	return h.startProcessLocked(t, cmd)
+	return h.terminals.startProcessLocked(t, cmd)
 }
 
 // startProcessLocked starts a process on a pseudo-terminal, in a session of its own.
-func (h *Host) startProcessLocked(t *terminal, cmd *exec.Cmd) (*shellBackend, error) {
+func (ts *terminalTable) startProcessLocked(t *terminal, cmd *exec.Cmd) (*shellBackend, error) {
+	h := ts.host
 	f, err := pty.StartWithSize(cmd, winsize(t.cols, t.rows))
 	if err != nil {
 		return nil, fail(ahp.CodeInternalError, "Cannot start a terminal: %v", err)

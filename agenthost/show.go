@@ -381,9 +381,9 @@ func (s *script) addSessions(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range min(n, maxSessions-len(h.sessions.keys)) {
-		added := h.addSessionLocked(providerName+":/"+h.cfg.NewID(), []string{"file:///demo/shop"}, s.started.Add(-time.Duration(i)*time.Hour))
+		added := h.sessions.addSessionLocked(providerName+":/"+h.cfg.NewID(), []string{"file:///demo/shop"}, s.started.Add(-time.Duration(i)*time.Hour))
 		added.title = fmt.Sprintf("Session %d", i)
-		h.announceLocked(added)
+		h.sessions.announceLocked(added)
 	}
 }
 

@@ -23,7 +23,8 @@ type Resource struct {
 
 // signInLocked checks a token for one of the agent's resources and does not store it.
 // It reports whether the resource exists.
-func (h *Host) signInLocked(resource, token string) (known bool, err error) {
+func (ms *mcpServers) signInLocked(resource, token string) (known bool, err error) {
+	h := ms.host
 	i := slices.IndexFunc(h.cfg.Resources, func(r Resource) bool { return r.Resource == resource })
 	if i < 0 {
 		return false, nil
@@ -31,7 +32,7 @@ func (h *Host) signInLocked(resource, token string) (known bool, err error) {
 	if !slices.Contains(h.cfg.Resources[i].Tokens, token) {
 		return true, &rpcError{Code: ahp.CodeAuthRequired, Message: "Authentication failed for resource: " + resource, Data: map[string][]Resource{"resources": {h.cfg.Resources[i]}}}
 	}
-	h.signedIn[resource]++
+	h.mcp.signedIn[resource]++
 	return true, nil
 }
 
@@ -42,7 +43,7 @@ func (s *script) driveSignIn(reason string) {
 	h.mu.Lock()
 	var said []string
 	for _, r := range h.cfg.Resources {
-		said = append(said, fmt.Sprintf("%s: %d times", r.Resource, h.signedIn[r.Resource]))
+		said = append(said, fmt.Sprintf("%s: %d times", r.Resource, h.mcp.signedIn[r.Resource]))
 		if reason != "" {
 			h.notifyAllLocked("auth/required", message{"channel": encode(rootChannel), "resource": encode(r.Resource), "reason": encode(reason)})
 		}

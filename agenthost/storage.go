@@ -50,7 +50,8 @@ type chatLog struct {
 }
 
 // restoreLocked adds the sessions on disk.
-func (h *Host) restoreLocked() error {
+func (ss *sessionTable) restoreLocked() error {
+	h := ss.host
 	if h.cfg.Storage == "" {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (h *Host) restoreLocked() error {
 	if err != nil {
 		return err
 	}
-	h.store = store
+	h.sessions.store = store
 	stored, err := store.Sessions()
 	if err != nil {
 		h.log.Warn("sessions are not readable", "error", err)
@@ -69,11 +70,11 @@ func (h *Host) restoreLocked() error {
 			h.log.Warn("session is not readable", "error", err)
 			continue
 		}
-		p, err := h.providerLocked(rec.Provider)
+		p, err := h.sessions.providerLocked(rec.Provider)
 		if err != nil {
 			continue // the agent may return
 		}
-		h.restoreSessionLocked(disk, rec, p)
+		h.sessions.restoreSessionLocked(disk, rec, p)
 	}
 	slices.SortStableFunc(h.sessions.keys, func(a, b string) int {
 		return h.sessions.values[a].created.Compare(h.sessions.values[b].created)
@@ -81,7 +82,8 @@ func (h *Host) restoreLocked() error {
 	return nil
 }
 
-func (h *Host) restoreSessionLocked(disk *transcript.Session, rec sessionRecord, p *provider) {
+func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessionRecord, p *provider) {
+	h := ss.host
 	var s *session
 	for i, c := range rec.Chats {
 		ch := &chat{
@@ -92,7 +94,7 @@ func (h *Host) restoreSessionLocked(disk *transcript.Session, rec sessionRecord,
 			ch.status = statusError
 		}
 		if i == 0 {
-			s = h.addSessionWithLocked(rec.URI, rec.Directories, rec.Created, ch)
+			s = h.sessions.addSessionWithLocked(rec.URI, rec.Directories, rec.Created, ch)
 		} else {
 			ch.session = s
 			s.listed = append(s.listed, ch)
@@ -120,27 +122,28 @@ func (h *Host) restoreSessionLocked(disk *transcript.Session, rec sessionRecord,
 // saveLocked writes the session's description, if it has changed.
 func (s *session) saveLocked() {
 	h := s.host
-	if h.store == nil || h.closed {
+	if h.sessions.store == nil || h.closed {
 		return
 	}
 	if _, ok := h.sessions.get(s.uri); !ok {
 		return
 	}
 	if s.disk == nil {
-		disk, err := h.store.Session(s.uri)
+		disk, err := h.sessions.store.Session(s.uri)
 		if err != nil {
-			h.storageFailed(err)
+			h.sessions.storageFailed(err)
 			return
 		}
 		s.disk = disk
 	}
 	if meta := encode(s.record()); !bytes.Equal(meta, s.disk.Meta) {
-		h.storageFailed(s.disk.Describe(meta))
+		h.sessions.storageFailed(s.disk.Describe(meta))
 	}
 }
 
 // storageFailed logs an error of the storage. The host continues in memory.
-func (h *Host) storageFailed(err error) {
+func (ss *sessionTable) storageFailed(err error) {
+	h := ss.host
 	if err != nil {
 		h.log.Error("the transcript is not stored", "error", err)
 	}
@@ -169,7 +172,7 @@ func (ch *chat) record() chatRecord {
 
 // diskLocked returns the chat's place on disk, nil without a storage.
 func (ch *chat) diskLocked() *chatLog {
-	if ch.session.host.store == nil {
+	if ch.session.host.sessions.store == nil {
 		return nil
 	}
 	if ch.log == nil {
@@ -193,7 +196,7 @@ func (ch *chat) loadLocked() {
 	l.loaded = true
 	log, records, err := ch.session.disk.Turns(ch.uri)
 	if err != nil {
-		ch.session.host.storageFailed(err)
+		ch.session.host.sessions.storageFailed(err)
 		return
 	}
 	l.turns = log
@@ -251,7 +254,7 @@ func (ch *chat) moveDiskLocked(to *session) {
 		return
 	}
 	// The logs have the former session's paths: they open again.
-	from.host.storageFailed(errors.Join(ch.log.close(), from.disk.MoveChat(ch.uri, to.disk)))
+	from.host.sessions.storageFailed(errors.Join(ch.log.close(), from.disk.MoveChat(ch.uri, to.disk)))
 	from.saveLocked()
 }
 
@@ -279,12 +282,12 @@ func (ch *chat) storeActionLocked(action json.RawMessage) {
 	if l.live == nil {
 		live, _, err := ch.session.disk.Live(ch.uri)
 		if err != nil {
-			h.storageFailed(err)
+			h.sessions.storageFailed(err)
 			return
 		}
 		l.live = live
 	}
-	h.storageFailed(l.live.Append(action))
+	h.sessions.storageFailed(l.live.Append(action))
 }
 
 // storeTurnLocked keeps a completed turn, and reports whether it could.
@@ -297,19 +300,19 @@ func (ch *chat) storeTurnLocked(t *turn) bool {
 	if l.turns == nil {
 		log, _, err := ch.session.disk.Turns(ch.uri)
 		if err != nil {
-			h.storageFailed(err)
+			h.sessions.storageFailed(err)
 			return false
 		}
 		l.turns = log
 	}
 	raw := encode(t)
 	if err := l.turns.Append(raw); err != nil {
-		h.storageFailed(err)
+		h.sessions.storageFailed(err)
 		return false
 	}
 	*t = turn{ID: t.ID, raw: raw}
 	sync := l.turns.Sync()
-	h.goLocked(func() { h.storageFailed(sync()) })
+	h.goLocked(func() { h.sessions.storageFailed(sync()) })
 	return true
 }
 
@@ -319,7 +322,7 @@ func (ch *chat) turnStoredLocked(t *turn) {
 		return // its actions stay
 	}
 	if ch.log.live != nil {
-		ch.session.host.storageFailed(ch.log.live.Clear())
+		ch.session.host.sessions.storageFailed(ch.log.live.Clear())
 		ch.log.live = nil
 	}
 	ch.session.saveLocked()
@@ -337,7 +340,7 @@ func (ch *chat) interruptedLocked() {
 	h := ch.session.host
 	live, records, err := ch.session.disk.Live(ch.uri)
 	if err != nil {
-		h.storageFailed(err)
+		h.sessions.storageFailed(err)
 		return
 	}
 	ch.loadLocked()
@@ -353,7 +356,7 @@ func (ch *chat) interruptedLocked() {
 		}
 	}
 	if t == nil || slices.ContainsFunc(ch.turns, func(other *turn) bool { return other.ID == t.ID }) {
-		h.storageFailed(live.Clear())
+		h.sessions.storageFailed(live.Clear())
 		ch.log.live = nil
 		return
 	}

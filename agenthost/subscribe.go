@@ -53,7 +53,7 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, err := h.snapshotLocked(c, params.Channel, params.View)
+	snap, err := c.snapshotLocked(params.Channel, params.View)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +108,17 @@ func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
 }
 
 // snapshotLocked returns a channel's state for c, nil for a channel without state.
-func (h *Host) snapshotLocked(c *conn, uri string, v view) (*snapshot, error) {
-	state, err := h.stateLocked(c, uri, v)
+func (c *conn) snapshotLocked(uri string, v view) (*snapshot, error) {
+	h := c.host
+	state, err := c.stateLocked(uri, v)
 	if state == nil || err != nil {
 		return nil, err
 	}
 	return &snapshot{Resource: uri, State: encode(state), FromSeq: h.seq}, nil
 }
 
-func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
+func (c *conn) stateLocked(uri string, v view) (any, error) {
+	h := c.host
 	switch {
 	case uri == rootChannel:
 		return h.rootStateLocked(), nil
@@ -125,9 +127,9 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 	case strings.HasPrefix(uri, watchPrefix):
 		return watchState(uri)
 	case strings.HasPrefix(uri, canvasPrefix):
-		return h.canvasStateLocked(uri, c.offer)
+		return h.canvases.canvasStateLocked(uri, c.offer)
 	case strings.HasPrefix(uri, chatScheme):
-		return h.chatStateLocked(uri, v, c.offer)
+		return h.sessions.chatStateLocked(uri, v, c.offer)
 	}
 	if s, ok := h.sessions.get(uri); ok {
 		return s.state(c.offer), nil
@@ -135,13 +137,14 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 	if t, ok := h.terminals.get(uri); ok {
 		return t.state(), nil
 	}
-	if c := h.changesets[uri]; c != nil {
+	if c := h.changesets.open[uri]; c != nil {
 		return c.state(), nil
 	}
-	return nil, h.noSessionLocked(uri)
+	return nil, h.sessions.noSessionLocked(uri)
 }
 
-func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
+func (ss *sessionTable) chatStateLocked(uri string, v view, o offer) (any, error) {
+	h := ss.host
 	if ch := h.chats[uri]; ch != nil {
 		ch.replayLocked()
 		state := ch.state(v)
@@ -150,15 +153,16 @@ func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
 		}
 		return state, nil
 	}
-	return nil, h.noSessionLocked(sessionOfChat(uri))
+	return nil, h.sessions.noSessionLocked(sessionOfChat(uri))
 }
 
 // noSessionLocked is the error for an unknown session URI.
-func (h *Host) noSessionLocked(uri string) error {
+func (ss *sessionTable) noSessionLocked(uri string) error {
+	h := ss.host
 	switch {
-	case h.deletedLocked(uri):
+	case h.sessions.deletedLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session was explicitly deleted: %s", uri)
-	case h.providerOfLocked(uri):
+	case h.sessions.providerOfLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session not found on backend: %s", uri)
 	}
 	return fail(ahp.CodeSessionNotFound, "No agent for session: %s", uri)

@@ -108,7 +108,8 @@ func (t *terminal) state() terminalState {
 	return state
 }
 
-func (h *Host) terminalInfosLocked() []terminalInfo {
+func (ts *terminalTable) terminalInfosLocked() []terminalInfo {
+	h := ts.host
 	infos := []terminalInfo{}
 	for _, t := range h.terminals.all() {
 		infos = append(infos, terminalInfo{t.uri, t.title, t.claim, t.ending()})
@@ -117,11 +118,12 @@ func (h *Host) terminalInfosLocked() []terminalInfo {
 }
 
 // terminalsChangedLocked publishes the list of terminals.
-func (h *Host) terminalsChangedLocked() {
+func (ts *terminalTable) terminalsChangedLocked() {
+	h := ts.host
 	h.emitLocked(rootChannel, struct {
 		Type      string         `json:"type"`
 		Terminals []terminalInfo `json:"terminals"`
-	}{"root/terminalsChanged", h.terminalInfosLocked()})
+	}{"root/terminalsChanged", h.terminals.terminalInfosLocked()})
 }
 
 type terminalParams struct {
@@ -134,16 +136,18 @@ type terminalParams struct {
 }
 
 // createTerminalLocked answers createTerminal.
-func (h *Host) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ts *terminalTable) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ts.host
 	params, err := decodeParams[terminalParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	_, err = h.addTerminalLocked(params, h.openBackendLocked)
+	_, err = h.terminals.addTerminalLocked(params, h.terminals.openBackendLocked)
 	return nil, err
 }
 
-func (h *Host) addTerminalLocked(params terminalParams, open func(*terminal) (backend, error)) (_ *terminal, err error) {
+func (ts *terminalTable) addTerminalLocked(params terminalParams, open func(*terminal) (backend, error)) (_ *terminal, err error) {
+	h := ts.host
 	if _, ok := h.terminals.get(params.Channel); ok {
 		return nil, fail(ahp.CodeInternalError, "Terminal already exists: %s", params.Channel)
 	}
@@ -173,15 +177,16 @@ func (h *Host) addTerminalLocked(params terminalParams, open func(*terminal) (ba
 		return nil, err
 	}
 	h.terminals.add(t.uri, t)
-	h.terminalsChangedLocked()
+	h.terminals.terminalsChangedLocked()
 	return t, nil
 }
 
-func (h *Host) openBackendLocked(t *terminal) (backend, error) {
+func (ts *terminalTable) openBackendLocked(t *terminal) (backend, error) {
+	h := ts.host
 	if h.cfg.Terminals == EchoTerminals {
 		return &echoBackend{terminal: t}, nil
 	}
-	return h.startShellLocked(t)
+	return h.terminals.startShellLocked(t)
 }
 
 // maxScreen bounds a terminal's size.
@@ -195,7 +200,8 @@ func orDefault(n, fallback int) int {
 }
 
 // disposeTerminalLocked answers disposeTerminal, even for a missing terminal.
-func (h *Host) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ts *terminalTable) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := ts.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
@@ -203,13 +209,14 @@ func (h *Host) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) 
 	if t, ok := h.terminals.get(params.Channel); ok {
 		h.terminals.remove(t.uri)
 		t.backend.kill()
-		h.terminalsChangedLocked()
+		h.terminals.terminalsChangedLocked()
 	}
 	return nil, nil
 }
 
 // terminalActionLocked echoes an action on a terminal, then applies it.
-func (h *Host) terminalActionLocked(env envelope) {
+func (ts *terminalTable) terminalActionLocked(env envelope) {
+	h := ts.host
 	var a struct {
 		Data  string          `json:"data"`
 		Cols  int             `json:"cols"`
@@ -235,13 +242,13 @@ func (h *Host) terminalActionLocked(env envelope) {
 		t.backend.resize(t.cols, t.rows)
 	case "terminal/titleChanged":
 		t.title = a.Title
-		h.terminalsChangedLocked()
+		h.terminals.terminalsChangedLocked()
 	case "terminal/cleared":
 		t.content = nil
 	case "terminal/claimed":
 		if ahp.IsObject(a.Claim) {
 			t.claim = a.Claim
-			h.terminalsChangedLocked()
+			h.terminals.terminalsChangedLocked()
 		}
 	}
 }
@@ -336,5 +343,5 @@ func (t *terminal) exitedLocked(code int) {
 		Type     string `json:"type"`
 		ExitCode int    `json:"exitCode"`
 	}{"terminal/exited", code})
-	t.host.terminalsChangedLocked()
+	t.host.terminals.terminalsChangedLocked()
 }

@@ -35,7 +35,8 @@ func (w watch) covers(uri string) bool {
 }
 
 // createResourceWatchLocked answers createResourceWatch.
-func (h *Host) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, error) {
+	h := rs.host
 	params, err := decodeParams[struct {
 		URI       string `json:"uri"`
 		Recursive bool   `json:"recursive"`
@@ -43,7 +44,7 @@ func (h *Host) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.files.name(params.URI); err != nil {
+	if _, err := h.resources.files.name(params.URI); err != nil {
 		return nil, err
 	}
 	encoded := base64.RawURLEncoding.EncodeToString(encode(watch{params.URI, params.Recursive}))
@@ -75,7 +76,8 @@ type watchChangedAction struct {
 
 // fileChanged publishes a client's change through this host. Other changes go
 // unnoticed.
-func (h *Host) fileChanged(uri, change string) {
+func (rs *resources) fileChanged(uri, change string) {
+	h := rs.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	watched := make(map[string]bool)
