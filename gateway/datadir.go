@@ -21,16 +21,17 @@ const (
 	storeName = "jetstream" // the embedded NATS server's store
 	nodeName  = "node"      // the embedded NATS server's permanent name in the cluster
 
-	revokedName = "revocations.json" // revocations
-	peopleName  = "people.json"      // people, devices and pending requests
-	runsName    = "instances"        // the running instance and those that crashed before it; removed after a clean exit
+	revokedName   = "revocations.json" // revocations
+	peopleName    = "people.json"      // people, devices and pending requests
+	addressesName = "addresses.json"   // [Addresses]; removed after a clean exit
+	runsName      = "instances"        // the running instance and those that crashed before it; removed after a clean exit
 )
 
 // OfThisRun reports whether a file or directory, relative to the data directory, is
 // useless in a copy: it belongs to one machine, or can be rebuilt from other files.
 func OfThisRun(name string) bool {
 	switch first, _, _ := strings.Cut(filepath.ToSlash(name), "/"); first {
-	case lockName, runsName, nodeName, storeName:
+	case lockName, runsName, addressesName, nodeName, storeName:
 		return true
 	default:
 		return strings.HasPrefix(first, storeName+"-")
@@ -54,10 +55,14 @@ type dataDir struct {
 	path string
 	lock *os.File
 
-	crashed []string // instances that crashed, latest first; their processes are gone
-	noted   bool
-	locked  bool // false on systems without file locks
+	crashed   []string // instances that crashed, latest first; their processes are gone
+	noted     bool
+	published bool // there are addresses
+	locked    bool // false on systems without file locks
 }
+
+// ErrInUse reports that a process has locked a data directory.
+var ErrInUse = errors.New("is in use by another relay")
 
 // openDataDir locks an existing directory. The error names the directory, and reports
 // a lock held by another relay.
@@ -69,7 +74,7 @@ func openDataDir(path string) (*dataDir, error) {
 	d := &dataDir{path: path, lock: f}
 	locked, err := auth.LockFile(f)
 	if err != nil {
-		err = fmt.Errorf("data directory %s is in use by another relay (%w); give each relay its own, with a copy of the keys to serve the same hosts", path, err)
+		err = fmt.Errorf("data directory %s %w (%w); give each relay its own, with a copy of the keys to serve the same hosts", path, ErrInUse, err)
 		return nil, errors.Join(err, f.Close())
 	}
 	d.locked = locked
@@ -128,6 +133,9 @@ func (d *dataDir) close() error {
 	var err error
 	if d.noted {
 		err = os.Remove(filepath.Join(d.path, runsName))
+	}
+	if d.published {
+		err = errors.Join(err, os.Remove(filepath.Join(d.path, addressesName)))
 	}
 	return errors.Join(err, d.lock.Close())
 }

@@ -119,6 +119,8 @@ type Relay struct {
 	exchange  *notify.Exchange
 	records   *store.Store
 	certs     certificates // nil: no TLS
+	named     certificates // those from files; nil: none
+	local     []byte       // see Addresses.Certificate
 	endCerts  func()       // ends getting them
 	public    *listener
 	admin     *listener // nil: none
@@ -199,6 +201,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
 	}
+	r.publish()
 	return r, nil
 }
 
@@ -211,8 +214,15 @@ func (r *Relay) useTLS(cfg *RelayConfig) error {
 	if err != nil {
 		return err
 	}
-	r.certs, r.endCerts, err = cfg.TLS.certificates(cfg.DataDir, canvases, r.log)
+	certs, end, err := cfg.TLS.certificates(cfg.DataDir, canvases, r.log)
 	if err != nil {
+		return err
+	}
+	r.endCerts = end
+	if cfg.TLS.CertFile != "" {
+		r.named = certs
+	}
+	if r.certs, r.local, err = withLocal(certs); err != nil {
 		return err
 	}
 	r.public.secure(withHTTP2(r.certs.tlsConfig(len(cfg.TLS.ACMEDomains) > 0 && cfg.TLS.ACMEDNS == nil), canvases))
@@ -456,22 +466,6 @@ func (r *Relay) ReloadKeys() { r.rolling.reload() }
 // Revocations returns the known revocations.
 func (r *Relay) Revocations() *registry.Revocations { return r.registry.Revocations() }
 
-// URL returns the base URL of the public listener.
-func (r *Relay) URL() string {
-	if r.certs != nil {
-		return "https://" + r.public.Addr().String()
-	}
-	return "http://" + r.public.Addr().String()
-}
-
-// PublicURL returns the configured public base URL, or else URL.
-func (r *Relay) PublicURL() string {
-	if url := r.server.Load().cfg.PublicURL; url != "" {
-		return strings.TrimSuffix(url, "/")
-	}
-	return r.URL()
-}
-
 // PeopleKnown returns a channel that is closed when the relay has loaded the people
 // known to other relays.
 func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
@@ -479,7 +473,7 @@ func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 // SetupLink returns a link that makes its user the owner of the default tenant, or ""
 // if the tenant has an owner. Each new link replaces this relay's previous one.
 // Subject names the owner; "" means "owner". Call SetupLink after PeopleKnown is
-// closed.
+// closed. Without a base URL for links, the error is ErrNoPublicURL.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	directory := r.server.Load().cfg.People
 	node, err := r.dir.node()
@@ -489,13 +483,17 @@ func (r *Relay) SetupLink(subject string) (string, error) {
 	if owned, err := directory.HasOwner(auth.DefaultTenant); err != nil || owned {
 		return "", err
 	}
+	base := r.PublicURL()
+	if base == "" {
+		return "", ErrNoPublicURL
+	}
 	secret, err := directory.Invite(people.Invite{
 		Person: peopleapi.OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(peopleapi.InviteTTL),
 	})
 	if err != nil {
 		return "", err
 	}
-	return peopleapi.SetupLink(r.PublicURL(), secret), nil
+	return peopleapi.SetupLink(base, secret), nil
 }
 
 // AdminURL returns the admin listener's base URL, or "".
@@ -503,7 +501,7 @@ func (r *Relay) AdminURL() string {
 	if r.admin == nil {
 		return ""
 	}
-	return "http://" + r.admin.Addr().String()
+	return "http://" + reached(r.admin.Addr())
 }
 
 // NATSAddr returns the address of NATS over TCP, or nil.

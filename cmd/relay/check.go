@@ -12,17 +12,24 @@ import (
 )
 
 type checkCmd struct {
-	dataFlag
 	relayFlag
-	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the domain of --relay." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
+	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the relay's own domain." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
 }
 
 // Run checks one step after the other, and advises on the first fault.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
-	if warning := c.warnOfDomain(); warning != "" {
+	if _, err := c.keys(); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.out, "ok  keys in", c.DataDir)
+	relay, err := c.running()
+	if err != nil {
+		return err
+	}
+	if warning := c.warnOfDomain(relay.at.Public); warning != "" {
 		fmt.Fprintln(s.out, "warn", warning)
 	}
-	steps := []func(context.Context) (string, error){c.checkKeys, c.checkRelay, c.checkHosts}
+	steps := []func(context.Context) (string, error){relay.checkReady, func(ctx context.Context) (string, error) { return relay.checkHosts(ctx, c.Tenant) }}
 	if c.CanvasDomain != "" {
 		steps = append(steps, c.checkCanvases)
 	}
@@ -38,8 +45,8 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 
 // warnOfDomain returns a warning about the relation of canvas domain and relay domain,
 // or "".
-func (c *checkCmd) warnOfDomain() string {
-	at, err := url.Parse(c.Relay)
+func (c *checkCmd) warnOfDomain(relay string) string {
+	at, err := url.Parse(relay)
 	if err != nil || c.CanvasDomain == "" {
 		return ""
 	}
@@ -50,24 +57,17 @@ func (c *checkCmd) warnOfDomain() string {
 	return origin.Shares(at.Hostname())
 }
 
-func (c *checkCmd) checkKeys(context.Context) (string, error) {
-	if _, err := c.keys(); err != nil {
-		return "", err
-	}
-	return "keys in " + c.DataDir, nil
-}
-
-func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
-	status, body, err := c.get(ctx, "/readyz", "")
+func (r *runningRelay) checkReady(ctx context.Context) (string, error) {
+	status, body, err := r.send(ctx, http.MethodGet, "/readyz", "", nil)
 	switch {
 	case err != nil:
 		return "", err
 	case status == http.StatusServiceUnavailable:
-		return "", fmt.Errorf("the relay at %s runs but is not ready: %s", c.Relay, body)
+		return "", fmt.Errorf("the relay at %s runs but is not ready: %s", r.at.URL, body)
 	case status != http.StatusOK:
-		return "", fmt.Errorf("the server at %s is not a relay (HTTP %d)", c.Relay, status)
+		return "", r.notRelay(status)
 	}
-	return "relay at " + c.Relay + ": " + strings.TrimSpace(string(body)), nil
+	return "relay at " + r.at.URL + ": " + strings.TrimSpace(string(body)), nil
 }
 
 func (c *checkCmd) checkCanvases(ctx context.Context) (string, error) {
@@ -77,8 +77,8 @@ func (c *checkCmd) checkCanvases(ctx context.Context) (string, error) {
 	return "canvases at " + c.CanvasDomain, nil
 }
 
-func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {
-	hosts, _, err := c.list(ctx, c.dataFlag)
+func (r *runningRelay) checkHosts(ctx context.Context, tenant string) (string, error) {
+	hosts, _, err := r.hosts(ctx, tenant)
 	if err != nil {
 		return "", err
 	}

@@ -15,16 +15,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"ahprelay/cmd/internal/cli"
 )
 
 type diagCmd struct {
-	dataFlag
 	relayFlag
-	Admin string `help:"The running relay's admin URL." default:"http://${admin_listen}" placeholder:"URL"`
+	Admin string `help:"The running relay's admin URL. Default: the address that the relay has written into --data-dir; with --relay, none." placeholder:"URL"`
 	Log   string `help:"The relay's log file. Its end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
 	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }
@@ -35,6 +33,10 @@ const maxLog = 4 << 20
 // Run collects all available parts. The file also notes missing parts: a relay without
 // an answer may be the very fault.
 func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
+	relay, err := c.locate()
+	if err != nil {
+		return err
+	}
 	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("diag: %w", err)
@@ -50,7 +52,7 @@ func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
 	d.add("check.txt", func() ([]byte, error) { return c.check(ctx) })
 	d.add("data-dir.txt", c.listing)
 	for _, name := range slices.Sorted(maps.Keys(diagPages)) {
-		d.add(name, func() ([]byte, error) { return c.page(ctx, diagPages[name]) })
+		d.add(name, func() ([]byte, error) { return c.page(ctx, relay, diagPages[name]) })
 	}
 	if c.Log != "" {
 		d.add("log.txt", c.logEnd)
@@ -110,7 +112,7 @@ func (c *diagCmd) version() ([]byte, error) {
 // check returns relay check's output.
 func (c *diagCmd) check(ctx context.Context) ([]byte, error) {
 	var out bytes.Buffer
-	err := (&checkCmd{dataFlag: c.dataFlag, relayFlag: c.relayFlag}).Run(ctx, &streams{out: &out, err: &out})
+	err := (&checkCmd{relayFlag: c.relayFlag}).Run(ctx, &streams{out: &out, err: &out})
 	return out.Bytes(), err
 }
 
@@ -136,9 +138,17 @@ func (c *diagCmd) listing() ([]byte, error) {
 }
 
 // page gets a page from the admin listener.
-func (c *diagCmd) page(ctx context.Context, path string) ([]byte, error) {
-	path, query, _ := strings.Cut(path, "?")
-	status, body, err := relayFlag{Relay: c.Admin + "?" + query}.get(ctx, path, "")
+func (c *diagCmd) page(ctx context.Context, relay *runningRelay, path string) ([]byte, error) {
+	base := c.Admin
+	switch {
+	case base == "" && relay.known() != nil:
+		return nil, relay.known()
+	case base == "" && relay.at.Admin == "":
+		return nil, fmt.Errorf("the admin address of the relay at %s is unknown: give it with --admin", relay.at.URL)
+	case base == "":
+		base = relay.at.Admin
+	}
+	status, body, err := (&runningRelay{client: http.DefaultClient}).sendTo(ctx, base, http.MethodGet, path, "", nil)
 	if err == nil && status != http.StatusOK && path != "/readyz" {
 		err = fmt.Errorf("HTTP %d", status)
 	}

@@ -7,19 +7,18 @@ import (
 )
 
 type forgetCmd struct {
-	dataFlag
 	relayFlag
 	Host string `arg:"" help:"Host to forget." placeholder:"HOST"`
 }
 
 // Run makes the running relay, and so its whole cluster, forget a host.
 func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
+	relay, err := c.running()
 	if err != nil {
 		return err
 	}
 	ask := map[string]string{"tenant": c.Tenant, "host": c.Host}
-	if err := c.operate(ctx, keys, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
+	if err := relay.operate(ctx, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "forgot %s/%s; its tokens remain valid: relay revoke --host %[2]s ends them\n", c.Tenant, c.Host)

@@ -13,24 +13,18 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 )
 
-// requestTimeout bounds a request to the running relay.
-const requestTimeout = 5 * time.Second
-
-// relayFlag names the running relay.
-type relayFlag struct {
-	Relay  string `help:"The running relay's base URL." default:"http://127.0.0.1:8484" placeholder:"URL"`
-	Tenant string `help:"Tenant to list." default:"default"`
-}
-
 type hostsCmd struct {
-	dataFlag
 	relayFlag
 	JSON bool `help:"Print the API's answer as JSON."`
 }
 
 // Run lists the running relay's hosts.
 func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
-	hosts, raw, err := c.list(ctx, c.dataFlag)
+	relay, err := c.running()
+	if err != nil {
+		return err
+	}
+	hosts, raw, err := relay.hosts(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -59,29 +53,25 @@ func remark(h hostsapi.Info) string {
 	return "not answering since " + h.Silent.Format(time.RFC3339)
 }
 
-// list gets the running relay's hosts, with a token issued for this request.
-func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hostsapi.Info, []byte, error) {
-	keys, err := data.keys()
-	if err != nil {
-		return nil, nil, err
-	}
-	token, err := keys.Tokens().IssueClient(auth.Client{
-		Tenant: f.Tenant, Subject: "relay hosts", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead,
+// hosts gets the relay's hosts, with a token issued for this request.
+func (r *runningRelay) hosts(ctx context.Context, tenant string) ([]hostsapi.Info, []byte, error) {
+	token, err := r.keys.Tokens().IssueClient(auth.Client{
+		Tenant: tenant, Subject: "relay hosts", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead,
 		Expires: time.Now().Add(time.Minute),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	status, body, err := f.get(ctx, "/api/hosts", token)
+	status, body, err := r.send(ctx, http.MethodGet, "/api/hosts", token, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	if status == http.StatusUnauthorized {
-		return nil, nil, fmt.Errorf("the relay at %s has different keys than %s; give its own --data-dir", f.Relay, data.DataDir)
+		return nil, nil, r.differentKeys()
 	}
 	var answer struct{ Hosts []hostsapi.Info }
 	if err := json.Unmarshal(body, &answer); status != http.StatusOK || err != nil {
-		return nil, nil, fmt.Errorf("the server at %s is not a relay (HTTP %d)", f.Relay, status)
+		return nil, nil, r.notRelay(status)
 	}
 	return answer.Hosts, body, nil
 }

@@ -12,18 +12,17 @@ import (
 )
 
 type invitationsCmd struct {
-	dataFlag
 	relayFlag
 }
 
 // Run lists the open invitations.
 func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
+	relay, err := c.running()
 	if err != nil {
 		return err
 	}
 	var answer struct{ Invites []peopleapi.ShownInvite }
-	if err := c.operate(ctx, keys, http.MethodGet, "/operator/invites/"+c.Tenant, "relay invitations", nil, &answer); err != nil {
+	if err := relay.operate(ctx, http.MethodGet, "/operator/invites/"+c.Tenant, "relay invitations", nil, &answer); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
@@ -39,18 +38,17 @@ func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
 }
 
 type withdrawCmd struct {
-	dataFlag
 	relayFlag
 	ID string `arg:"" help:"Invitation ID, as printed by relay invitations."`
 }
 
 // Run withdraws an open invitation.
 func (c *withdrawCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
+	relay, err := c.running()
 	if err != nil {
 		return err
 	}
-	if err := c.operate(ctx, keys, http.MethodDelete, "/operator/invites/"+c.Tenant+"/"+c.ID, "relay withdraw", nil, &struct{}{}); err != nil {
+	if err := relay.operate(ctx, http.MethodDelete, "/operator/invites/"+c.Tenant+"/"+c.ID, "relay withdraw", nil, &struct{}{}); err != nil {
 		return fmt.Errorf("withdraw: %w", err)
 	}
 	_, err = fmt.Fprintf(s.out, "withdrew invitation %s\n", c.ID)

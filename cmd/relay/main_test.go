@@ -155,6 +155,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"negative limit", []string{"serve", "--data-dir", dir, "--limit-tenant", "frames=-1"}, []string{"--limit-tenant", "frames=-1"}},
 		{"bad proxy", []string{"serve", "--data-dir", dir, "--trust-proxy", "10.0.0.0/33"}, []string{"--trust-proxy", "10.0.0.0/33"}},
 		{"plain off loopback", []string{"serve", "--data-dir", dir, "--listen", "0.0.0.0:0"}, []string{"--listen 0.0.0.0:0", "--tls-cert", "--listen-plain"}},
+		{"public URL without scheme", []string{"serve", "--data-dir", dir, "--public-url", "relay.example.com"}, []string{"--public-url", "relay.example.com", "https://host"}},
 		{"bad audit file", []string{"serve", "--data-dir", dir, "--audit-file", dir}, []string{"--audit-file", dir}},
 		{"bad host name", []string{"token", "host", "--data-dir", dir, "--host", "My Laptop"}, []string{"--host", "My Laptop"}},
 		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--access", "root"}, []string{"--access", "root"}},

@@ -17,7 +17,6 @@ import (
 )
 
 type revokeCmd struct {
-	dataFlag
 	relayFlag
 	Token     string `help:"Token ID (jti) of any kind of token, or device ID. The token itself also works, but --token-file keeps it out of process lists." placeholder:"ID" xor:"what" required:""`
 	TokenFile string `help:"File with a token or its ID; - is standard input." placeholder:"FILE" xor:"what" required:""`
@@ -25,8 +24,11 @@ type revokeCmd struct {
 	Host      string `help:"Host: all enrolment tokens and credentials issued to it so far." placeholder:"HOST" xor:"what" required:""`
 }
 
+// errNotReceived reports a revocation that no relay has received.
+var errNotReceived = errors.New("no relay has received this revocation")
+
 // Run revokes through the running relay. If none runs, it stores the revocation for
-// the next start.
+// the next start, and returns errNotReceived.
 func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -36,15 +38,16 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	relay, err := c.running()
 	var done auth.Revocation
-	err = c.operate(ctx, keys, http.MethodPost, "/operator/revocations", "relay revoke", ask, &done)
-	where := "at the relay at " + c.Relay + " and all relays connected to it; connections end"
+	if err == nil {
+		err = relay.operate(ctx, http.MethodPost, "/operator/revocations", "relay revoke", ask, &done)
+	}
 	if errors.Is(err, errNoRelay) {
-		done, err = gateway.RevokeForNextStart(c.DataDir, ask)
-		where = "in " + c.DataDir + ", because no relay answers at " + c.Relay + ": it takes effect at the next start, and reaches the other relays of a cluster then"
+		return c.forNextStart(ask, err)
 	}
 	if err != nil {
-		return fmt.Errorf("revoke: %w", err)
+		return fmt.Errorf("nothing is revoked: %w", err)
 	}
 	if done.Token == "" {
 		// A token's issue time has whole seconds. A token made after this command must
@@ -54,8 +57,20 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 		case <-ctx.Done():
 		}
 	}
-	_, err = fmt.Fprintf(s.out, "revoked %s, %s\n", named(done), where)
+	_, err = fmt.Fprintf(s.out, "revoked %s at the relay at %s and all relays connected to it; connections end\n", named(done), relay.at.URL)
 	return err
+}
+
+// forNextStart stores a revocation in the data directory, because of a relay's absence.
+func (c *revokeCmd) forNextStart(ask operatorapi.RevokeRequest, absence error) error {
+	done, err := gateway.RevokeForNextStart(c.DataDir, ask)
+	if errors.Is(err, gateway.ErrInUse) {
+		return fmt.Errorf("nothing is revoked: a relay uses %s, but does not answer commands; give its address with --relay", c.DataDir)
+	}
+	if err != nil {
+		return fmt.Errorf("nothing is revoked: %w; %w", absence, err)
+	}
+	return fmt.Errorf("%w: %w. It is stored in %s: %s. It takes effect when a relay starts with this directory, and reaches the other relays of a cluster then", errNotReceived, absence, c.DataDir, named(done))
 }
 
 // request returns the revocation that the flags ask for.
@@ -111,18 +126,17 @@ func named(r auth.Revocation) string {
 }
 
 type revocationsCmd struct {
-	dataFlag
 	relayFlag
 }
 
 // Run lists the revocations.
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
+	relay, err := c.running()
 	if err != nil {
 		return err
 	}
 	var answer struct{ Revocations []auth.Revocation }
-	if err := c.operate(ctx, keys, http.MethodGet, "/operator/revocations", "relay revocations", nil, &answer); err != nil {
+	if err := relay.operate(ctx, http.MethodGet, "/operator/revocations", "relay revocations", nil, &answer); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)

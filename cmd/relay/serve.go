@@ -36,7 +36,7 @@ type serveCmd struct {
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, at which requests without a declared capability are refused. Elsewhere, their host-agents decide." placeholder:"TENANT/HOST"`
 	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster: /api/hosts/HOST names the relay to which a host is connected. Default: not named." placeholder:"URL" name:"own-url"`
-	PublicURL        string   `help:"The relay's base URL for people and host-agents, used in links and device proofs. Default: from --acme-domain, or from each request." placeholder:"URL" name:"public-url"`
+	PublicURL        string   `help:"The relay's base URL for people and host-agents, used in links and device proofs: https://relay.example.com. Default: from --acme-domain; otherwise each request's own address, and in printed links a name in --tls-cert, or the address of --listen." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
@@ -78,6 +78,11 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return witness(ctx, s, cfg)
 	}
 	var err error
+	if c.PublicURL != "" {
+		if cfg.Gateway.PublicURL, err = baseURL("--public-url", c.PublicURL); err != nil {
+			return err
+		}
+	}
 	if cfg.Gateway.MaxQueued, err = cli.UseMemory(s.log).Queued(c.MaxQueued, mostQueued); err != nil {
 		return err
 	}
@@ -167,8 +172,15 @@ func (c *serveCmd) publicURL() string {
 // welcomeOwner prints a setup link while the relay has no owner.
 func welcomeOwner(s *streams, relay *gateway.Relay) error {
 	link, err := relay.SetupLink("")
-	if err != nil || link == "" {
+	switch {
+	case errors.Is(err, gateway.ErrNoPublicURL):
+		s.log.Warn("this relay has no owner yet, and no link can be printed for its first owner: start it with --public-url, or run relay setup-link --url", "error", err)
+		return nil
+	case err != nil || link == "":
 		return err
+	case s.logs.LogFormat == "json":
+		s.log.Warn("this relay has no owner yet; the first visitor of this link becomes its owner; it is valid for a day, or until the next start", "link", link)
+		return nil
 	}
 	fmt.Fprintf(s.err, "This relay has no owner yet. The first visitor of this link becomes its owner; it is valid for a day, or until the next start:\n\n  %s\n\n", link)
 	return cli.PrintQR(s.err, s.err, link)

@@ -2,25 +2,30 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
+	peopleapi "ahprelay/gateway/api/people"
 )
 
 type setupLinkCmd struct {
-	dataFlag
 	relayFlag
 	Subject string `help:"The new owner's name." default:"owner" placeholder:"NAME"`
+	URL     string `help:"The relay's base URL for the new owner's browser. Default: the relay's --public-url, or the address or name at which it listens." placeholder:"URL" name:"url"`
 	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
 }
 
 // Run prints a link, and, on a terminal, its QR code.
 func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
+	relay, err := c.running()
+	if err != nil {
+		return err
+	}
+	base, err := relay.linkBase(c.URL)
 	if err != nil {
 		return err
 	}
@@ -31,19 +36,18 @@ func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 		Link    string
 		Expires time.Time
 	}
-	err = c.operate(ctx, keys, http.MethodPost, "/operator/invites", "relay setup-link", map[string]string{"tenant": c.Tenant, "subject": c.Subject}, &made)
-	if errors.Is(err, errNoRelay) {
-		return fmt.Errorf("%w (the running relay must make this link)", err)
-	}
+	err = relay.operate(ctx, http.MethodPost, "/operator/invites", "relay setup-link", map[string]string{"tenant": c.Tenant, "subject": c.Subject}, &made)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(s.out, made.Link); err != nil {
+	_, secret, _ := strings.Cut(made.Link, "#")
+	link := peopleapi.SetupLink(base, secret)
+	if _, err := fmt.Fprintln(s.out, link); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "The first visitor becomes an owner of the relay. The link is valid until %s.\n", made.Expires.Local().Format(time.DateTime))
 	if c.NoQR {
 		return nil
 	}
-	return cli.PrintQR(s.out, s.err, made.Link)
+	return cli.PrintQR(s.out, s.err, link)
 }

@@ -21,7 +21,6 @@ import (
 const shareConnections = 64
 
 type shareCmd struct {
-	dataFlag
 	relayFlag
 	Host    string        `help:"The session's host." required:"" placeholder:"HOST"`
 	Channel string        `help:"The session, such as ahp-session:/…. The link covers everything that belongs to it, and nothing else." required:"" placeholder:"URI"`
@@ -31,7 +30,7 @@ type shareCmd struct {
 	Files   bool          `help:"Include files in the session's working directories."`
 	TTL     time.Duration `help:"The link's lifetime." default:"1h" name:"ttl"`
 	Subject string        `help:"The link's subject, as it appears in logs. Default: a generated name." placeholder:"NAME"`
-	URL     string        `help:"The relay's base URL for the people who get the link. Default: --relay." placeholder:"URL" name:"url"`
+	URL     string        `help:"The relay's base URL for the people who get the link. Default: the relay's --public-url, or the address or name at which it listens." placeholder:"URL" name:"url"`
 
 	MaxConnections int `help:"Concurrent connections allowed for the link; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`
 
@@ -41,27 +40,27 @@ type shareCmd struct {
 // Run prints a link that opens the console at a session, and, on a terminal, a QR code
 // of it.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := c.keys()
-	if err != nil {
-		return err
-	}
 	who, err := c.client()
 	if err != nil {
 		return err
 	}
-	link, local, err := c.base()
+	relay, err := c.running()
 	if err != nil {
 		return err
 	}
-	token, err := keys.Tokens().IssueClient(who)
+	base, err := relay.linkBase(c.URL)
 	if err != nil {
 		return err
 	}
-	text := link.String() + "#" + url.Values{"host": {c.Host}, "session": {c.Channel}, "token": {token}}.Encode()
+	token, err := relay.keys.Tokens().IssueClient(who)
+	if err != nil {
+		return err
+	}
+	text := base + "/#" + url.Values{"host": {c.Host}, "session": {c.Channel}, "token": {token}}.Encode()
 	if _, err := fmt.Fprintln(s.out, text); err != nil {
 		return err
 	}
-	c.report(ctx, s, keys, token, local)
+	c.report(ctx, s, relay, base, token)
 	if c.NoQR {
 		return nil
 	}
@@ -103,33 +102,28 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 	return who, nil
 }
 
-// base returns the console's address, and whether it is on this machine only.
-func (c *shareCmd) base() (u *url.URL, local bool, err error) {
-	flag, text := "--url", c.URL
-	if text == "" {
-		flag, text = "--relay", c.Relay
+// onlyHere reports whether a base URL works on this machine only.
+func onlyHere(base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
 	}
-	u, err = url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, false, fmt.Errorf("%s %q: want http://host:port or https://host", flag, text)
-	}
-	u.Path = strings.TrimSuffix(u.Path, "/") + "/"
 	at, err := netip.ParseAddr(u.Hostname())
-	return u, u.Hostname() == "localhost" || err == nil && at.IsLoopback(), nil
+	return u.Hostname() == "localhost" || err == nil && at.IsLoopback()
 }
 
 // report prints notes about the link, and asks the running relay to audit it.
-func (c *shareCmd) report(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
-	id, expires, err := keys.Tokens().TokenID(token)
+func (c *shareCmd) report(ctx context.Context, s *streams, relay *runningRelay, base, token string) {
+	id, expires, err := relay.keys.Tokens().TokenID(token)
 	if err == nil {
 		fmt.Fprintf(s.err, "Valid until %s. To revoke it: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
 	}
-	if local {
+	if onlyHere(base) {
 		fmt.Fprintln(s.err, "The link works on this machine only; give the relay's public address with --url.")
 	}
-	err = c.operate(ctx, keys, http.MethodPost, "/operator/shares", "relay share", map[string]string{"token": token}, &struct{}{})
+	err = relay.operate(ctx, http.MethodPost, "/operator/shares", "relay share", map[string]string{"token": token}, &struct{}{})
 	if errors.Is(err, errNoRelay) {
-		fmt.Fprintln(s.err, "No relay answers at", c.Relay+": the link works once a relay runs, and is missing from its audit.")
+		fmt.Fprintln(s.err, "The link works once the relay runs, and is missing from its audit:", err)
 	} else if err != nil {
 		fmt.Fprintln(s.err, "The link is missing from the relay's audit:", err)
 	}

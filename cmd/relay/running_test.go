@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/test/testca"
+)
+
+// withTLS returns flags for a certificate that this machine does not trust.
+func withTLS(t *testing.T) []string {
+	t.Helper()
+	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--tls-cert", cert, "--tls-key", key}
+}
+
+// TestCommandsFindTheirRelay: commands need only the data directory, whatever the
+// relay's address and certificate are, and do not mix it with a relay beside it.
+func TestCommandsFindTheirRelay(t *testing.T) {
+	dir, beside := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, beside} {
+		if _, err := auth.LoadKeys(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servingWith(t, beside, "127.0.0.1:0", "--hold", "9m")
+	url, _ := servingWith(t, dir, "127.0.0.1:0", append(withTLS(t), "--hold", "7m")...)
+	if !strings.HasPrefix(url, "https://127.0.0.1:") {
+		t.Fatalf("the relay is at %s", url)
+	}
+	file := filepath.Join(t.TempDir(), "diag.tar.gz")
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{`"hosts":[]`, []string{"hosts", "--json"}},
+		{"relay at " + url, []string{"check"}},
+		{"at the relay at " + url, []string{"revoke", "--token", "SPELT"}},
+		{"SPELT", []string{"revocations"}},
+		{url + "/setup#", []string{"setup-link", "--no-qr"}},
+		{"the operator", []string{"invitations"}},
+		{url + "/#host=laptop", []string{"share", "--host", "laptop", "--channel", "ahp-session:/a", "--no-qr"}},
+		{file, []string{"diag", file}},
+	} {
+		args := append(test.args, "--data-dir", dir)
+		if out, said, err := relay(t, args...); err != nil || !strings.Contains(out, test.want) || strings.Contains(said, "missing") || strings.Contains(said, "not there") {
+			t.Errorf("%v = %q, %q, %v; want %s", args, out, said, err, test.want)
+		}
+	}
+	if _, _, err := relay(t, "forget", "--data-dir", dir, "laptop"); err == nil || !strings.Contains(err.Error(), "no such host") {
+		t.Errorf("forget: %v; want the relay's answer", err)
+	}
+	parts := opened(t, file)
+	if !strings.Contains(parts["settings.json"], `"hold":"7m0s"`) || !strings.Contains(parts["check.txt"], url) {
+		t.Errorf("diag has %s and %s; want those of the relay at %s", parts["settings.json"], parts["check.txt"], url)
+	}
+	if out, _, err := relay(t, "revoke", "--data-dir", beside, "--relay", url, "--token", "OTHER"); err == nil || !strings.Contains(err.Error(), "nothing is revoked") || out != "" {
+		t.Errorf("revoke at a relay without trust in its certificate = %q, %v", out, err)
+	}
+	if _, _, err := relay(t, "diag", "--data-dir", dir, "--relay", url, filepath.Join(t.TempDir(), "x")); err != nil {
+		t.Errorf("diag with --relay: %v", err)
+	}
+}
+
+// TestAddressesOfNoRelay: a relay removes its addresses, and a server that has the
+// address of a crashed relay gets no request.
+func TestAddressesOfNoRelay(t *testing.T) {
+	dir, beside := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, beside} {
+		if _, err := auth.LoadKeys(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	logs := newSyncBuffer()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--drain", "1s"}, withTLS(t)...), os.Stdout, logs)
+	}()
+	logs.await(t, "relay ready")
+	left, err := os.ReadFile(filepath.Join(dir, "addresses.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := relay(t, "hosts", "--data-dir", dir); !errors.Is(err, errNoRelay) || !strings.Contains(err.Error(), "--relay") {
+		t.Errorf("after its end: %v", err)
+	}
+	url := serving(t, beside, withTLS(t)...)
+	var at struct {
+		URL         string `json:"url"`
+		Certificate []byte `json:"certificate"`
+	}
+	if err := json.Unmarshal(left, &at); err != nil {
+		t.Fatal(err)
+	}
+	at.URL = url
+	if left, err = json.Marshal(at); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "addresses.json"), left, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := relay(t, "hosts", "--data-dir", dir); err == nil || !strings.Contains(err.Error(), "different server") {
+		t.Errorf("with a different relay at the address: %v", err)
+	}
+}
+
+// TestUnreceivedRevocation: a revocation that no relay has received is an error.
+func TestUnreceivedRevocation(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := relay(t, "revoke", "--data-dir", dir, "--host", "laptop")
+	if !errors.Is(err, errNotReceived) || !strings.Contains(err.Error(), "host laptop of tenant default") || !strings.Contains(err.Error(), "--relay") {
+		t.Fatalf("without a relay: %v", err)
+	}
+	serving(t, dir)
+	if out, _, err := relay(t, "revocations", "--data-dir", dir); err != nil || !strings.Contains(out, "laptop") {
+		t.Errorf("after the start: %q, %v; want the stored revocation", out, err)
+	}
+}
+
+// TestSetupLinkOpens: the first owner's link leads to the public URL, a name in the
+// certificate or the listener's address. If none is known, there is no link.
+func TestSetupLinkOpens(t *testing.T) {
+	certificate := withTLS(t)
+	for _, test := range []struct {
+		name  string
+		flags []string
+		want  string // matches the start's output
+	}{
+		{"wildcard", []string{"--listen", ":0", "--listen-plain"}, `no owner yet.*--public-url.*relay setup-link --url`},
+		{"wildcard with certificate", append([]string{"--listen", ":0"}, certificate...), `https://127\.0\.0\.1:\d+/setup#`},
+		{"wildcard with public URL", []string{"--listen", ":0", "--listen-plain", "--public-url", "https://relay.example.com/"}, `https://relay\.example\.com/setup#`},
+		{"loopback", []string{"--listen", "127.0.0.1:0"}, `http://127\.0\.0\.1:\d+/setup#`},
+		{"JSON", []string{"--listen", "127.0.0.1:0", "--log-format", "json"}, `\{"time":.*"link":"http://127\.0\.0\.1:\d+/setup#[^"]+"\}\n`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			logs := terminal{make(chan string, 1000)}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- run(ctx, append([]string{"serve", "--data-dir", dir, "--admin-listen", "none", "--drain", "1s"}, test.flags...), os.Stdout, logs)
+			}()
+			if seen := logs.sees(t, `(?s).*`+test.want)[0]; strings.Contains(seen, "[::]:") {
+				t.Errorf("the start shows %s", seen)
+			}
+			if test.name == "wildcard" {
+				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr"); err == nil || !strings.Contains(err.Error(), "--url") || out != "" {
+					t.Errorf("setup-link = %q, %v; want to hear that it needs an address", out, err)
+				}
+				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr", "--url", "http://relay.test"); err != nil || !strings.HasPrefix(out, "http://relay.test/setup#") {
+					t.Errorf("setup-link --url = %q, %v", out, err)
+				}
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
