@@ -19,7 +19,8 @@ USER 65532:65532
 FROM base AS relay
 COPY --from=build /out/relay /relay
 COPY --from=build --chown=65532:65532 /out/data /data
-ENV AHP_RELAY_DATA_DIR=/data AHP_RELAY_LISTEN=0.0.0.0:8484
+# Plain inside the container: publish the port to this machine only, or give a certificate.
+ENV AHP_RELAY_DATA_DIR=/data AHP_RELAY_LISTEN=0.0.0.0:8484 AHP_RELAY_LISTEN_PLAIN=true
 VOLUME /data
 EXPOSE 8484
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/relay", "check"]

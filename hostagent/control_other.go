@@ -23,6 +23,19 @@ func controlDir() (string, error) {
 	return dir, nil
 }
 
+// controlDirs returns the directories in which a host-agent of this user may have its
+// control socket.
+func controlDirs() []string {
+	dir, err := controlDir()
+	if err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
+// isPrivate reports whether a directory is for this user alone.
+func isPrivate(string) bool { return true }
+
 // listenPrivate listens at a path, in place of an earlier listener. The directory's
 // permissions decide who may connect. remove deletes the socket.
 func listenPrivate(path string) (listener net.Listener, remove func(), err error) {

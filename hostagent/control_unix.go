@@ -7,30 +7,46 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
 )
 
-// controlDir returns the directory of control sockets, and makes it if needed.
-func controlDir() (string, error) {
-	base := os.Getenv("XDG_RUNTIME_DIR")
-	dir := filepath.Join(base, "ahp-host-agent")
-	if base == "" {
-		dir = filepath.Join(os.TempDir(), "ahp-host-agent-"+strconv.Itoa(os.Getuid()))
+// controlDirs returns the directories in which a host-agent of this user may have its
+// control socket. The first is this process's own.
+func controlDirs() (dirs []string) {
+	if base := os.Getenv("XDG_RUNTIME_DIR"); base != "" {
+		dirs = append(dirs, filepath.Join(base, controlName))
 	}
+	dirs = append(dirs, filepath.Join(os.TempDir(), controlName+"-"+strconv.Itoa(os.Getuid())))
+	if who, err := user.Current(); err == nil { // packaging/systemd/ahp-host-agent@.service
+		dirs = append(dirs, filepath.Join(unitDirs, controlName+"-"+who.Username, controlName))
+	}
+	return dirs
+}
+
+// controlDir returns the directory for this process's control socket, and makes it if
+// needed.
+func controlDir() (string, error) {
+	dir := controlDirs()[0]
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("control socket: %w", err)
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return "", fmt.Errorf("control socket: %w", err)
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != os.Getuid() {
+	if !isPrivate(dir) {
 		return "", fmt.Errorf("control socket: %s is not a private directory of this user; set another path with --control", dir)
 	}
 	return dir, nil
+}
+
+// isPrivate reports whether a directory is this user's, and for this user alone.
+func isPrivate(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return info.IsDir() && info.Mode().Perm()&0o077 == 0 && (!ok || int(owner.Uid) == os.Getuid())
 }
 
 // listenPrivate listens at a path, in place of an earlier listener, for this user

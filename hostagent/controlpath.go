@@ -3,9 +3,7 @@ package hostagent
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +16,12 @@ const (
 	// maxSocketPath is the longest socket path, in bytes, that every system accepts,
 	// with room for a temporary name.
 	maxSocketPath = 90
+
+	controlName = "ahp-host-agent" // of directories for sockets
 )
+
+// unitDirs is the directory for the runtime directories of systemd's units.
+var unitDirs = "/run"
 
 // ControlPath returns the default path of a host's control socket: in this user's
 // directory, named after tenant and host.
@@ -27,41 +30,46 @@ func ControlPath(tenant, host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, tenant+"."+host+socketExt)
-	if len(path) > maxSocketPath {
-		sum := sha256.Sum256([]byte(tenant + "." + host))
-		path = filepath.Join(dir, hex.EncodeToString(sum[:8])+socketExt)
-	}
+	path := socketIn(dir, tenant, host)
 	if len(path) > maxSocketPath {
 		return "", fmt.Errorf("control socket: %s is too long for a socket path; set a shorter one with --control", path)
 	}
 	return path, nil
 }
 
-// FindControl returns the control socket of the only host-agent that this user runs.
-func FindControl() (string, error) {
-	dir, err := controlDir()
-	if err != nil {
-		return "", err
+func socketIn(dir, tenant, host string) string {
+	path := filepath.Join(dir, tenant+"."+host+socketExt)
+	if len(path) > maxSocketPath {
+		sum := sha256.Sum256([]byte(tenant + "." + host))
+		path = filepath.Join(dir, hex.EncodeToString(sum[:8])+socketExt)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("control socket: %w", err)
-	}
+	return path
+}
+
+// FindControl returns the control socket of a host-agent that this user runs, also as a
+// service: that of a host, or, if host is empty, that of the only host-agent.
+func FindControl(tenant, host string) (string, error) {
+	dirs := controlDirs()
 	var found []string
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		if !strings.HasSuffix(path, socketExt) {
-			continue
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil || !isPrivate(dir) {
+			continue // most of them do not exist
 		}
-		if conn, err := net.Dial("unix", path); err == nil { // skips sockets of crashed host-agents
-			_ = conn.Close()
-			found = append(found, path)
+		for _, entry := range entries {
+			path := filepath.Join(dir, entry.Name())
+			if !strings.HasSuffix(path, socketExt) || host != "" && path != socketIn(dir, tenant, host) {
+				continue
+			}
+			if conn, err := net.Dial("unix", path); err == nil { // skips sockets of crashed host-agents
+				_ = conn.Close()
+				found = append(found, path)
+			}
 		}
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%w: no control socket in %s; set its path with --control", ErrNoAgent, dir)
+		return "", fmt.Errorf("%w: no control socket in %s; run this command as the host-agent's user, or set the socket's path with --control", ErrNoAgent, strings.Join(dirs, ", "))
 	case 1:
 		return found[0], nil
 	}

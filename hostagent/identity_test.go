@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -516,7 +517,7 @@ func TestControlPath(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	if _, err := FindControl(); err == nil || !strings.Contains(err.Error(), "--control") {
+	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--control") {
 		t.Errorf("find where there is none: %v", err)
 	}
 	paths := map[string]bool{}
@@ -539,7 +540,7 @@ func TestControlPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = gone.Close()
-	if got, err := FindControl(); got != first || err != nil {
+	if got, err := FindControl("default", ""); got != first || err != nil {
 		t.Errorf("find: %q, %v; want %q", got, err, first)
 	}
 	other, _, err := listenPrivate(crashed)
@@ -547,9 +548,30 @@ func TestControlPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := FindControl(); err == nil || !strings.Contains(err.Error(), "--host") {
+	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--host") {
 		t.Errorf("find one of two: %v", err)
 	}
+	if got, err := FindControl("default", "b"); got != crashed || err != nil {
+		t.Errorf("find host b: %q, %v; want %q", got, err, crashed)
+	}
+	// The service has a runtime directory of its own, and the user's shell another.
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	who, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(dir string) { unitDirs = dir }(unitDirs)
+	unitDirs = filepath.Join(dir, "run")
+	if err := os.MkdirAll(unitDirs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(unitDirs, "ahp-host-agent-"+who.Username)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FindControl("default", "b"); err != nil || filepath.Base(got) != filepath.Base(crashed) {
+		t.Errorf("find a unit's socket: %q, %v", got, err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", dir)
 	remove()
 	if err := os.Chmod(filepath.Join(dir, "ahp-host-agent"), 0o755); err != nil {
 		t.Fatal(err)

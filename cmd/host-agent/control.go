@@ -47,17 +47,15 @@ type controlFlags struct {
 }
 
 func (f *controlFlags) control() (hostagent.Control, error) {
-	path, err := f.Control, error(nil)
-	switch {
-	case path != "":
-	case f.Host != "":
+	if f.Control != "" {
+		return hostagent.Control{Path: f.Control}, nil
+	}
+	if f.Host != "" {
 		if err := errors.Join(ahp.CheckName("--host", f.Host), ahp.CheckName("--tenant", f.Tenant)); err != nil {
 			return hostagent.Control{}, err
 		}
-		path, err = hostagent.ControlPath(f.Tenant, f.Host)
-	default:
-		path, err = hostagent.FindControl()
 	}
+	path, err := hostagent.FindControl(f.Tenant, f.Host)
 	return hostagent.Control{Path: path}, err
 }
 

@@ -35,7 +35,7 @@ type app struct {
 	Run runCmd `cmd:"" help:"Serve a host until stopped."`
 	Up  upCmd  `cmd:"" help:"Join a relay with a code that a signed-in person approves, find this machine's AHP host, and serve it."`
 
-	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd, Windows services and more)."`
+	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd or a Windows service)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service."`
 	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`
 	Update    updateCmd    `cmd:"" help:"Replace this program with the newest release, if the install script installed it. If the new version does not serve its host within a minute, the earlier version returns."`
@@ -170,7 +170,7 @@ type serveFlags struct {
 	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	PublishAll      bool          `help:"Also publish messages for a single client on the subject of their channel, for readers with relay nats-credentials. This doubles the NATS messages, and about doubles the processor time of relay and host-agent for them, without the kernel's part."`
-	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8486. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
+	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags
 }
 

@@ -235,10 +235,13 @@ func TestService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always"} {
+	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always", "RestartSec=2\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit has no %q:\n%s", want, text)
 		}
+	}
+	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "uninstall removes it") {
+		t.Errorf("a second time: %s, %v", out, err)
 	}
 	if out, err := do("status"); err != nil || !strings.Contains(out, "running") {
 		t.Errorf("status: %s, %v", out, err)
@@ -248,6 +251,29 @@ func TestService(t *testing.T) {
 	}
 	if _, err := os.Stat(unit); !os.IsNotExist(err) {
 		t.Errorf("the unit is left: %v", err)
+	}
+	failing := "#!/bin/sh\n[ \"$1\" = $FAIL ] && { echo Failed to connect to bus >&2; exit 1; }\nexit 0\n"
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(failing), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FAIL", "enable")
+	if out, err := do("install", "up", "https://relay.example.com"); err == nil {
+		t.Errorf("although the unit cannot be enabled: %s, %v", out, err)
+	}
+	t.Setenv("FAIL", "daemon-reload")
+	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "connect to bus") || !strings.Contains(out, "--system --run-as") {
+		t.Errorf("without the user's manager: %s, %v", out, err)
+	}
+	if _, err := os.Stat(unit); !os.IsNotExist(err) {
+		t.Errorf("a failed installation leaves the unit: %v", err)
+	}
+	if err := os.Remove(filepath.Join(bin, "rpm-ostree")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/run/systemd/system"); os.IsNotExist(err) {
+		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, "host-agent up https://relay.example.com") {
+			t.Errorf("without systemd: %s, %v", out, err)
+		}
 	}
 	asked, err := os.ReadFile(calls)
 	if err != nil {

@@ -27,6 +27,9 @@ type diagCmd struct {
 	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }
 
+// pageTimeout bounds a request to the admin listener of a relay that may be overloaded.
+const pageTimeout = 15 * time.Second
+
 // maxLog bounds the included end of the log, in bytes.
 const maxLog = 4 << 20
 
@@ -148,7 +151,9 @@ func (c *diagCmd) page(ctx context.Context, relay *runningRelay, path string) ([
 	case base == "":
 		base = relay.at.Admin
 	}
-	status, body, err := (&runningRelay{client: http.DefaultClient}).sendTo(ctx, base, http.MethodGet, path, "", nil)
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	status, body, err := send(ctx, http.DefaultClient, base, http.MethodGet, path, "", nil)
 	if err == nil && status != http.StatusOK && path != "/readyz" {
 		err = fmt.Errorf("HTTP %d", status)
 	}

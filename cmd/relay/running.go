@@ -141,12 +141,12 @@ func (r *runningRelay) send(ctx context.Context, method, path, token string, con
 	if err := r.known(); err != nil {
 		return 0, nil, err
 	}
-	return r.sendTo(ctx, r.at.URL, method, path, token, content)
-}
-
-func (r *runningRelay) sendTo(ctx context.Context, base, method, path, token string, content io.Reader) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	return send(ctx, r.client, r.at.URL, method, path, token, content)
+}
+
+func send(ctx context.Context, client *http.Client, base, method, path, token string, content io.Reader) (status int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, content)
 	if err != nil {
 		return 0, nil, fmt.Errorf("relay %q: %w", base, err)
@@ -154,7 +154,7 @@ func (r *runningRelay) sendTo(ctx context.Context, base, method, path, token str
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := r.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return 0, nil, noAnswer(base, err)
 	}

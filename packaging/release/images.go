@@ -88,7 +88,7 @@ func (r *release) image(name string, t target, roots []byte) (v1.Image, error) {
 	switch name {
 	case "relay":
 		config.Config.Cmd = []string{"serve"}
-		config.Config.Env = []string{"AHP_RELAY_DATA_DIR=/data", "AHP_RELAY_LISTEN=0.0.0.0:8484"}
+		config.Config.Env = []string{"AHP_RELAY_DATA_DIR=/data", "AHP_RELAY_LISTEN=0.0.0.0:8484", "AHP_RELAY_LISTEN_PLAIN=true"}
 		config.Config.ExposedPorts = map[string]struct{}{"8484/tcp": {}}
 	case "host-agent":
 		config.Config.Cmd = []string{"run"}

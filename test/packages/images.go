@@ -107,7 +107,7 @@ func serveHost(p podman, images map[string]string) error {
 		_, err := p.do(append(append([]string{"run", "--detach", "--name", name}, locked...), args...)...)
 		return err
 	}
-	if err := start("relay", "--network", "ahp-public,ahp-uplink", "--publish", address+":8484", "--volume", "relay-data:/data", "--env", "AHP_RELAY_LISTEN_PLAIN=true", images["relay"]); err != nil {
+	if err := start("relay", "--network", "ahp-public,ahp-uplink", "--publish", address+":8484", "--volume", "relay-data:/data", images["relay"]); err != nil {
 		return err
 	}
 	if err := eventually(func() error { _, err := p.do("exec", "relay", "/relay", "check"); return err }); err != nil {

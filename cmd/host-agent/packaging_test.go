@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestUnit: the user's unit sets existing flags only. What the service writes is in its
+// own directories, because the rest of the system is read-only for it, and %h is root's
+// home in the system's manager.
+func TestUnit(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/systemd/ahp-host-agent@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var help bytes.Buffer
+	if err := run(t.Context(), []string{"run", "--help"}, &help, &help); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`AHP_AGENT_[A-Z_]*[A-Z]`).FindAllString(string(text), -1) {
+		if !strings.Contains(help.String(), "$"+name) {
+			t.Errorf("the unit sets %s, which is no flag of host-agent run", name)
+		}
+	}
+	for _, want := range []string{
+		"\nStateDirectory=ahp-host-agent-%i\n", "AHP_AGENT_CREDENTIALS_FILE=/var/lib/ahp-host-agent-ada/credential\n", "--credentials-file /var/lib/ahp-host-agent-ada/credential",
+		"\nRuntimeDirectory=ahp-host-agent-%i\n", "\nEnvironment=XDG_RUNTIME_DIR=/run/ahp-host-agent-%i\n", // see FindControl
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the unit has no %q", want)
+		}
+	}
+	if strings.Contains(string(text), "%h") {
+		t.Error("the unit names root's home")
+	}
+}
