@@ -54,7 +54,7 @@ type Config struct {
 
 	NotifyAnswers NotifyAnswers // answers permitted from notifications; default: AnswersSafe
 
-	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing
+	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing, and sleep is not announced
 	OnBattery bool       // KeepAwake also without mains power
 
 	StateDir string // directory of the run file, which lets a successor release the host after a crash; "": none
@@ -265,6 +265,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.live.watch(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	wg.Go(func() { a.goHome(life, conn) })
+	if a.cfg.KeepAwake != "" {
+		wg.Go(func() { a.announceSleep(life, holder.Settled) })
+	}
 	if a.file != nil {
 		wg.Go(func() { a.renewLoop(life, conn.Redial, a.renewed) })
 	}

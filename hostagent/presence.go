@@ -20,6 +20,7 @@ type presence struct {
 
 	mu      sync.Mutex
 	current registry.Presence
+	asleep  bool // the machine is about to sleep, or sleeps
 }
 
 func (p *presence) init(version string) {
@@ -33,8 +34,49 @@ func (p *presence) init(version string) {
 func (p *presence) now() registry.Presence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.asleep {
+		asleep := p.current
+		asleep.State, asleep.Reason, asleep.Silent, asleep.KeptAwake = registry.Asleep, asleepReason, 0, [2]int{}
+		return asleep
+	}
 	return p.current
 }
+
+// asleepReason is the reason for people while the machine sleeps.
+const asleepReason = "this host's machine sleeps"
+
+// sleeps sets whether the machine sleeps.
+func (p *presence) sleeps(asleep bool) {
+	p.mu.Lock()
+	p.asleep = asleep
+	p.mu.Unlock()
+	signal(p.changed)
+}
+
+// announceSleep reports sleep before the machine sleeps, and its end. It ends without
+// D-Bus, and where the system does not announce sleep.
+func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
+	err := awake.Watch(ctx, func(asleep bool) {
+		a.presence.sleeps(asleep)
+		if !asleep {
+			return
+		}
+		a.cfg.Log.Info("the machine is about to sleep")
+		for end := time.Now().Add(sleepDelay); !settled() && time.Now().Before(end) && ctx.Err() == nil; {
+			time.Sleep(settledEvery)
+		}
+	})
+	if err != nil {
+		a.presence.sleeps(false) // the end of sleep would not be reported
+		a.cfg.Log.Debug("sleep of this machine is not announced", "error", err)
+	}
+}
+
+// Times of an announcement of sleep.
+const (
+	sleepDelay   = 2 * time.Second // for a relay's confirmation
+	settledEvery = 20 * time.Millisecond
+)
 
 // hostChanged sets the host's condition.
 func (p *presence) hostChanged(now condition) {

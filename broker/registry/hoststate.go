@@ -119,7 +119,7 @@ func (k *knownHost) downSince() time.Time {
 	switch l := k.lease(); {
 	case l == nil:
 		return k.Enrolled
-	case l.Presence.State == Offline:
+	case l.Presence.State != Online:
 		return l.Since
 	}
 	return k.LastSeen
@@ -150,6 +150,8 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}
+	case p.State == Asleep: // the last report before the silence
+		h.State, h.Reason = p.State, p.Reason
 	}
 	return h
 }

@@ -96,8 +96,9 @@ type LeaseHolder struct {
 
 	fence atomic.Uint64 // number of the last lease; 0: unknown
 
-	mu       sync.Mutex
-	presence Presence
+	mu        sync.Mutex
+	presence  Presence
+	confirmed Presence // by a relay
 }
 
 // NewLeaseHolder returns a holder without a lease.
@@ -232,12 +233,19 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 }
 
 // Update changes the reported presence, at once while Run runs. Long texts are
-// truncated. The state must be Online or Offline.
+// truncated. The state must be Online, Offline or Asleep.
 func (h *LeaseHolder) Update(p Presence) {
 	h.mu.Lock()
 	h.presence = withDefaults(p)
 	h.mu.Unlock()
 	wakeUp(h.wake)
+}
+
+// Settled reports whether a relay has confirmed the current presence.
+func (h *LeaseHolder) Settled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.confirmed == h.presence
 }
 
 // Fence returns this instance's last lease number, or 0 if relays sent none. The
@@ -371,6 +379,9 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	h.noteUpgrade(answer.Upgrade)
 	h.keeper, h.every = "", 0
 	if answer.Result == leaseHeld {
+		h.mu.Lock()
+		h.confirmed = req.Presence
+		h.mu.Unlock()
 		h.fence.Store(answer.Fence)
 		h.every = min(time.Duration(answer.Every)*time.Millisecond, maxEvery)
 		if ahp.CheckName("relay", answer.Relay) == nil {

@@ -42,10 +42,11 @@ func leaseSubjectOf(tenant, host, relay string) string {
 // A State is a host's reachability.
 type State string
 
-// A host's states. A host-agent reports Online or Offline.
+// A host's states. A host-agent reports Online, Offline or Asleep.
 const (
 	Online       State = "online"       // host-agent and AHP host are present
 	Offline      State = "offline"      // the host-agent or the AHP host is absent
+	Asleep       State = "asleep"       // the machine has announced its sleep, and nothing was heard since
 	Incompatible State = "incompatible" // the host-agent and this relay share no wire version
 )
 
@@ -58,7 +59,7 @@ const (
 
 // A Presence is a host-agent's report about itself and its host.
 type Presence struct {
-	State        State  `json:"state"`                  // Online or Offline: is the AHP host up
+	State        State  `json:"state"`                  // Online, Offline or Asleep: is the AHP host up
 	Reason       string `json:"reason,omitempty"`       // for people: why it is offline
 	AgentVersion string `json:"agentVersion,omitempty"` // of the host-agent
 	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
@@ -69,8 +70,8 @@ type Presence struct {
 }
 
 func (p Presence) check() error {
-	if p.State != Online && p.State != Offline {
-		return fmt.Errorf("state %.20q; want %s or %s", p.State, Online, Offline)
+	if p.State != Online && p.State != Offline && p.State != Asleep {
+		return fmt.Errorf("state %.20q; want %s, %s or %s", p.State, Online, Offline, Asleep)
 	}
 	for _, f := range []struct {
 		name, value string

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/broker/link"
 )
 
 func TestDecide(t *testing.T) {
@@ -165,4 +167,26 @@ func FuzzLeaseRequest(f *testing.F) {
 			t.Errorf("stores %d bytes, %v", len(data), err)
 		}
 	})
+}
+
+// TestAsleepLastsUntilHeard: an announced sleep stays the host's state while its
+// host-agent is silent, and ends with a release or the next report.
+func TestAsleepLastsUntilHeard(t *testing.T) {
+	since := time.Date(2026, 1, 2, 14, 2, 0, 0, time.UTC)
+	asleep := Presence{State: Asleep, Reason: "sleeps", Wire: [2]int{link.WireMin, link.WireMax}}
+	for name, c := range map[string]struct {
+		lease lease
+		alive bool
+		want  State
+	}{
+		"announced": {lease{Instance: "i", Since: since, Presence: asleep}, true, Asleep},
+		"silent":    {lease{Instance: "i", Since: since, Presence: asleep}, false, Asleep},
+		"stopped":   {lease{Instance: "i", Since: since, Presence: asleep, Released: true}, false, Offline},
+		"lost":      {lease{Instance: "i", Since: since, Presence: Presence{State: Online}}, false, Offline},
+	} {
+		h := (&knownHost{hostState: hostState{Key: "t.h", Lease: &c.lease}}).describe("1", c.alive, time.Time{})
+		if h.State != c.want || c.want == Asleep && (!h.Since.Equal(since) || h.Reason != "sleeps") {
+			t.Errorf("%s: %s since %v, %q; want %s", name, h.State, h.Since, h.Reason, c.want)
+		}
+	}
 }

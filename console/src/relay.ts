@@ -43,7 +43,7 @@ export interface Grant { subject?: string; access?: string; channels?: string[];
 /** A host in the relay's list. */
 export interface HostInfo {
   host: string;
-  state: 'online' | 'offline' | 'incompatible';
+  state: 'online' | 'offline' | 'asleep' | 'incompatible';
   since: string;
   reason?: string;
   notAnsweringSince?: string;

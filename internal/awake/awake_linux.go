@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -17,13 +16,8 @@ func Hold(reason string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the system's D-Bus: %w", err)
 	}
-	defer conn.Close()
-	var lock dbus.UnixFD
-	login := conn.Object("org.freedesktop.login1", "/org/freedesktop/login1")
-	if err := login.Call("org.freedesktop.login1.Manager.Inhibit", 0, "idle", "host-agent", reason, "block").Store(&lock); err != nil {
-		return nil, fmt.Errorf("logind's Inhibit: %w", err)
-	}
-	return func() { _ = syscall.Close(int(lock)) }, nil
+	defer conn.Close() // the inhibitor is a file, and outlives the connection
+	return inhibit(conn, "idle", reason, "block")
 }
 
 // supplies is the directory of the machine's power supplies.

@@ -2,6 +2,7 @@ package awake
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +13,14 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// logind stands for systemd-logind: it gives the write end of a pipe, and the lock
-// ends when all copies are closed.
-type logind struct {
+// logind stands for systemd-logind: an inhibitor is the write end of a pipe, which ends
+// when all copies are closed.
+type logind struct{ locks chan *lock }
+
+type lock struct {
 	what, who, mode string
-	read            *os.File
-	copy            int // of the lock, which logind's own reply closes
+	copy            int           // which logind's own reply closes
+	released        chan struct{} // closed when no copy is open
 }
 
 func (l *logind) Inhibit(what, who, _, mode string) (dbus.UnixFD, *dbus.Error) {
@@ -25,14 +28,65 @@ func (l *logind) Inhibit(what, who, _, mode string) (dbus.UnixFD, *dbus.Error) {
 	if err != nil {
 		return 0, dbus.MakeFailedError(err)
 	}
-	l.what, l.who, l.mode, l.read = what, who, mode, read
 	fd, err := syscall.Dup(int(write.Fd()))
 	_ = write.Close()
 	if err != nil {
 		return 0, dbus.MakeFailedError(err)
 	}
-	l.copy = fd
+	k := &lock{what, who, mode, fd, make(chan struct{})}
+	go func() {
+		defer close(k.released)
+		_, _ = read.Read(make([]byte, 1)) // nothing is written: it ends with the last copy
+		_ = read.Close()
+	}()
+	l.locks <- k
 	return dbus.UnixFD(fd), nil
+}
+
+// next returns the next inhibitor, whose receiver then has the only copy.
+func (l *logind) next(t *testing.T) *lock {
+	t.Helper()
+	k := <-l.locks
+	// The bus passes the descriptor on before it passes on the answer to a later call.
+	conn, err := dbus.ConnectSystemBus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Object("org.freedesktop.login1", "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Close(k.copy); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (k *lock) isReleased() bool {
+	select {
+	case <-k.released:
+		return true
+	default:
+		return false
+	}
+}
+
+// serveLogind puts a stand-in on the system's bus.
+func serveLogind(t *testing.T) (*dbus.Conn, *logind) {
+	t.Helper()
+	conn, err := dbus.ConnectSystemBus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	l := &logind{make(chan *lock, 1)}
+	if err := conn.Export(l, "/org/freedesktop/login1", "org.freedesktop.login1.Manager"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.RequestName("org.freedesktop.login1", 0); err != nil {
+		t.Fatal(err)
+	}
+	return conn, l
 }
 
 // bus starts a private D-Bus daemon as the system's bus.
@@ -69,40 +123,58 @@ func TestLogind(t *testing.T) {
 	if _, err := Hold("test"); err == nil {
 		t.Fatal("held without logind")
 	}
-	conn, err := dbus.ConnectSystemBus()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	l := &logind{}
-	if err := conn.Export(l, "/org/freedesktop/login1", "org.freedesktop.login1.Manager"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.RequestName("org.freedesktop.login1", 0); err != nil {
-		t.Fatal(err)
-	}
+	_, l := serveLogind(t)
 	release, err := Hold("a coding agent works")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Close(l.copy); err != nil {
-		t.Fatal(err)
+	lock := l.next(t)
+	if lock.what != "idle" || lock.who != "host-agent" || lock.mode != "block" {
+		t.Errorf("Inhibit(%q, %q, %q)", lock.what, lock.who, lock.mode)
 	}
-	if l.what != "idle" || l.who != "host-agent" || l.mode != "block" {
-		t.Errorf("Inhibit(%q, %q, %q)", l.what, l.who, l.mode)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = l.read.Read(make([]byte, 1)) // ends when no copy of the lock is open
-	}()
-	select {
-	case <-ended:
-		t.Fatal("the lock ended before its release")
-	default:
+	if lock.isReleased() {
+		t.Fatal("the inhibitor ended before its release")
 	}
 	release()
-	<-ended
+	<-lock.released
+}
+
+// TestSleepIsAnnounced lets the stand-in announce sleep twice. The machine must not
+// sleep before the first call has returned.
+func TestSleepIsAnnounced(t *testing.T) {
+	bus(t)
+	conn, l := serveLogind(t)
+	calls, proceed, ended := make(chan bool), make(chan bool), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- Watch(ctx, func(asleep bool) { calls <- asleep; <-proceed }) }()
+	for range 2 {
+		lock := l.next(t)
+		if lock.what != "sleep" || lock.mode != "delay" {
+			t.Errorf("Inhibit(%q, %q)", lock.what, lock.mode)
+		}
+		for _, asleep := range []bool{true, false} {
+			if err := conn.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForSleep", asleep); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-calls; got != asleep {
+				t.Fatalf("sleeping(%v); want %v", got, asleep)
+			}
+			if asleep {
+				if lock.isReleased() {
+					t.Error("the machine may sleep before the announcement")
+				}
+			}
+			proceed <- true
+			if asleep {
+				<-lock.released // the machine may sleep
+			}
+		}
+	}
+	l.next(t)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestMains(t *testing.T) {
