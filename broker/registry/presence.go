@@ -86,7 +86,7 @@ func (p Presence) check() error {
 		}
 	}
 	if p.Clients < 0 || p.Silent < 0 || p.KeptAwake[0] < 0 || p.KeptAwake[1] < 0 {
-		return errors.New("clients, silent or keptAwake is negative")
+		return errors.New("clients, keptAwake or silent is negative")
 	}
 	return nil
 }
