@@ -14,6 +14,7 @@ import (
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
+	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
 
@@ -86,7 +87,7 @@ func TestKeysRollUnderLoad(t *testing.T) {
 	known := func(token string) {
 		t.Helper()
 		eventually(t, "the other relay knows the host", func() bool {
-			info, err := stack.GetJSON[hostsapi.Info](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
+			info, err := procs.GetJSON[hostsapi.Info](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
 			return err == nil && info.State == "online"
 		})
 	}

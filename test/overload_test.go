@@ -18,6 +18,7 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
+	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
 
@@ -196,7 +197,7 @@ func startHost(t *testing.T, s *stack.Stack, name, url string) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(stepTime); ; time.Sleep(5 * time.Millisecond) {
-		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.Relay.URL()+"/api/hosts/"+name, clientToken)
+		info, err := procs.GetJSON[hostsapi.Info](t.Context(), s.Relay.URL()+"/api/hosts/"+name, clientToken)
 		if err == nil && info.State == "online" {
 			return
 		}

@@ -20,6 +20,7 @@ import (
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/refclient"
+	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
 
@@ -156,7 +157,7 @@ func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
 	if err != nil {
 		return hostsapi.Info{}, err
 	}
-	return stack.GetJSON[hostsapi.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
+	return procs.GetJSON[hostsapi.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
 }
 
 // await waits until the relay reports the host in the state.

@@ -17,7 +17,7 @@ import (
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/refclient"
-	"ahprelay/test/stack"
+	"ahprelay/test/procs"
 )
 
 // startHost starts a host in a process of its own.
@@ -76,7 +76,7 @@ func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := stack.GetJSON[hostsapi.Info](t.Context(), relay.URL()+"/api/hosts/laptop", token)
+	info, err := procs.GetJSON[hostsapi.Info](t.Context(), relay.URL()+"/api/hosts/laptop", token)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,7 +238,7 @@ func (s *site) addAgent(i int) error {
 // online returns when host i is.
 func (s *site) online(i int, agent *procs.Process, token string) error {
 	return await(s.bed.ctx, func() error {
-		info, err := stack.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
+		info, err := procs.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
 		switch {
 		case err != nil:
 		case info.State != "online":

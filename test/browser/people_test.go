@@ -17,7 +17,6 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/idp"
 	"ahprelay/test/procs"
-	"ahprelay/test/stack"
 )
 
 // TestFirstPhoneTakesFewSteps starts without any setup and ends with a phone connected to a host,
@@ -215,7 +214,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	second.wants("#hosts", hostName)
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
-	if _, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
+	if _, err := procs.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
 		t.Error("a device's token is good without its key")
 	}
 	open := "(async () => { const {subprotocols} = await import('/pages/keys.js'); const path = '/ahp/" + hostName + "';" +

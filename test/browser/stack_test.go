@@ -30,7 +30,6 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/procs"
-	"ahprelay/test/stack"
 )
 
 // A site is a chain of processes built with the race detector: relay – NATS –
@@ -206,7 +205,7 @@ func (s *site) startAgent(h *demoHost) {
 	s.agent = agent
 	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
 	must(t, agent.Launch(t.Context(), func() error { // an early page would see an unknown host and stop
-		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
+		info, err := procs.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
 		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}

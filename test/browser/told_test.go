@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	notifyapi "ahprelay/gateway/api/notify"
-	"ahprelay/test/stack"
+	"ahprelay/test/procs"
 )
 
 // pushed makes the browser's push service deliver a message.
@@ -171,7 +171,7 @@ func (p *page) otherWays(s *site) {
 	}))
 	defer service.Close()
 	set := func() (n notifyapi.Notifying) {
-		n, err := stack.GetJSON[notifyapi.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
+		n, err := procs.GetJSON[notifyapi.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
 		must(p.t, err)
 		return n
 	}

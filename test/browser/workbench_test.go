@@ -119,7 +119,7 @@ func (s *workbenchSite) startedAgain() {
 
 // online returns an error until the host is online.
 func (s *workbenchSite) online(token string) error {
-	info, err := stack.GetJSON[hostsapi.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
+	info, err := procs.GetJSON[hostsapi.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
 	if err == nil && info.State != registry.Online {
 		err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 	}

@@ -13,11 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/auth"
-	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
-	"ahprelay/test/stack"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,14 +44,14 @@ func newSite(ctx context.Context, t *testing.T) *site {
 	t.Cleanup(s.bench.Kill)
 	s.keys, err = auth.LoadKeys(filepath.Join(dir, "relay"))
 	check(t, err)
-	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: procs.Tenant, Host: procs.Host, Expires: time.Now().Add(time.Hour)})
 	check(t, err)
 	tokenFile := filepath.Join(dir, "token")
 	check(t, os.WriteFile(tokenFile, []byte(enrolment), 0o600))
 	s.record = filepath.Join(dir, "record")
 	host := s.bench.Process(s.home, "host", procs.HostProgram, "--listen", "127.0.0.1:18990", "--record", s.record)
 	relay := s.bench.Process(s.relay, "relay", procs.RelayProgram, "serve", "--data-dir", filepath.Join(dir, "relay"),
-		"--listen", "0.0.0.0:8484", "--listen-plain", "--admin-listen", gateway.NoListener)
+		"--listen", "0.0.0.0:8484", "--listen-plain", "--admin-listen", "none")
 	agent := s.bench.Process(s.home, "host-agent", procs.AgentProgram, "run", "--relay", "http://"+relayForRouters+":8484", "--relay-plain",
 		"--token-file", tokenFile, "--upstream", "ws://127.0.0.1:18990")
 	check(t, host.Launch(ctx, func() error { return s.reach(ctx, s.home, "127.0.0.1:18990") }))
@@ -80,7 +78,7 @@ func (s *site) reach(ctx context.Context, ns, address string) error {
 
 // online reports whether the client would find the host online.
 func (s *site) online(ctx context.Context) error {
-	info, err := stack.GetJSONBy[hostsapi.Info](ctx, s.http, "http://"+relayForClients+":8484/api/hosts/"+stack.Host, s.token())
+	info, err := procs.GetJSONBy[hostsapi.Info](ctx, s.http, "http://"+relayForClients+":8484/api/hosts/"+procs.Host, s.token())
 	if err == nil && info.State != "online" {
 		err = errors.New("host is " + string(info.State) + ": " + info.Reason)
 	}
@@ -90,7 +88,7 @@ func (s *site) online(ctx context.Context) error {
 func (s *site) token() string {
 	s.t.Helper()
 	token, err := s.keys.Tokens().IssueClient(auth.Client{
-		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+		Tenant: procs.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	check(s.t, err)
 	return token
@@ -132,7 +130,7 @@ func TestNAT(t *testing.T) {
 		t.Fatal("home can be reached from outside")
 	}
 	home := load.Target{URL: "ws://127.0.0.1:18990", HTTP: &http.Client{Transport: &http.Transport{DialContext: dialer(s.home)}}}
-	clients := load.Target{URL: "ws://" + relayForClients + ":8484/ahp/" + stack.Host, Token: s.token(), HTTP: s.http}
+	clients := load.Target{URL: "ws://" + relayForClients + ":8484/ahp/" + procs.Host, Token: s.token(), HTTP: s.http}
 	crowd := load.Gather(home, clients, 3)
 	defer crowd.Close()
 	s.whole(ctx, crowd, "at the beginning")

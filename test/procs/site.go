@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/faultproxy"
-	"ahprelay/test/stack"
 )
 
 // Ports of a site, all at its own address.
@@ -84,7 +82,7 @@ func (s *Site) prepare(context.Context) (err error) {
 	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
 		return err
 	}
-	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: Tenant, Host: Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return err
 	}
@@ -128,7 +126,7 @@ func (s *Site) startProxies(context.Context) (err error) {
 }
 
 func (s *Site) startProcesses(ctx context.Context) error {
-	relay := append([]string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}, s.cfg.RelayFlags...)
+	relay := append([]string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", "none"}, s.cfg.RelayFlags...)
 	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + s.at(agentHostPort)}, s.cfg.AgentFlags...)
 	if s.cfg.ExternalNATS {
 		if err := s.startNATS(ctx); err != nil {
@@ -176,7 +174,7 @@ func (s *Site) startOthers(ctx context.Context) error {
 			return err
 		}
 		s.Others = append(s.Others, s.cfg.Process("", fmt.Sprintf("other-%d", i), RelayProgram, "serve", "--data-dir", dir, "--listen", s.other(i),
-			"--admin-listen", gateway.NoListener, "--cluster-listen", s.at(strconv.Itoa(otherClusterPorts+i)), "--cluster-route", s.routes()))
+			"--admin-listen", "none", "--cluster-listen", s.at(strconv.Itoa(otherClusterPorts+i)), "--cluster-route", s.routes()))
 		if err := s.StartOther(ctx, i); err != nil {
 			return err
 		}
@@ -211,16 +209,17 @@ func (s *Site) StartOther(ctx context.Context, i int) error {
 }
 
 func (s *Site) startNATS(ctx context.Context) error {
+	const trustFile = "trust.conf"
 	dir := filepath.Join(s.cfg.Dir, "nats")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := s.keys.Authority().WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
+	if err := s.keys.Authority().WriteTrustConfig(filepath.Join(dir, trustFile)); err != nil {
 		return err
 	}
 	config := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf("listen: %q\nserver_name: faults\ninclude %q\nresolver: {type: full, dir: %q}\njetstream: {store_dir: %q}\n",
-		s.at(natsPort), gateway.TrustFile, filepath.Join(dir, auth.AccountsDir), filepath.Join(dir, auth.StoreDir))
+		s.at(natsPort), trustFile, filepath.Join(dir, auth.AccountsDir), filepath.Join(dir, auth.StoreDir))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -258,7 +257,7 @@ func (s *Site) StartAgent(ctx context.Context) error {
 		return err
 	}
 	return s.Agent.Launch(ctx, func() error {
-		info, err := stack.GetJSON[hostsapi.Info](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+stack.Host, token)
+		info, err := GetJSON[hostsapi.Info](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+Host, token)
 		if err == nil && info.State != "online" {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}
@@ -290,13 +289,13 @@ func reachable(address string) error {
 // Token returns a client token.
 func (s *Site) Token() (string, error) {
 	return s.keys.Tokens().IssueClient(auth.Client{
-		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
+		Tenant: Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(time.Hour),
 	})
 }
 
 // URL returns where clients reach the host through the relay.
-func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + stack.Host }
+func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + Host }
 
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }

@@ -173,7 +173,7 @@ func (c *Cluster) whole(ctx context.Context, r *Relay, listen string) (*gateway.
 
 // endpoint returns the address that a relay reports as the nearest to the host.
 func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, error) {
-	info, err := stack.GetJSON[hostsapi.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
+	info, err := procs.GetJSON[hostsapi.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
 	return info.Endpoint, err
 }
 

@@ -21,12 +21,13 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/procs"
 )
 
 // Names that the stack uses.
 const (
-	Tenant = "default"
-	Host   = "laptop"
+	Tenant = procs.Tenant
+	Host   = procs.Host
 )
 
 // A Config describes a stack. A field's zero value means its default.
@@ -193,7 +194,7 @@ func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	if err != nil {
 		return hostsapi.Info{}, err
 	}
-	return GetJSON[hostsapi.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
+	return procs.GetJSON[hostsapi.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
 }
 
 // AwaitState returns when the API reports the given host state, when the host-agent

@@ -21,7 +21,6 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -127,13 +126,13 @@ func newSite(t *testing.T, group *cgroup, upstream string) *site {
 	s.url = address + ":8484"
 	s.keys, err = auth.LoadKeys(filepath.Join(dir, "relay"))
 	s.check(err)
-	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	enrolment, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: procs.Tenant, Host: procs.Host, Expires: time.Now().Add(time.Hour)})
 	s.check(err)
 	tokenFile := filepath.Join(dir, "token")
 	s.check(os.WriteFile(tokenFile, []byte(enrolment), 0o600))
 	const unlimited = "connections=0,pending=0,opens=0"
 	args := []string{
-		"serve", "--data-dir", filepath.Join(dir, "relay"), "--listen", s.url, "--admin-listen", gateway.NoListener,
+		"serve", "--data-dir", filepath.Join(dir, "relay"), "--listen", s.url, "--admin-listen", "none",
 		"--limit-address", unlimited, "--limit-subject", unlimited, "--limit-token", unlimited, "--limit-host", unlimited, "--limit-tenant", unlimited,
 	}
 	if *queuedFlag != "" {
@@ -145,7 +144,7 @@ func newSite(t *testing.T, group *cgroup, upstream string) *site {
 		"--token-file", tokenFile, "--upstream", upstream)
 	s.check(s.relay.Launch(t.Context(), func() error { return procs.Ready(http.DefaultClient, "http://"+s.url) }))
 	s.check(agent.Launch(t.Context(), func() error {
-		info, err := stack.GetJSON[hostsapi.Info](t.Context(), "http://"+s.url+"/api/hosts/"+stack.Host, s.token())
+		info, err := procs.GetJSON[hostsapi.Info](t.Context(), "http://"+s.url+"/api/hosts/"+procs.Host, s.token())
 		if err == nil && info.State != "online" {
 			err = errors.New("host is " + string(info.State))
 		}
@@ -163,7 +162,7 @@ func (s *site) check(err error) {
 
 func (s *site) token() string {
 	token, err := s.keys.Tokens().IssueClient(auth.Client{
-		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+		Tenant: procs.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
 	s.check(err)
 	return token
@@ -171,7 +170,7 @@ func (s *site) token() string {
 
 // dial connects a client, and lets it in. It is closed with the test.
 func (s *site) dial(ctx context.Context, token, clientID string) (*websocket.Conn, error) {
-	ws, _, err := websocket.Dial(ctx, "ws://"+s.url+"/ahp/"+stack.Host+"?tkn="+token, nil)
+	ws, _, err := websocket.Dial(ctx, "ws://"+s.url+"/ahp/"+procs.Host+"?tkn="+token, nil)
 	if err != nil {
 		return nil, err
 	}
