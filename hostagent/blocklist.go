@@ -3,6 +3,7 @@ package hostagent
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,11 +36,8 @@ func (b *blocklist) add(who blockedKey, until time.Time) error {
 	if b.until == nil {
 		b.until = map[blockedKey]time.Time{}
 	}
-	now := time.Now()
-	for one, end := range b.until {
-		if !now.Before(end) {
-			delete(b.until, one)
-		}
+	if now := time.Now(); len(b.until) >= maxBlocked {
+		maps.DeleteFunc(b.until, func(_ blockedKey, end time.Time) bool { return !now.Before(end) })
 	}
 	if _, again := b.until[who]; !again && len(b.until) >= maxBlocked {
 		return errTooManyBlocked
