@@ -29,6 +29,5 @@
 // # Records
 //
 // All data are JSON records in a [Store], each changed alone and as a whole.
-// The store in broker/store is shared by all relays. [FileStore] is a file for a
-// single relay.
+// The store in broker/store is shared by all relays.
 package people

@@ -3,8 +3,6 @@ package people
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,15 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/auth"
+	"ahprelay/test/memstore"
 )
 
 func newDirectory(t testing.TB) *Directory {
 	t.Helper()
-	store, err := OpenFileStore("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return NewDirectory(store)
+	return NewDirectory(new(memstore.Store))
 }
 
 func owner() Person {
@@ -335,17 +330,5 @@ func TestClean(t *testing.T) {
 		if got := Clean(name); got != want {
 			t.Errorf("Clean(%q) = %q; want %q", name, got, want)
 		}
-	}
-}
-
-// TestDamagedStoreIsNotReplaced: an unreadable file does not give the relay to the
-// next visitor.
-func TestDamagedStoreIsNotReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "people.json")
-	if err := os.WriteFile(path, []byte(`{"person.`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenFileStore(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a damaged file: %v", err)
 	}
 }

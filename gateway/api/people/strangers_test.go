@@ -28,6 +28,7 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
+	"ahprelay/test/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,17 +53,13 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := people.OpenFileStore("")
-	if err != nil {
-		t.Fatal(err)
-	}
 	log := slog.New(slog.DiscardHandler)
 	caller := authn.New(authn.Config{
 		Keys: keys, Revoked: revoked, PublicURL: siteURL, TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil),
 		Count: func(string) {}, Proved: func(*http.Request) {},
 	})
-	s := &site{t, keys, people.NewDirectory(store), http.NewServeMux()}
+	s := &site{t, keys, people.NewDirectory(new(memstore.Store)), http.NewServeMux()}
 	peopleapi.New(peopleapi.Config{
 		Caller: caller, People: s.people, Log: log, CredentialTTL: time.Hour,
 		Hosts:    func(auth.Client) []hostsapi.Info { return nil },

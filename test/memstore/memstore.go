@@ -1,0 +1,53 @@
+// Package memstore keeps records in memory, as broker/store does for relays.
+package memstore
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Store keeps records. The zero value is empty.
+type Store struct {
+	mu      sync.Mutex
+	records map[string][]byte
+}
+
+// Update replaces a record by the result of change; nil stands for a missing record.
+func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, err := change(s.records[key])
+	switch {
+	case err != nil:
+		return err
+	case changed == nil:
+		delete(s.records, key)
+	case s.records == nil:
+		s.records = map[string][]byte{key: bytes.Clone(changed)}
+	default:
+		s.records[key] = bytes.Clone(changed)
+	}
+	return nil
+}
+
+// Get returns a record, nil if it is missing.
+func (s *Store) Get(key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.records[key]), nil
+}
+
+// All returns the records with a key prefix.
+func (s *Store) All(prefix string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[string][]byte{}
+	for key, record := range s.records {
+		if strings.HasPrefix(key, prefix) {
+			found[key] = bytes.Clone(record)
+		}
+	}
+	return found, nil
+}
