@@ -27,7 +27,9 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test/browser ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
+LONG    := ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/large ./test/faults ./test/nat ./hostagent
+# Tools, pages and examples: their tests run without the race detector.
+PLAIN   := ./test/browser ./test/scale ./test/bench ./test/cmd/bench ./test/cmd/prose ./console/test ./docs/examples
 PIECES  := ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
 .PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
@@ -37,16 +39,14 @@ all: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
-# lint has vetted. Tests wait for much of their time, so two more packages than
-# there are processors are at work.
-test: deps lint
-	@GO="$(GO)" sh test/run.sh -race -tags lockorder -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -timeout 20m $(LONG) $(PKGS)
+test: deps
+	@GO="$(GO)" MAKE="$(MAKE)" PLAIN="$(PLAIN)" sh test/run.sh $(LONG) $(PKGS)
 
 # What analyses makes garbage for half of its time; with GOGC it collects less of that.
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
-	GOGC=400 $(GO) vet $(PKGS)
-	GOGC=400 $(GO) tool staticcheck $(PKGS)
+	GOGC=400 $(GO) build -o bin/test/lint ./test/cmd/lint
+	GOGC=400 $(GO) vet -vettool=bin/test/lint $(PKGS)
 	$(GO) run ./test/cmd/prose --check
 	$(GO) run ./console/build -types
 	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)

@@ -13,8 +13,8 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
-	"ahprelay/test/refclient"
 	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
 

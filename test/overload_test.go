@@ -17,8 +17,8 @@ import (
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
-	"ahprelay/test/refclient"
 	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
 

@@ -19,8 +19,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
-	"ahprelay/test/refclient"
 	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
 

@@ -16,8 +16,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
-	"ahprelay/test/refclient"
 	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
 )
 
 // startHost starts a host in a process of its own.

@@ -186,9 +186,11 @@ func TestNothingIsInstalled(t *testing.T) {
 		args []string
 		want string
 	}{
-		"altered archive":    {do: func(_ *testing.T, s *site) { s.files[second][15] ^= 1 }, want: "does not have the signed checksum"},
-		"altered checksums":  {do: func(_ *testing.T, s *site) { s.files["/latest/SHA256SUMS"][0] ^= 1 }, want: "signature"},
-		"other key":          {do: func(t *testing.T, s *site) { s.files["/latest/SHA256SUMS.sig"] = newSite(t).files["/latest/SHA256SUMS.sig"] }, want: "signature"},
+		"altered archive":   {do: func(_ *testing.T, s *site) { s.files[second][15] ^= 1 }, want: "does not have the signed checksum"},
+		"altered checksums": {do: func(_ *testing.T, s *site) { s.files["/latest/SHA256SUMS"][0] ^= 1 }, want: "signature"},
+		"other key": {do: func(t *testing.T, s *site) {
+			s.files["/latest/SHA256SUMS.sig"] = newSite(t).files["/latest/SHA256SUMS.sig"]
+		}, want: "signature"},
 		"no signature":       {do: func(_ *testing.T, s *site) { delete(s.files, "/latest/SHA256SUMS.sig") }, want: "SHA256SUMS.sig could not be downloaded"},
 		"cut download":       {do: func(_ *testing.T, s *site) { s.files[second] = []byte("xCUT") }, want: "could not be downloaded"},
 		"cut script":         {do: func(_ *testing.T, s *site) { s.script = s.script[:len(s.script)-len("main \"$@\"\n")] }},

@@ -1,0 +1,116 @@
+// Command lint runs the analyzers of go vet and of staticcheck together, each package
+// parsed and type-checked once:
+//
+//	go build -o bin/test/lint ./test/cmd/lint && go vet -vettool=bin/test/lint ./...
+//
+// The go command caches its results like those of go vet.
+//
+// Facts about other modules are the facts of go vet, and which names are deprecated. The
+// staticcheck command also builds the intermediate form of every dependency, which
+// takes most of its time, to learn which of their functions are pure or never return nil.
+package main
+
+import (
+	"encoding/json"
+	"log"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/suite/vet"
+	"golang.org/x/tools/go/analysis/unitchecker"
+	"honnef.co/go/tools/analysis/facts/deprecated"
+	"honnef.co/go/tools/analysis/lint"
+	"honnef.co/go/tools/simple"
+	"honnef.co/go/tools/staticcheck"
+	"honnef.co/go/tools/stylecheck"
+	"honnef.co/go/tools/unused"
+)
+
+// module is the path of the checked module.
+const module = "ahprelay"
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("lint: ")
+	foreign, err := foreignFacts(os.Args[len(os.Args)-1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	suite := slices.DeleteFunc(slices.Clone(vet.Suite), func(a *analysis.Analyzer) bool { return !vetRuns(a) })
+	if foreign {
+		unitchecker.Main(append(suite, deprecated.Analyzer)...)
+	}
+	unitchecker.Main(append(suite, static()...)...)
+}
+
+// vetRuns reports whether the go vet of Go 1.26 runs an analyzer of the newer suite.
+func vetRuns(a *analysis.Analyzer) bool { return a.Name != "scannererr" && a.Name != "sqlrowserr" }
+
+// foreignFacts reports whether the configuration of go vet asks only for facts about a
+// package of another module.
+func foreignFacts(config string) (bool, error) {
+	if !strings.HasSuffix(config, ".cfg") { // a question of the go command about this program
+		return false, nil
+	}
+	data, err := os.ReadFile(config)
+	if err != nil {
+		return false, err
+	}
+	var unit struct {
+		ImportPath string
+		VetxOnly   bool
+	}
+	if err := json.Unmarshal(data, &unit); err != nil {
+		return false, err
+	}
+	path, _, _ := strings.Cut(unit.ImportPath, "/")
+	return unit.VetxOnly && path != module, nil
+}
+
+// static returns the analyzers that the staticcheck command runs by default.
+func static() []*analysis.Analyzer {
+	all := []*analysis.Analyzer{unusedCode}
+	for _, some := range [][]*lint.Analyzer{simple.Analyzers, staticcheck.Analyzers, stylecheck.Analyzers} {
+		for _, a := range some {
+			if !a.Doc.NonDefault {
+				all = append(all, named(a.Analyzer))
+			}
+		}
+	}
+	return all
+}
+
+// named adds the name of the analyzer to its messages: https://staticcheck.dev/docs/checks
+// explains it.
+func named(a *analysis.Analyzer) *analysis.Analyzer {
+	run := a.Run
+	a.Run = func(pass *analysis.Pass) (any, error) {
+		report := pass.Report
+		pass.Report = func(d analysis.Diagnostic) {
+			d.Message += " (" + a.Name + ")"
+			report(d)
+		}
+		return run(pass)
+	}
+	return a
+}
+
+// unusedCode reports what U1000 finds. A package is checked together with its tests,
+// so code that only tests use is used.
+var unusedCode = &analysis.Analyzer{
+	Name:     "unused",
+	Doc:      "unused code (U1000)",
+	Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
+	Run: func(pass *analysis.Pass) (any, error) {
+		for _, object := range pass.ResultOf[unused.Analyzer.Analyzer].(unused.Result).Unused {
+			for _, file := range pass.Files {
+				if at := pass.Fset.File(file.Pos()); at.Name() == object.Position.Filename {
+					pass.Reportf(at.Pos(object.Position.Offset), "%s %s is unused (U1000)", object.Kind, object.Name)
+				}
+			}
+		}
+		return nil, nil
+	},
+}

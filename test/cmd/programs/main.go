@@ -1,0 +1,24 @@
+// Command programs builds the programs that tests run as processes, so that the tests
+// of several packages do not compile the same code at the same time.
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"sync"
+
+	"ahprelay/test/procs"
+)
+
+func main() {
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, build := range []func(context.Context) (string, error){procs.BuildRace, procs.Build} {
+		wg.Go(func() { _, errs[i] = build(context.Background()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		log.Fatal(err)
+	}
+}
