@@ -41,7 +41,7 @@ func TestIncompatible(t *testing.T) {
 		wire [2]int
 		want string
 	}{
-		{"old", [2]int{-1, link.WireMin - 1}, "host-agent 4.2 speaks -1 to 0, relay 5.0 speaks 1 to 1; upgrade the host-agent 4.2"},
+		{"old", [2]int{-1, link.WireMin - 1}, "host-agent 4.2 speaks -1 to 1, relay 5.0 speaks 2 to 2; upgrade the host-agent 4.2"},
 		{"new", [2]int{link.WireMax + 1, link.WireMax + 2}, "upgrade the relay 5.0"},
 	} {
 		t.Run(test.host, func(t *testing.T) {

@@ -199,8 +199,7 @@ func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	if len(together) > 1 {
 		return encodeBodies(a.cfg.Instance, together), len(together)
 	}
-	message = make([]byte, 0, len(first.frame)+len(a.cfg.Instance)+16)
-	return appendBody(message, a.cfg.Instance, first.number, first.frame), 1
+	return encodeBody(a.cfg.Instance, first.number, first.frame), 1
 }
 
 // Published implements [link.AgentTraffic].

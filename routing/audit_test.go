@@ -327,7 +327,7 @@ func (c *RelayConn) audit(rest bool) error {
 
 // CountAnswers returns the number of requested bodies in a host-agent's packet.
 func CountAnswers(packet []byte) (n int) {
-	f := link.Fields{B: packet}
+	f := link.Fields{B: packet[:max(0, len(packet)-bodySum)]} // without the checksum
 	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
 		return 0 // a handshake, or without records
 	}

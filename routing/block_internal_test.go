@@ -11,7 +11,7 @@ import (
 
 // hears delivers a body to a relay.
 func hears(r *RelayEnd, number uint64, frame []byte) {
-	r.Body(appendBody(nil, r.cfg.Agent, number, frame))
+	r.Body(encodeBody(r.cfg.Agent, number, frame))
 }
 
 // headed returns encoders that put a header of two or four bytes before messages, like
@@ -173,5 +173,23 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	if most := mostCopied + mostBlock + many*mostOfOne; bytes > most {
 		t.Errorf("%d bytes for %d bodies; want at most %d", bytes, many, most)
+	}
+}
+
+// TestDamagedBodyIsDropped changes each bit of a message with bodies. The relay takes
+// nothing from it, and says so.
+func TestDamagedBodyIsDropped(t *testing.T) {
+	for _, message := range [][]byte{encodeBody("", 1, []byte("one")), encodeBodies("", []*body{{number: 1, frame: []byte("one")}, {number: 2, frame: []byte("two")}})} {
+		r := NewRelayEnd(headed())
+		for bit := range 8 * len(message) {
+			changed := bytes.Clone(message)
+			changed[bit/8] ^= 1 << (bit % 8)
+			if r.Body(changed) || len(r.bodies.frames) > 0 {
+				t.Fatalf("%q with bit %d changed is taken", message, bit)
+			}
+		}
+		if r.Body(message[:3]) || !r.Body(message) || len(r.bodies.frames) == 0 {
+			t.Errorf("%q is not taken", message)
+		}
 	}
 }

@@ -45,6 +45,7 @@ const (
 	stepLag                       // a client, or the host for it, becomes slow
 	stepLoss                      // messages are lost
 	stepRepeat                    // messages are repeated
+	stepDamage                    // bits of messages change
 	stepCut                       // a process is cut off
 	stepFreeze                    // like stepCut, but undetected until it is over
 	stepMute                      // like stepCut, but never detected
@@ -56,7 +57,7 @@ const (
 
 var stepNames = [stepKinds]string{
 	"event", "burst", "mix", "ask", "read", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
-	"lag", "loss", "repeat", "cut", "freeze", "mute", "hostRestart", "relayRestart", "agentRestart",
+	"lag", "loss", "repeat", "damage", "cut", "freeze", "mute", "hostRestart", "relayRestart", "agentRestart",
 }
 
 type step struct {
@@ -86,7 +87,7 @@ func (p plan) String() string {
 // often is the relative frequency of each kind of step.
 var often = [stepKinds]int{
 	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
-	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
+	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepDamage: 3, stepCut: 3, stepFreeze: 2,
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
 
@@ -241,6 +242,12 @@ func (r *run) step(s step) {
 		r.disturbed = true
 	case stepRepeat:
 		r.mesh.Repeat([]int{0, 2, 10}[s.n%3])
+		r.disturbed = true
+	case stepDamage:
+		if time.Now().Before(r.faultUntil.Add(2 * time.Second)) {
+			return
+		}
+		r.mesh.Damage([]int{0, 2, 5, 20}[s.n%4])
 		r.disturbed = true
 	case stepHostRestart:
 		r.host.restart()

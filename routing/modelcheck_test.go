@@ -61,6 +61,7 @@ func (r *run) audit(rest bool) error {
 func (r *run) rest() error {
 	r.mesh.Lose(0)
 	r.mesh.Repeat(0)
+	r.mesh.Damage(0)
 	time.Sleep(time.Until(r.faultUntil))
 	for _, c := range r.everybody() {
 		c.pace.set(0, false)

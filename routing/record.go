@@ -64,8 +64,8 @@ const (
 	fragmentBinary
 )
 
-// A message on a channel's subject is a version, the host-agent's instance behind its
-// length, and
+// A message on a channel's subject is the CRC-32C of the rest in four bytes, big-endian, a
+// version, the host-agent's instance behind its length, and
 //   - one body: its number and its bytes; or
 //   - several bodies that left together: how many, the number of each, and their
 //     bytes, each behind its length in four bytes. The header of a WebSocket frame for
@@ -81,6 +81,24 @@ const (
 	mostTogether = 32 << 10 // for all bodies together
 	bodySlot     = 4        // for each body's length
 )
+
+// bodySum is the size of the checksum in front of bodies.
+const bodySum = 4
+
+// sealBodies writes the checksum into the first bytes of a message, which are free.
+func sealBodies(message []byte) []byte {
+	binary.BigEndian.PutUint32(message, link.Sum(message[bodySum:]))
+	return message
+}
+
+// openBodies returns a message without its checksum, and whether that matches.
+func openBodies(message []byte) (rest []byte, intact bool) {
+	if len(message) < bodySum {
+		return nil, false
+	}
+	rest = message[bodySum:]
+	return rest, binary.BigEndian.Uint32(message) == link.Sum(rest)
+}
 
 // Open describes a connection that the host-agent is to open.
 type Open struct {
@@ -165,21 +183,21 @@ func appendOpen(b []byte, conn uint64, open Open) []byte {
 	return appendBytes(appendRecord(b, recordOpen, conn), data)
 }
 
-// appendBody encodes the message that publishes a body.
-func appendBody(b []byte, agent string, number uint64, frame []byte) []byte {
-	b = append(b, bodyVersion)
+// encodeBody encodes the message that publishes a body.
+func encodeBody(agent string, number uint64, frame []byte) []byte {
+	b := append(make([]byte, bodySum, bodySum+1+2*binary.MaxVarintLen64+len(agent)+len(frame)), bodyVersion)
 	b = appendBytes(b, []byte(agent))
 	b = binary.AppendUvarint(b, number)
-	return append(b, frame...)
+	return sealBodies(append(b, frame...))
 }
 
 // encodeBodies encodes the message that publishes several bodies.
 func encodeBodies(agent string, bodies []*body) []byte {
-	size := 1 + 2*binary.MaxVarintLen64 + len(agent)
+	size := bodySum + 1 + 2*binary.MaxVarintLen64 + len(agent)
 	for _, body := range bodies {
 		size += binary.MaxVarintLen64 + bodySlot + len(body.frame)
 	}
-	b := append(make([]byte, 0, size), bodiesVersion)
+	b := append(make([]byte, bodySum, size), bodiesVersion)
 	b = appendBytes(b, []byte(agent))
 	b = binary.AppendUvarint(b, uint64(len(bodies)))
 	for _, body := range bodies {
@@ -189,10 +207,10 @@ func encodeBodies(agent string, bodies []*body) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(body.frame)))
 		b = append(b, body.frame...)
 	}
-	return b
+	return sealBodies(b)
 }
 
-// readBodies decodes a message that publishes bodies. It calls each with the offsets
+// readBodies decodes a message from openBodies. It calls each with the offsets
 // of every body in data, and the offset from which the bytes before the body are free
 // for reuse. It returns false and calls nothing if the message is from a different
 // host-agent instance or version, or is cut short.

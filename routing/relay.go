@@ -270,7 +270,11 @@ func (r *RelayEnd) Released(number uint64) (more bool) {
 }
 
 // Body implements [link.RelayTraffic].
-func (r *RelayEnd) Body(payload []byte) {
+func (r *RelayEnd) Body(payload []byte) (intact bool) {
+	payload, intact = openBodies(payload)
+	if !intact {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	shared := &Shared{Size: len(payload)}
@@ -279,6 +283,7 @@ func (r *RelayEnd) Body(payload []byte) {
 			r.body(number, r.cfg.EncodeIn(payload[free:end], start-free), end-start, shared)
 		}
 	})
+	return true
 }
 
 // shedShare is the fraction of its bodies that a RelayEnd keeps when memory is short.

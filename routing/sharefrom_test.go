@@ -107,6 +107,10 @@ func TestBodiesLeaveTogether(t *testing.T) {
 			if payload, _ := l.Next(3, 64<<10, time.Now()); payload != nil {
 				t.Errorf("%s: %d bytes leave before the bodies that they refer to", test.name, len(payload))
 			}
+			message, intact := openBodies(message)
+			if !intact {
+				t.Errorf("%s: the checksum of %q does not match", test.name, message)
+			}
 			readBodies(message, "agent", func(n uint64, _, start, end int) {
 				number++
 				got += fmt.Sprint(n-first, " ")

@@ -69,6 +69,7 @@ type AgentLinks struct {
 	writer  *writer
 	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
 	refused map[string]time.Time // when the log last reported an untrusted relay; owned by Run
+	damage  damage               // owned by Run
 
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance
@@ -86,7 +87,7 @@ func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLi
 	a := &AgentLinks{
 		bus: bus, cfg: cfg, traffic: traffic,
 		in:    make(chan *nats.Msg, inboxSize),
-		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{},
+		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{}, damage: damage{log: cfg.Log},
 	}
 	a.writer = newWriter(func() (more bool, again time.Time, err error) {
 		bus.Together(HostPrefix(cfg.Tenant, cfg.Host), func() { more, again, err = a.flush() })
@@ -240,7 +241,10 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 	case isHello(msg.Data):
 		a.hello(relay, b, msg.Data)
 	case b != nil:
-		if err := b.receive(msg.Data); err != nil {
+		switch err := b.receive(msg.Data); {
+		case errors.Is(err, errDamaged):
+			a.damage.note(msg.Subject)
+		case err != nil:
 			a.end(b, err)
 		}
 	default:

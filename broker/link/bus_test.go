@@ -157,10 +157,11 @@ func (c *cargo) Handle(_ uint64, payload []byte) (bool, error) {
 
 func (c *cargo) Released(uint64) bool { return false }
 
-func (c *cargo) Body([]byte) {
+func (c *cargo) Body([]byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bodies++
+	return true
 }
 
 func (c *cargo) Ended(reason error) {

@@ -42,13 +42,18 @@ func (idleTraffic) Ended(error)                                     {}
 // FuzzHandshake feeds any message to both ends before there is a link. Each answers
 // with at most one short message, and a resulting link can carry data.
 func FuzzHandshake(f *testing.F) {
-	hello := Hello{Epoch: 3, Version: "test", Wire: [2]int{1, 1}, Credit: 1, MaxFrame: 1}
-	f.Add(appendHello(helloHello, hello))
-	f.Add(appendHello(helloWelcome, hello))
-	f.Add(appendHello(helloRefuse, Hello{Epoch: 3, Reason: strings.Repeat("x", 1000)}))
+	hello := Hello{Epoch: 3, Version: "test", Wire: [2]int{WireMax, WireMax}, Credit: 1, MaxFrame: 1}
+	add := func(kind helloKind, h Hello) { // Fuzz adds the checksum
+		packet := appendHello(kind, h)
+		f.Add(packet[:len(packet)-sumSize])
+	}
+	add(helloHello, hello)
+	add(helloWelcome, hello)
+	add(helloRefuse, Hello{Epoch: 3, Reason: strings.Repeat("x", 1000)})
 	f.Add([]byte("\x00\x01" + `{"epoch":18446744073709551615,"wire":[1,999999],"credit":-1}`))
 	f.Add([]byte{1, 1, 3, 1, 0})
 	f.Fuzz(func(t *testing.T, packet []byte) {
+		packet = appendSum(packet)
 		bus := &deafBus{}
 		agent := NewAgentLinks(bus, AgentLinksConfig{Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler)}, bus)
 		agent.receive(&nats.Msg{Subject: "ahp.v1.t.h.link.agent1.relay1.down", Data: packet})
@@ -63,7 +68,7 @@ func FuzzHandshake(f *testing.F) {
 		relay := NewRelayLink(bus, RelayLinkConfig{}, nil)
 		relay.cfg.Hello.Epoch = 3
 		answer, done, err := relay.answer(packet)
-		if done && err == nil && (answer.Wire[0] != 1 || answer.Credit < 1 || answer.MaxFrame < 1) {
+		if done && err == nil && (answer.Wire[0] != WireMax || answer.Credit < 1 || answer.MaxFrame < 1) {
 			t.Fatalf("answer %+v taken", answer)
 		}
 		if err != nil && len(err.Error()) > 1000 {

@@ -10,8 +10,8 @@ import (
 // The handshake of a link. A relay sends a hello on the link's down subject, and
 // repeats it until the host-agent instance answers on the up subject with a challenge,
 // a welcome or a refusal. A handshake message is the byte 0, which no wire version
-// uses, then its kind, then JSON. Unknown members are ignored, so every later version
-// can read it.
+// uses, then its kind, then JSON, then the CRC-32C of all that. Unknown members are
+// ignored, so every later version can read it.
 type helloKind byte
 
 const (
@@ -23,8 +23,8 @@ const (
 
 // This program's wire versions. A wire version fixes the form of packets and records.
 const (
-	WireMin = 1
-	WireMax = 1
+	WireMin = 2
+	WireMax = 2
 )
 
 // ErrOutdated reports a host-agent instance whose lease is older than the newest lease
@@ -90,7 +90,7 @@ func appendHello(kind helloKind, h Hello) []byte {
 	if err != nil {
 		panic(err) // no field can fail
 	}
-	return append([]byte{0, byte(kind)}, b...)
+	return appendSum(append([]byte{0, byte(kind)}, b...))
 }
 
 // isHello reports whether a packet belongs to the handshake.
@@ -99,6 +99,10 @@ func isHello(packet []byte) bool { return len(packet) >= 2 && packet[0] == 0 }
 // readHello decodes a handshake message.
 func readHello(packet []byte) (helloKind, Hello, error) {
 	var h Hello
+	packet, err := cutSum(packet)
+	if err != nil {
+		return 0, h, err
+	}
 	if !isHello(packet) {
 		return 0, h, fmt.Errorf("%w: no handshake", ErrBadPacket)
 	}

@@ -16,10 +16,11 @@ func TestCommonWire(t *testing.T) {
 		want byte
 		text string // part of the error
 	}{
-		{[2]int{1, 1}, 1, ""},
-		{[2]int{1, 9}, 1, ""},
-		{[2]int{0, 1}, 1, ""},
-		{[2]int{2, 9}, 0, "upgrade the host-agent 0.3.0"},
+		{[2]int{2, 2}, 2, ""},
+		{[2]int{2, 9}, 2, ""},
+		{[2]int{0, 2}, 2, ""},
+		{[2]int{1, 1}, 0, "upgrade the relay 0.9.0"},
+		{[2]int{3, 9}, 0, "upgrade the host-agent 0.3.0"},
 		{[2]int{0, 0}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{-5, -1}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{257, 257}, 0, "upgrade the host-agent 0.3.0"},
@@ -44,8 +45,8 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 		to     string
 		want   string
 	}{
-		{"newer", `"wire":[1,1]`, `"wire":[2,3]`, "no common wire version: relay test speaks 2 to 3, host-agent test speaks 1 to 1; upgrade the host-agent test"},
-		{"older", `"wire":[1,1]`, `"wire":[0,0]`, "upgrade the relay test"},
+		{"newer", `"wire":[2,2]`, `"wire":[3,4]`, "no common wire version: relay test speaks 3 to 4, host-agent test speaks 2 to 2; upgrade the host-agent test"},
+		{"older", `"wire":[2,2]`, `"wire":[0,0]`, "upgrade the relay test"},
 		{"no credit", `"credit":1`, `"credit":0`, "credit of 0"},
 		{"negative credit", `"credit":1`, `"credit":-5`, "credit of -5"},
 		{"no frames", `"maxFrame":1`, `"maxFrame":0`, "frames of 0 bytes"},
@@ -56,7 +57,7 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 				defer e.close()
 				e.net.intercept(func(subject string, data []byte) ([]byte, error) {
 					if strings.HasSuffix(subject, ".down") {
-						data = []byte(strings.Replace(string(data), test.change, test.to, 1))
+						data = link.AppendSum([]byte(strings.Replace(string(data[:len(data)-4]), test.change, test.to, 1)))
 					}
 					return data, nil
 				})
@@ -84,13 +85,13 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 		answer string
 		want   error
 	}{
-		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":0,"maxFrame":1}`, link.ErrBadPacket},
-		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
-		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
+		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":0,"maxFrame":1}`, link.ErrBadPacket},
+		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
+		{"\x00\x02" + `{"epoch":%,"wire":[3,3],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
 		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
 		// These do not answer this hello.
-		{"\x00\x02" + `{"epoch":0,"wire":[1,1],"credit":5,"maxFrame":1}`, link.ErrSilent},
-		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":1e99}`, link.ErrSilent},
+		{"\x00\x02" + `{"epoch":0,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrSilent},
+		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":1e99}`, link.ErrSilent},
 		{"\x00\x07" + `{"epoch":%}`, link.ErrSilent},
 		{"\x00\x02", link.ErrSilent},
 		{"\x01\x01\x01", link.ErrSilent},
@@ -107,7 +108,7 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 				_, epoch, _ := strings.Cut(string(data), `"epoch":`)
 				epoch, _, _ = strings.Cut(epoch, ",")
 				up := strings.TrimSuffix(subject, "down") + "up"
-				return nil, e.net.Publish(up, []byte(strings.Replace(test.answer, "%", epoch, 1)))
+				return nil, e.net.Publish(up, link.AppendSum([]byte(strings.Replace(test.answer, "%", epoch, 1))))
 			})
 			r := e.start("relay1", testHello)
 			if err := <-r.result; !errors.Is(err, test.want) {

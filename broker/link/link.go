@@ -10,8 +10,9 @@ import (
 
 // A data packet is wire version, kind, epoch, number, released, payload. An ack packet
 // is wire version, kind, epoch, flags, released, have, last. A bye packet is wire
-// version, kind, epoch, reason. All numbers are unsigned varints. Packets of version 0
-// belong to the handshake, see hello.go.
+// version, kind, epoch, reason. All numbers are unsigned varints. Each packet ends in a
+// tag (linkauth.go), or else in the CRC-32C of the bytes before it, big-endian. Packets of
+// version 0 belong to the handshake, see hello.go.
 type packetKind byte
 
 const (
@@ -228,23 +229,31 @@ type Received struct {
 	Bye      string // the peer's reason for ending the link; empty: the link goes on
 }
 
-// Receive handles a packet that arrived.
+// open checks a packet, and returns it without its tag or checksum.
+func (l *Link) open(packet []byte) ([]byte, error) {
+	if len(packet) > 1 && packetKind(packet[1]) == packetBye {
+		return cutSum(packet)
+	}
+	return l.tags.open(packet)
+}
+
+// Receive handles a packet that arrived. A damaged packet counts as lost: the sender
+// repeats it after the gap is found.
 func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
-	r := Fields{B: packet}
+	body, damaged := l.open(packet)
+	r := Fields{B: body}
+	if damaged != nil {
+		r.B = packet
+	}
 	version, kind := r.Byte(), packetKind(r.Byte())
 	epoch := r.Uvarint()
-	if r.Bad || version != l.version {
-		return Received{}, fmt.Errorf("%w: %d bytes, version %d, kind %d", ErrBadPacket, len(packet), version, kind)
-	}
-	if epoch != l.epoch {
+	switch {
+	case !r.Bad && epoch != l.epoch: // its tag has a different key
 		return Received{}, fmt.Errorf("%w: %d, want %d", ErrOtherEpoch, epoch, l.epoch)
-	}
-	if kind != packetBye {
-		body, err := l.tags.open(packet)
-		if err != nil {
-			return Received{}, err
-		}
-		r.B = r.B[:len(r.B)-(len(packet)-len(body))]
+	case damaged != nil:
+		return Received{}, damaged
+	case r.Bad || version != l.version:
+		return Received{}, fmt.Errorf("%w: %d bytes, version %d, kind %d", ErrBadPacket, len(packet), version, kind)
 	}
 	var got Received
 	switch kind {
@@ -433,5 +442,5 @@ func (l *Link) ack(flags byte, now time.Time) []byte {
 // Bye returns the packet that ends a link of the given version and epoch.
 func Bye(version byte, epoch uint64, reason string) []byte {
 	b := binary.AppendUvarint([]byte{version, byte(packetBye)}, epoch)
-	return append(b, reason...)
+	return appendSum(append(b, reason...))
 }

@@ -292,7 +292,7 @@ func packetHeader(kind byte) []byte {
 
 func dataPacket(number, released uint64, payload string) []byte {
 	b := binary.AppendUvarint(packetHeader(1), number)
-	return append(binary.AppendUvarint(b, released), payload...)
+	return link.AppendSum(append(binary.AppendUvarint(b, released), payload...))
 }
 
 func ackPacket(flags byte, released, have, last uint64) []byte {
@@ -300,21 +300,21 @@ func ackPacket(flags byte, released, have, last uint64) []byte {
 	for _, n := range []uint64{released, have, last} {
 		b = binary.AppendUvarint(b, n)
 	}
-	return b
+	return link.AppendSum(b)
 }
 
 func TestLinkRefusesLies(t *testing.T) {
-	overflow := append(packetHeader(1), bytes.Repeat([]byte{0xff}, 11)...)
+	overflow := link.AppendSum(append(packetHeader(1), bytes.Repeat([]byte{0xff}, 11)...))
 	for _, test := range []struct {
 		name   string
 		packet []byte
 		want   error
 	}{
-		{"nothing", nil, link.ErrBadPacket},
-		{"version", []byte{2, 1, testEpoch, 1, 0}, link.ErrBadPacket},
-		{"kind", packetHeader(9), link.ErrBadPacket},
-		{"epoch", []byte{1, 1, testEpoch + 1, 1, 0}, link.ErrOtherEpoch},
-		{"cut short", packetHeader(1), link.ErrBadPacket},
+		{"nothing", link.AppendSum(nil), link.ErrBadPacket},
+		{"version", link.AppendSum([]byte{2, 1, testEpoch, 1, 0}), link.ErrBadPacket},
+		{"kind", link.AppendSum(packetHeader(9)), link.ErrBadPacket},
+		{"epoch", link.AppendSum([]byte{1, 1, testEpoch + 1, 1, 0}), link.ErrOtherEpoch},
+		{"cut short", link.AppendSum(packetHeader(1)), link.ErrBadPacket},
 		{"number that is no number", overflow, link.ErrBadPacket},
 		{"number zero", dataPacket(0, 0, "x"), link.ErrBadPacket},
 		{"data that releases what was not sent", dataPacket(1, 4, "x"), link.ErrBadPacket},

@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"ahprelay/auth"
@@ -37,16 +36,13 @@ import (
 //
 // This costs less than a fifth of HMAC-SHA256. A packet with a bad tag counts as lost. A bye
 // has no tag: it can do no more than the loss of all packets. Bodies have no tag, because all
-// relays share them.
+// relays share them. Both have a checksum, which only finds accidents.
 const (
 	linkCount = 8  // bytes
 	linkTag   = 16 // bytes
 	linkNonce = 12 // bytes
 	linkInfo  = "ahp-relay link v1 "
 )
-
-// errForged reports a packet that does not come from the peer.
-var errForged = errors.New("packet with a bad tag")
 
 // A linkSeal creates and checks the tags of the packets of a link. It is not safe for
 // concurrent use.
@@ -96,10 +92,10 @@ func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in stri
 	return s, nil
 }
 
-// seal appends count and tag to a packet of this end. A nil seal appends nothing.
+// seal appends count and tag to a packet of this end. A nil seal appends a checksum.
 func (s *linkSeal) seal(packet []byte) []byte {
 	if s == nil {
-		return packet
+		return appendSum(packet)
 	}
 	s.count++
 	packet = binary.BigEndian.AppendUint64(packet, s.count)
@@ -107,18 +103,18 @@ func (s *linkSeal) seal(packet []byte) []byte {
 	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open removes count and tag from a packet of the peer.
+// open checks and removes what the peer's seal has appended.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
-		return packet, nil
+		return cutSum(packet)
 	}
 	if len(packet) < linkCount+linkTag {
-		return nil, errForged
+		return nil, errDamaged
 	}
 	body, tag := packet[:len(packet)-linkTag], packet[len(packet)-linkTag:]
 	copy(s.nonce[linkNonce-linkCount:], body[len(body)-linkCount:])
 	if _, err := s.in.Open(nil, s.nonce[:], tag, body); err != nil {
-		return nil, errForged
+		return nil, errDamaged
 	}
 	return body[:len(body)-linkCount], nil
 }

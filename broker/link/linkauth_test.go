@@ -172,12 +172,12 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 		}
 		var epoch byte
 		for _, s := range seen {
-			if s[1][0] == 1 {
+			if s[1][0] == link.WireMax {
 				epoch = s[1][2]
 			}
 		}
 		for _, tag := range []string{"", strings.Repeat("\x00", 16), strings.Repeat("x", 16)} {
-			evil := append([]byte{1, 1, epoch, 2, 0}, "evil"+tag...) // the next number
+			evil := append([]byte{link.WireMax, 1, epoch, 2, 0}, "evil"+tag...) // the next number
 			for _, subject := range []string{"down", "up"} {
 				_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1."+subject, evil)
 			}

@@ -180,15 +180,15 @@ func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	return b.link.Seal(payload, now), time.Time{}
 }
 
-// receive handles one packet. An error ends the link.
+// receive handles one packet. An error other than errDamaged ends the link.
 func (b *boundLink) receive(packet []byte) error {
 	now := time.Now()
 	b.mu.Lock()
 	got, err := b.link.Receive(packet, now)
 	b.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrOtherEpoch), errors.Is(err, errForged):
-		return nil // late, of an earlier run, or forged
+	case errors.Is(err, ErrOtherEpoch):
+		return nil // late, or of an earlier run
 	case err != nil:
 		return err
 	case got.Bye != "":

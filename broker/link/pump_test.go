@@ -320,10 +320,10 @@ func TestLinkEnds(t *testing.T) {
 			e.agent.RelaysGone([]string{"other", "relay1"})
 		}, link.ErrBye, nil, time.Millisecond, true},
 		{"relay sends rubbish", func(e *ends, _ *relayEnd) {
-			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.down", []byte("rubbish"))
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.down", link.AppendSum([]byte("r")))
 		}, link.ErrBye, link.ErrBadPacket, 3 * time.Second, true},
 		{"host-agent sends rubbish", func(e *ends, _ *relayEnd) {
-			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.up", nil)
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.up", link.AppendSum([]byte("r")))
 		}, link.ErrBadPacket, link.ErrBye, time.Millisecond, true},
 		{"relay sends what makes no sense", func(_ *ends, r *relayEnd) { r.send("bad", "2") }, link.ErrBye, nil, 3 * time.Second, true},
 	} {

@@ -22,8 +22,9 @@ type RelayTraffic interface {
 	Traffic
 
 	// Body receives a message from a watched channel's subject, and may keep and
-	// change it. The link's reader calls it.
-	Body(payload []byte)
+	// change it. It reports whether the message arrived undamaged. The link's reader
+	// calls it.
+	Body(payload []byte) (intact bool)
 }
 
 // RelayLines are a [RelayTraffic]'s requests to its link.
@@ -59,7 +60,8 @@ type RelayLink struct {
 	in     chan *nats.Msg // link packets and bodies, in order
 	done   chan struct{}  // closed when Run returns
 	share  *ecdh.PrivateKey
-	tags   *linkSeal // of the answered challenge; owned by Run
+	tags   *linkSeal // of the answered challenge; owned by Run, as is damage
+	damage damage
 
 	mu      sync.Mutex
 	bound   *boundLink        // nil until the host-agent has answered
@@ -85,7 +87,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept, share: share,
-		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}),
+		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}), damage: damage{log: cfg.Log},
 		watched: map[string]func(){},
 	}
 }
@@ -144,11 +146,19 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case msg := <-l.in:
-			if msg.Subject != up {
-				traffic.Body(msg.Data)
-			} else if isHello(msg.Data) {
-				continue // the answer to a repeated offer
-			} else if err := bound.receive(msg.Data); err != nil {
+			var err error
+			switch {
+			case msg.Subject != up:
+				if !traffic.Body(msg.Data) {
+					err = errDamaged
+				}
+			case isHello(msg.Data): // the answer to a repeated offer
+			default:
+				err = bound.receive(msg.Data)
+			}
+			if errors.Is(err, errDamaged) {
+				l.damage.note(msg.Subject)
+			} else if err != nil {
 				return err
 			}
 		}

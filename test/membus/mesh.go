@@ -26,6 +26,7 @@ type Mesh struct {
 	conns []*Conn
 	loss  int
 	twice int
+	bits  int
 	delay func(from, to string) time.Duration
 	tap   func(from, subject string, data []byte)
 }
@@ -49,6 +50,13 @@ func (m *Mesh) Repeat(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.twice = n
+}
+
+// Damage changes a bit of about every n-th message, at random; 0 stops it.
+func (m *Mesh) Damage(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bits = n
 }
 
 // A Conn is a process's connection. It is a [link.Bus].
@@ -142,6 +150,9 @@ func (c *Conn) send(subject string, data []byte) {
 		}
 		if msg == nil {
 			msg = &nats.Msg{Subject: subject, Data: slices.Clone(data)}
+			if m.chance(m.bits) && len(data) > 0 {
+				msg.Data[m.dice.IntN(len(data))] ^= 1 << m.dice.IntN(8)
+			}
 		}
 		r := c.routes[s.conn]
 		if !m.chance(m.loss) {

@@ -1,0 +1,4 @@
+package link
+
+// AppendSum appends a packet's checksum.
+var AppendSum = appendSum
