@@ -2,11 +2,8 @@ package hostagent
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -175,8 +172,7 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 	case err != nil:
 		out.Result = notice.NoAnswer
 	default:
-		if out.Result, err = notice.Given, a.dispatch(ctx, open, answer); err != nil {
-			out.Result = notice.Away
+		if out.Result, err = a.dispatch(ctx, open, answer); err != nil {
 			a.cfg.Log.Warn("answer not delivered to the host", "error", err)
 		}
 		a.auditAnswer(open, &e, out)
@@ -200,55 +196,23 @@ func (a *Agent) letsAnswer(open routing.Open, e *notice.Event) bool {
 }
 
 // dispatch sends an answer to the host on a new connection with the answering person's
-// authority. An error means that no byte was sent, so a different person may still
-// answer.
-func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (err error) {
+// authority. Unless the answer counts, a different person may still answer. An error
+// means that no byte was sent.
+func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (result notice.Result, err error) {
+	defer func() {
+		if result != notice.Given {
+			answer.Undo()
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	who := &caller{tenant: a.tenant, subject: open.Subject, access: string(a.policy(open).Access), conn: open.ID}
 	sock, err := a.dialFor(ctx, who)
 	if err != nil {
-		answer.Undo()
-		return err
+		return notice.Away, err
 	}
-	var reading sync.WaitGroup
-	defer reading.Wait()
 	defer sock.Close("answered")
 	stop := context.AfterFunc(ctx, func() { sock.Close("host timeout") })
 	defer stop()
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
-	err = sock.Write(fmt.Appendf(nil, hello, "ahp-answer-"+strings.ToLower(rand.Text()), watch.Versions), false)
-	if err == nil {
-		err = greeted(sock)
-	}
-	if err != nil {
-		answer.Undo()
-		return err
-	}
-	chat, _ := json.Marshal(answer.Chat) // a string always encodes
-	const action = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":1,"action":%s}}`
-	if err := sock.Write(fmt.Appendf(nil, action, chat, answer.Action), false); err != nil {
-		return nil // part of the answer may have been sent
-	}
-	reading.Go(func() { // the host's messages are read and dropped, so the host can write
-		for {
-			if _, _, err := sock.Read(); err != nil {
-				return
-			}
-		}
-	})
-	select {
-	case <-answer.Settled:
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// greeted waits for the response to initialize.
-func greeted(sock hostSocket) error {
-	env, err := watch.FirstAnswer(sock)
-	if err == nil && env.Error != nil {
-		err = errors.New("the host refused initialize")
-	}
-	return err
+	return newAnswering(sock, answer).run()
 }

@@ -19,7 +19,7 @@ self.addEventListener('install', (event: any) => {
 
 self.addEventListener('activate', (event: any) => {
   event.waitUntil((async () => {
-    for (const other of await caches.keys()) if (other !== name && other !== 'shared') await caches.delete(other);
+    for (const other of await caches.keys()) if (other !== name && other !== 'shared' && other !== withdrawn) await caches.delete(other);
     await self.clients.claim();
   })());
 });
@@ -74,8 +74,30 @@ self.addEventListener('push', (event: any) => {
 
 const text = (value: any) => (typeof value === 'string' ? value : '');
 
+/** The cache that remembers withdrawn events: a push service may deliver a message again, and late. */
+const withdrawn = 'withdrawn';
+const mostWithdrawn = 100;
+
+const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id)}`;
+const timeOf = (at: any) => Date.parse(text(at)) || 0;
+
+async function withdraw(id: string, at: number): Promise<void> {
+  const cache = await caches.open(withdrawn);
+  await cache.put(keyOf(id), new Response(String(at)));
+  const keys = await cache.keys();
+  for (const oldest of keys.slice(0, Math.max(0, keys.length - mostWithdrawn))) await cache.delete(oldest);
+}
+
+/** Reports whether an event was withdrawn, and has not occurred again since. */
+async function isWithdrawn(id: string, at: number): Promise<boolean> {
+  const known = await (await caches.open(withdrawn)).match(keyOf(id));
+  return known !== undefined && at <= Number(await known.text());
+}
+
 async function show(told: any): Promise<void> {
   const tag = text(told.id) || 'event';
+  if (told.withdrawn === true) await withdraw(tag, timeOf(told.at));
+  else if (await isWithdrawn(tag, timeOf(told.at))) return;
   const before = await self.registration.getNotifications({ tag });
   for (const notification of before) notification.close();
   if (told.withdrawn === true) return;

@@ -16,7 +16,6 @@ type question struct {
 	name  string // the host's id
 	chat  string
 	kind  notice.Kind
-	gone  chan struct{} // closed when the question is settled; nil if no answer waits for that
 
 	// Set for a tool call.
 	turn, call string
@@ -276,10 +275,10 @@ func (a *answers) drop(id string) {
 
 // An Answer is an action to dispatch on a chat.
 type Answer struct {
-	Chat    string
-	Action  []byte          // JSON
-	Event   notice.Event    // the answered event
-	Settled <-chan struct{} // closed when the question is settled
+	Chat     string
+	Question string       // the host's id in the session's list of questions
+	Action   []byte       // JSON
+	Event    notice.Event // the answered event
 
 	watch *Watch
 }
@@ -310,10 +309,7 @@ func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
 	w.answered.put(id, by)
-	if q.gone == nil {
-		q.gone = make(chan struct{})
-	}
-	return &Answer{Chat: q.chat, Action: data, Event: e, Settled: q.gone, watch: w}, nil
+	return &Answer{Chat: q.chat, Question: q.name, Action: data, Event: e, watch: w}, nil
 }
 
 // Undo permits a new answer after nothing was sent to the host.

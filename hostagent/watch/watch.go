@@ -501,9 +501,6 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 	if w.cfg.Answers != nil {
 		w.cfg.Answers(&e)
 	}
-	if before := s.asks[q.name]; before != nil {
-		q.gone = before.gone
-	}
 	s.asks[q.name], w.open[e.ID] = q, q
 	s.clear()
 	w.clearUpLocked(s)
@@ -518,10 +515,6 @@ func (w *Watch) withdrawLocked(s *session, name string) {
 	}
 	delete(s.asks, name)
 	delete(w.open, q.event)
-	if q.gone != nil {
-		close(q.gone)
-		q.gone = nil
-	}
 	w.cfg.Ledger.Withdraw(q.event)
 }
 

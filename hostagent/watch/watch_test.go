@@ -280,7 +280,6 @@ func TestFirstAnswerIsDispatched(t *testing.T) {
 			}
 		}
 		w.dispatch(answer.Chat, json.RawMessage(answer.Action))
-		<-answer.Settled
 		time.Sleep(settle)
 		if open, over := w.state(); len(open) != 0 || len(over) != 1 || over[0].Kind != notice.Done {
 			t.Errorf("open %v, over %v; want the turn done", open, over)

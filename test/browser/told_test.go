@@ -96,13 +96,23 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 			p.do(pushed(origin, id, data))
 		}
 	}
-	again := deliver(`{"id":"e1","kind":"approval","host":"demo","session":"demo:/login","says":"demo needs you","title":"Fix the flaky login test","text":"Run a test command","detail":"echo test"}`)
+	const asked = `{"id":"e1","kind":"approval","at":"2026-11-23T12:00:00Z","host":"demo","session":"demo:/login","says":"demo needs you","title":"Fix the flaky login test","text":"Run a test command","detail":"echo test"}`
+	again := deliver(asked)
 	p.until("a notification", patience, func() bool { again(); return strings.Contains(p.notifications(), "echo test") })
 	if got, want := p.notifications(), "Fix the flaky login test: demo needs you\nRun a test command\necho test "+`{"host":"demo","session":"demo:/login"}`; got != want {
 		t.Errorf("the device shows %q; want %q", got, want)
 	}
-	again = deliver(`{"id":"e1","withdrawn":true}`)
+	again = deliver(`{"id":"e1","at":"2026-11-23T12:00:00Z","withdrawn":true}`)
 	p.until("no notification", patience, func() bool { again(); return p.notifications() == "" })
+
+	// The push service delivers the first message once more, behind the withdrawal.
+	late, next := deliver(asked), deliver(`{"id":"e2","title":"Another","says":"demo needs you"}`)
+	p.until("another notification", patience, func() bool { late(); next(); return strings.Contains(p.notifications(), "Another") })
+	if got := p.notifications(); strings.Contains(got, "echo test") {
+		t.Errorf("a withdrawn notification returns: %q", got)
+	}
+	again = deliver(strings.Replace(asked, "12:00", "12:01", 1)) // the agent asks again
+	p.until("the new question", patience, func() bool { again(); return strings.Contains(p.notifications(), "echo test") })
 	again = deliver(`no JSON`)
 	p.until("a notification", patience, func() bool { again(); return strings.Contains(p.notifications(), "An agent needs you") })
 

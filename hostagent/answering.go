@@ -1,0 +1,198 @@
+package hostagent
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
+)
+
+// An answering gives an answer to the host on a connection of its own. People may answer the
+// same question elsewhere at the same moment, and the host repeats all their actions. The
+// first action in the host's order is the one that counts:
+//
+//	host-agent                                      host
+//	  initialize; subscribe chat; subscribe session  ──▶
+//	  ◀── the session's state: is the question still open?
+//	  dispatchAction                                 ──▶
+//	  ◀── the first answer to the question on the chat: whose is it?
+//	  ◀── session/inputNeededRemoved; then a ping proves that no answer follows
+type answering struct {
+	sock     hostSocket
+	answer   *watch.Answer
+	clientID string
+
+	chat    []byte // JSON of the chat's URI
+	kind    string // type of the answering action
+	subject string // the tool call or request that the action names
+}
+
+// Ids of the requests on an answering's connection.
+const (
+	answerInitialize = iota + 1
+	answerChat
+	answerSession
+	answerPing
+)
+
+// newAnswering returns an answering for a new connection.
+func newAnswering(sock hostSocket, answer *watch.Answer) *answering {
+	chat, _ := json.Marshal(answer.Chat) // a string always encodes
+	a := &answering{sock: sock, answer: answer, clientID: "ahp-answer-" + strings.ToLower(rand.Text()), chat: chat}
+	a.kind, a.subject = answerOf(answer.Action)
+	return a
+}
+
+// answerOf returns the type of an action, and the tool call or request that it names.
+func answerOf(action []byte) (kind, subject string) {
+	m := [...]ahp.Member{{Name: "type"}, {Name: "toolCallId"}, {Name: "requestId"}}
+	if ahp.Members(action, m[:]) != nil {
+		return "", ""
+	}
+	kind, _ = ahp.Text(m[0].Raw)
+	if subject, _ = ahp.Text(m[1].Raw); subject == "" {
+		subject, _ = ahp.Text(m[2].Raw)
+	}
+	return kind, subject
+}
+
+// run gives the answer. The result is Given, Answered, or Unknown. An error means that no
+// byte of the answer was sent.
+func (a *answering) run() (notice.Result, error) {
+	open, err := a.isOpen()
+	if err != nil {
+		return notice.Away, err
+	}
+	if !open {
+		return notice.Unknown, nil
+	}
+	const dispatch = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":1,"action":%s}}`
+	if err := a.sock.Write(fmt.Appendf(nil, dispatch, a.chat, a.answer.Action), false); err != nil {
+		return notice.Given, nil // part of the answer may have been sent
+	}
+	return a.outcome(), nil
+}
+
+// isOpen greets the host, subscribes to chat and session, and reports whether the
+// question is still open. From then on, the chat's actions show every answer.
+func (a *answering) isOpen() (bool, error) {
+	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
+	if err := a.sock.Write(fmt.Appendf(nil, hello, answerInitialize, a.clientID, watch.Versions), false); err != nil {
+		return false, err
+	}
+	greeting, err := watch.FirstAnswer(a.sock)
+	if err == nil && greeting.Error != nil {
+		err = errors.New("the host refused initialize")
+	}
+	if err != nil {
+		return false, err
+	}
+	session, _ := json.Marshal(a.answer.Event.Session) // a string always encodes
+	if err := errors.Join(a.request(answerChat, "subscribe", a.chat), a.request(answerSession, "subscribe", session)); err != nil {
+		return false, err
+	}
+	for {
+		env, err := a.next()
+		switch {
+		case err != nil:
+			return false, err
+		case env.Kind != ahp.Response:
+		case env.Error != nil:
+			return false, nil // chat or session has ended
+		case string(env.ID) == fmt.Sprint(answerSession):
+			return a.isListed(env.Result), nil
+		}
+	}
+}
+
+func (a *answering) request(id int, method string, channel []byte) error {
+	return a.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, id, method, channel), false)
+}
+
+// next returns the host's next message. It refuses requests. A message above the limit
+// has no content.
+func (a *answering) next() (ahp.Envelope, error) {
+	for {
+		message, _, err := a.sock.Read()
+		var skip *skippedError
+		if errors.As(err, &skip) {
+			return skip.env, nil
+		}
+		if err != nil {
+			return ahp.Envelope{}, err
+		}
+		env, err := ahp.Peek(message)
+		switch {
+		case err != nil: // the question may still be answered
+		case env.Kind == ahp.Request:
+			if err := a.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only answers", nil), false); err != nil {
+				return env, err
+			}
+		default:
+			return env, nil
+		}
+	}
+}
+
+// isListed reports whether a session's snapshot contains the question.
+func (a *answering) isListed(result []byte) bool {
+	snapshot, _ := ahp.MemberOf(result, "snapshot")
+	state, _ := ahp.MemberOf(snapshot.Raw, "state")
+	list, _ := ahp.MemberOf(state.Raw, "inputNeeded")
+	for _, e := range ahp.ElementsOf(list.Raw) {
+		if ahp.TextOf(e.Raw, "id") == a.answer.Question {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome returns the outcome of a dispatched answer. If the host does not show it in
+// time, the answer counts as given.
+func (a *answering) outcome() notice.Result {
+	for {
+		env, err := a.next()
+		switch {
+		case err != nil:
+			return notice.Given
+		case env.Kind == ahp.Response && string(env.ID) == fmt.Sprint(answerPing):
+			return notice.Unknown // the question ended without an answer
+		case string(env.Method) == "action":
+			if result := a.read(env.Params); result != "" {
+				return result
+			}
+		}
+	}
+}
+
+// read returns the outcome that an action shows, or "".
+func (a *answering) read(params []byte) notice.Result {
+	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
+	if ahp.Members(params, m[:]) != nil {
+		return ""
+	}
+	own := ahp.TextOf(m[2].Raw, "clientId") == a.clientID
+	switch channel, _ := ahp.Text(m[0].Raw); channel {
+	case a.answer.Chat:
+		kind, subject := answerOf(m[1].Raw)
+		switch rejected := !ahp.IsNone(m[3].Raw); {
+		case kind != a.kind || subject != a.subject, rejected && !own:
+		case rejected:
+			return notice.Unknown
+		case own:
+			return notice.Given
+		default:
+			return notice.Answered
+		}
+	case a.answer.Event.Session:
+		if ahp.TextOf(m[1].Raw, "type") == "session/inputNeededRemoved" && ahp.TextOf(m[1].Raw, "id") == a.answer.Question {
+			_ = a.request(answerPing, "ping", []byte(`"ahp-root://"`)) // next reports an error
+		}
+	}
+	return ""
+}

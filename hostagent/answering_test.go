@@ -1,0 +1,113 @@
+package hostagent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
+)
+
+// A reactiveSocket is a host that reacts to each message at once.
+type reactiveSocket struct {
+	react func(message string) []string
+	got   []string
+	toUs  []string
+}
+
+// Read implements hostSocket. The host closes when it has nothing more to send.
+func (s *reactiveSocket) Read() ([]byte, bool, error) {
+	if len(s.toUs) == 0 {
+		return nil, false, errClosed
+	}
+	message := s.toUs[0]
+	s.toUs = s.toUs[1:]
+	return []byte(message), false, nil
+}
+
+// Whole implements hostSocket.
+func (s *reactiveSocket) Whole() bool { return len(s.toUs) > 0 }
+
+// Write implements hostSocket.
+func (s *reactiveSocket) Write(message []byte, _ bool) error {
+	s.got = append(s.got, string(message))
+	s.toUs = append(s.toUs, s.react(string(message))...)
+	return nil
+}
+
+// Close implements hostSocket.
+func (s *reactiveSocket) Close(string) {}
+
+// An answer is given while the question may be answered elsewhere. The first answer in the
+// host's order counts, and the result says which that is.
+func TestFirstAnswerAtTheHostCounts(t *testing.T) {
+	const (
+		chat, session = "ahp-chat:/1", "ahp-session:/1"
+		action        = `{"type":"chat/toolCallConfirmed","turnId":"t","toolCallId":"c1","approved":true}`
+		pending       = `{"inputNeeded":[{"id":"q0"},{"id":"q1"}]}`
+		removed       = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","serverSeq":9,"action":{"type":"session/inputNeededRemoved","id":"q1"}}}`
+	)
+	echo := func(client, action, more string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"serverSeq":8,"origin":{"clientId":%q,"clientSeq":1},"action":%s%s}}`, chat, client, action, more)
+	}
+	other := strings.Replace(action, "c1", "c2", 1)
+	denied := strings.Replace(action, "true", "false", 1)
+	for _, test := range []struct {
+		name  string
+		state string                       // of the session
+		after func(client string) []string // the host's messages after the answer
+		want  notice.Result
+		sent  bool
+	}{
+		{"alone", pending, func(c string) []string { return []string{echo(c, action, ""), removed} }, notice.Given, true},
+		{"the page is first", pending, func(c string) []string {
+			return []string{echo("page", denied, ""), removed, echo(c, action, "")}
+		}, notice.Answered, true},
+		{"the page is first, with the same answer", pending, func(c string) []string {
+			return []string{echo("page", action, ""), echo(c, action, ""), removed}
+		}, notice.Answered, true},
+		{"the page answers another question first", pending, func(c string) []string {
+			return []string{echo("page", other, ""), echo(c, action, ""), removed}
+		}, notice.Given, true},
+		{"the page is refused", pending, func(c string) []string {
+			return []string{echo("page", denied, `,"rejectionReason":"no"`), echo(c, action, ""), removed}
+		}, notice.Given, true},
+		{"refused", pending, func(c string) []string { return []string{echo(c, action, `,"rejectionReason":"no"`)} }, notice.Unknown, true},
+		{"the turn ends", pending, func(string) []string { return []string{removed} }, notice.Unknown, true},
+		{"the removal comes first", pending, func(c string) []string { return []string{removed, echo(c, action, "")} }, notice.Given, true},
+		{"the host says nothing", pending, func(string) []string { return nil }, notice.Given, true},
+		{"answered before", `{"inputNeeded":[{"id":"q0"}]}`, nil, notice.Unknown, false},
+		{"no question", `{}`, nil, notice.Unknown, false},
+	} {
+		client := ""
+		sock := &reactiveSocket{react: func(message string) []string {
+			env, err := ahp.Peek([]byte(message))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if env.Kind == ahp.Response {
+				return nil // the refusal of ask
+			}
+			result := "null"
+			switch string(env.Method) {
+			case "initialize":
+				client = ahp.TextOf(env.Params, "clientId")
+			case "subscribe":
+				result = `{"snapshot":{"state":{}}}`
+				if string(env.Channel) == session {
+					result = fmt.Sprintf(`{"snapshot":{"state":%s}}`, test.state)
+				}
+			case "dispatchAction":
+				return test.after(client)
+			}
+			return []string{`{"jsonrpc":"2.0","method":"x","params":{}}`, `{"jsonrpc":"2.0","id":1,"method":"ask","params":{}}`, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)}
+		}}
+		got, err := newAnswering(sock, &watch.Answer{Chat: chat, Question: "q1", Action: []byte(action), Event: notice.Event{Session: session}}).run()
+		sent := strings.Contains(strings.Join(sock.got, "\n"), "dispatchAction")
+		if got != test.want || err != nil || sent != test.sent {
+			t.Errorf("%s: %s, %v, sent %v; want %s, sent %v", test.name, got, err, sent, test.want, test.sent)
+		}
+	}
+}
