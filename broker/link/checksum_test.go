@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,8 +30,10 @@ func TestChangedBitsAreGaps(t *testing.T) {
 				e := newEndsThat(t, link.Config{}, trusted, slog.New(log))
 				defer e.close()
 				e.prove = proofIf(proved, keys)
-				dice := rand.New(rand.NewPCG(1, 2))
+				dice, turn := rand.New(rand.NewPCG(1, 2)), sync.Mutex{}
 				damage := func(_ string, data []byte) ([]byte, error) {
+					turn.Lock()
+					defer turn.Unlock()
 					if data = bytes.Clone(data); dice.IntN(3) == 0 {
 						data[dice.IntN(len(data))] ^= 1 << dice.IntN(8)
 					}
