@@ -18,12 +18,16 @@ type Row struct {
 
 	external bool                                     // needs NATS as a process of its own
 	others   int                                      // relays of a cluster beside that of the clients
+	memory   int                                      // bytes of the relay's cgroup; 0: none
+	flags    []string                                 // more of the relay
 	hold     time.Duration                            // how long the fault stays
 	inject   func(context.Context, *procs.Site) error // begins the fault
 	heal     func(context.Context, *procs.Site) error // ends it
 	during   func(context.Context, *procs.Site) error // if set, runs in place of waiting for hold
 	promise  promise
 	needs    func() error // why the fault cannot be made here; nil: it can
+
+	alone func(context.Context, *procs.Site, *Result) error // if set, does all: there is no crowd, and the host keeps no record
 }
 
 // Skip reports why the row cannot be run here.
@@ -89,7 +93,7 @@ func Rows() []Row {
 	for _, p := range processes {
 		rows = append(rows, p.rows()...)
 	}
-	return rows
+	return append(rows, stalledRows()...)
 }
 
 // A link is a place in a network.

@@ -34,6 +34,7 @@ type Result struct {
 	Told   time.Duration // until the last client that was closed knew, from the fault's beginning; 0: none was
 	Pause  time.Duration // longest time without news of any client
 	Whole  time.Duration // until all clients were whole again, from the fault's end
+	Note   string        // more figures
 	Broken []string      // promises, and why
 }
 
@@ -68,11 +69,14 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external, Others: r.Row.others})
+	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external, Others: r.Row.others, RelayMemory: r.Row.memory, RelayFlags: r.Row.flags, NoRecord: r.Row.alone != nil})
 	if err != nil {
 		return err
 	}
 	defer site.Close()
+	if r.Row.alone != nil {
+		return r.Row.alone(ctx, site, r)
+	}
 	token, err := site.Token()
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func seconds(d time.Duration) string {
 // String returns the result in one line, followed by a line for each broken promise.
 func (r Result) String() string {
 	s := fmt.Sprintf("sent %d, received %d, in flight %d, lost %d, repeated %d; closed: %s; told %s, pause %s, whole %s",
-		r.Sent, r.Received, r.InFlight, r.Lost, r.Repeated, r.closes(), orNone(r.Told), seconds(r.Pause), seconds(r.Whole))
+		r.Sent, r.Received, r.InFlight, r.Lost, r.Repeated, r.closes(), orNone(r.Told), seconds(r.Pause), seconds(r.Whole)) + r.Note
 	for _, b := range r.Broken {
 		s += "\n    BROKEN: " + b
 	}

@@ -1,4 +1,4 @@
-package stalled
+package procs
 
 import (
 	"errors"
@@ -7,103 +7,110 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"testing"
+	"sync/atomic"
 	"time"
 )
 
-// A cgroup bounds the memory of the processes in it.
-type cgroup struct {
+// A Cgroup bounds the memory of the processes in it, the kernel's part included.
+type Cgroup struct {
 	dir string
 	v2  bool
 }
 
-// newCgroup makes a cgroup, or skips the test where that cannot be done.
-func newCgroup(t *testing.T, bytes int) *cgroup {
-	t.Helper()
+var cgroups atomic.Int64
+
+// cgroupParent returns the directory below which cgroups are made.
+func cgroupParent() (dir string, v2 bool, err error) {
 	if os.Getuid() != 0 {
-		t.Skip("a cgroup of one's own needs root")
+		return "", false, errors.New("a cgroup of one's own needs root")
 	}
-	g := &cgroup{}
-	parent := "/sys/fs/cgroup/memory" // version 1
-	if controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		if !strings.Contains(string(controllers), "memory") {
-			t.Skip("no memory controller here")
-		}
-		g.v2, parent = true, "/sys/fs/cgroup"
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	if err != nil {
+		return "/sys/fs/cgroup/memory", false, nil // version 1
 	}
-	g.dir = filepath.Join(parent, fmt.Sprintf("ahp-stalled-%d", os.Getpid()))
+	if !strings.Contains(string(controllers), "memory") {
+		return "", false, errors.New("no memory controller here")
+	}
+	return "/sys/fs/cgroup", true, nil
+}
+
+// CanCgroup reports why cgroups cannot be made here.
+func CanCgroup() error {
+	g, err := NewCgroup(1 << 30)
+	if err != nil {
+		return err
+	}
+	return g.Remove()
+}
+
+// NewCgroup makes a cgroup with so many bytes of memory.
+func NewCgroup(bytes int) (*Cgroup, error) {
+	parent, v2, err := cgroupParent()
+	if err != nil {
+		return nil, err
+	}
+	g := &Cgroup{v2: v2, dir: filepath.Join(parent, fmt.Sprintf("ahp-test-%d-%d", os.Getpid(), cgroups.Add(1)))}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		t.Skipf("cgroups cannot be made here: %v", err)
+		return nil, fmt.Errorf("cgroups cannot be made here: %w", err)
 	}
-	t.Cleanup(func() {
-		for range 100 { // a process that was killed may take a moment to leave
-			if os.Remove(g.dir) == nil {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Errorf("%s is left behind", g.dir)
-	})
-	limits := map[string]int{"memory.limit_in_bytes": bytes, "memory.memsw.limit_in_bytes": bytes}
+	files := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}
+	limits := []int{bytes, bytes}
 	if g.v2 {
-		limits = map[string]int{"memory.max": bytes, "memory.swap.max": 0}
+		files, limits = []string{"memory.max", "memory.swap.max"}, []int{bytes, 0}
 	}
-	for _, file := range []string{"memory.max", "memory.swap.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"} {
-		limit, ours := limits[file]
-		err := os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limit)), 0o644)
-		if ours && err != nil && !errors.Is(err, os.ErrNotExist) { // without swap, there is no limit of it
-			t.Skipf("limits cannot be set here: %v", err)
+	for i, file := range files {
+		err := os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limits[i])), 0o644)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && i == 0 { // without swap, there is no limit of it
+			return nil, errors.Join(fmt.Errorf("limits cannot be set here: %w", err), g.Remove())
 		}
 	}
-	return g
+	return g, nil
 }
 
-// wrap makes a script in dir that runs program in the cgroup, and returns its name.
-func (g *cgroup) wrap(t *testing.T, dir, program string) (name string) {
-	t.Helper()
-	name = filepath.Base(program) + "-in-cgroup"
-	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s/cgroup.procs || exit 1\nexec %s \"$@\"\n", g.dir, program)
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+// Remove removes the cgroup, once its processes have ended.
+func (g *Cgroup) Remove() (err error) {
+	for range 100 { // a process that was killed may take a moment to leave
+		if err = os.Remove(g.dir); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return name
+	return err
 }
 
-// peak is the most memory that was in use, the kernel's included, in bytes.
-func (g *cgroup) peak(t *testing.T) int {
-	t.Helper()
+// In makes the process run in a cgroup.
+func (p *Process) In(g *Cgroup) {
+	p.args = append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), p.program}, p.args...)
+	p.program = "/bin/sh"
+}
+
+// Peak returns the most memory that was in use, in bytes.
+func (g *Cgroup) Peak() (int, error) {
 	file := "memory.max_usage_in_bytes"
 	if g.v2 {
 		file = "memory.peak"
 	}
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
-		t.Logf("not known how much memory was in use: %v", err)
-		return 0
+		return 0, err
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Error(err)
-	}
-	return n
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// kills is how many processes the kernel has killed for want of memory.
-func (g *cgroup) kills(t *testing.T) (n int) {
-	t.Helper()
+// Kills returns how many processes the kernel has killed for want of memory.
+func (g *Cgroup) Kills() (n int, err error) {
 	file := "memory.oom_control"
 	if g.v2 {
 		file = "memory.events"
 	}
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
-		t.Error(err)
+		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
 		if _, err := fmt.Sscanf(line, "oom_kill %d", &n); err == nil {
-			return n
+			return n, nil
 		}
 	}
-	t.Errorf("%s does not tell how many were killed: %q", file, text)
-	return 0
+	return 0, fmt.Errorf("%s does not report kills: %q", file, text)
 }

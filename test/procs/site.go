@@ -40,6 +40,7 @@ type Config struct {
 	Others       int      // more relays of a cluster, without clients
 	ExternalNATS bool     // NATS is a process of its own
 	RelayFlags   []string // more of them
+	RelayMemory  int      // bytes of the relay's memory, the kernel's part included; 0: no limit
 	AgentFlags   []string
 	HostFlags    []string
 	NoRecord     bool // the host keeps no frames: Records has no files
@@ -54,7 +55,8 @@ type Site struct {
 	ClientRelay, RelayNATS, AgentNATS, AgentHost *faultproxy.Proxy
 
 	cfg     Config
-	address string // without a port
+	group   *Cgroup // of the relay; nil: none
+	address string  // without a port
 	keys    *auth.Keys
 	records []string // files of the host's runs
 }
@@ -145,6 +147,13 @@ func (s *Site) startProcesses(ctx context.Context) error {
 		}
 	}
 	s.Relay = s.cfg.Process("", "relay", RelayProgram, relay...)
+	if s.cfg.RelayMemory > 0 {
+		var err error
+		if s.group, err = NewCgroup(s.cfg.RelayMemory); err != nil {
+			return err
+		}
+		s.Relay.In(s.group)
+	}
 	s.Agent = s.cfg.Process("", "host-agent", AgentProgram, agent...)
 	if err := s.StartHost(ctx); err != nil {
 		return err
@@ -297,6 +306,9 @@ func (s *Site) Token() (string, error) {
 // URL returns where clients reach the host through the relay.
 func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + Host }
 
+// RelayURL returns where clients reach the host at the relay itself.
+func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + stack.Host }
+
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 
@@ -313,5 +325,8 @@ func (s *Site) Close() {
 		if p != nil {
 			p.Close()
 		}
+	}
+	if s.group != nil {
+		_ = s.group.Remove() // a remaining one is empty
 	}
 }

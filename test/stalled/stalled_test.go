@@ -112,14 +112,14 @@ type site struct {
 	url   string
 }
 
-func newSite(t *testing.T, group *cgroup, upstream string) *site {
+func newSite(t *testing.T, group *procs.Cgroup, upstream string) *site {
 	t.Helper()
 	programs, err := procs.Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &site{T: t, bench: procs.Bench{Programs: dir, Dir: dir}}
+	s := &site{T: t, bench: procs.Bench{Programs: programs, Dir: dir}}
 	t.Cleanup(s.bench.Kill)
 	address, err := procs.FreeAddress()
 	s.check(err)
@@ -138,8 +138,8 @@ func newSite(t *testing.T, group *cgroup, upstream string) *site {
 	if *queuedFlag != "" {
 		args = append(args, "--max-queued", *queuedFlag)
 	}
-	s.relay = s.bench.Process("", "relay", group.wrap(t, dir, filepath.Join(programs, procs.RelayProgram)), args...)
-	s.bench.Programs = programs
+	s.relay = s.bench.Process("", "relay", procs.RelayProgram, args...)
+	s.relay.In(group)
 	agent := s.bench.Process("", "host-agent", procs.AgentProgram, "run", "--relay", "http://"+s.url,
 		"--token-file", tokenFile, "--upstream", upstream)
 	s.check(s.relay.Launch(t.Context(), func() error { return procs.Ready(http.DefaultClient, "http://"+s.url) }))
@@ -227,7 +227,22 @@ func note(n, size int) []byte {
 // clients. The relay stays within its cgroup, and the reading clients receive
 // everything.
 func TestStalledClientsStayWithinMemory(t *testing.T) {
-	group := newCgroup(t, *memoryFlag*mib)
+	group, err := procs.NewCgroup(*memoryFlag * mib)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := group.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	peak := func() int {
+		bytes, err := group.Peak()
+		if err != nil {
+			t.Logf("not known how much memory was in use: %v", err)
+		}
+		return bytes
+	}
 	h := &host{conns: map[string]*websocket.Conn{}}
 	server, err := stack.Serve(h)
 	if err != nil {
@@ -239,7 +254,7 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 	defer cancel()
 	good := s.dialAll(ctx, "good", healthy)
 	s.dialAll(ctx, "stalled", *clientsFlag)
-	pid, calm := s.relay.Pid(), group.peak(t)
+	pid, calm := s.relay.Pid(), peak()
 
 	var said, going sync.WaitGroup
 	var flooded atomic.Int64
@@ -282,8 +297,12 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 	if _, err := s.dial(ctx, s.token(), "late"); err != nil {
 		t.Errorf("one more client: %v", err)
 	}
-	if kills := group.kills(t); kills > 0 || s.relay.Pid() != pid {
+	kills, err := group.Kills()
+	if err != nil {
+		t.Error(err)
+	}
+	if kills > 0 || s.relay.Pid() != pid {
 		t.Errorf("the kernel has killed the relay %d times; its log:\n%s", kills, s.relay.Log())
 	}
-	t.Logf("%d clients that take nothing were told %d MiB; of %d MiB at most %d were in use, %d before", *clientsFlag, flooded.Load()/mib, *memoryFlag, group.peak(t)/mib, calm/mib)
+	t.Logf("%d clients that take nothing were told %d MiB; of %d MiB at most %d were in use, %d before", *clientsFlag, flooded.Load()/mib, *memoryFlag, peak()/mib, calm/mib)
 }
