@@ -644,16 +644,16 @@ func (c *client) toHost() upstream {
 }
 
 // overload closes a client because too many bytes wait on its account, and drops them.
-// A client that has stood still is in the middle of a frame, so it cannot receive a
-// close frame.
-func (c *client) overload(standing time.Duration) {
+// A client that does not read is in the middle of a frame, so it cannot receive a close
+// frame, and only the end of its connection frees the bytes of that frame.
+func (c *client) overload(standing time.Duration, deaf bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
 	c.log().Warn("client closed: memory is short", "stood_still", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()
-	if standing >= wire.WriteLook {
+	if deaf || standing >= wire.WriteLook {
 		c.sock.Drop()
 	}
 }

@@ -57,12 +57,14 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	if !moved.IsZero() {
 		b.standsFrom(moved)
 		b.inTurns = b.inTurns || now.Sub(moved) < turnTime
+		b.stopped = now.Sub(moved)
 	}
 	if in == 0 && out == 0 && moved.IsZero() && l.unread.Load() > 0 && !l.stuck.Load() {
 		b.inTurns = true
 	}
 	if since := l.conn.StandsSince(); !since.IsZero() {
 		b.standsFrom(since)
+		b.deaf = now.Sub(since)
 	}
 	b.bytes = in + coming + out + int(l.kernel.Load())
 }

@@ -15,6 +15,10 @@ type relief struct {
 	hosts  *hosts
 }
 
+// A client that reads never queues behind clients that do not: as soon as it waits for
+// memory, the clients that have not read for longest are closed. It may wait for the proof
+// (deafTime), and behind clients that read slowly.
+
 // relieve frees memory whenever it is short, until the server ends. Meanwhile it holds
 // sources back: clients that read catch up, and clients that do not read become known
 // soon, and are closed.
@@ -36,10 +40,15 @@ const (
 	// reliefShare is the part of the limit kept free: memory is short above the rest.
 	reliefShare = 4
 
-	// provenTime is the standstill that proves a client does not read. Patience bounds
-	// the time for which sources are held back.
-	provenTime = 1500 * time.Millisecond
-	patience   = 2500 * time.Millisecond
+	// deafTime is the standstill that proves that a client does not read: longer than
+	// the pause of a line that loses a packet. Patience bounds the time for which
+	// sources are held back.
+	deafTime = 400 * time.Millisecond
+	patience = 1500 * time.Millisecond
+
+	// spareShare is the part of the limit freed at a time, beyond the need, as long as
+	// clients that do not read have it: sources are then held back rarely.
+	spareShare = 8
 
 	// lookTime is the interval of checks, and shortTime the interval after nothing
 	// could be freed.
@@ -47,9 +56,8 @@ const (
 	shortTime = 100 * time.Millisecond
 )
 
-// makeRoom closes clients until memory is no longer short: first those that have stood
-// still for provenTime. It closes others only if all memory is in use, or after
-// patience.
+// makeRoom closes clients until memory is no longer short: first those that do not read.
+// It closes others only if all memory is in use, or after patience.
 func (r *relief) makeRoom() {
 	release := sync.OnceFunc(r.budget.holdBack())
 	defer release()
@@ -59,9 +67,13 @@ func (r *relief) makeRoom() {
 	}
 	for began := time.Now(); r.budget.pressure() > 0 && r.life.Err() == nil; {
 		now := time.Now()
-		r.overload(now, r.budget.pressure(), provenTime, false)
+		r.overload(now, r.budget.pressure()+r.budget.limit/spareShare, isStill)
 		if r.budget.excess() > 0 || now.Sub(began) >= patience {
-			left := r.overload(now, r.budget.pressure(), 0, r.budget.excess() > 0)
+			victims := isNotInTurns
+			if r.budget.excess() > 0 {
+				victims = isAny
+			}
+			left := r.overload(now, r.budget.pressure(), victims)
 			r.budget.short.Store(left > 0)
 			if left > 0 || now.Sub(began) >= patience {
 				release()
@@ -83,7 +95,20 @@ type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	inTurns bool // it sends a large message that moves or has waited less than stillTime, or its data only waits to be read
+	deaf    time.Duration // for which the client has not read
+	stopped time.Duration // for which it has stopped in the middle of a large message
+	inTurns bool          // it sends a large message that moves or has waited less than stillTime, or its data only waits to be read
+}
+
+// Rules about which clients may be closed.
+func isAny(burden, time.Time) bool            { return true }
+func isNotInTurns(b burden, _ time.Time) bool { return !b.inTurns }
+func isDeaf(b burden, _ time.Time) bool       { return !b.inTurns && b.deaf >= deafTime }
+
+// isStill selects clients without progress. The host is not the client's fault, so a
+// client that waits for it has more time.
+func isStill(b burden, now time.Time) bool {
+	return isDeaf(b, now) || !b.inTurns && (b.stopped >= turnTime || now.Sub(b.since) >= stillTime)
 }
 
 // burdenOf returns a client's burden. Call noteMoved first.
@@ -102,11 +127,10 @@ func (b *burden) standsFrom(since time.Time) {
 	}
 }
 
-// overload closes clients that have stood still for at least still, until want bytes
-// will be free. Within a step it begins with the longest standstill, and among moving
-// clients with the most bytes. It closes clients that take turns only if turns is set.
-// It returns the bytes still missing.
-func (r *relief) overload(now time.Time, want int64, still time.Duration, turns bool) (left int64) {
+// overload closes clients that the rule selects, until want bytes will be free. Within a
+// step it begins with the longest standstill, and among moving clients with the most
+// bytes. It returns the bytes still missing.
+func (r *relief) overload(now time.Time, want int64, may func(burden, time.Time) bool) (left int64) {
 	clients := r.hosts.all()
 	for _, c := range clients {
 		c.load.noteMoved(now, c.toHost())
@@ -116,7 +140,7 @@ func (r *relief) overload(now time.Time, want int64, still time.Duration, turns 
 		b := burdenOf(c, now)
 		if c.load.cut.Load() {
 			want -= int64(b.bytes) // already closing
-		} else if b.bytes > 0 && now.Sub(b.since) >= still && (!b.inTurns || turns) {
+		} else if b.bytes > 0 && may(b, now) {
 			burdens = append(burdens, b)
 		}
 	}
@@ -133,7 +157,7 @@ func (r *relief) overload(now time.Time, want int64, still time.Duration, turns 
 		if want <= 0 {
 			break
 		}
-		b.overload(now.Sub(b.since))
+		b.overload(now.Sub(b.since), b.deaf >= deafTime)
 		want -= int64(b.bytes)
 	}
 	return want
@@ -143,10 +167,9 @@ func reliefStep(bytes int) int {
 	return slices.IndexFunc(reliefSteps, func(least int) bool { return bytes >= least })
 }
 
-// takeTurns schedules large messages until the server ends. While some wait and none
-// moves, it closes clients that have stood still for stillTime, so a stalled message
-// does not block the others forever. If there are none, and memory is too short for
-// any message, it closes one waiting client.
+// takeTurns schedules large messages until the server ends. While some wait, it closes
+// clients that do not read, and if none moves, other clients without progress too. If
+// there are none, and memory is too short for any message, it closes one waiting client.
 func (r *relief) takeTurns() {
 	t := &r.budget.uploads
 	tick := time.NewTicker(uploadLook)
@@ -158,8 +181,13 @@ func (r *relief) takeTurns() {
 		case <-t.eased:
 			t.give(time.Now())
 		case now := <-tick.C:
-			if lacks := t.check(now); lacks > 0 && r.overload(now, lacks, stillTime, false) > 0 && t.giveOne(now) {
-				r.overload(now, lacks, 0, true)
+			lacks, moves := t.check(now)
+			switch {
+			case lacks <= 0:
+			case moves:
+				r.overload(now, lacks, isDeaf)
+			case r.overload(now, lacks, isStill) > 0 && t.giveOne(now):
+				r.overload(now, lacks, isAny)
 			}
 		}
 	}

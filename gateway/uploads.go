@@ -20,19 +20,20 @@ import (
 // short, and no client is closed for waiting.
 //
 // No room is kept for a client that stalls in the middle of its message. It is closed
-// only if the others cannot go on without its memory: see [relief.takeTurns].
+// only if the others cannot go on without its memory, like clients that do not read: see
+// [relief.takeTurns].
 
 const (
 	// leastPace is the number of bytes between two checks that count as progress.
 	// After turnTime without progress, no room is kept for the rest of the message.
 	leastPace = 1 << 10
-	turnTime  = 2 * time.Second
+	turnTime  = time.Second
 
 	// uploadLook is the interval of these checks.
-	uploadLook = time.Second
+	uploadLook = 100 * time.Millisecond
 
-	// stillTime is the standstill after which a client is closed in favour of a
-	// waiting large message.
+	// stillTime is the standstill after which a client whose messages wait for a slow
+	// host is closed in favour of a waiting large message.
 	stillTime = 10 * time.Second
 )
 
@@ -212,11 +213,12 @@ func (t *uploads) lacksLocked(u, first *upload) int64 {
 	return t.budget.pressure() + u.wants + max(0, t.claim-furthest)
 }
 
-// check records which messages make progress, and grants requests. If some wait and
-// none makes progress, it returns the bytes that the next message lacks.
-func (t *uploads) check(now time.Time) (lacks int64) {
+// check records which messages make progress, and grants requests. It returns the bytes
+// that the next waiting message lacks, and whether any message has made progress lately.
+func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	moves = now.Sub(t.went) < turnTime
 	for _, u := range t.line {
 		if heard := u.conn.Taken.Load(); u.wants > 0 || heard-u.received >= leastPace {
 			u.moved, u.received = now, heard
@@ -228,8 +230,8 @@ func (t *uploads) check(now time.Time) (lacks int64) {
 		case u.wants > 0 && lacks == 0:
 			lacks = t.lacksLocked(u, t.firstLocked(now))
 		case u.wants == 0 && now.Sub(u.moved) < turnTime:
-			return 0
+			moves = true
 		}
 	}
-	return lacks
+	return lacks, moves
 }

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// longestWait is the longest wait of a client that reads beside clients that do not.
+const longestWait = time.Second
+
+// within waits until holds returns true.
+func (w *world) within(holds func() bool) {
+	w.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		synctest.Wait()
+		switch {
+		case holds():
+			return
+		case time.Since(began) > time.Minute:
+			w.Fatal("a client that reads waits for a minute")
+		}
+	}
+}
+
+// fillStalled sends each of the connections a message of its own.
+func fillStalled(conns []*hostEnd, size int) {
+	for i, h := range conns {
+		_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, i, strings.Repeat("x", size)), false, nil) // some are closed
+	}
+}
+
+// TestReaderNeverQueuesBehindStalledClients lets many clients stop reading at once, with
+// most of the relay's memory. A client that reads gets its answer soon, and its long message
+// and the short message behind it reach the host soon. Only clients that do not read are
+// closed.
+func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
+	const stalled = 80
+	for _, test := range []struct {
+		name string
+		each int // bytes for each stalled client
+		does func(w *world, good *clientEnd, host *hostEnd) (done func() bool)
+	}{
+		{"an answer", 140 << 10, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
+			host.send(`{"id":2,"pad":"` + strings.Repeat("x", 200<<10) + `"}`)
+			return func() bool { return len(good.messages()) == 2 }
+		}},
+		{"a long message, and stop", 100 << 10, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
+			good.send(`{"method":"x","pad":"` + strings.Repeat("x", 300<<10) + `"}`)
+			good.send(`{"method":"stop"}`)
+			return func() bool { return len(host.messages()) == 3 }
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib, MaxFrame: 2 * mib, Ping: time.Hour}, func(w *world) {
+				w.startAgent(routing.AgentEndConfig{MaxFrame: 2 * mib})
+				good := w.dial(w.token(nil))
+				good.request(1, "initialize")
+				host := w.hostConn(1)
+				host.accept(1)
+				for i := range stalled {
+					defer w.rawDial(w.token(nil)).Close()
+					w.hostConn(i + 2)
+				}
+				fillStalled(w.conns[1:], test.each)
+				synctest.Wait()
+				began := time.Now()
+				w.within(test.does(w, good, host))
+				if waited := time.Since(began); waited > longestWait {
+					t.Errorf("it took %v; want at most %v", waited, longestWait)
+				}
+				good.wantOpen()
+				if n := w.closedWith(ahp.CloseOverloaded); n == 0 || n > stalled {
+					t.Errorf("%d clients were closed; want some of the %d that read nothing", n, stalled)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowHostIsNotTheClientsFault is the table of clients that are closed because others
+// need their memory.
+func TestSlowHostIsNotTheClientsFault(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		name        string
+		b           burden
+		deaf, still bool
+	}{
+		{"reads nothing", burden{since: now.Add(-time.Second), deaf: time.Second}, true, true},
+		{"has just stopped reading", burden{since: now.Add(-deafTime / 2), deaf: deafTime / 2}, false, false},
+		{"has stopped in the middle of a message", burden{since: now.Add(-turnTime), stopped: turnTime}, false, true},
+		{"waits for a slow host", burden{since: now.Add(-5 * time.Second)}, false, false},
+		{"waits for a host that takes nothing", burden{since: now.Add(-stillTime)}, false, true},
+		{"takes turns", burden{since: now.Add(-time.Second), deaf: time.Second, inTurns: true}, false, false},
+		{"moves", burden{since: now}, false, false},
+	} {
+		if isDeaf(test.b, now) != test.deaf || isStill(test.b, now) != test.still || !isAny(test.b, now) || isNotInTurns(test.b, now) == test.b.inTurns {
+			t.Errorf("%s: %v, %v; want %v, %v", test.name, isDeaf(test.b, now), isStill(test.b, now), test.deaf, test.still)
+		}
+	}
+}
