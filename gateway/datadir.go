@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -118,13 +119,15 @@ func (d *dataDir) node() (string, error) {
 	return name, nil
 }
 
-// note records the running instance, so its successor can detect a crash.
+// note records the running instance, so its successor can detect a crash. On a full disk
+// it records nothing: the relay serves, and its successor waits for the leases instead.
 func (d *dataDir) note(instance string) error {
 	text := strings.Join(append([]string{instance}, d.crashed...), "\n") + "\n"
-	if err := os.WriteFile(filepath.Join(d.path, runsName), []byte(text), 0o600); err != nil {
+	err := os.WriteFile(filepath.Join(d.path, runsName), []byte(text), 0o600)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	d.noted = true
+	d.noted = err == nil
 	return nil
 }
 

@@ -349,12 +349,12 @@ func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	var neighbours registry.Neighbours
-	var revive func() error
+	var revive, room func() error
 	if cfg.ClusterListen != "" {
 		neighbours = r.nats
 	}
 	if r.nats != nil {
-		revive = r.nats.ReviveStore
+		revive, room = r.nats.ReviveStore, r.nats.StoreRoom
 	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
@@ -362,7 +362,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew accordingly
 		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.crashed,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter, HostLimits: cfg.HostLimits,
-		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive,
+		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive, Room: room,
 	})
 	if err != nil {
 		return err

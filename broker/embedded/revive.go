@@ -13,6 +13,17 @@ import (
 // restart.
 const reviveRoom = 4 << 20
 
+// StoreRoom reports why nothing can be written into the store's directory.
+func (s *Server) StoreRoom() error {
+	if s.store == "" {
+		return nil
+	}
+	if err := tryRoom(s.store); err != nil {
+		return fmt.Errorf("NATS server: store %s: %w", s.store, err)
+	}
+	return nil
+}
+
 // ReviveStore restarts JetStream from its data on disk. After the first failed write,
 // as on a full disk, JetStream writes nothing more, or stops, until the server
 // restarts. If JetStream still runs on a server of a cluster, ReviveStore does

@@ -3,8 +3,10 @@ package registry_test
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,8 +15,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestDiskFull fills the store's disk and then frees space: pending changes are
-// written without a restart. It needs the permission to mount.
+// TestDiskFull fills the store's disk and then frees space. Meanwhile a host-agent that
+// starts again serves its host. Pending changes are written without a restart. The log
+// reports the full disk once. It needs the permission to mount.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,10 +31,11 @@ func TestDiskFull(t *testing.T) {
 	})
 	s := &natssite.Site{Keys: natssite.NewKeys(t), Store: dir}
 	s.Start(t, "127.0.0.1:0")
-	r := registryWith(t, s, registry.Config{Revive: s.Server.ReviveStore, LeaseTTL: 5 * time.Second})
-	held, _ := holder(t, s, nil)
+	log := natssite.LogLines{Lines: make(chan string, 1000)}
+	r := registryWith(t, s, registry.Config{Revive: s.Server.ReviveStore, Room: s.Server.StoreRoom, LeaseTTL: 5 * time.Second, Log: slog.New(log)})
+	held, _ := holder(t, s, named("first"))
 	acquire(t, held)
-	run(t, held)
+	stop := run(t, held)
 
 	full := filepath.Join(dir, "other")
 	f, err := os.Create(full)
@@ -47,11 +51,34 @@ func TestDiskFull(t *testing.T) {
 	}
 	natssite.Eventually(t, "the store cannot be written", func() bool { return r.Degraded() != "" })
 	wantHost(t, r, registry.Online, "")
+	natssite.Eventually(t, "the full disk is reported", func() bool { return strings.Contains(r.Degraded(), "no space left") })
+	_ = stop() // the context's end
+	if err := held.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantHost(t, r, registry.Offline, "")
+	next, _ := holder(t, s, named("next"))
+	acquire(t, next)
+	run(t, next)
+	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "next" {
+		t.Errorf("host = %+v; want it served by the host-agent that has started again", h)
+	}
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
 	natssite.Eventually(t, "the store can be written again", func() bool { return r.Degraded() == "" && r.Enrol("acme", "new") == nil })
-	wantHost(t, r, registry.Online, "")
+	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "next" {
+		t.Errorf("host = %+v; want that it stays at its host-agent", h)
+	}
+	lines := 0
+	for len(log.Lines) > 0 {
+		if line := <-log.Lines; strings.Contains(line, "no space left") && strings.Contains(line, "data directory cannot be written") {
+			lines++
+		}
+	}
+	if lines != 1 {
+		t.Errorf("%d lines in the log about the full disk; want one", lines)
+	}
 	for i := range hosts {
 		if _, known := r.Lookup("acme", fmt.Sprintf("h%d", i)); !known {
 			t.Errorf("host %d of %d, which was written, is not known any more", i, hosts)

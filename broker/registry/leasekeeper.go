@@ -241,6 +241,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	switch {
 	case err != nil && req.Op == opRelease && lk.releaseHere(key, req):
 		return leaseAnswer{Result: leaseReleased}
+	case err != nil && next.held() && lk.holdHere(key, next):
 	case err != nil:
 		return leaseAnswer{Result: leaseRetry, Error: err.Error()}
 	}
@@ -302,6 +303,27 @@ func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	own := *l
 	k.own = &own
 	lk.keepLocked(k, time.Now())
+}
+
+// holdHere grants a lease to a known host while the store cannot be written. Only this
+// relay can grant leases then, because the store is its own. The store gets the lease
+// later.
+func (lk *leaseKeeper) holdHere(key string, next *lease) bool {
+	lk.r.mu.Lock()
+	defer lk.r.mu.Unlock()
+	k := lk.r.hosts[key]
+	if k == nil || !lk.r.decidesAlone() || next.number() < k.lease().number() {
+		return false
+	}
+	if k.kept != nil && k.own.Instance != next.Instance {
+		lk.cutLocked(key, k.own.Instance)
+	}
+	lk.dropLocked(k)
+	k.own, k.dirty = next, true
+	lk.keepLocked(k, time.Now())
+	lk.r.writer.dirty[key] = true
+	lk.r.changedLocked(key)
+	return true
 }
 
 // releaseHere records a host's release while the store is away.

@@ -65,6 +65,10 @@ type Config struct {
 	// stopped, so it is called repeatedly. Default: none.
 	Revive func() error
 
+	// Room reports why nothing can be written into the directory of this relay's own
+	// store. Default: none.
+	Room func() error
+
 	// Neighbours are the other servers of the cluster. They distinguish a crashed
 	// relay from a silent one. Default: none.
 	Neighbours Neighbours
@@ -433,11 +437,17 @@ func (r *Registry) storeAway() error {
 	return r.view.storeErr
 }
 
+// decidesAlone reports whether no other relay can change the store: it belongs to this
+// relay's own server.
+func (r *Registry) decidesAlone() bool { return r.cfg.Revive != nil && !r.cfg.Cluster }
+
 // Degraded describes missing redundancy or connections of this relay, or returns "".
 func (r *Registry) Degraded() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	switch {
+	case r.upkeep.full != nil:
+		return fmt.Sprintf("the data directory cannot be written (%v): hosts and clients continue; new hosts and changes of people wait", r.upkeep.full)
 	case r.view.storeErr != nil:
 		return fmt.Sprintf("the registry store is unreachable (%v): connected hosts continue; new hosts, enrolments and changes wait", r.view.storeErr)
 	case len(r.upkeep.status.away) > 0:

@@ -56,6 +56,8 @@ type stateFile struct {
 	mu   sync.Mutex
 	due  time.Time     // time of the next write; zero: nothing has changed
 	took time.Duration // duration of the last write
+
+	failed bool // the last write has failed; owned by the caller of save
 }
 
 func newStateFile(path string, log *slog.Logger) *stateFile {
@@ -165,9 +167,12 @@ func (f *stateFile) save(kept any) {
 	f.took = time.Since(start)
 	f.mu.Unlock()
 	if err != nil {
-		f.log.Error("state file not written", "file", f.path, "error", err)
-		f.changed(false) // try again
+		if !f.failed {
+			f.log.Error("state file not written; trying again", "file", f.path, "error", err)
+		}
+		f.changed(false)
 	}
+	f.failed = err != nil
 }
 
 // replaceJSON replaces a file atomically.

@@ -20,6 +20,7 @@ type upkeep struct {
 
 	// Guarded by Registry.mu.
 	wrote  time.Time // when this relay's session was last written
+	full   error     // why the store's directory cannot be written; nil: it can, as far as is known
 	status storeStatus
 }
 
@@ -96,9 +97,20 @@ func (u *upkeep) run(ctx context.Context) {
 	defer tick.Stop()
 	tended, written := time.Now(), time.Now()
 	for {
-		if u.r.view.store.bucket() != nil {
-			if u.writeSession(ctx, false) {
+		next := tick.C
+		switch full := u.noRoom() != nil; {
+		case full:
+			if !u.look() {
+				u.revive()
+			}
+			next, written = time.After(roomEvery), time.Now()
+		case u.r.view.store.bucket() != nil:
+			wrote := u.writeSession(ctx, false)
+			if wrote {
 				written = time.Now()
+			}
+			if !wrote || u.isFull() {
+				u.look()
 			}
 			u.r.regions.announce()
 			if now := time.Now(); now.Sub(tended) > tendEvery {
@@ -114,9 +126,48 @@ func (u *upkeep) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-u.opened:
-		case <-tick.C:
+		case <-next:
 		}
 	}
+}
+
+// roomEvery is the interval of checks whether a full disk has space again.
+const roomEvery = 500 * time.Millisecond
+
+// look records whether the directory of this relay's own store can be written.
+func (u *upkeep) look() (full bool) {
+	if u.r.cfg.Room == nil {
+		return false
+	}
+	err := u.r.cfg.Room()
+	u.r.mu.Lock()
+	was := u.full
+	u.full = err
+	u.r.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		u.r.cfg.Log.Error("data directory cannot be written: hosts and clients continue; new hosts and changes wait", "error", err)
+	case err == nil && was != nil:
+		u.r.cfg.Log.Info("data directory can be written again")
+	}
+	return err != nil
+}
+
+// isFull reports whether the directory of this relay's own store could not be written.
+func (u *upkeep) isFull() bool {
+	u.r.mu.RLock()
+	defer u.r.mu.RUnlock()
+	return u.full != nil
+}
+
+// noRoom returns why nothing can be written, if this relay's own store is the only one.
+func (u *upkeep) noRoom() error {
+	u.r.mu.RLock()
+	defer u.r.mu.RUnlock()
+	if !u.r.decidesAlone() {
+		return nil
+	}
+	return u.full
 }
 
 // revive restarts the store of this relay's own server.

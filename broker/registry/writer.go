@@ -38,6 +38,9 @@ func (w *writer) update(ctx context.Context, key string, change func(k *knownHos
 		if next == nil {
 			return nil
 		}
+		if err := w.r.upkeep.noRoom(); err != nil {
+			return fmt.Errorf("%w: %w", ErrStoreAway, err)
+		}
 		home := w.r.regions.homeOf(&k)
 		rev, err := home.store.write(ctx, hostKeys+key, next, k.rev)
 		if err == nil {
