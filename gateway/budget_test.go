@@ -266,7 +266,7 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 // standstill is closed first.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	const each = 20
-	inWorld(t, Config{MaxQueued: 6 * mib, QueueLimit: mib}, func(w *world) {
+	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 4 * mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		for i := range 2 * each {
 			defer w.rawDial(w.token(nil)).Close()
@@ -282,7 +282,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 		fill(old, 300<<10)
 		time.Sleep(5 * time.Second)
 		fill(young, 600<<10)
-		fill(young, 300<<10) // as much as their credit: together above the limit
+		fill(young, 300<<10) // 6 MiB old, 18 MiB young: above the limit
 		time.Sleep(wire.CloseTime)
 		synctest.Wait()
 		count := func(conns []*hostEnd) (n int) {

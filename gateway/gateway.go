@@ -188,10 +188,6 @@ func (cfg Config) withDefaults() Config {
 // host, even when memory is short.
 const leastHeld = 4 << 20
 
-// credit returns the bytes that a host-agent may send ahead on each connection. A relay with
-// little memory offers less, because a client that reads nothing holds them.
-func (cfg *Config) credit() int { return min(max(cfg.MaxQueued/256, 128<<10), 1<<20) }
-
 // ofMemory returns the n-th part of MaxQueued, at least leastHeld and at most the
 // given maximum.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }

@@ -14,7 +14,7 @@ import (
 // lease yet, and a released host.
 const formerFile = `[
 	{"host":"acme.laptop","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":7,
-	 "lease":{"instance":"agent","acquired":"2026-03-04T00:00:00Z","seq":9,"since":"2026-03-04T01:00:00Z","presence":{"state":"online","agentVersion":"1.0","wire":[1,1]}}},
+	 "lease":{"instance":"agent","acquired":"2026-03-04T00:00:00Z","seq":9,"since":"2026-03-04T01:00:00Z","presence":{"state":"online","agentVersion":"1.0","wire":[1,2]}}},
 	{"host":"acme.spare","enrolled":"2026-03-04T00:00:00Z"},
 	{"host":"acme.old","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":8,
 	 "lease":{"instance":"gone","acquired":"2026-03-04T00:00:00Z","seq":9,"released":true,"since":"2026-03-05T00:00:00Z","presence":{"state":"offline","reason":"host-agent stopped","wire":[1,1]}}}
