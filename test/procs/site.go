@@ -307,7 +307,7 @@ func (s *Site) Token() (string, error) {
 func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + Host }
 
 // RelayURL returns where clients reach the host at the relay itself.
-func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + stack.Host }
+func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + Host }
 
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
