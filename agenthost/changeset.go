@@ -15,6 +15,16 @@ type changeset struct {
 	files   []changedFile
 
 	before map[string]*string // by path: the files before an agent's first change
+
+	// In a repository.
+	trees      func() (from, to string) // an empty tree is the files as they are; nil without a repository
+	from       string                   // the tree of the latest computation
+	git        map[string]gitFile       // by id
+	operations json.RawMessage
+	computed   bool
+	computing  bool
+	again      bool   // the files have changed during a computation
+	failed     string // why there is no content
 }
 
 type changedFile struct {
@@ -40,11 +50,23 @@ func (c *changeset) state() any {
 	if files == nil {
 		files = []changedFile{}
 	}
+	operations, status := c.operations, "ready"
+	var failed *turnError
+	switch {
+	case c.session.provider == nil:
+		operations = json.RawMessage(changeOperations)
+	case c.failed != "":
+		status, failed = "error", &turnError{"changes", c.failed}
+	case c.trees != nil && !c.computed:
+		status = "computing"
+		c.computeLocked()
+	}
 	return struct {
 		Status     string          `json:"status"`
+		Error      *turnError      `json:"error,omitempty"`
 		Files      []changedFile   `json:"files"`
-		Operations json.RawMessage `json:"operations"`
-	}{"ready", files, json.RawMessage(changeOperations)}
+		Operations json.RawMessage `json:"operations,omitempty"`
+	}{status, failed, files, operations}
 }
 
 // changesets returns the session's entries.
@@ -52,7 +74,11 @@ func (s *session) changesets() []changesetInfo {
 	if s.changed == nil {
 		return nil
 	}
-	return []changesetInfo{{"Session Changes", s.changed.uri, "session", json.RawMessage(`{"review":{}}`)}}
+	infos := []changesetInfo{{"Session Changes", s.changed.uri, "session", json.RawMessage(`{"review":{}}`)}}
+	if s.work != nil {
+		infos = append(infos, changesetInfo{"This Turn", s.uri + turnChanges + "{turnId}", "turn", json.RawMessage(`{}`)})
+	}
+	return infos
 }
 
 // changeLocked adds changes to the session's changeset.
@@ -82,6 +108,9 @@ const maxChanged = 1000
 // agentChangedLocked adds an agent's change of a file. The changeset shows the file as
 // it was before the agent's first change.
 func (s *session) agentChangedLocked(d Diff) {
+	if s.work != nil && s.work.repo != nil {
+		return // the repository tells, at the turn's end
+	}
 	if s.changed != nil {
 		first, ok := s.changed.before[d.Path]
 		switch {

@@ -35,8 +35,14 @@ func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 
 // schemaOf describes options as a JSON schema with their values.
 func schemaOf(options []Option, mutable bool) configState {
-	properties := map[string]any{}
-	values := map[string]any{}
+	return schemaWith(options, mutable, map[string]any{}, map[string]any{})
+}
+
+// schemaWith adds options to the properties and values of a schema.
+func schemaWith(options []Option, mutable bool, properties, values map[string]any) configState {
+	if properties == nil {
+		properties, values = map[string]any{}, map[string]any{}
+	}
 	for _, o := range options {
 		p := map[string]any{"type": "string", "title": o.Name, "sessionMutable": mutable}
 		if o.Description != "" {
@@ -210,12 +216,6 @@ func (c Command) completion(end int) any {
 		"insertText": "/" + c.Name + " ", "rangeStart": 0, "rangeEnd": end,
 		"attachment": map[string]any{"type": "simple", "label": "/" + c.Name, "_meta": map[string]string{"description": c.Description, "hint": c.Hint}},
 	}
-}
-
-// resolveAgentConfigLocked answers resolveSessionConfig for an agent.
-func (ss *sessionTable) resolveAgentConfigLocked(p *provider, config map[string]any) (any, error) {
-	h := ss.host
-	return schemaOf(withValues(p.startOptions(h), config), true), nil
 }
 
 // optionsOf checks the options of a new session.

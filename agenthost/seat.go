@@ -59,10 +59,18 @@ func (st *seat) startLocked() {
 	ch := st.chat
 	t := newTurn(ch, ch.active, false)
 	st.turn = t
-	prompt := promptOf(ch.active.Message)
+	prompt, id := promptOf(ch.active.Message), ch.active.ID
 	ch.session.host.goLocked(func() {
+		select {
+		case st.busy <- struct{}{}:
+		case <-t.ctx.Done():
+			return
+		}
+		defer func() { <-st.busy }()
+		tree := st.beforeTurn(t.ctx)
 		end, err := st.run(t, prompt)
 		t.update(func() { t.endLocked(end, err) })
+		st.afterTurn(id, tree)
 	})
 }
 
@@ -74,17 +82,11 @@ func (st *seat) stopLocked() {
 	}
 }
 
-// run plays a turn. It returns when the agent has finished, or with the turn's end
-// after CancelGrace.
+// run plays a turn; the caller holds busy. It returns when the agent has finished, or
+// with the turn's end after CancelGrace.
 func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
-	select {
-	case st.busy <- struct{}{}:
-	case <-t.ctx.Done():
-		return End{Reason: EndCancelled}, nil
-	}
 	conv, err := st.open(t.ctx, t)
 	if err != nil {
-		<-st.busy
 		return End{}, err
 	}
 	type outcome struct {
@@ -100,7 +102,6 @@ func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 		end, err := conv.Prompt(t.ctx, prompt, t)
 		done <- outcome{end, err}
 	}()
-	defer func() { <-st.busy }()
 	select {
 	case o := <-done:
 		return o.end, o.err

@@ -32,6 +32,9 @@ type session struct {
 	named       bool                // a person has given the title
 	mcp         []*mcpServer
 	changed     *changeset // nil before the first change
+	sum         changes    // of changed
+	turnsOpen   []string   // changesets of turns, the oldest first
+	work        *work      // nil without a repository
 	announced   summary    // as last published
 	announcer   *timer     // for the next root/sessionSummaryChanged; nil if none is due
 }
@@ -142,7 +145,7 @@ func (s *session) summary() summary {
 		CreatedAt:          timestamp(s.created),
 		ModifiedAt:         timestamp(s.modified),
 		WorkingDirectories: append([]string{}, s.directories...),
-		Changes:            &changes{},
+		Changes:            new(s.sum),
 		Chats:              s.chatSummaries(),
 		DefaultChat:        s.chat.uri,
 	}
@@ -195,12 +198,30 @@ const openTimeout = 2 * time.Minute
 // the agent, whose options are in the session's state from then on.
 func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
-	s, err := h.sessions.beginAgentSession(c, raw)
-	if s == nil || err != nil {
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	_, exists := ss.get(params.Channel)
+	if exists {
+		_, err = ss.createSessionLocked(c, raw)
+	}
+	h.mu.Unlock()
+	if exists {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
 	defer cancel()
+	w, err := ss.addWorktree(ctx, &params)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ss.beginAgentSession(params, w)
+	if err != nil {
+		w.leaveWorktree(h)
+		return nil, err
+	}
 	st := s.chat.seat
 	select {
 	case st.busy <- struct{}{}:
@@ -221,23 +242,17 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	return nil, nil
 }
 
-// beginAgentSession adds a session, and announces it. It returns nil for an existing
-// session.
-func (ss *sessionTable) beginAgentSession(c *conn, raw json.RawMessage) (*session, error) {
+// beginAgentSession adds a session, and announces it.
+func (ss *sessionTable) beginAgentSession(params createSessionParams, w *work) (*session, error) {
 	h := ss.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	params, err := decodeParams[createSessionParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	p, err := h.sessions.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := h.sessions.get(params.Channel); ok {
-		_, err := h.sessions.createSessionLocked(c, raw)
-		return nil, err
+		return nil, fail(ahp.CodeAlreadyExists, "Session already exists: %s", params.Channel)
 	}
 	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
 		return nil, err
@@ -247,7 +262,7 @@ func (ss *sessionTable) beginAgentSession(c *conn, raw json.RawMessage) (*sessio
 		return nil, err
 	}
 	s := h.sessions.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
-	s.provider, s.lifecycle = p, "creating"
+	s.provider, s.lifecycle, s.work = p, "creating", w
 	p.newSeat(s.chat).chosen = chosen
 	h.sessions.announceLocked(s)
 	return s, nil
@@ -367,6 +382,12 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 	if s.changed != nil {
 		delete(h.changesets.open, s.changed.uri)
 	}
+	for _, uri := range s.turnsOpen {
+		delete(h.changesets.open, uri)
+	}
+	if w := s.work; w != nil {
+		h.goLocked(func() { w.leaveWorktree(h) })
+	}
 	h.sessions.remove(s.uri)
 	if s.disk != nil {
 		h.sessions.storageFailed(s.disk.Remove())
@@ -406,12 +427,8 @@ func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage)
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.sessions.providerLocked(params.Provider)
-	if err != nil {
+	if _, err := h.sessions.providerLocked(params.Provider); err != nil {
 		return nil, err
-	}
-	if p != nil {
-		return h.sessions.resolveAgentConfigLocked(p, params.Config)
 	}
 	return sessionConfig, nil
 }
@@ -467,7 +484,7 @@ func (s *session) announceChangesLocked() {
 	if now.ModifiedAt != old.ModifiedAt {
 		diff.ModifiedAt = &now.ModifiedAt
 	}
-	if old.Changes == nil {
+	if old.Changes == nil || *old.Changes != *now.Changes {
 		diff.Changes = now.Changes
 	}
 	if !slices.Equal(now.Chats, old.Chats) {

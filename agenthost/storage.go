@@ -20,6 +20,7 @@ type sessionRecord struct {
 	Created     time.Time    `json:"created"`
 	Modified    time.Time    `json:"modified"`
 	Directories []string     `json:"directories,omitempty"`
+	Work        *work        `json:"work,omitempty"`
 	Chats       []chatRecord `json:"chats"` // the default chat first
 }
 
@@ -116,6 +117,9 @@ func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessi
 			ch.interruptedLocked()
 		}
 	}
+	if s.work = rec.Work; s.work != nil && s.work.Base != "" {
+		s.gitChangesLocked()
+	}
 	s.announced = s.summary()
 }
 
@@ -151,7 +155,7 @@ func (ss *sessionTable) storageFailed(err error) {
 
 func (s *session) record() sessionRecord {
 	rec := sessionRecord{URI: s.uri, Provider: s.providerName(), Title: s.title, Named: s.named, Status: s.status & statusFlags,
-		Created: s.created, Modified: s.modified, Directories: s.directories}
+		Created: s.created, Modified: s.modified, Directories: s.directories, Work: s.work}
 	rec.Chats = append(rec.Chats, s.chat.record())
 	for _, ch := range s.listed {
 		if ch != s.chat {

@@ -140,6 +140,9 @@ func (c *conn) stateLocked(uri string, v view) (any, error) {
 	if c := h.changesets.open[uri]; c != nil {
 		return c.state(), nil
 	}
+	if c := h.changesets.turnChangesetLocked(uri); c != nil {
+		return c.state(), nil
+	}
 	return nil, h.sessions.noSessionLocked(uri)
 }
 

@@ -1,0 +1,505 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"ahprelay/agenthost/repo"
+	"ahprelay/ahp"
+)
+
+// Work is a session's git repository. The host's lock guards its fields.
+type work struct {
+	repo *repo.Repo // nil until it is needed
+
+	Base  string      `json:"base"`            // the files at the session's beginning, or at its latest commit
+	Turns []turnTrees `json:"turns,omitempty"` // the latest last
+
+	// Of a worktree made for the session.
+	Worktree string `json:"worktree,omitempty"` // its folder
+	Origin   string `json:"origin,omitempty"`   // the folder in the repository that it is a worktree of
+}
+
+// turnTrees are the files before and after a turn.
+type turnTrees struct {
+	Turn string `json:"turn"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Bounds of the changes in a repository.
+const (
+	maxTurnTrees    = 64      // turns whose changes a session remembers
+	maxTurnsOpen    = 16      // changesets of turns in memory, of a session
+	maxGitFiles     = 1000    // of a changeset
+	maxGitContent   = 8 << 20 // bytes of a changeset's texts; later files have no text
+	turnChanges     = "/changeset/turn/"
+	discardedPrompt = "This gives the file the content that it had before. It cannot be undone."
+)
+
+var (
+	commitOperation = `{"id":"commit","label":"Commit","description":"Commits these files as they are, on the present branch.","scopes":["changeset"],"status":"idle"}`
+	discard         = `{"id":"discard","label":"Discard","description":"Discards the changes in this file.","scopes":["resource"],"confirmation":"` + discardedPrompt + `","status":"idle"}`
+
+	sessionOperations = json.RawMessage(`[` + commitOperation + `,` + discard + `]`)
+	turnOperations    = json.RawMessage(`[` + discard + `]`)
+)
+
+// workOf returns the repository of the chat's session, nil if there is none.
+func (st *seat) workOf(ctx context.Context) *work {
+	h := st.chat.session.host
+	h.mu.Lock()
+	s, folder := st.chat.session, st.startOfLocked().Folder
+	w := s.work
+	h.mu.Unlock()
+	if w != nil && w.repo != nil {
+		return w
+	}
+	r, err := repo.Open(ctx, folder)
+	if err != nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.work == nil {
+		s.work = &work{}
+	}
+	if s.work.repo == nil {
+		s.work.repo = r
+	}
+	return s.work
+}
+
+// beforeTurn returns the tree of the files before a turn, empty without a repository.
+func (st *seat) beforeTurn(ctx context.Context) string {
+	w := st.workOf(ctx)
+	if w == nil {
+		return ""
+	}
+	h := st.chat.session.host
+	tree, err := w.repo.Snapshot(ctx)
+	if err != nil {
+		h.log.Info("no changes are shown", "chat", st.chat.uri, "error", err)
+		return ""
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.Base == "" {
+		w.Base = tree
+		st.chat.session.saveLocked()
+	}
+	return tree
+}
+
+// afterTurn publishes what a turn has changed.
+func (st *seat) afterTurn(turn, from string) {
+	h := st.chat.session.host
+	s := st.chat.session
+	if from == "" {
+		return
+	}
+	to, err := s.work.repo.Snapshot(h.ctx)
+	if err != nil {
+		h.log.Info("no changes are shown", "chat", st.chat.uri, "error", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if to != from {
+		s.work.Turns = append(s.work.Turns, turnTrees{turn, from, to})
+		s.work.Turns = s.work.Turns[max(0, len(s.work.Turns)-maxTurnTrees):]
+		s.saveLocked()
+	}
+	if to != s.work.Base || s.changed != nil {
+		s.gitChangesLocked().computeLocked()
+	}
+}
+
+// gitChangesLocked returns the session's changeset, and announces a new one.
+func (s *session) gitChangesLocked() *changeset {
+	if s.changed == nil {
+		s.changeLocked()
+		s.changed.operations = sessionOperations
+		s.changed.trees = func() (from, to string) { return s.work.Base, "" }
+	}
+	return s.changed
+}
+
+// turnChangesetLocked returns the changeset of a turn, nil if the session does not
+// remember it.
+func (ts *changesetTable) turnChangesetLocked(uri string) *changeset {
+	h := ts.host
+	session, turn, ok := strings.Cut(uri, turnChanges)
+	s, known := h.sessions.get(session)
+	if !ok || !known || s.work == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.work.Turns, func(t turnTrees) bool { return t.Turn == turn })
+	if i < 0 {
+		return nil
+	}
+	t := s.work.Turns[i]
+	c := &changeset{session: s, uri: uri, operations: turnOperations, trees: func() (from, to string) { return t.From, t.To }}
+	s.turnsOpen = append(s.turnsOpen, uri)
+	if len(s.turnsOpen) > maxTurnsOpen {
+		delete(ts.open, s.turnsOpen[0])
+		s.turnsOpen = s.turnsOpen[1:]
+	}
+	ts.open[uri] = c
+	return c
+}
+
+// computeLocked reads a changeset from the repository, and publishes it.
+func (c *changeset) computeLocked() {
+	h := c.session.host
+	if c.again = c.computing; c.computing {
+		return
+	}
+	c.computing = true
+	from, to := c.trees()
+	known := map[string]gitFile{}
+	for id, f := range c.git {
+		known[id] = f
+	}
+	h.goLocked(func() {
+		files, order, err := c.read(from, to, known)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		c.computing = false
+		if err != nil {
+			h.log.Info("changes are not computed", "changeset", c.uri, "error", err)
+			c.failed = "The changes cannot be read from the repository."
+		} else {
+			c.failed, c.from, c.git = "", from, files
+		}
+		c.publishLocked(order)
+		if c.again {
+			c.computeLocked()
+		}
+	})
+}
+
+// A gitFile is a changed file with its form on the wire.
+type gitFile struct {
+	change repo.Change
+	edit   json.RawMessage
+}
+
+// read returns the files that differ, and their ids in order. Files in known are not
+// read again.
+func (c *changeset) read(from, to string, known map[string]gitFile) (map[string]gitFile, []string, error) {
+	h := c.session.host
+	w, err := c.session.openWork()
+	if err != nil {
+		return nil, nil, err
+	}
+	if to == "" {
+		if to, err = w.repo.Snapshot(h.ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	changes, err := w.repo.Changes(h.ctx, from, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, order, left := map[string]gitFile{}, []string{}, int64(maxGitContent)
+	for _, change := range changes[:min(len(changes), maxGitFiles)] {
+		id := fileURI(change.Path)
+		order = append(order, id)
+		if k, ok := known[id]; ok && k.change.Before == change.Before && k.change.After == change.After {
+			files[id] = k
+			continue
+		}
+		edit := fileEdit{Diff: lineCount{change.Added, change.Removed}}
+		edit.Before = newSide(change.Path, w.text(h.ctx, change.Before, &left))
+		edit.After = newSide(change.Path, w.text(h.ctx, change.After, &left))
+		files[id] = gitFile{change, encode(edit)}
+	}
+	return files, order, nil
+}
+
+// openWork returns the session's repository.
+func (s *session) openWork() (*work, error) {
+	if w := s.chat.seat.workOf(s.host.ctx); w != nil {
+		return w, nil
+	}
+	return nil, repo.ErrNone
+}
+
+// text returns a blob as a text to show, nil for no file.
+func (w *work) text(ctx context.Context, blob string, left *int64) *string {
+	if blob == "" {
+		return nil
+	}
+	text := "(The host does not show this file.)\n"
+	size, err := w.repo.Size(ctx, blob)
+	if err != nil || size > maxDiff || size > *left {
+		return &text
+	}
+	*left -= size
+	content, err := w.repo.Content(ctx, blob)
+	if err == nil && utf8.ValidString(content) {
+		text = content
+	}
+	return &text
+}
+
+// publishLocked publishes a changeset that has been computed.
+func (c *changeset) publishLocked(order []string) {
+	h := c.session.host
+	if c.failed != "" {
+		h.emitLocked(c.uri, struct {
+			Type   string    `json:"type"`
+			Status string    `json:"status"`
+			Error  turnError `json:"error"`
+		}{"changeset/statusChanged", "error", turnError{"changes", c.failed}})
+		return
+	}
+	reviewed := map[string]string{}
+	for _, f := range c.files {
+		if f.Reviewed {
+			reviewed[f.ID] = string(f.Edit)
+		}
+	}
+	files := []changedFile{}
+	var sum changes
+	for _, id := range order {
+		f := c.git[id]
+		files = append(files, changedFile{ID: id, Edit: f.edit, Reviewed: reviewed[id] == string(f.edit)})
+		sum.Additions, sum.Deletions, sum.Files = sum.Additions+f.change.Added, sum.Deletions+f.change.Removed, sum.Files+1
+	}
+	c.files, c.computed = files, true
+	h.emitLocked(c.uri, struct {
+		Type       string          `json:"type"`
+		Files      []changedFile   `json:"files"`
+		Operations json.RawMessage `json:"operations,omitempty"`
+	}{"changeset/contentChanged", files, c.operations})
+	h.emitLocked(c.uri, struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
+	}{"changeset/statusChanged", "ready"})
+	if c == c.session.changed {
+		c.session.sum = sum
+		c.session.touchLocked()
+	}
+}
+
+// invokeGit answers invokeChangesetOperation on a host with agents.
+func (ts *changesetTable) invokeGit(_ *conn, raw json.RawMessage) (any, error) {
+	h := ts.host
+	params, err := decodeParams[struct {
+		Channel     string `json:"channel"`
+		OperationID string `json:"operationId"`
+		Target      *struct {
+			Resource string `json:"resource"`
+		} `json:"target"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	c := ts.open[params.Channel]
+	var file gitFile
+	known := false
+	if c != nil && params.Target != nil {
+		file, known = c.git[params.Target.Resource]
+	}
+	h.mu.Unlock()
+	said := struct {
+		Message string `json:"message"`
+	}{"Committed."}
+	switch {
+	case c == nil:
+		return nil, fail(ahp.CodeNotFound, "Changeset not found: %s", params.Channel)
+	case c.trees != nil && params.OperationID == "commit" && c == c.session.changed:
+		err = c.commit()
+	case c.trees != nil && params.OperationID == "discard" && known:
+		said.Message = "Discarded."
+		err = c.discard(file.change)
+	default:
+		return nil, fail(ahp.CodeInvalidParams, "Not an operation here: %s", params.OperationID)
+	}
+	if errors.Is(err, repo.ErrChanged) {
+		return nil, fail(ahp.CodeConflict, "%s has changed since. Nothing was discarded.", file.change.Path)
+	}
+	if err != nil {
+		return nil, fail(ahp.CodeInternalError, "%v", err)
+	}
+	return said, nil
+}
+
+func (c *changeset) discard(change repo.Change) error {
+	h := c.session.host
+	w, err := c.session.openWork()
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	from := c.from
+	h.mu.Unlock()
+	if err := w.repo.Discard(h.ctx, change, from); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.session.gitChangesLocked().computeLocked()
+	if c != c.session.changed { // a turn's changes stay as they were, without this file
+		delete(c.git, fileURI(change.Path))
+		c.publishLocked(slices.DeleteFunc(c.ids(), func(id string) bool { return id == fileURI(change.Path) }))
+	}
+	return nil
+}
+
+func (c *changeset) ids() []string {
+	var ids []string
+	for _, f := range c.files {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// commit commits the session's changes. Later changes are relative to the commit.
+func (c *changeset) commit() error {
+	h := c.session.host
+	w, err := c.session.openWork()
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	title := c.session.title
+	var changes []repo.Change
+	for _, f := range c.git {
+		changes = append(changes, f.change)
+	}
+	h.mu.Unlock()
+	if len(changes) == 0 {
+		return errors.New("there is nothing to commit")
+	}
+	if title == "" {
+		title = "Changes of a session"
+	}
+	if err := w.repo.Commit(h.ctx, changes, title); err != nil {
+		return err
+	}
+	tree, err := w.repo.Snapshot(h.ctx)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.Base = tree
+	c.session.saveLocked()
+	c.computeLocked()
+	return nil
+}
+
+// Options of a new session in a repository.
+const (
+	optionIsolation = "isolation" // folder or worktree
+	optionBranch    = "branch"
+	optionLocation  = "worktreeLocation"
+)
+
+// isolationOptions describes where the session's agent works, for a folder in a
+// repository.
+func isolationOptions(r *repo.Repo, config map[string]any, id string) (properties, values map[string]any) {
+	properties = map[string]any{optionIsolation: map[string]any{
+		"type": "string", "title": "Where the agent works", "enum": []string{"folder", "worktree"},
+		"enumLabels": []string{"In the folder", "In a new worktree"}, "default": "folder",
+	}}
+	values = map[string]any{optionIsolation: "folder"}
+	if config[optionIsolation] != "worktree" {
+		return properties, values
+	}
+	values[optionIsolation] = "worktree"
+	branch, _ := config[optionBranch].(string)
+	if branch == "" {
+		branch = "agent/" + id
+	}
+	location, _ := config[optionLocation].(string)
+	if location == "" {
+		location = filepath.Join(r.Top()+".worktrees", strings.ReplaceAll(branch, "/", "-"))
+	}
+	properties[optionBranch] = map[string]any{"type": "string", "title": "New branch", "default": branch}
+	properties[optionLocation] = map[string]any{"type": "string", "title": "Folder of the worktree", "default": location}
+	values[optionBranch], values[optionLocation] = branch, location
+	return properties, values
+}
+
+// branchSuffix tells the branches of different sessions apart.
+func (h *core) branchSuffix() string { return fmt.Sprintf("%08x", h.cfg.Now().Unix()) }
+
+// addWorktree makes the worktree that a new session asks for. It returns nil if the
+// session asks for none.
+func (ss *sessionTable) addWorktree(ctx context.Context, params *createSessionParams) (*work, error) {
+	h, folders := ss.host, folderPaths(params.WorkingDirectories)
+	if params.Config[optionIsolation] != "worktree" {
+		return nil, nil
+	}
+	if len(folders) == 0 {
+		return nil, fail(ahp.CodeInvalidParams, "A worktree needs a folder")
+	}
+	r, err := repo.Open(ctx, folders[0])
+	if err != nil {
+		return nil, fail(ahp.CodeInvalidParams, "%s is in no git repository", folders[0])
+	}
+	_, values := isolationOptions(r, params.Config, h.branchSuffix())
+	dir := filepath.Clean(values[optionLocation].(string))
+	if _, err := os.Lstat(dir); err == nil {
+		return nil, fail(ahp.CodeAlreadyExists, "%s exists already", dir)
+	}
+	if h.cfg.Root != "" {
+		if _, err := h.resources.files.name(fileURI(dir)); err != nil {
+			return nil, fail(ahp.CodePermissionDenied, "%s is outside of the folder that this host serves", dir)
+		}
+	}
+	if err := r.AddWorktree(ctx, values[optionBranch].(string), dir); err != nil {
+		return nil, fail(ahp.CodeInternalError, "There is no worktree: %v", err)
+	}
+	params.WorkingDirectories = append([]string{fileURI(dir)}, params.WorkingDirectories[1:]...)
+	return &work{Worktree: dir, Origin: folders[0]}, nil
+}
+
+// leaveWorktree removes the worktree made for a session, unless it has uncommitted
+// work.
+func (w *work) leaveWorktree(h *Host) {
+	if w == nil || w.Worktree == "" {
+		return
+	}
+	r, err := repo.Open(h.ctx, w.Origin)
+	if err == nil {
+		err = r.RemoveWorktree(h.ctx, w.Worktree)
+	}
+	if err != nil {
+		h.log.Info("the worktree stays", "folder", w.Worktree, "error", err)
+	}
+}
+
+// resolveConfig answers resolveSessionConfig on a host with agents.
+func (ss *sessionTable) resolveConfig(_ *conn, raw json.RawMessage) (any, error) {
+	h := ss.host
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	var properties, values map[string]any
+	if folders := folderPaths(params.WorkingDirectories); len(folders) > 0 {
+		if r, err := repo.Open(h.ctx, folders[0]); err == nil {
+			properties, values = isolationOptions(r, params.Config, h.branchSuffix())
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, err := ss.providerLocked(params.Provider)
+	if err != nil {
+		return nil, err
+	}
+	return schemaWith(withValues(p.startOptions(h), params.Config), true, properties, values), nil
+}

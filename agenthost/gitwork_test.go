@@ -1,0 +1,155 @@
+package agenthost_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/agenthost"
+)
+
+// gitFolder makes a repository with a commit, and returns its path.
+func gitFolder(t *testing.T) string {
+	t.Helper()
+	for name, value := range map[string]string{"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull, "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b"} {
+		t.Setenv(name, value)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, "shop")
+	os.Mkdir(dir, 0o777)
+	os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n"), 0o666)
+	runGit(t, dir, "init", "-q")
+	runGit(t, dir, "add", "-A")
+	runGit(t, dir, "commit", "-qm", "first")
+	return dir
+}
+
+func runGit(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// newWriter is an agent that writes the files in a prompt: NAME=TEXT, with spaces
+// between.
+func newWriter() *fakeAgent {
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		return &fakeConversation{id: "c", prompt: func(_ context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+			for word := range strings.FieldsSeq(p.Text) {
+				name, text, _ := strings.Cut(word, "=")
+				if err := chat.WriteFile(name, text+"\n"); err != nil {
+					return agenthost.End{}, err
+				}
+			}
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	return agent
+}
+
+// eventually polls a changeset until it has the files.
+func (c *agentClient) wantFiles(channel string, want ...string) []any {
+	c.t.Helper()
+	var got []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		state := c.call("subscribe", `{"channel":"`+channel+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+		got = nil
+		files := state["files"].([]any)
+		for _, f := range files {
+			diff := f.(map[string]any)["edit"].(map[string]any)["diff"]
+			got = append(got, fmt.Sprint(filepath.Base(f.(map[string]any)["id"].(string)), diff))
+		}
+		if state["status"] == "ready" && strings.Join(got, "|") == strings.Join(want, "|") {
+			return files
+		}
+	}
+	c.t.Fatalf("%s has the files %q; want %q", channel, got, want)
+	return nil
+}
+
+func TestChangesInARepository(t *testing.T) {
+	dir, storage := gitFolder(t), t.TempDir()
+	agent := newWriter()
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: storage})
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake","workingDirectories":["file://`+dir+`"]}`)
+	c.call("subscribe", `{"channel":"`+fakeSession+`"}`)
+	c.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("the person's\n"), 0o666)
+	c.prompt("t1", "a.txt=two new.txt=n")
+	c.until("session/changesetsChanged")
+	c.prompt("t2", "a.txt=three")
+	c.until("chat/turnComplete")
+	changed := fakeSession + "/changeset/session"
+	files := c.wantFiles(changed, "a.txtmap[added:1 removed:1]", "new.txtmap[added:1 removed:0]")
+	c.wantFiles(fakeSession+"/changeset/turn/t2", "a.txtmap[added:1 removed:1]")
+
+	c.call("invokeChangesetOperation", fmt.Sprintf(`{"channel":%q,"operationId":"discard","target":{"resource":%q}}`, changed, files[1].(map[string]any)["id"]))
+	c.wantFiles(changed, "a.txtmap[added:1 removed:1]")
+	if _, err := os.Stat(filepath.Join(dir, "new.txt")); !os.IsNotExist(err) {
+		t.Errorf("the discarded file is there: %v", err)
+	}
+	// After a restart, the changes are those since the session's beginning.
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, storage)})
+	d.wantFiles(changed, "a.txtmap[added:1 removed:1]")
+
+	c.call("invokeChangesetOperation", `{"channel":"`+changed+`","operationId":"commit"}`)
+	c.wantFiles(changed)
+	if got := runGit(t, dir, "show", "--format=%s", "--name-only"); got != "a.txt=two new.txt=n\n\na.txt\n" {
+		t.Errorf("the commit is %q", got)
+	}
+	if got := runGit(t, dir, "status", "--porcelain"); got != "?? mine.txt\n" {
+		t.Errorf("the status is %q", got)
+	}
+}
+
+func TestSessionInAWorktree(t *testing.T) {
+	dir := gitFolder(t)
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{newWriter()}, Storage: t.TempDir()})
+	at := `"provider":"fake","workingDirectories":["file://` + dir + `"]`
+	schema := fmt.Sprint(c.call("resolveSessionConfig", `{"channel":"ahp-root://",`+at+`,"config":{"isolation":"worktree","branch":"agent/one"}}`)["values"])
+	if schema != "map[branch:agent/one isolation:worktree worktreeLocation:"+dir+".worktrees/agent-one]" {
+		t.Errorf("the options are %s", schema)
+	}
+	for _, keep := range []bool{true, false} {
+		branch := fmt.Sprint("keep-", keep)
+		c.call("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":%q}}`, fakeSession, at, branch))
+		wt := dir + ".worktrees/" + branch
+		c.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+		c.prompt("t1", "new.txt=work")
+		c.until("chat/turnComplete")
+		if text, err := os.ReadFile(filepath.Join(wt, "new.txt")); string(text) != "work\n" {
+			t.Fatalf("the agent wrote %q, %v", text, err)
+		}
+		if !keep {
+			runGit(t, wt, "add", "-A")
+			runGit(t, wt, "commit", "-qm", "work")
+		}
+		c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
+		if keep {
+			continue
+		}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(wt); os.IsNotExist(err) || time.Now().After(deadline) {
+				break
+			}
+		}
+	}
+	if list := runGit(t, dir, "worktree", "list"); strings.Contains(list, "keep-false") || !strings.Contains(list, "keep-true") {
+		t.Errorf("the worktrees are %s; want the one with uncommitted work", list)
+	}
+	if log := runGit(t, dir, "log", "--format=%s", "keep-false"); !strings.HasPrefix(log, "work\n") {
+		t.Errorf("the branch has %q", log)
+	}
+}
