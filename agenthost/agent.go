@@ -363,6 +363,7 @@ type Command struct {
 	Name        string // without the slash
 	Description string
 	Hint        string // for its argument; empty: it has none
+	Bypass      bool   // skips permissions
 }
 
 // A ProcessSpec is a command for a terminal.

@@ -109,6 +109,16 @@ func talkTo(t testing.TB, cfg agenthost.Config) *agentClient {
 // call sends a request and returns its result.
 func (c *agentClient) call(method, params string) map[string]any {
 	c.t.Helper()
+	result, failure := c.try(method, params)
+	if failure != nil {
+		c.t.Fatalf("%s: %v", method, failure)
+	}
+	return result
+}
+
+// try sends a request and returns its result or its error.
+func (c *agentClient) try(method, params string) (result map[string]any, failure any) {
+	c.t.Helper()
 	c.id++
 	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, c.id, method, params))
 	for {
@@ -117,11 +127,8 @@ func (c *agentClient) call(method, params string) map[string]any {
 			c.t.Fatal(err)
 		}
 		if msg["id"] == float64(c.id) && msg["method"] == nil {
-			if msg["error"] != nil {
-				c.t.Fatalf("%s: %v", method, msg["error"])
-			}
 			result, _ := msg["result"].(map[string]any)
-			return result
+			return result, msg["error"]
 		}
 	}
 }

@@ -48,6 +48,10 @@ type Config struct {
 	// Default: see Files.
 	Root string
 
+	// Folders are the directories for file: URIs in place of Root, with symbolic links
+	// resolved. Sessions run in them or below. Default: Root.
+	Folders []string
+
 	// Agents are the host's agents. Without any, the host has the scripted agent.
 	Agents []Agent
 
@@ -194,6 +198,11 @@ func (c Config) check() error {
 	case c.Root != "" && !filepath.IsAbs(c.Root):
 		return fmt.Errorf("agenthost: Config.Root is %q; want an absolute path", c.Root)
 	}
+	for _, folder := range c.Folders {
+		if !filepath.IsAbs(folder) || c.Root != "" || len(c.Files) > 0 {
+			return fmt.Errorf("agenthost: Config.Folders has %q; want absolute paths, and neither Root nor Files", folder)
+		}
+	}
 	names := map[string]bool{}
 	for _, a := range c.Agents {
 		name := a.Info().Provider
@@ -208,6 +217,14 @@ func (c Config) check() error {
 		}
 	}
 	return nil
+}
+
+// directories returns the directories that the host serves, none for files in memory.
+func (c Config) directories() []string {
+	if c.Root != "" {
+		return []string{c.Root}
+	}
+	return c.Folders
 }
 
 // providerPattern excludes the schemes of AHP's own channels.

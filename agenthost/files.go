@@ -8,14 +8,18 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"ahprelay/ahp"
 )
 
-// A fileStore holds the files for file: URIs: a directory tree, or files in memory.
-type fileStore struct {
+// A fileStore holds the files for file: URIs, in one or several directories.
+type fileStore struct{ roots []*fileRoot }
+
+// A fileRoot is a directory tree, or files in memory.
+type fileRoot struct {
 	fsys     fs.FS
 	prefix   string   // absolute slash-separated path that fsys stands for
 	root     *os.Root // nil: in memory
@@ -23,68 +27,89 @@ type fileStore struct {
 }
 
 func openFileStore(cfg Config) (*fileStore, error) {
-	if cfg.Root == "" {
-		return &fileStore{fsys: newMemFS(cfg.Files, cfg.Now()), prefix: "/"}, nil
+	s := &fileStore{}
+	for _, dir := range cfg.directories() {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("agenthost: Config.Root or Folders: %w", err), s.close())
+		}
+		s.roots = append(s.roots, &fileRoot{fsys: root.FS(), prefix: filepath.ToSlash(filepath.Clean(dir)), root: root, writable: cfg.Writable})
 	}
-	root, err := os.OpenRoot(cfg.Root)
-	if err != nil {
-		return nil, fmt.Errorf("agenthost: Config.Root: %w", err)
+	if len(s.roots) == 0 {
+		s.roots = []*fileRoot{{fsys: newMemFS(cfg.Files, cfg.Now()), prefix: "/"}}
 	}
-	return &fileStore{
-		fsys:     root.FS(),
-		prefix:   filepath.ToSlash(filepath.Clean(cfg.Root)),
-		root:     root,
-		writable: cfg.Writable,
-	}, nil
+	return s, nil
 }
 
-func (s *fileStore) close() error {
-	if s.root == nil {
-		return nil
+func (s *fileStore) close() (err error) {
+	for _, r := range s.roots {
+		if r.root != nil {
+			err = errors.Join(err, r.root.Close())
+		}
 	}
-	return s.root.Close()
+	return err
 }
 
 func (s *fileStore) defaultDirectory() string {
-	return (&url.URL{Scheme: "file", Path: s.prefix}).String()
+	return (&url.URL{Scheme: "file", Path: s.roots[0].prefix}).String()
 }
 
-// name returns the name in fsys for a file: URI.
-func (s *fileStore) name(uri string) (string, error) {
+// find returns the directory with a file: URI, and the name in it.
+func (s *fileStore) find(uri string) (*fileRoot, string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {
-		return "", fail(ahp.CodeInternalError, "ENOPRO: No file system provider found for resource '%s'", uri)
+		return nil, "", fail(ahp.CodeInternalError, "ENOPRO: No file system provider found for resource '%s'", uri)
 	}
 	clean := path.Clean("/" + u.Path)
-	if clean == s.prefix {
-		return ".", nil
+	for _, r := range s.roots {
+		if clean == r.prefix {
+			return r, ".", nil
+		}
+		if name, ok := strings.CutPrefix(clean, strings.TrimSuffix(r.prefix, "/")+"/"); ok && fs.ValidPath(name) && (u.Host == "" || u.Host == "localhost") {
+			return r, name, nil
+		}
 	}
-	name, ok := strings.CutPrefix(clean, strings.TrimSuffix(s.prefix, "/")+"/")
-	if !ok || !fs.ValidPath(name) || u.Host != "" && u.Host != "localhost" {
-		return "", fail(ahp.CodePermissionDenied, "Not in a directory that this host serves: %s", uri)
-	}
-	return name, nil
+	return nil, "", fail(ahp.CodePermissionDenied, "Not in a directory that this host serves: %s", uri)
 }
 
-// changeable returns the name of a file to change.
-func (s *fileStore) changeable(uri string) (string, error) {
-	name, err := s.name(uri)
+// towards returns the entries of a directory above those that the host serves, as far
+// as they lead to these; nothing else there is visible.
+func (s *fileStore) towards(uri string) []string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "file" || u.Path == "" {
+		return nil
+	}
+	var names []string
+	above := strings.TrimSuffix(path.Clean("/"+u.Path), "/") + "/"
+	for _, r := range s.roots {
+		if rest, ok := strings.CutPrefix(r.prefix, above); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// changeable returns the directory and the name of a file to change.
+func (s *fileStore) changeable(uri string) (*os.Root, string, error) {
+	r, name, err := s.find(uri)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	if !s.writable || name == "." {
-		return "", fail(ahp.CodePermissionDenied, "Permission denied: %s", uri)
+	if !r.writable || name == "." {
+		return nil, "", fail(ahp.CodePermissionDenied, "Permission denied: %s", uri)
 	}
-	return name, nil
+	return r.root, name, nil
 }
 
 // read returns a file of at most limit bytes.
 func (s *fileStore) read(uri string, limit int) ([]byte, error) {
-	name, err := s.name(uri)
+	r, name, err := s.find(uri)
 	if err != nil {
 		return nil, err
 	}
-	info, err := fs.Stat(s.fsys, name)
+	info, err := fs.Stat(r.fsys, name)
 	switch {
 	case err != nil:
 		return nil, fileError("Content not found", uri, err)
@@ -93,7 +118,7 @@ func (s *fileStore) read(uri string, limit int) ([]byte, error) {
 	case info.Size() > int64(limit):
 		return nil, fail(ahp.CodeInternalError, "Failed to read content: %s: its %d bytes do not fit into a frame of %d", uri, info.Size(), limit)
 	}
-	data, err := fs.ReadFile(s.fsys, name)
+	data, err := fs.ReadFile(r.fsys, name)
 	return data, fileError("Content not found", uri, err)
 }
 

@@ -409,7 +409,7 @@ const (
 
 // isolationOptions describes where the session's agent works, for a folder in a
 // repository.
-func isolationOptions(r *repo.Repo, config map[string]any, id string) (properties, values map[string]any) {
+func (rs *resources) isolationOptions(r *repo.Repo, config map[string]any) (properties, values map[string]any) {
 	properties = map[string]any{optionIsolation: map[string]any{
 		"type": "string", "title": "Where the agent works", "enum": []string{"folder", "worktree"},
 		"enumLabels": []string{"In the folder", "In a new worktree"}, "default": "folder",
@@ -421,20 +421,20 @@ func isolationOptions(r *repo.Repo, config map[string]any, id string) (propertie
 	values[optionIsolation] = "worktree"
 	branch, _ := config[optionBranch].(string)
 	if branch == "" {
-		branch = "agent/" + id
+		branch = fmt.Sprintf("agent/%08x", rs.host.cfg.Now().Unix())
 	}
 	location, _ := config[optionLocation].(string)
 	if location == "" {
-		location = filepath.Join(r.Top()+".worktrees", strings.ReplaceAll(branch, "/", "-"))
+		name := strings.ReplaceAll(branch, "/", "-")
+		if location = filepath.Join(r.Top()+".worktrees", name); !rs.allowsNew(location) {
+			location = filepath.Join(r.Top(), ".worktrees", name)
+		}
 	}
 	properties[optionBranch] = map[string]any{"type": "string", "title": "New branch", "default": branch}
 	properties[optionLocation] = map[string]any{"type": "string", "title": "Folder of the worktree", "default": location}
 	values[optionBranch], values[optionLocation] = branch, location
 	return properties, values
 }
-
-// branchSuffix tells the branches of different sessions apart.
-func (h *core) branchSuffix() string { return fmt.Sprintf("%08x", h.cfg.Now().Unix()) }
 
 // addWorktree makes the worktree that a new session asks for. It returns nil if the
 // session asks for none.
@@ -450,15 +450,13 @@ func (ss *sessionTable) addWorktree(ctx context.Context, params *createSessionPa
 	if err != nil {
 		return nil, fail(ahp.CodeInvalidParams, "%s is in no git repository", folders[0])
 	}
-	_, values := isolationOptions(r, params.Config, h.branchSuffix())
+	_, values := h.resources.isolationOptions(r, params.Config)
 	dir := filepath.Clean(values[optionLocation].(string))
 	if _, err := os.Lstat(dir); err == nil {
 		return nil, fail(ahp.CodeAlreadyExists, "%s exists already", dir)
 	}
-	if h.cfg.Root != "" {
-		if _, err := h.resources.files.name(fileURI(dir)); err != nil {
-			return nil, fail(ahp.CodePermissionDenied, "%s is outside of the folder that this host serves", dir)
-		}
+	if !h.resources.allowsNew(dir) {
+		return nil, fail(ahp.CodePermissionDenied, "%s is outside of the folders of this host", dir)
 	}
 	if err := r.AddWorktree(ctx, values[optionBranch].(string), dir); err != nil {
 		return nil, fail(ahp.CodeInternalError, "There is no worktree: %v", err)
@@ -492,7 +490,7 @@ func (ss *sessionTable) resolveConfig(_ *conn, raw json.RawMessage) (any, error)
 	var properties, values map[string]any
 	if folders := folderPaths(params.WorkingDirectories); len(folders) > 0 {
 		if r, err := repo.Open(h.ctx, folders[0]); err == nil {
-			properties, values = isolationOptions(r, params.Config, h.branchSuffix())
+			properties, values = h.resources.isolationOptions(r, params.Config)
 		}
 	}
 	h.mu.Lock()

@@ -59,12 +59,16 @@ func newWriter() *fakeAgent {
 	return agent
 }
 
-// eventually polls a changeset until it has the files.
+// wantFiles polls a changeset until it has the files.
 func (c *agentClient) wantFiles(channel string, want ...string) []any {
 	c.t.Helper()
 	var got []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		state := c.call("subscribe", `{"channel":"`+channel+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+		result, failure := c.try("subscribe", `{"channel":"`+channel+`"}`)
+		if failure != nil {
+			continue // the turn's changes are read after its end
+		}
+		state := result["snapshot"].(map[string]any)["state"].(map[string]any)
 		got = nil
 		files := state["files"].([]any)
 		for _, f := range files {
@@ -151,5 +155,26 @@ func TestSessionInAWorktree(t *testing.T) {
 	}
 	if log := runGit(t, dir, "log", "--format=%s", "keep-false"); !strings.HasPrefix(log, "work\n") {
 		t.Errorf("the branch has %q", log)
+	}
+}
+
+func TestWorktreeStaysInTheFolders(t *testing.T) {
+	dir := gitFolder(t)
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{newWriter()}, Folders: []string{dir}})
+	at := `"provider":"fake","workingDirectories":["file://` + dir + `"]`
+	values := c.call("resolveSessionConfig", `{"channel":"ahp-root://",`+at+`,"config":{"isolation":"worktree","branch":"one"}}`)["values"].(map[string]any)
+	if got := values["worktreeLocation"]; got != dir+"/.worktrees/one" {
+		t.Errorf("the worktree would be in %v", got)
+	}
+	os.Symlink(t.TempDir(), filepath.Join(dir, "out"))
+	for _, location := range []string{dir + ".worktrees/one", dir + "/out/one", dir + "/../x"} {
+		_, failure := c.try("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":"one","worktreeLocation":%q}}`, fakeSession, at, location))
+		if !strings.Contains(fmt.Sprint(failure), "outside of the folders") {
+			t.Errorf("a worktree in %s: %v", location, failure)
+		}
+	}
+	c.call("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":"one"}}`, fakeSession, at))
+	if got := runGit(t, dir, "status", "--porcelain"); got != "?? out\n" {
+		t.Errorf("the status is %q", got)
 	}
 }

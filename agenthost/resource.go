@@ -86,6 +86,10 @@ type directoryEntry struct {
 	Type string `json:"type"`
 }
 
+type directoryList struct {
+	Entries []directoryEntry `json:"entries"`
+}
+
 // resourceList answers resourceList, sorted by name.
 func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
@@ -93,35 +97,44 @@ func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, name, err := h.resources.stat(params.URI, "Directory not found")
+	entries := []directoryEntry{}
+	for _, name := range h.resources.files.towards(params.URI) {
+		entries = append(entries, directoryEntry{name, fileType(true)})
+	}
+	r, name, err := h.resources.files.find(params.URI)
+	if err != nil && len(entries) > 0 {
+		return directoryList{entries}, nil
+	}
 	if err != nil {
 		return nil, err
+	}
+	info, err := fs.Stat(r.fsys, name)
+	if err != nil {
+		return nil, fileError("Directory not found", params.URI, err)
 	}
 	if !info.IsDir() {
 		return nil, fail(ahp.CodeNotFound, "Not a directory: %s", params.URI)
 	}
-	list, err := fs.ReadDir(h.resources.files.fsys, name)
+	list, err := fs.ReadDir(r.fsys, name)
 	if err != nil {
 		return nil, fileError("Directory not found", params.URI, err)
 	}
-	entries := []directoryEntry{}
+	entries = entries[:0]
 	for _, entry := range list {
 		entries = append(entries, directoryEntry{entry.Name(), fileType(entry.IsDir())})
 	}
 	slices.SortFunc(entries, func(a, b directoryEntry) int { return cmp.Compare(a.Name, b.Name) })
-	return struct {
-		Entries []directoryEntry `json:"entries"`
-	}{entries}, nil
+	return directoryList{entries}, nil
 }
 
-func (rs *resources) stat(uri, missing string) (fs.FileInfo, string, error) {
+func (rs *resources) stat(uri, missing string) (fs.FileInfo, error) {
 	h := rs.host
-	name, err := h.resources.files.name(uri)
+	r, name, err := h.resources.files.find(uri)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	info, err := fs.Stat(h.resources.files.fsys, name)
-	return info, name, fileError(missing, uri, err)
+	info, err := fs.Stat(r.fsys, name)
+	return info, fileError(missing, uri, err)
 }
 
 func fileType(isDir bool) string {
@@ -138,7 +151,7 @@ func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	info, _, err := h.resources.stat(params.URI, "Resource not found")
+	info, err := h.resources.stat(params.URI, "Resource not found")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +175,7 @@ func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.resources.files.name(params.URI); err != nil {
+	if _, _, err := h.resources.files.find(params.URI); err != nil {
 		return nil, err
 	}
 	return struct{}{}, nil
@@ -190,18 +203,18 @@ func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 			return nil, fail(ahp.CodeInvalidParams, "Invalid params: data is not base64")
 		}
 	}
-	name, err := h.resources.files.changeable(params.URI)
+	root, name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
 	flags, change := os.O_WRONLY|os.O_CREATE|os.O_TRUNC, "updated"
-	if _, err := h.resources.files.root.Lstat(name); err != nil {
+	if _, err := root.Lstat(name); err != nil {
 		change = "added"
 	}
 	if params.CreateOnly {
 		flags |= os.O_EXCL
 	}
-	f, err := h.resources.files.root.OpenFile(name, flags, 0o644)
+	f, err := root.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
@@ -223,13 +236,13 @@ func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := h.resources.files.changeable(params.URI)
+	root, name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
-	remove := h.resources.files.root.Remove
-	if _, err := h.resources.files.root.Lstat(name); err == nil && params.Recursive {
-		remove = h.resources.files.root.RemoveAll
+	remove := root.Remove
+	if _, err := root.Lstat(name); err == nil && params.Recursive {
+		remove = root.RemoveAll
 	}
 	if err := remove(name); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
@@ -245,11 +258,11 @@ func (rs *resources) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := h.resources.files.changeable(params.URI)
+	root, name, err := h.resources.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.resources.files.root.MkdirAll(name, 0o755); err != nil {
+	if err := root.MkdirAll(name, 0o755); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
 	h.resources.fileChanged(params.URI, "added")

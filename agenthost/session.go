@@ -199,6 +199,9 @@ const openTimeout = 2 * time.Minute
 func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
+	if err == nil {
+		err = h.resources.checkFolders(params)
+	}
 	if err != nil {
 		return nil, err
 	}

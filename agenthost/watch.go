@@ -44,7 +44,7 @@ func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (an
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.resources.files.name(params.URI); err != nil {
+	if _, _, err := h.resources.files.find(params.URI); err != nil {
 		return nil, err
 	}
 	encoded := base64.RawURLEncoding.EncodeToString(encode(watch{params.URI, params.Recursive}))

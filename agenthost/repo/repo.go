@@ -240,8 +240,42 @@ func (r *Repo) AddWorktree(ctx context.Context, branch, dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%q is not an absolute path", dir)
 	}
+	if name, err := filepath.Rel(r.top, dir); err == nil && filepath.IsLocal(name) {
+		if err := r.exclude(ctx, name); err != nil {
+			return err
+		}
+	}
 	_, err := r.git(ctx, nil, "worktree", "add", "--quiet", "-b", branch, "--", dir)
 	return err
+}
+
+// escaped writes a path as a pattern.
+var escaped = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, "\n", "?")
+
+// exclude makes git ignore a folder in this repository, for this person alone.
+func (r *Repo) exclude(ctx context.Context, name string) error {
+	file, err := r.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude")
+	if err != nil {
+		return err
+	}
+	line := "/" + escaped.Replace(filepath.ToSlash(name)) + "/\n"
+	file = strings.TrimSuffix(file, "\n")
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Contains(data, []byte(line)) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		line = "\n" + line
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
 }
 
 // RemoveWorktree removes a worktree, unless it has uncommitted work: then git refuses.

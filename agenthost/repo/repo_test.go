@@ -170,6 +170,24 @@ func TestWorktreeKeepsUncommittedWork(t *testing.T) {
 	}
 }
 
+func TestWorktreeInsideIsNoChange(t *testing.T) {
+	r, top := newRepo(t)
+	before := snapshot(t, r)
+	for _, name := range []string{".worktrees/one", "a [dir]*/two"} {
+		if err := r.AddWorktree(context.Background(), "b-"+filepath.Base(name), filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, top, "a [dir]*/three.txt", "x")
+	if got := git(t, top, "status", "--porcelain", "-uall"); got != "?? \"a [dir]*/three.txt\"\n" {
+		t.Errorf("the status is %q; want the file alone", got)
+	}
+	os.Remove(filepath.Join(top, "a [dir]*/three.txt"))
+	if after := snapshot(t, r); after != before {
+		t.Error("a worktree inside of the working tree is a change")
+	}
+}
+
 func TestFolderWithoutRepository(t *testing.T) {
 	if _, err := repo.Open(context.Background(), t.TempDir()); !errors.Is(err, repo.ErrNone) {
 		t.Errorf("Open = %v; want %v", err, repo.ErrNone)

@@ -1,0 +1,70 @@
+package agenthost
+
+import "encoding/json"
+
+// ShowOutput opens a terminal for the output of a command that the agent itself runs.
+// The agent gives the output with [AgentTerminal.Write]. It returns nil if there are
+// too many terminals, or the chat has ended.
+func (c *Chat) ShowOutput(title string) (term *AgentTerminal) {
+	c.update(func(ch *chat, h *Host) {
+		h.terminals.forgetTerminalsLocked()
+		claim := encode(struct {
+			Kind    string `json:"kind"`
+			Session string `json:"session"`
+			Chat    string `json:"chat"`
+		}{"session", ch.session.uri, ch.uri})
+		params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: titleOf(title), Claim: json.RawMessage(claim), Cols: agentCols}
+		t, err := h.terminals.addTerminalLocked(params, func(*terminal) (backend, error) { return shownBackend{}, nil })
+		if err != nil {
+			h.log.Warn("agent's output not shown", "chat", ch.uri, "error", err)
+			return
+		}
+		t.ofAgent = true
+		term = &AgentTerminal{t, maxTerminalBytes}
+	})
+	return term
+}
+
+// Write adds output to a terminal of [Chat.ShowOutput].
+func (t *AgentTerminal) Write(data string) {
+	t.shown(func() { t.terminal.dataLocked(withReturns(data)) })
+}
+
+// Exited ends a terminal of [Chat.ShowOutput].
+func (t *AgentTerminal) Exited(code int) {
+	t.shown(func() {
+		t.terminal.exitedLocked(code)
+		close(t.terminal.ended)
+	})
+}
+
+// shown calls f for a terminal of the agent's own output that has not ended.
+func (t *AgentTerminal) shown(f func()) {
+	h := t.terminal.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := t.terminal.backend.(shownBackend)
+	if now, known := h.terminals.get(t.terminal.uri); ok && known && now == t.terminal && !h.closed && t.terminal.exitCode == nil {
+		f()
+	}
+}
+
+// withReturns makes line feeds of a pipe those of a terminal.
+func withReturns(data string) string {
+	out := make([]byte, 0, len(data)+8)
+	for i := range len(data) {
+		if data[i] == '\n' && (i == 0 || data[i-1] != '\r') {
+			out = append(out, '\r')
+		}
+		out = append(out, data[i])
+	}
+	return string(out)
+}
+
+// A shownBackend is a terminal without a process.
+type shownBackend struct{}
+
+func (shownBackend) input(string)    {}
+func (shownBackend) resize(int, int) {}
+func (shownBackend) kill()           {}
+func (shownBackend) interrupt()      {}
