@@ -23,9 +23,9 @@ type Handler interface {
 	// Request handles a request. The answer may be given later, from any goroutine.
 	Request(r *Request)
 
-	// Idle is called before the connection waits for more bytes. A handler that
-	// collects messages completes its work here.
-	Idle()
+	// Flush is called before the connection waits for more bytes, and before it passes
+	// an answer to a call. A handler that collects messages completes its work here.
+	Flush()
 }
 
 // Limits bound a connection. Zero fields have the given defaults.
@@ -110,7 +110,7 @@ type answer struct {
 func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn {
 	limits = limits.withDefaults()
 	return &Conn{
-		in: lineReader{bufio.NewReader(in), limits.Line}, out: out, handler: handler, limits: limits,
+		in: lineReader{bufio.NewReaderSize(in, readSize), limits.Line}, out: out, handler: handler, limits: limits,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]chan answer{},
 	}
 }
@@ -160,7 +160,7 @@ type message struct {
 func (c *Conn) readLoop() error {
 	for {
 		if !c.in.whole() {
-			c.handler.Idle()
+			c.handler.Flush()
 		}
 		line, err := c.in.next()
 		var long *longLine
@@ -241,6 +241,7 @@ func (c *Conn) answered(id json.RawMessage, a answer) {
 	delete(c.calls, string(id))
 	c.mu.Unlock()
 	if ok {
+		c.handler.Flush()
 		call <- a
 	}
 }
@@ -387,6 +388,9 @@ func (r *Request) Reply(result any, err error) {
 		r.conn.respond(m)
 	})
 }
+
+// readSize is the size of a read, in bytes.
+const readSize = 32 << 10
 
 // A lineReader reads messages, one per line.
 type lineReader struct {

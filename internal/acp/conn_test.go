@@ -27,7 +27,7 @@ type recorder struct {
 func (h *recorder) Notify(method string, params json.RawMessage) {
 	h.add(method + " " + string(params))
 }
-func (h *recorder) Idle() {}
+func (h *recorder) Flush() {}
 func (h *recorder) Request(r *acp.Request) {
 	h.add("? " + r.Method)
 	h.mu.Lock()

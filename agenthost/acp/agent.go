@@ -1,0 +1,276 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// Config configures an [Agent].
+type Config struct {
+	Program     Program
+	Environment []string // additions to the agent's environment
+	NoBypass    bool     // forbids modes and commands that skip permissions
+
+	Version string       // of this program, for the agent
+	Stderr  io.Writer    // receives the agent's standard error; default: discarded
+	Log     *slog.Logger // default: none
+
+	// Changed is called when the agent's description has changed.
+	Changed func()
+
+	// Grace is how long a cancelled agent may take to end its turn. Default: 8 s.
+	Grace time.Duration
+
+	// MaxLine bounds a message of the agent, in bytes. Default: 16 MiB.
+	MaxLine int
+}
+
+// An Agent runs a coding agent. It implements [agenthost.Agent].
+type Agent struct {
+	cfg Config
+
+	mu   sync.Mutex // guards info
+	info agenthost.AgentInfo
+}
+
+// Times within which an agent answers.
+const (
+	// startTime covers a first start, when some agents download and migrate data.
+	startTime = 2 * time.Minute
+
+	// answerTime is for all other requests except prompts.
+	answerTime = time.Minute
+)
+
+// New returns an Agent. It starts no process.
+func New(cfg Config) *Agent {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 8 * time.Second
+	}
+	cfg.Log = cfg.Log.With("agent", cfg.Program.Name)
+	return &Agent{cfg: cfg, info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
+}
+
+// Info implements [agenthost.Agent].
+func (a *Agent) Info() agenthost.AgentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	info := a.info
+	info.Models, info.Options, info.SignIn = slices.Clone(info.Models), slices.Clone(info.Options), slices.Clone(info.SignIn)
+	return info
+}
+
+// change changes the description, and announces that.
+func (a *Agent) change(change func(*agenthost.AgentInfo)) {
+	a.mu.Lock()
+	change(&a.info)
+	a.mu.Unlock()
+	a.cfg.Changed()
+}
+
+// Probe starts the agent for a moment to learn what it offers.
+func (a *Agent) Probe(ctx context.Context, folder string) error {
+	return a.briefly(ctx, folder, func(context.Context, *peer) error { return nil })
+}
+
+// briefly starts a process in a folder and ends it after a call.
+func (a *Agent) briefly(ctx context.Context, folder string, call func(context.Context, *peer) error) error {
+	p, err := a.start(ctx, folder, refuser{})
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return call(ctx, p)
+}
+
+// A refuser handles the messages of an agent without a conversation.
+type refuser struct{}
+
+func (refuser) Notify(string, json.RawMessage) {}
+func (refuser) Flush()                         {}
+func (refuser) Request(r *acp.Request)         { r.Reply(nil, errNotHere) }
+
+// errNotHere refuses a method.
+var errNotHere = &acp.Error{Code: acp.CodeMethodNotFound, Message: "this client does not have the method"}
+
+// A peer is a process that has been initialized.
+type peer struct {
+	*process
+	can    acp.AgentCapabilities
+	steers bool
+}
+
+// start starts a process and initializes it.
+func (a *Agent) start(ctx context.Context, folder string, handler acp.Handler) (*peer, error) {
+	proc, err := start(a.cfg, folder, handler)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	var result acp.InitializeResponse
+	err = proc.conn.Call(ctx, "initialize", acp.InitializeRequest{
+		ProtocolVersion:    1,
+		ClientInfo:         &acp.Implementation{Name: "ahp-relay", Title: "AHP relay", Version: a.cfg.Version},
+		ClientCapabilities: capabilities(),
+	}, &result)
+	if err == nil && result.ProtocolVersion != 1 {
+		err = fmt.Errorf("the agent speaks version %d of the Agent Client Protocol; want 1", result.ProtocolVersion)
+	}
+	if err != nil {
+		proc.end()
+		return nil, fmt.Errorf("agent %s: %w", a.cfg.Program.Name, proc.because(err))
+	}
+	var meta struct {
+		Steering struct {
+			Supported bool `json:"supported"`
+		} `json:"steering"`
+	}
+	if result.Meta != nil {
+		_ = acp.Decode(result.Meta, &meta) // absent for most agents
+	}
+	a.learn(result)
+	return &peer{process: proc, can: result.AgentCapabilities, steers: meta.Steering.Supported}, nil
+}
+
+// capabilities are what this client offers.
+func capabilities() acp.ClientCapabilities {
+	return acp.ClientCapabilities{
+		Fs:       acp.FileSystemCapabilities{ReadTextFile: true, WriteTextFile: true},
+		Terminal: true,
+		Auth:     acp.AuthCapabilities{Terminal: true},
+		Elicitation: &acp.ElicitationCapabilities{
+			Form: &acp.ElicitationFormCapabilities{}, URL: &acp.ElicitationUrlCapabilities{},
+		},
+		Session: &acp.ClientSessionCapabilities{
+			ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.BooleanConfigOptionCapabilities{}},
+			Notices:       &acp.NoticeCapabilities{}, Compaction: &acp.CompactionCapabilities{},
+		},
+		Meta: json.RawMessage(`{"terminal_output_delta":true,"terminal-auth":true}`),
+	}
+}
+
+// because returns the reason for a failed call: the end of the process, if it has
+// ended.
+func (p *process) because(err error) error {
+	if !errors.Is(err, acp.ErrClosed) {
+		return err
+	}
+	<-p.ended
+	return p.err
+}
+
+// learn keeps what an agent has declared.
+func (a *Agent) learn(r acp.InitializeResponse) {
+	can := r.AgentCapabilities
+	var methods []agenthost.SignInMethod
+	for _, m := range r.AuthMethods {
+		methods = append(methods, a.signInMethod(m))
+	}
+	a.change(func(info *agenthost.AgentInfo) {
+		if r.AgentInfo != nil && r.AgentInfo.Version != "" {
+			info.Description = strings.TrimSpace(r.AgentInfo.Title + " " + r.AgentInfo.Version)
+		}
+		info.SignIn = methods
+		info.Continues = can.LoadSession || can.SessionCapabilities.Resume != nil
+		info.Replays = can.LoadSession
+		info.Forks = can.SessionCapabilities.Fork != nil
+		info.Images = can.PromptCapabilities.Image
+	})
+}
+
+// signInMethod translates a sign-in method. A method for a terminal has a command: its
+// own, or the agent's with further arguments.
+func (a *Agent) signInMethod(m acp.AuthMethod) agenthost.SignInMethod {
+	method := agenthost.SignInMethod{ID: m.ID, Name: m.Name, Description: m.Description}
+	var meta struct {
+		Terminal *struct {
+			Command string            `json:"command"`
+			Args    []string          `json:"args"`
+			Env     map[string]string `json:"env"`
+		} `json:"terminal-auth"`
+	}
+	if m.Meta != nil {
+		_ = acp.Decode(m.Meta, &meta)
+	}
+	env := m.Env
+	switch {
+	case meta.Terminal != nil && meta.Terminal.Command != "":
+		method.Command, env = append([]string{meta.Terminal.Command}, meta.Terminal.Args...), meta.Terminal.Env
+		if found, err := absolute(method.Command); err == nil {
+			method.Command = found
+		}
+	case m.Type == acp.AuthMethodTerminal:
+		method.Command = slices.Concat(a.cfg.Program.Command, m.Args)
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		method.Env = append(method.Env, name+"="+env[name])
+	}
+	return method
+}
+
+// SignIn implements [agenthost.SignerIn].
+func (a *Agent) SignIn(ctx context.Context, method string) error {
+	return a.briefly(ctx, "", func(ctx context.Context, p *peer) error {
+		return p.conn.Call(ctx, "authenticate", acp.AuthenticateRequest{MethodID: method}, nil)
+	})
+}
+
+// maxListed bounds the conversations from elsewhere.
+const maxListed = 1000
+
+// List implements [agenthost.Lister].
+func (a *Agent) List(ctx context.Context, folder string) (list []agenthost.Past, err error) {
+	err = a.briefly(ctx, folder, func(ctx context.Context, p *peer) error {
+		if p.can.SessionCapabilities.List == nil {
+			return nil
+		}
+		ask := acp.ListSessionsRequest{Cwd: folder}
+		for len(list) < maxListed {
+			var page acp.ListSessionsResponse
+			if err := p.conn.Call(ctx, "session/list", ask, &page); err != nil {
+				return err
+			}
+			for _, s := range page.Sessions {
+				modified, _ := time.Parse(time.RFC3339, s.UpdatedAt) // unknown times are zero
+				list = append(list, agenthost.Past{ID: s.SessionID, Folder: s.Cwd, Title: s.Title, Modified: modified})
+			}
+			if page.NextCursor == "" || page.NextCursor == ask.Cursor || len(page.Sessions) == 0 {
+				return nil
+			}
+			ask.Cursor = page.NextCursor
+		}
+		return nil
+	})
+	return list[:min(len(list), maxListed)], err
+}
+
+// Delete implements [agenthost.Deleter].
+func (a *Agent) Delete(ctx context.Context, id string) error {
+	return a.briefly(ctx, "", func(ctx context.Context, p *peer) error {
+		if p.can.SessionCapabilities.Delete == nil {
+			return nil // the history stays at the agent
+		}
+		return p.conn.Call(ctx, "session/delete", acp.DeleteSessionRequest{SessionID: id}, nil)
+	})
+}

@@ -1,0 +1,235 @@
+package acp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/agenthost"
+	"ahprelay/test/acpagent"
+)
+
+func TestTurns(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	if err := os.WriteFile(filepath.Join(s.folder, "in.txt"), []byte("content of the file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ prompt, want string }{
+		{"hello", "markdown: Hello, world!"},
+		{"think", "reasoning: Let me think.\nmarkdown: Done thinking."},
+		{"read " + filepath.Join(s.folder, "in.txt"), "markdown: content of the file"},
+		{"read " + filepath.Join(s.folder, "absent.txt"), "markdown: cannot read: fs/read_text_file: Resource not found: " + filepath.Join(s.folder, "absent.txt") + " (-32002)"},
+		{"notice", "notice: **Careful**\n\nA notice"},
+		{"plan", "tool completed Plan - [x] Look\n- [>] Change\n- [ ] Test"},
+		{"anything else", "markdown: anything else"},
+	} {
+		k.prompt(c.prompt)
+		if end := k.end(); end != "turnComplete" {
+			t.Errorf("%s: the turn ended with %s", c.prompt, end)
+		}
+		if got := k.last(); got != c.want {
+			t.Errorf("%s: the answer is\n%s\nwant\n%s", c.prompt, got, c.want)
+		}
+	}
+}
+
+func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	outside := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(outside, []byte("secret content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(s.folder, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{outside, filepath.Join(s.folder, "link"), filepath.Join(s.folder, "..", filepath.Base(filepath.Dir(outside)), "secret")} {
+		k.prompt("read " + path)
+		k.end()
+		if got := k.last(); !strings.HasPrefix(got, "markdown: cannot read") || strings.Contains(got, "secret content") {
+			t.Errorf("reading %s answers %s", path, got)
+		}
+	}
+}
+
+func TestPermissions(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	other := s.connect(t).open(k.session)
+	for _, c := range []struct {
+		approved     bool
+		option, want string
+	}{
+		{true, "once", "tool completed ls ran ls\nmarkdown: done: ls"},
+		{true, "always", "tool completed ls ran ls\nmarkdown: done: ls"},
+		{false, "no", "tool cancelled ls\nmarkdown: not allowed: no"},
+	} {
+		turn := k.prompt("run ls")
+		ready := k.asked()
+		if got := fmt.Sprint(ready["options"]); !strings.Contains(got, "label:Yes, once") || !strings.Contains(got, "label:Always allow") {
+			t.Errorf("the options are %s; want the agent's own", got)
+		}
+		other.asked()
+		other.confirm(turn, ready, c.approved, c.option)
+		k.confirm(turn, ready, !c.approved, "") // the second answer changes nothing
+		k.end()
+		if got := k.last(); got != c.want {
+			t.Errorf("after %s, the turn is\n%s\nwant\n%s", c.option, got, c.want)
+		}
+	}
+}
+
+// TestEdits checks a change that is shown before it is allowed, for a tool call that
+// begins with the request.
+func TestEdits(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	turn := k.prompt("write note.txt written by the agent")
+	ready := k.asked()
+	if got := fmt.Sprint(ready["edits"]); !strings.Contains(got, filepath.Join(s.folder, "note.txt")) {
+		t.Errorf("the edits are %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(s.folder, "note.txt")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file exists before the answer: %v", err)
+	}
+	k.confirm(turn, ready, true, "once")
+	k.end()
+	if got, want := k.last(), "tool completed Write note.txt <fileEdit>\nmarkdown: written: <nil>"; got != want {
+		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(s.folder, "note.txt")); err != nil || string(text) != "written by the agent\n" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+func TestTerminals(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("shell pwd; exit 3")
+	k.end()
+	if got, want := k.last(), fmt.Sprintf("tool completed pwd; exit 3 %s\nmarkdown: exit 3: %s", s.folder, s.folder); got != want {
+		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestQuestions(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("ask")
+	request := k.until("chat/inputRequested")["request"].(map[string]any)
+	k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": map[string]any{
+		"colour": map[string]any{"state": "submitted", "value": map[string]any{"kind": "selected", "value": "b"}},
+		"size":   map[string]any{"state": "submitted", "value": map[string]any{"kind": "number", "value": 7}},
+	}})
+	k.end()
+	if got := k.last(); !strings.HasSuffix(got, `accept {"colour":"b","size":7}`) {
+		t.Errorf("the turn is\n%s", got)
+	}
+	k.prompt("ask url")
+	request = k.until("chat/inputRequested")["request"].(map[string]any)
+	if request["url"] != "https://example.com/sign-in" {
+		t.Errorf("the question is %v", request)
+	}
+	k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "decline"})
+	k.end()
+	if got := k.last(); !strings.Contains(got, "decline null") {
+		t.Errorf("the turn is\n%s", got)
+	}
+}
+
+func TestAttachments(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("image", map[string]any{"type": "embeddedResource", "label": "p.png", "displayKind": "image", "data": "AAAA", "contentType": "image/png"})
+	k.end()
+	if got := k.last(); !strings.Contains(got, "[image image/png 4]") {
+		t.Errorf("the turn is\n%s", got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	s := newSite(t, acpagent.Options{With: "options"}, nil)
+	c := s.connect(t)
+	k := c.begin(s, "s1", nil)
+	config := func() string { return fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"]) }
+	if got := config(); got != "map[mode:ask model:small]" {
+		t.Errorf("the options are %s", got)
+	}
+	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"model": "large"}})
+	k.until("session/configChanged") // the echo
+	k.until("session/configChanged")
+	k.prompt("mode plan") // the agent changes it
+	k.until("session/configChanged")
+	k.end()
+	if got := config(); got != "map[mode:plan model:large]" {
+		t.Errorf("the options are %s", got)
+	}
+	// A new session begins with chosen options.
+	if k = c.begin(s, "s2", map[string]any{"model": "large"}); config() != "map[mode:ask model:large]" {
+		t.Errorf("the options of a new session are %s", config())
+	}
+}
+
+func TestBypassCanBeForbidden(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, func(c *Config) { c.NoBypass = true })
+	c := s.connect(t)
+	k := c.begin(s, "s1", nil)
+	if got := fmt.Sprint(c.state(k.session)["config"]); strings.Contains(got, "bypassPermissions") {
+		t.Errorf("the options are %s", got)
+	}
+	k.prompt("mode bypassPermissions") // the agent itself
+	k.end()
+	for got := ""; got != "map[mode:ask]"; {
+		got = fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"])
+	}
+	k.prompt("/yolo")
+	if end := k.end(); end != "error" || !strings.Contains(k.last(), "--no-bypass") {
+		t.Errorf("a forbidden command ends with %s: %s", end, k.last())
+	}
+	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSessionsRunInTheFoldersOnly(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	c := s.connect(t)
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(s.folder, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(s.folder, "inner"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for folder, ok := range map[string]bool{
+		s.folder: true, filepath.Join(s.folder, "inner"): true, outside: false, filepath.Join(s.folder, "link"): false, filepath.Join(s.folder, "absent"): false, filepath.Dir(s.folder): false,
+	} {
+		answer := c.ask("createSession", map[string]any{"channel": "test:/" + filepath.Base(folder) + fmt.Sprint(ok), "provider": "test", "workingDirectories": []string{"file://" + folder}})
+		if (answer["error"] == nil) != ok {
+			t.Errorf("a session in %s: %v; want ok %v", folder, answer["error"], ok)
+		}
+	}
+	// The picker leads to the folders and shows nothing else on the way.
+	list := c.call("resourceList", map[string]any{"channel": "ahp-root://", "uri": "file://" + filepath.Dir(s.folder)})
+	if got := fmt.Sprint(list["entries"]); got != fmt.Sprintf("[map[name:%s type:directory]]", filepath.Base(s.folder)) {
+		t.Errorf("the folder above has %s", got)
+	}
+}
+
+func TestSignIn(t *testing.T) {
+	s := newSite(t, acpagent.Options{With: "auth"}, nil)
+	if err := s.agent.Probe(t.Context(), s.folder); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.agent.Info().SignIn; len(got) != 1 || got[0].ID != "key" {
+		t.Errorf("the sign-in methods are %+v", got)
+	}
+	_, err := s.agent.Open(t.Context(), agenthost.Start{Folder: s.folder}, nil)
+	if !errors.Is(err, agenthost.ErrSignIn) {
+		t.Errorf("Open = %v; want %v", err, agenthost.ErrSignIn)
+	}
+}

@@ -1,0 +1,260 @@
+package acp
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ahprelay/test/acpagent"
+)
+
+// hostile starts a host with two sessions: one for the agent that misbehaves, and one
+// that must not notice.
+func hostile(t *testing.T, change func(*Config)) (bad, good *talk) {
+	t.Helper()
+	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load resume"}, change)
+	return s.connect(t).begin(s, "bad", nil), s.connect(t).begin(s, "good", nil)
+}
+
+// works fails the test if a session does not serve a prompt.
+func (k *talk) works() {
+	k.t.Helper()
+	k.prompt("hello")
+	if end := k.end(); end != "turnComplete" || k.last() != "markdown: Hello, world!" {
+		k.t.Errorf("session %s: hello ends with %s: %s", k.session, end, k.last())
+	}
+}
+
+func (k *talk) cancel(turn string) {
+	k.t.Helper()
+	k.dispatch(k.chat, map[string]any{"type": "chat/turnCancelled", "turnId": turn, "duration": 1})
+}
+
+func short(c *Config) { c.Grace = 50 * time.Millisecond }
+
+func TestGarbageIsSkipped(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.prompt("garbage")
+	if end := bad.end(); end != "turnComplete" || bad.last() != "markdown: after the garbage" {
+		t.Errorf("the turn ends with %s: %s", end, bad.last())
+	}
+	bad.works()
+	good.works()
+}
+
+func TestLongLines(t *testing.T) {
+	const limit = 11 << 20
+	bad, good := hostile(t, func(c *Config) { c.MaxLine = limit })
+	for _, n := range []int{10 << 20, limit} { // the second line is above the limit
+		bad.prompt(fmt.Sprint("long ", n))
+		if end := bad.end(); end != "turnComplete" {
+			t.Errorf("a line of %d bytes: the turn ends with %s", n, end)
+		}
+		if got := bad.last(); !strings.HasSuffix(got, " end") {
+			t.Errorf("a line of %d bytes: what follows is missing in %.100s", n, got)
+		}
+	}
+	bad.works()
+	good.works()
+}
+
+// TestAFloodOfUpdatesIsJoined sends 10,000 pieces at once.
+func TestAFloodOfUpdatesIsJoined(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.prompt("stream 10000 10")
+	deltas := 0
+	for kind := ""; kind != "chat/turnComplete"; deltas++ {
+		kind, _ = bad.until("chat/delta", "chat/turnComplete", "chat/error")["type"].(string)
+		if kind == "chat/error" {
+			t.Fatal("the turn failed")
+		}
+	}
+	if lines := strings.Count(bad.last(), "\n"); lines != 10_000 {
+		t.Errorf("%d pieces arrived; want 10000", lines)
+	}
+	if deltas > 2000 {
+		t.Errorf("%d actions for 10000 pieces", deltas)
+	}
+	good.works()
+}
+
+// TestAPermissionRequestedTwice: every request gets an answer. If both wait at once,
+// there is one question.
+func TestAPermissionRequestedTwice(t *testing.T) {
+	bad, good := hostile(t, nil)
+	turn := bad.prompt("twice")
+	questions := 0
+	for {
+		action := bad.until("chat/toolCallReady", "chat/turnComplete", "chat/error")
+		if action["type"] != "chat/toolCallReady" {
+			break
+		}
+		if action["options"] != nil {
+			questions++
+			bad.confirm(turn, action, true, "once")
+		}
+	}
+	if got := bad.last(); !strings.Contains(got, "answers: once once") || questions > 2 {
+		t.Errorf("after %d questions, the turn is %s", questions, got)
+	}
+	bad.works()
+	good.works()
+}
+
+// TestAnswersAfterACancel: what an agent says and asks behind a cancelled turn changes
+// nothing.
+func TestAnswersAfterACancel(t *testing.T) {
+	bad, good := hostile(t, nil)
+	turn := bad.prompt("late")
+	bad.cancel(turn)
+	if end := bad.end(); end != "turnCancelled" {
+		t.Errorf("the turn ends with %s", end)
+	}
+	bad.works()
+	if state := fmt.Sprint(bad.state(bad.chat)); strings.Contains(state, "too late") || strings.Contains(state, "too-late") {
+		t.Errorf("the history has what came too late: %s", state)
+	}
+	good.works()
+}
+
+// TestATurnThatNeverEnds: a cancelled agent that goes on is killed, and the
+// conversation continues in a new process.
+func TestATurnThatNeverEnds(t *testing.T) {
+	bad, good := hostile(t, short)
+	bad.works()
+	turn := bad.prompt("never")
+	bad.until("chat/responsePart")
+	bad.cancel(turn)
+	if end := bad.end(); end != "turnCancelled" || bad.last() != "markdown: I never end." {
+		t.Errorf("the turn ends with %s: %s", end, bad.last())
+	}
+	bad.works()
+	if turns, _ := bad.state(bad.chat)["turns"].([]any); len(turns) != 3 {
+		t.Errorf("the history has %d turns; want 3", len(turns))
+	}
+	good.works()
+}
+
+// TestADeafAgent no longer reads.
+func TestADeafAgent(t *testing.T) {
+	bad, good := hostile(t, short)
+	turn := bad.prompt("deaf")
+	bad.until("chat/responsePart")
+	bad.cancel(turn)
+	if end := bad.end(); end != "turnCancelled" {
+		t.Errorf("the turn ends with %s", end)
+	}
+	bad.works()
+	good.works()
+}
+
+func TestAnAgentThatDies(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.works()
+	bad.prompt("die")
+	if end := bad.end(); end != "error" {
+		t.Errorf("the turn ends with %s", end)
+	}
+	got := bad.last()
+	if !strings.Contains(got, "markdown: Goodbye.") || !strings.Contains(got, "error: the agent has exited: exit status 3") || strings.Contains(got, "in_progress") || strings.Contains(got, "running") {
+		t.Errorf("the turn is\n%s", got)
+	}
+	bad.works()
+	good.works()
+}
+
+// TestChildrenOfADeadAgent hold its pipes; they end with it.
+func TestChildrenOfADeadAgent(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.prompt("children")
+	if end := bad.end(); end != "error" || !strings.Contains(bad.last(), "exit status 4") {
+		t.Errorf("the turn ends with %s: %s", end, bad.last())
+	}
+	bad.works()
+	good.works()
+}
+
+func TestUnknownUpdates(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.prompt("unknown")
+	bad.end()
+	if got, want := bad.last(), "tool completed Surprise\nmarkdown: refused: later/request: this client does not have the method (-32601)"; got != want {
+		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
+	}
+	bad.works()
+	good.works()
+}
+
+// TestAgentsThatDoNotStart have an error that names the reason.
+func TestAgentsThatDoNotStart(t *testing.T) {
+	folder := t.TempDir()
+	for name, c := range map[string]struct{ script, want string }{
+		"exits":   {"exit 7", "exit status 7"},
+		"version": {`read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}'; exec cat`, "speaks version 2"},
+		"refuses": {`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"broken"}}'; exec cat`, "broken"},
+	} {
+		agent := New(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", c.script}}})
+		if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %s", name, err, c.want)
+		}
+	}
+	agent := New(Config{Program: Program{Name: "x", Command: []string{filepath.Join(folder, "absent")}}})
+	if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("an absent program: %v", err)
+	}
+}
+
+// TestSecretsStayFromAgents checks the environment of an agent.
+func TestSecretsStayFromAgents(t *testing.T) {
+	t.Setenv("AHP_AGENT_TOKEN", "secret")
+	t.Setenv("OTHER_KEY", "its own")
+	all := strings.Join(environment([]string{"MORE=1"}), "\n")
+	if strings.Contains(all, "secret") || !strings.Contains(all, "OTHER_KEY=its own") || !strings.HasSuffix(all, "MORE=1") {
+		t.Errorf("the environment is %s", all)
+	}
+}
+
+// TestStandardErrorStaysHere: it goes to the owner's log and to no client.
+func TestStandardErrorStaysHere(t *testing.T) {
+	folder := t.TempDir()
+	log, err := os.Create(filepath.Join(folder, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	agent := New(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", "echo a-secret >&2; exit 1"}}, Stderr: log})
+	err = agent.Probe(t.Context(), folder)
+	if text, _ := os.ReadFile(log.Name()); string(text) != "a-secret\n" || strings.Contains(err.Error(), "a-secret") {
+		t.Errorf("the log has %q; the error is %v", text, err)
+	}
+}
+
+// TestTheGroupEnds: a process ends with the children that it has started.
+func TestTheGroupEnds(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pid")
+	p, err := start(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", "sleep 3600 & echo $! > " + pids + "; exec cat > /dev/null"}}}, t.TempDir(), refuser{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	for deadline := time.Now().Add(waiting); pid == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		text, _ := os.ReadFile(pids)
+		_, _ = fmt.Sscan(string(text), &pid)
+	}
+	p.end()
+	for deadline := time.Now().Add(waiting); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d lives", pid)
+		}
+	}
+}
+
+// zombie reports whether a process has ended and nothing has waited for it.
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(text), ") Z ")
+}

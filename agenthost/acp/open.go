@@ -1,0 +1,199 @@
+package acp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// A conversation is a session of the agent. It implements [agenthost.Conversation] and
+// handles the agent's messages.
+type conversation struct {
+	// Set by Open, then read-only.
+	agent *Agent
+	chat  *agenthost.Chat
+	start agenthost.Start
+	peer  *peer
+	id    string
+
+	life context.Context // ends with the process
+
+	text collector // owned by the connection's goroutine
+
+	mu        sync.Mutex // guards the fields below
+	session   string     // the agent's id of the session; "" before it is known
+	turn      *agenthost.Turn
+	turnCtx   context.Context
+	past      bool              // the agent replays the history
+	said      *agenthost.Prompt // a user's message in it, whose turn has not begun
+	saidID    string            // its messageId
+	closed    bool
+	options   options
+	usage     agenthost.Usage
+	terminals map[string]*agenthost.AgentTerminal // by the agent's id
+	tools     map[string]*tool                    // of the turn
+	asked     []*permission                       // that wait for an answer
+}
+
+// opened is the answer to session/new, load, resume and fork.
+type opened struct {
+	SessionID     string                    `json:"sessionId"`
+	Modes         *acp.SessionModeState     `json:"modes"`
+	ConfigOptions []acp.SessionConfigOption `json:"configOptions"`
+	Models        *modelState               `json:"models"`
+}
+
+// Open implements [agenthost.Agent].
+func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	life, stop := context.WithCancel(context.Background())
+	c := &conversation{agent: a, chat: chat, start: start, life: life, terminals: map[string]*agenthost.AgentTerminal{}}
+	p, err := a.start(ctx, start.Folder, c)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	c.peer = p
+	context.AfterFunc(life, p.end)
+	go func() {
+		<-p.ended
+		stop()
+		c.lost()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	result, err := c.begin(ctx)
+	if err == nil {
+		c.mu.Lock()
+		c.id, c.session = result.SessionID, result.SessionID
+		c.options.set(result)
+		c.mu.Unlock()
+		err = c.choose(ctx)
+	}
+	if err != nil {
+		err = p.because(err)
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		stop()
+		<-p.ended
+		return nil, a.openError(err, start)
+	}
+	c.reportOptions()
+	if p.steers {
+		return steered{c}, nil
+	}
+	return c, nil
+}
+
+// openError translates an error of Open.
+func (a *Agent) openError(err error, start agenthost.Start) error {
+	var refused *acp.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code == acp.CodeAuthRequired:
+		return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, agenthost.ErrSignIn)
+	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != ""):
+		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrUnknown, err)
+	}
+	return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, err)
+}
+
+// begin creates, continues or copies the agent's session.
+func (c *conversation) begin(ctx context.Context) (r opened, err error) {
+	can, start := c.peer.can, c.start
+	servers := mcpServers(start.MCP)
+	var folders []string
+	if can.SessionCapabilities.AdditionalDirectories != nil {
+		folders = start.Folders
+	}
+	switch {
+	case start.ForkOf != "" && can.SessionCapabilities.Fork == nil, start.ID != "" && start.Replay && !can.LoadSession:
+		return r, agenthost.ErrUnknown
+	case start.ForkOf != "":
+		err = c.call(ctx, "session/fork", acp.ForkSessionRequest{SessionID: start.ForkOf, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+	case start.ID == "":
+		err = c.call(ctx, "session/new", acp.NewSessionRequest{Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+	case can.SessionCapabilities.Resume != nil && !start.Replay:
+		c.mu.Lock()
+		c.session = start.ID
+		c.mu.Unlock()
+		err = c.call(ctx, "session/resume", acp.ResumeSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		r.SessionID = start.ID
+	case can.LoadSession:
+		c.mu.Lock()
+		c.session, c.past = start.ID, start.Replay
+		c.mu.Unlock()
+		err = c.call(ctx, "session/load", acp.LoadSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		r.SessionID = start.ID
+		c.endPast()
+	default:
+		return r, agenthost.ErrUnknown
+	}
+	if err == nil && r.SessionID == "" {
+		err = errors.New("the agent's session has no id")
+	}
+	return r, err
+}
+
+func (c *conversation) call(ctx context.Context, method string, params, result any) error {
+	return c.peer.conn.Call(ctx, method, params, result)
+}
+
+func mcpServers(endpoints []agenthost.MCPEndpoint) []acp.McpServer {
+	servers := []acp.McpServer{}
+	for _, e := range endpoints {
+		s := acp.McpServer{Name: e.Name}
+		if len(e.Command) > 0 {
+			s.Command, s.Args, s.Env = e.Command[0], slices.Clone(e.Command[1:]), []acp.EnvVariable{}
+			for _, variable := range e.Env {
+				name, value, _ := strings.Cut(variable, "=")
+				s.Env = append(s.Env, acp.EnvVariable{Name: name, Value: value})
+			}
+		} else {
+			s.Type, s.URL, s.Headers = acp.McpServerHTTP, e.URL, []acp.HttpHeader{}
+			for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+				s.Headers = append(s.Headers, acp.HttpHeader{Name: name, Value: e.Headers[name]})
+			}
+		}
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+// ID implements [agenthost.Conversation].
+func (c *conversation) ID() string { return c.id }
+
+// Close implements [agenthost.Conversation].
+func (c *conversation) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.peer.end()
+	return nil
+}
+
+// lost reports the process's end to the host, unless the host has closed the
+// conversation.
+func (c *conversation) lost() {
+	c.mu.Lock()
+	closed := c.closed
+	c.closed = true
+	terminals := slices.Collect(maps.Values(c.terminals))
+	c.mu.Unlock()
+	for _, t := range terminals {
+		t.Kill()
+	}
+	if skipped := c.peer.conn.Skipped(); skipped > 0 {
+		c.agent.cfg.Log.Warn("agent printed lines that are not messages", "lines", skipped)
+	}
+	if !closed {
+		c.agent.cfg.Log.Warn("agent ended", "error", c.peer.err)
+		c.chat.Lost(c.peer.err)
+	}
+}

@@ -1,0 +1,294 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// Ids of options that agents declare in older forms, as modes and models.
+const (
+	modeOption  = "mode"
+	modelOption = "model"
+)
+
+// Categories of options.
+const (
+	categoryMode  = acp.SessionConfigOptionCategoryMode
+	categoryModel = acp.SessionConfigOptionCategoryModel
+)
+
+// modelState is the older form of a model's choice, with the method session/set_model.
+type modelState struct {
+	Available []struct {
+		ID          string `json:"modelId"`
+		Name        string `json:"name"`
+		Description string `json:"description"`
+	} `json:"availableModels"`
+	Current string `json:"currentModelId"`
+}
+
+// errBypass refuses what [Config.NoBypass] forbids.
+var errBypass = errors.New("the host's owner has forbidden modes and commands that skip permissions (--no-bypass)")
+
+// bypassPattern matches the names of modes and commands with which an agent asks for
+// nothing any more.
+var bypassPattern = regexp.MustCompile(`(?i)bypass|yolo|dangerous|full.?access|skip.{0,5}permission|auto.?approve.{0,3}all|allow.?all|trust.?all|never.?ask`)
+
+// bypassText matches descriptions of such modes.
+var bypassText = regexp.MustCompile(`(?i)bypass|auto.?approves? (all|every)|without (asking|any approval)|skips? (all )?permission`)
+
+func isBypass(id, name, description string) bool {
+	return bypassPattern.MatchString(id) || bypassPattern.MatchString(name) || bypassText.MatchString(description)
+}
+
+// options are the choices of a conversation. The newest form wins: an agent may
+// declare its modes in two forms.
+type options struct {
+	modes  *acp.SessionModeState
+	models *modelState
+	config []acp.SessionConfigOption
+}
+
+// set takes the options of an opened session.
+func (o *options) set(r opened) { o.modes, o.models, o.config = r.Modes, r.Models, r.ConfigOptions }
+
+func (o *options) setConfig(config []acp.SessionConfigOption) { o.config = config }
+
+// choose records a value that the agent has accepted or set.
+func (o *options) choose(id, value string) {
+	for i := range o.config {
+		if o.config[i].ID == id || id == modeOption && o.config[i].Category == categoryMode {
+			o.config[i].CurrentValue, _ = json.Marshal(value) // texts have JSON
+		}
+	}
+	switch {
+	case id == modeOption && o.modes != nil:
+		o.modes.CurrentModeID = value
+	case id == modelOption && o.models != nil:
+		o.models.Current = value
+	}
+}
+
+// configFor returns the new form of an option.
+func (o *options) configFor(id, category string) *acp.SessionConfigOption {
+	i := slices.IndexFunc(o.config, func(c acp.SessionConfigOption) bool { return c.ID == id })
+	if i < 0 && category != "" {
+		i = slices.IndexFunc(o.config, func(c acp.SessionConfigOption) bool { return c.Category == category })
+	}
+	if i < 0 {
+		return nil
+	}
+	return &o.config[i]
+}
+
+// list returns the options for the host.
+func (o *options) list(noBypass bool) (list []agenthost.Option) {
+	if o.models != nil && o.configFor(modelOption, categoryModel) == nil {
+		option := agenthost.Option{ID: modelOption, Name: "Model", Category: categoryModel, Value: o.models.Current}
+		for _, m := range o.models.Available {
+			option.Choices = append(option.Choices, agenthost.Choice{ID: m.ID, Label: m.Name, Description: m.Description})
+		}
+		list = append(list, option)
+	}
+	if o.modes != nil && o.configFor(modeOption, categoryMode) == nil {
+		option := agenthost.Option{ID: modeOption, Name: "Mode", Category: categoryMode, Value: o.modes.CurrentModeID}
+		for _, m := range o.modes.AvailableModes {
+			option.Choices = append(option.Choices, agenthost.Choice{ID: m.ID, Label: m.Name, Description: m.Description, Bypass: isBypass(m.ID, m.Name, m.Description)})
+		}
+		list = append(list, option)
+	}
+	for _, c := range o.config {
+		list = append(list, configOption(c))
+	}
+	if noBypass {
+		for i := range list {
+			list[i].Choices = slices.DeleteFunc(list[i].Choices, func(c agenthost.Choice) bool { return c.Bypass })
+		}
+	}
+	return list
+}
+
+func configOption(c acp.SessionConfigOption) agenthost.Option {
+	option := agenthost.Option{ID: c.ID, Name: c.Name, Description: c.Description, Category: c.Category}
+	_ = json.Unmarshal(c.CurrentValue, &option.Value) // no value is nil
+	for _, item := range c.Options {
+		group := []acp.SessionConfigSelectOption{{Value: item.Value, Name: item.Name, Description: item.Description}}
+		if item.Options != nil {
+			group = item.Options
+		}
+		for _, choice := range group {
+			bypass := c.Category != categoryModel && isBypass(choice.Value, choice.Name, choice.Description)
+			option.Choices = append(option.Choices, agenthost.Choice{ID: choice.Value, Label: choice.Name, Description: choice.Description, Bypass: bypass})
+		}
+	}
+	return option
+}
+
+// bypass returns the option whose present value skips permissions, nil if there is
+// none.
+func (o *options) bypass() *agenthost.Option {
+	for _, option := range o.list(false) {
+		for _, choice := range option.Choices {
+			if choice.Bypass && choice.ID == option.Value {
+				return &option
+			}
+		}
+	}
+	return nil
+}
+
+// optionsChanged applies a change that the agent has made, and reports the options.
+func (c *conversation) optionsChanged(change func(*options)) {
+	c.mu.Lock()
+	change(&c.options)
+	leave := c.agent.cfg.NoBypass && c.options.bypass() != nil
+	c.mu.Unlock()
+	c.reportOptions()
+	if leave {
+		go func() {
+			if err := c.leaveBypass(c.life); err != nil {
+				c.agent.cfg.Log.Error("agent stopped: it does not leave a forbidden mode", "error", err)
+				c.peer.end()
+			}
+		}()
+	}
+}
+
+// reportOptions gives the options to the host, and keeps them for new conversations.
+func (c *conversation) reportOptions() {
+	c.mu.Lock()
+	list := c.options.list(c.agent.cfg.NoBypass)
+	c.mu.Unlock()
+	c.chat.SetOptions(list)
+	var models []agenthost.AgentModel
+	for _, option := range list {
+		if option.Category == categoryModel {
+			for _, choice := range option.Choices {
+				models = append(models, agenthost.AgentModel{ID: choice.ID, Name: choice.Label})
+			}
+		}
+	}
+	c.agent.learnOptions(list, models)
+}
+
+// learnOptions keeps the options for new conversations.
+func (a *Agent) learnOptions(list []agenthost.Option, models []agenthost.AgentModel) {
+	a.mu.Lock()
+	same := slices.Equal(a.info.Models, models) && slices.EqualFunc(a.info.Options, list, func(x, y agenthost.Option) bool {
+		return x.ID == y.ID && slices.Equal(x.Choices, y.Choices)
+	})
+	a.mu.Unlock()
+	if !same {
+		a.change(func(info *agenthost.AgentInfo) { info.Options, info.Models = list, models })
+	}
+}
+
+// choose sets the options chosen for a new conversation, and leaves forbidden modes.
+func (c *conversation) choose(ctx context.Context) error {
+	for _, option := range c.present() {
+		if value, ok := c.start.Options[option.ID]; ok && value != option.Value {
+			if err := c.SetOption(ctx, option.ID, value); err != nil {
+				return err
+			}
+		}
+	}
+	if c.agent.cfg.NoBypass {
+		return c.leaveBypass(ctx)
+	}
+	return nil
+}
+
+func (c *conversation) present() []agenthost.Option {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.options.list(false)
+}
+
+// leaveBypass leaves a mode that skips permissions.
+func (c *conversation) leaveBypass(ctx context.Context) error {
+	c.mu.Lock()
+	option := c.options.bypass()
+	c.mu.Unlock()
+	if option == nil {
+		return nil
+	}
+	for _, choice := range option.Choices {
+		if !choice.Bypass {
+			return c.SetOption(ctx, option.ID, choice.ID)
+		}
+	}
+	return errBypass
+}
+
+// SetOption implements [agenthost.Configurable].
+func (c *conversation) SetOption(ctx context.Context, id string, value any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	list := c.present()
+	i := slices.IndexFunc(list, func(o agenthost.Option) bool { return o.ID == id })
+	if i < 0 {
+		return fmt.Errorf("the agent has no option %q", id)
+	}
+	text, isText := value.(string)
+	if len(list[i].Choices) > 0 {
+		j := slices.IndexFunc(list[i].Choices, func(choice agenthost.Choice) bool { return isText && choice.ID == text })
+		switch {
+		case j < 0:
+			return fmt.Errorf("option %s has no choice %v", id, value)
+		case list[i].Choices[j].Bypass && c.agent.cfg.NoBypass:
+			return errBypass
+		}
+	}
+	c.mu.Lock()
+	isConfig := c.options.configFor(id, "") != nil
+	c.mu.Unlock()
+	if isConfig {
+		return c.setConfig(ctx, id, value)
+	}
+	var err error
+	if id == modeOption {
+		err = c.call(ctx, "session/set_mode", acp.SetSessionModeRequest{SessionID: c.session, ModeID: text}, nil)
+	} else {
+		err = c.call(ctx, "session/set_model", struct {
+			SessionID string `json:"sessionId"`
+			ModelID   string `json:"modelId"`
+		}{c.session, text}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	c.optionsChanged(func(o *options) { o.choose(id, text) })
+	return nil
+}
+
+// setConfig sets an option of the newest form.
+func (c *conversation) setConfig(ctx context.Context, id string, value any) error {
+	r := acp.SetSessionConfigOptionRequest{SessionID: c.session, ConfigID: id}
+	if _, ok := value.(bool); ok {
+		r.Type = acp.SetSessionConfigOptionRequestBoolean
+	}
+	var err error
+	if r.Value, err = json.Marshal(value); err != nil {
+		return err
+	}
+	var result acp.SetSessionConfigOptionResponse
+	if err := c.call(ctx, "session/set_config_option", r, &result); err != nil {
+		return err
+	}
+	c.optionsChanged(func(o *options) {
+		if text, ok := value.(string); ok {
+			o.choose(id, text)
+		}
+		if result.ConfigOptions != nil {
+			o.setConfig(result.ConfigOptions)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,138 @@
+package acp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/internal/acp"
+)
+
+// Times for ending an agent.
+const (
+	// exitTime is how long an agent may run after its standard input has ended.
+	exitTime = 2 * time.Second
+
+	// outputTime is how long an agent's children may hold its pipes after its end.
+	outputTime = time.Second
+)
+
+// A process is an agent's process with its connection. Its end is the end of the
+// connection, and the reverse.
+type process struct {
+	conn *acp.Conn
+	cmd  *exec.Cmd
+	in   io.Closer
+	out  io.Closer
+
+	stop  chan struct{} // closed by end
+	once  sync.Once
+	ended chan struct{} // closed when the process is gone
+	err   error         // why; set before ended is closed
+}
+
+// hidden are the prefixes of variables that no agent receives: they may contain the
+// host-agent's secrets.
+var hidden = []string{"AHP_AGENT_", "AHP_RELAY_", "AHP_REMOTE_"}
+
+// environment returns an agent's environment.
+func environment(more []string) (list []string) {
+	for _, variable := range os.Environ() {
+		secret := false
+		for _, prefix := range hidden {
+			secret = secret || strings.HasPrefix(strings.ToUpper(variable), prefix)
+		}
+		if !secret {
+			list = append(list, variable)
+		}
+	}
+	return append(list, more...)
+}
+
+// start starts an agent in a directory.
+func start(cfg Config, dir string, handler acp.Handler) (*process, error) {
+	program := cfg.Program
+	cmd := exec.Command(program.Command[0], program.Command[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, environment(cfg.Environment), cfg.Stderr, outputTime
+	ownGroup(cmd)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	// Not StdoutPipe: a child that holds the pipe must not delay Wait.
+	out, outWriter, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	cmd.Stdout = outWriter
+	err = cmd.Start()
+	_ = outWriter.Close()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start agent %s: %w", program.Name, err), in.Close(), out.Close())
+	}
+	p := &process{conn: acp.NewConn(out, in, handler, acp.Limits{Line: cfg.MaxLine}), cmd: cmd, in: in, out: out, stop: make(chan struct{}), ended: make(chan struct{})}
+	go p.run()
+	return p, nil
+}
+
+// run serves the connection until the process ends.
+func (p *process) run() {
+	defer close(p.ended)
+	exited := make(chan struct{})
+	var wg sync.WaitGroup
+	var waited error
+	wg.Go(func() {
+		waited = p.cmd.Wait()
+		close(exited)
+	})
+	wg.Go(func() { p.err = p.conn.Run() })
+	select {
+	case <-exited:
+		killGroup(p.cmd) // children hold the pipe
+		// What the agent wrote before its end is still in the pipe.
+		select {
+		case <-p.conn.Done():
+		case <-time.After(outputTime):
+		}
+	case <-p.conn.Done():
+	case <-p.stop:
+	}
+	_ = p.in.Close()
+	select {
+	case <-exited:
+	case <-time.After(exitTime):
+	}
+	killGroup(p.cmd) // with the children
+	_ = p.out.Close()
+	p.conn.Fail(errStopped)
+	wg.Wait()
+	if errors.Is(p.err, io.EOF) || errors.Is(p.err, os.ErrClosed) {
+		p.err = exitError(waited)
+	}
+}
+
+// Errors of a process.
+var (
+	errStopped = errors.New("the agent was stopped")
+	errExited  = errors.New("the agent has exited")
+)
+
+// exitError describes how a process ended.
+func exitError(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%w: %s", errExited, exit.ProcessState)
+	}
+	return errExited
+}
+
+// end stops the process with its children, and returns when they are gone.
+func (p *process) end() {
+	p.once.Do(func() { close(p.stop) })
+	<-p.ended
+}

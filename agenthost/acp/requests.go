@@ -1,0 +1,281 @@
+package acp
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// Request implements acp.Handler.
+func (c *conversation) Request(r *acp.Request) {
+	c.text.flush()
+	switch r.Method {
+	case "session/request_permission":
+		c.permission(r)
+	case "elicitation/create":
+		c.question(r)
+	case "fs/read_text_file", "fs/write_text_file":
+		go func() { r.Reply(c.file(r)) }()
+	case "terminal/create", "terminal/output", "terminal/kill", "terminal/release", "terminal/wait_for_exit":
+		go func() { r.Reply(c.terminalRequest(r)) }()
+	default:
+		r.Reply(nil, errNotHere)
+	}
+}
+
+// A permission is a request of the agent that waits for an answer.
+type permission struct {
+	tool     string         // the tool call
+	content  string         // all parameters
+	requests []*acp.Request // the same request, more than once
+	done     chan struct{}  // closed when it is answered
+}
+
+// cancelled is the answer for a permission that nobody can give.
+var cancelled = acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeCancelled}}
+
+// permission asks for permission. The same request, repeated while the first waits,
+// gets the same answer. A different request for the same tool call waits.
+func (c *conversation) permission(r *acp.Request) {
+	var p acp.RequestPermissionRequest
+	if err := acp.Decode(r.Params, &p); err != nil || !c.isMine(p.SessionID) {
+		r.Reply(cancelled, nil)
+		return
+	}
+	c.mu.Lock()
+	turn, ctx, past := c.turn, c.turnCtx, c.past
+	var before []*permission
+	for _, other := range c.asked {
+		if other.tool == p.ToolCall.ToolCallID {
+			before = append(before, other)
+		}
+		if other.content == string(r.Params) {
+			other.requests = append(other.requests, r)
+			c.mu.Unlock()
+			return
+		}
+	}
+	if turn == nil || past {
+		c.mu.Unlock()
+		r.Reply(cancelled, nil)
+		return
+	}
+	asked := &permission{p.ToolCall.ToolCallID, string(r.Params), []*acp.Request{r}, make(chan struct{})}
+	c.asked = append(c.asked, asked)
+	c.mu.Unlock()
+	var options []agenthost.PermissionOption
+	for _, o := range p.Options {
+		if c.agent.cfg.NoBypass && isBypass(o.OptionID, o.Name, "") {
+			continue
+		}
+		options = append(options, agenthost.PermissionOption{ID: o.OptionID, Label: o.Name, Kind: agenthost.PermissionKind(o.Kind)})
+	}
+	update := c.tool(p.ToolCall)
+	go func() {
+		for _, other := range before {
+			<-other.done
+		}
+		id, err := turn.Ask(ctx, update, options)
+		answer := cancelled
+		if err == nil {
+			answer.Outcome = acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: id}
+		}
+		for _, request := range c.answered(asked) {
+			request.Reply(answer, nil)
+		}
+	}()
+}
+
+// answered removes a permission, and returns its requests.
+func (c *conversation) answered(p *permission) []*acp.Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(p.done)
+	for i, other := range c.asked {
+		if other == p {
+			c.asked = append(c.asked[:i:i], c.asked[i+1:]...)
+			break
+		}
+	}
+	return p.requests
+}
+
+// file serves a file below the conversation's folders.
+func (c *conversation) file(r *acp.Request) (any, error) {
+	var p struct {
+		acp.WriteTextFileRequest
+		Line  *int64 `json:"line"`
+		Limit *int64 `json:"limit"`
+	}
+	if err := decodeParams(r, &p); err != nil {
+		return nil, err
+	}
+	if r.Method == "fs/write_text_file" {
+		return struct{}{}, fileError(c.chat.WriteFile(p.Path, p.Content), p.Path)
+	}
+	text, err := c.chat.ReadFile(p.Path)
+	if err != nil {
+		return nil, fileError(err, p.Path)
+	}
+	return acp.ReadTextFileResponse{Content: lines(text, p.Line, p.Limit)}, nil
+}
+
+func decodeParams(r *acp.Request, v any) error {
+	if err := acp.Decode(r.Params, v); err != nil {
+		return &acp.Error{Code: acp.CodeInvalidParams, Message: "the parameters are not readable"}
+	}
+	return nil
+}
+
+// fileError translates an error. Agents look for a missing file's code and text.
+func fileError(err error, path string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &acp.Error{Code: acp.CodeNotFound, Message: "Resource not found: " + path}
+	}
+	return err
+}
+
+// lines returns a part of a text: limit lines from line, which counts from 1.
+func lines(text string, line, limit *int64) string {
+	if line == nil && limit == nil {
+		return text
+	}
+	skip, keep := int64(0), int64(-1)
+	if line != nil {
+		skip = max(*line-1, 0)
+	}
+	if limit != nil {
+		keep = max(*limit, 0)
+	}
+	var out strings.Builder
+	for l := range strings.Lines(text) {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		if keep == 0 {
+			break
+		}
+		keep--
+		out.WriteString(l)
+	}
+	return out.String()
+}
+
+// terminal returns a terminal that the agent has opened, or nil.
+func (c *conversation) terminal(id string) *agenthost.AgentTerminal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terminals[id]
+}
+
+// maxTerminals bounds the terminals of a conversation.
+const maxTerminals = 32
+
+// terminalRequest serves a terminal's method.
+func (c *conversation) terminalRequest(r *acp.Request) (any, error) {
+	if r.Method == "terminal/create" {
+		return c.createTerminal(r.Params)
+	}
+	var p acp.TerminalOutputRequest
+	if err := decodeParams(r, &p); err != nil {
+		return nil, err
+	}
+	t := c.terminal(p.TerminalID)
+	if t == nil {
+		return nil, &acp.Error{Code: acp.CodeNotFound, Message: "no such terminal"}
+	}
+	switch r.Method {
+	case "terminal/output":
+		var response acp.TerminalOutputResponse
+		var exit *int
+		response.Output, response.Truncated, exit = t.Output()
+		if exit != nil {
+			code := int64(*exit)
+			response.ExitStatus = &acp.TerminalExitStatus{ExitCode: &code}
+		}
+		return response, nil
+	case "terminal/wait_for_exit":
+		exit, err := t.Wait(c.life)
+		code := int64(exit)
+		return acp.WaitForTerminalExitResponse{ExitCode: &code}, err
+	case "terminal/kill":
+		t.Kill()
+	case "terminal/release":
+		c.mu.Lock()
+		delete(c.terminals, p.TerminalID)
+		c.mu.Unlock()
+		t.Release()
+	}
+	return struct{}{}, nil
+}
+
+// createTerminal runs a command in a terminal of the host.
+func (c *conversation) createTerminal(params json.RawMessage) (any, error) {
+	var p acp.CreateTerminalRequest
+	if err := acp.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	spec := agenthost.ProcessSpec{Command: p.Command, Args: p.Args, Folder: p.Cwd}
+	if p.OutputByteLimit != nil {
+		spec.Limit = int(*p.OutputByteLimit)
+	}
+	for _, variable := range p.Env {
+		spec.Env = append(spec.Env, variable.Name+"="+variable.Value)
+	}
+	c.mu.Lock()
+	full := len(c.terminals) >= maxTerminals
+	c.mu.Unlock()
+	if full {
+		return nil, errors.New("too many terminals; release some")
+	}
+	t, err := c.chat.OpenTerminal(spec)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.terminals[t.ID()] = t
+	c.mu.Unlock()
+	return acp.CreateTerminalResponse{TerminalID: t.ID()}, nil
+}
+
+// question asks the user.
+func (c *conversation) question(r *acp.Request) {
+	var p acp.CreateElicitationRequest
+	c.mu.Lock()
+	turn, ctx, past := c.turn, c.turnCtx, c.past
+	c.mu.Unlock()
+	if acp.Decode(r.Params, &p) != nil || turn == nil || past {
+		r.Reply(acp.CreateElicitationResponse{Action: acp.CreateElicitationResponseCancel}, nil)
+		return
+	}
+	question := questionOf(p, r.Params)
+	go func() {
+		answer, err := turn.Question(ctx, question)
+		r.Reply(answerOf(answer, err, question), nil)
+	}()
+}
+
+// answerOf translates an answer. Values that were not given are left out.
+func answerOf(answer agenthost.Answer, err error, q agenthost.Question) acp.CreateElicitationResponse {
+	response := acp.CreateElicitationResponse{Action: answer.Response}
+	if err != nil {
+		response.Action = acp.CreateElicitationResponseCancel
+	}
+	if response.Action != acp.CreateElicitationResponseAccept || q.URL != "" {
+		return response
+	}
+	response.Content = map[string]json.RawMessage{}
+	for _, f := range q.Fields {
+		if value, ok := answer.Values[f.ID]; ok {
+			if text, err := json.Marshal(value); err == nil {
+				response.Content[f.ID] = text
+			}
+		}
+	}
+	return response
+}

@@ -1,0 +1,205 @@
+package acp
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// Bounds of a tool call's content, in bytes.
+const (
+	maxText = 1 << 20 // of a text
+	maxDiff = 1 << 20 // of each side of a diff
+)
+
+// A tool is what is known of a tool call.
+type tool struct {
+	title string
+	shown *agenthost.AgentTerminal // for output that the agent sends as data
+}
+
+// toolMeta is the part of a tool call's _meta that some agents use.
+type toolMeta struct {
+	Claude struct {
+		Tool string `json:"toolName"`
+	} `json:"claudeCode"`
+	Info   *terminalMeta `json:"terminal_info"`
+	Output *terminalMeta `json:"terminal_output"`
+	Delta  *terminalMeta `json:"terminal_output_delta"`
+	Exit   *terminalMeta `json:"terminal_exit"`
+}
+
+type terminalMeta struct {
+	ID   string `json:"terminal_id"`
+	Data string `json:"data"`
+	Code *int   `json:"exit_code"`
+}
+
+// tool translates a tool call's beginning or change.
+func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
+	var meta toolMeta
+	if u.Meta != nil {
+		_ = acp.Decode(u.Meta, &meta) // most agents have other members
+	}
+	c.mu.Lock()
+	known := c.tools[u.ToolCallID]
+	if known == nil && c.tools != nil {
+		known = &tool{}
+		c.tools[u.ToolCallID] = known
+	}
+	if known != nil {
+		known.title = cmp.Or(u.Title, known.title)
+	}
+	c.mu.Unlock()
+	update := agenthost.ToolUpdate{
+		ID: u.ToolCallID, Name: cmp.Or(u.Name, meta.Claude.Tool), Title: u.Title, Kind: agenthost.ToolKind(u.Kind), Status: agenthost.ToolStatus(u.Status),
+		Input: u.RawInput, Output: u.RawOutput,
+	}
+	for _, l := range u.Locations {
+		at := agenthost.Location{Path: l.Path}
+		if l.Line != nil {
+			at.Line = int(*l.Line)
+		}
+		update.Locations = append(update.Locations, at)
+	}
+	shown := false
+	if known != nil {
+		shown = c.feed(known, meta)
+	}
+	if u.Content != nil {
+		update.Content = []agenthost.ToolContent{}
+	}
+	for _, content := range u.Content {
+		if content.Type == acp.ToolCallContentTerminal && known != nil && known.shown != nil {
+			shown = true
+			continue
+		}
+		if translated, ok := c.content(content); ok {
+			update.Content = append(update.Content, translated)
+		}
+	}
+	if shown {
+		update.Content = append(update.Content, agenthost.ToolContent{Terminal: known.shown})
+	}
+	return update
+}
+
+// feed passes the output that an agent sends as data to a terminal that clients can
+// see. It reports whether it has opened the terminal.
+func (c *conversation) feed(t *tool, meta toolMeta) (opened bool) {
+	output := meta.Delta
+	if output == nil {
+		output = meta.Output
+	}
+	if t.shown == nil && (meta.Info != nil || output != nil) {
+		t.shown = c.chat.ShowOutput(cmp.Or(t.title, "Terminal"))
+		opened = t.shown != nil
+	}
+	if t.shown == nil {
+		return false
+	}
+	if output != nil {
+		t.shown.Write(output.Data)
+	}
+	if meta.Exit != nil {
+		code := 0
+		if meta.Exit.Code != nil {
+			code = *meta.Exit.Code
+		}
+		t.shown.Exited(code)
+	}
+	return opened
+}
+
+// content translates an item of a tool call's content.
+func (c *conversation) content(item acp.ToolCallContent) (agenthost.ToolContent, bool) {
+	switch item.Type {
+	case acp.ToolCallContentContent:
+		if item.Content.Type == acp.ContentBlockText {
+			return agenthost.ToolContent{Text: shortened(item.Content.Text)}, true
+		}
+		e := embedded(item.Content)
+		return agenthost.ToolContent{Embedded: e}, e != nil
+	case acp.ToolCallContentDiff:
+		if len(item.OldText) > maxDiff || len(item.NewText) > maxDiff {
+			return agenthost.ToolContent{Text: fmt.Sprintf("%s: the change is too long to show", item.Path)}, true
+		}
+		diff := &agenthost.Diff{Path: item.Path, New: &item.NewText}
+		if item.OldText != "" {
+			diff.Old = &item.OldText
+		}
+		return agenthost.ToolContent{Diff: diff}, true
+	case acp.ToolCallContentTerminal:
+		t := c.terminal(item.TerminalID)
+		return agenthost.ToolContent{Terminal: t}, t != nil
+	}
+	return agenthost.ToolContent{}, false
+}
+
+// embedded translates content that is not text, nil if there is none.
+func embedded(b acp.ContentBlock) *agenthost.Embedded {
+	e := &agenthost.Embedded{URI: b.URI, MIMEType: b.MimeType}
+	blob := b.Data
+	switch b.Type {
+	case acp.ContentBlockImage, acp.ContentBlockAudio:
+	case acp.ContentBlockResourceLink:
+		blob = ""
+	case acp.ContentBlockResource:
+		e.URI, e.MIMEType, e.Text, blob = b.Resource.URI, b.Resource.MimeType, shortened(b.Resource.Text), b.Resource.Blob
+	default:
+		return nil
+	}
+	data, err := base64.StdEncoding.DecodeString(blob)
+	if err != nil {
+		return nil
+	}
+	e.Data = data
+	return e
+}
+
+// shortened cuts a long text in its middle: the beginning and the end matter most.
+func shortened(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	from, to := maxText/2, len(text)-maxText/2
+	for !utf8.RuneStart(text[from]) {
+		from--
+	}
+	for !utf8.RuneStart(text[to]) {
+		to++
+	}
+	return text[:from] + fmt.Sprintf("\n… %d bytes left out …\n", to-from) + text[to:]
+}
+
+// command returns the slash command of a prompt, "" for other prompts.
+func command(text string) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	name, ok := strings.CutPrefix(word, "/")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// commands translates slash commands.
+func (a *Agent) commands(available []acp.AvailableCommand) []agenthost.Command {
+	list := []agenthost.Command{}
+	for _, c := range available {
+		bypass := isBypass(c.Name, "", "")
+		if bypass && a.cfg.NoBypass {
+			continue
+		}
+		command := agenthost.Command{Name: strings.TrimPrefix(c.Name, "/"), Description: c.Description, Bypass: bypass}
+		if c.Input != nil {
+			command.Hint = c.Input.Hint
+		}
+		list = append(list, command)
+	}
+	return list
+}

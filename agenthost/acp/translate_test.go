@@ -1,0 +1,137 @@
+package acp
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+)
+
+// TestModesThatSkipPermissions has the modes and commands of real agents.
+func TestModesThatSkipPermissions(t *testing.T) {
+	for _, c := range []struct {
+		id, name, description string
+		want                  bool
+	}{
+		{"bypassPermissions", "Bypass Permissions", "Bypass all permission checks", true},
+		{"yolo", "YOLO", "Auto-approves all tools", true},
+		{"full-access", "Full Access", "", true},
+		{"agent-full-access", "Agent (full access)", "", true},
+		{"allow-all", "", "", true},
+		{"default", "Default", "Standard behavior, prompts for dangerous operations", false},
+		{"acceptEdits", "Accept Edits", "Auto-accept file edit operations", false},
+		{"autoEdit", "Auto Edit", "Auto-approves edit tools", false},
+		{"dontAsk", "Don't Ask", "Don't prompt for permissions, deny if not pre-approved", false},
+		{"plan", "Plan Mode", "Planning mode, no actual tool execution", false},
+		{"build", "build", "The default agent. Executes tools based on configured permissions.", false},
+		{"read-only", "Read Only", "", false},
+	} {
+		if got := isBypass(c.id, c.name, c.description); got != c.want {
+			t.Errorf("isBypass(%s) = %v; want %v", c.id, got, c.want)
+		}
+	}
+}
+
+func TestOptionsOfAllForms(t *testing.T) {
+	var r opened
+	if err := acp.Decode(json.RawMessage(`{
+		"modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"yolo","name":"YOLO"}]},
+		"models":{"currentModelId":"m1","availableModels":[{"modelId":"m1","name":"One"},{"modelId":"m2","name":"Two"}]},
+		"configOptions":[
+			{"id":"effort","name":"Effort","category":"thought_level","type":"select","currentValue":"low","options":[{"group":"g","name":"All","options":[{"value":"low","name":"Low"},{"value":"high","name":"High"}]}]},
+			{"id":"fast","name":"Fast","type":"boolean","currentValue":true}]}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	var o options
+	o.set(r)
+	want := []agenthost.Option{
+		{ID: "model", Name: "Model", Category: "model", Value: "m1", Choices: []agenthost.Choice{{ID: "m1", Label: "One"}, {ID: "m2", Label: "Two"}}},
+		{ID: "mode", Name: "Mode", Category: "mode", Value: "ask", Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "yolo", Label: "YOLO", Bypass: true}}},
+		{ID: "effort", Name: "Effort", Category: "thought_level", Value: "low", Choices: []agenthost.Choice{{ID: "low", Label: "Low"}, {ID: "high", Label: "High"}}},
+		{ID: "fast", Name: "Fast", Value: true},
+	}
+	if got := o.list(false); !reflect.DeepEqual(got, want) {
+		t.Errorf("list = %+v; want %+v", got, want)
+	}
+	if got := o.list(true)[1].Choices; len(got) != 1 {
+		t.Errorf("choices without bypass are %+v", got)
+	}
+	if o.bypass() != nil {
+		t.Error("ask skips permissions")
+	}
+	if o.choose("mode", "yolo"); o.bypass() == nil {
+		t.Error("yolo does not skip permissions")
+	}
+}
+
+// TestNewFormReplacesOldForms: agents that declare modes in two forms have one option.
+func TestNewFormReplacesOldForms(t *testing.T) {
+	o := options{
+		modes:  &acp.SessionModeState{CurrentModeID: "a", AvailableModes: []acp.SessionMode{{ID: "a", Name: "A"}}},
+		config: []acp.SessionConfigOption{{ID: "mode", Name: "Mode", Category: "mode", CurrentValue: json.RawMessage(`"a"`), Options: []acp.SessionConfigSelectOptionsItem{{Value: "a", Name: "A"}}}},
+	}
+	if list := o.list(false); len(list) != 1 {
+		t.Errorf("list = %+v; want one option", list)
+	}
+	if o.choose("mode", "b"); o.list(false)[0].Value != "b" {
+		t.Errorf("a mode change of the old form is lost: %+v", o.list(false))
+	}
+}
+
+func TestLines(t *testing.T) {
+	n := func(i int64) *int64 { return &i }
+	const text = "a\nb\nc\nd"
+	for _, c := range []struct {
+		line, limit *int64
+		want        string
+	}{{nil, nil, text}, {n(2), nil, "b\nc\nd"}, {n(2), n(2), "b\nc\n"}, {nil, n(1), "a\n"}, {n(9), n(1), ""}, {n(0), n(0), ""}} {
+		if got := lines(text, c.line, c.limit); got != c.want {
+			t.Errorf("lines = %q; want %q", got, c.want)
+		}
+	}
+}
+
+func TestShortened(t *testing.T) {
+	if text := strings.Repeat("x", maxText); shortened(text) != text {
+		t.Error("a text at the limit changed")
+	}
+	got := shortened(strings.Repeat("€", maxText))
+	if len(got) > maxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "left out") {
+		t.Errorf("shortened to %d bytes, valid %v", len(got), utf8.ValidString(got))
+	}
+}
+
+func TestQuestionKeepsTheAgentsOrder(t *testing.T) {
+	params := json.RawMessage(`{"mode":"form","message":"Which?","requestedSchema":{"type":"object","required":["z"],"properties":{
+		"z":{"type":"string","title":"Z","enum":["1","2"]},
+		"a":{"type":"array","items":{"type":"string","enum":["x"]}},
+		"m":{"type":"integer","minimum":1,"default":3},
+		"later":{"type":"hologram"}}}}`)
+	var p acp.CreateElicitationRequest
+	if err := acp.Decode(params, &p); err != nil {
+		t.Fatal(err)
+	}
+	q := questionOf(p, params)
+	one := 1.0
+	want := agenthost.Question{Message: "Which?", Fields: []agenthost.Field{
+		{ID: "z", Kind: agenthost.FieldOne, Title: "Z", Required: true, Choices: []agenthost.Choice{{ID: "1", Label: "1"}, {ID: "2", Label: "2"}}},
+		{ID: "a", Kind: agenthost.FieldMany, Title: "a", Choices: []agenthost.Choice{{ID: "x", Label: "x"}}},
+		{ID: "m", Kind: agenthost.FieldInteger, Title: "m", Default: 3.0, Min: &one},
+		{ID: "later", Kind: agenthost.FieldText, Title: "later"},
+	}}
+	if !reflect.DeepEqual(q, want) {
+		t.Errorf("question = %+v; want %+v", q, want)
+	}
+}
+
+func TestCommandOfAPrompt(t *testing.T) {
+	for text, want := range map[string]string{"/yolo now": "yolo", " /plan": "plan", "a /b": "", "": ""} {
+		if got := command(text); got != want {
+			t.Errorf("command(%q) = %q; want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,389 @@
+// Package acpagent is a coding agent for tests that speaks the Agent Client Protocol on
+// standard input and output. It has no model: the prompt selects what it does, and some
+// prompts are hostile. It also replays recordings of real agents.
+//
+// A test binary becomes the agent: its TestMain calls [RunIfAsked], and the test starts
+// the binary with the environment of [Command].
+//
+//	hello              says "Hello, world!" in pieces
+//	stream N SIZE      N pieces of SIZE bytes, as fast as possible
+//	think              thinks aloud, then speaks
+//	run COMMAND        asks for permission, then "runs" the command: its output is the text
+//	write FILE TEXT    asks for permission with a diff, then writes through the client
+//	read FILE          reads through the client, and says the content
+//	shell COMMAND…     runs the command in a terminal of the client
+//	plan, usage, title TEXT, commands, notice
+//	ask                asks a form; ask url
+//	mode ID            changes the mode itself
+//	image              says the prompt's attachments
+//	slow               speaks until it is cancelled
+//	anything else      is repeated
+//
+//	garbage            prints lines that are not JSON, then answers
+//	long N             says a text of N bytes in one line
+//	twice              asks for the same permission in two requests at once
+//	late               ignores session/cancel for a while, and then speaks on
+//	never              ignores session/cancel, and never ends the turn
+//	die                exits during a tool call
+//	deaf               no longer reads
+//	unknown            sends updates of unknown kinds, sessions and tool calls
+//	children           leaves a child process that holds the pipes open, and dies
+package acpagent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/internal/acp"
+)
+
+// Variables of the agent's environment.
+const (
+	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or the file of a recording
+	storeVariable  = "ACPAGENT_STORE"  // directory for sessions; "" for none
+	withVariable   = "ACPAGENT_WITH"   // capabilities, such as "load list resume fork steer auth"
+)
+
+// Options select what an agent can do.
+type Options struct {
+	Recording string // replays this file
+	Store     string // keeps sessions in this directory
+	With      string // capabilities: load, list, resume, fork, auth, options
+}
+
+// Command returns the command of the agent, which is this test binary, and the
+// additions to its environment.
+func Command(o Options) (command, environment []string) {
+	return []string{os.Args[0]}, []string{
+		scriptVariable + "=" + cmp.Or(o.Recording, "agent"), storeVariable + "=" + o.Store, withVariable + "=" + o.With,
+	}
+}
+
+// RunIfAsked runs the agent and exits, if this process was started by [Command].
+func RunIfAsked() {
+	script := os.Getenv(scriptVariable)
+	switch {
+	case script == "":
+		return
+	case script != "agent":
+		if err := replay(script, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	default:
+		serve(os.Stdin, os.Stdout)
+	}
+	os.Exit(0)
+}
+
+type agent struct {
+	conn  *acp.Conn
+	out   io.Writer
+	store string
+	with  []string
+
+	mu       sync.Mutex // guards the fields below
+	deaf     bool
+	signedIn bool
+	count    int
+	sessions map[string]*session
+}
+
+type session struct {
+	agent *agent
+	id    string
+
+	mu     sync.Mutex // guards the fields below
+	cancel context.CancelFunc
+	saved  saved
+}
+
+// saved is what the agent keeps of a session.
+type saved struct {
+	Cwd     string
+	Title   string
+	Mode    string
+	Model   string
+	Updates []json.RawMessage // including the user's messages
+}
+
+func serve(in io.Reader, out io.Writer) {
+	a := &agent{out: out, store: os.Getenv(storeVariable), with: strings.Fields(os.Getenv(withVariable)), sessions: map[string]*session{}}
+	a.conn = acp.NewConn(in, out, a, acp.Limits{})
+	_ = a.conn.Run()
+}
+
+func (a *agent) can(what string) bool { return slices.Contains(a.with, what) }
+
+// Flush implements acp.Handler. A deaf agent no longer reads.
+func (a *agent) Flush() {
+	a.mu.Lock()
+	deaf := a.deaf
+	a.mu.Unlock()
+	if deaf {
+		rest()
+	}
+}
+
+// Notify implements acp.Handler.
+func (a *agent) Notify(method string, params json.RawMessage) {
+	var p acp.CancelNotification
+	if method != "session/cancel" || acp.Decode(params, &p) != nil {
+		return
+	}
+	if s := a.session(p.SessionID); s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.cancel != nil {
+			s.cancel()
+		}
+	}
+}
+
+// Request implements acp.Handler.
+func (a *agent) Request(r *acp.Request) {
+	switch r.Method {
+	case "session/prompt":
+		a.prompt(r)
+	default:
+		r.Reply(a.answer(r.Method, r.Params))
+	}
+}
+
+func (a *agent) answer(method string, params json.RawMessage) (any, error) {
+	var p struct {
+		acp.NewSessionRequest
+		SessionID string          `json:"sessionId"`
+		ModeID    string          `json:"modeId"`
+		ConfigID  string          `json:"configId"`
+		Value     json.RawMessage `json:"value"`
+	}
+	if err := acp.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	switch method {
+	case "initialize":
+		return a.initialize(), nil
+	case "authenticate":
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.signedIn = true
+		return struct{}{}, nil
+	case "session/new":
+		if a.can("auth") && !a.signedIn {
+			return nil, &acp.Error{Code: acp.CodeAuthRequired, Message: "Authentication required"}
+		}
+		return a.created(a.add(newID(a), saved{Cwd: p.Cwd, Mode: "ask", Model: "small"})), nil
+	case "session/list":
+		return a.list(), nil
+	case "session/load", "session/resume", "session/fork":
+		return a.open(method, p.SessionID)
+	}
+	s := a.session(p.SessionID)
+	if s == nil {
+		return nil, &acp.Error{Code: acp.CodeNotFound, Message: "no such session"}
+	}
+	switch method {
+	case "session/set_mode":
+		s.setMode(p.ModeID)
+		return struct{}{}, nil
+	case "session/set_config_option":
+		s.mu.Lock()
+		_ = json.Unmarshal(p.Value, &s.saved.Model)
+		s.mu.Unlock()
+		s.keep()
+		return acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	case "session/close":
+		return struct{}{}, nil
+	case "session/delete":
+		return struct{}{}, os.Remove(a.file(p.SessionID))
+	}
+	return nil, &acp.Error{Code: acp.CodeMethodNotFound, Message: "no such method"}
+}
+
+func (a *agent) initialize() acp.InitializeResponse {
+	can := acp.AgentCapabilities{LoadSession: a.can("load"), PromptCapabilities: acp.PromptCapabilities{Image: true, EmbeddedContext: true}}
+	if a.can("list") {
+		can.SessionCapabilities.List = &acp.SessionListCapabilities{}
+	}
+	if a.can("resume") {
+		can.SessionCapabilities.Resume = &acp.SessionResumeCapabilities{}
+	}
+	if a.can("fork") {
+		can.SessionCapabilities.Fork = &acp.SessionForkCapabilities{}
+	}
+	result := acp.InitializeResponse{ProtocolVersion: 1, AgentCapabilities: can, AgentInfo: &acp.Implementation{Name: "acpagent", Title: "Test agent", Version: "1"}}
+	if a.can("auth") {
+		result.AuthMethods = []acp.AuthMethod{{ID: "key", Name: "Key", Description: "Use a key"}}
+	}
+	return result
+}
+
+func newID(a *agent) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count++
+	return fmt.Sprintf("s%d-%d", os.Getpid(), a.count)
+}
+
+func (a *agent) add(id string, kept saved) *session {
+	s := &session{agent: a, id: id, saved: kept}
+	a.mu.Lock()
+	a.sessions[id] = s
+	a.mu.Unlock()
+	s.keep()
+	return s
+}
+
+func (a *agent) session(id string) *session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sessions[id]
+}
+
+func (a *agent) file(id string) string { return filepath.Join(a.store, filepath.Base(id)+".json") }
+
+// keep stores the session.
+func (s *session) keep() {
+	if s.agent.store == "" {
+		return
+	}
+	s.mu.Lock()
+	text, _ := json.Marshal(s.saved)
+	s.mu.Unlock()
+	_ = os.WriteFile(s.agent.file(s.id), text, 0o600)
+}
+
+func (a *agent) created(s *session) acp.NewSessionResponse {
+	return acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options()}
+}
+
+func (s *session) modes() *acp.SessionModeState {
+	return &acp.SessionModeState{CurrentModeID: s.saved.Mode, AvailableModes: []acp.SessionMode{
+		{ID: "ask", Name: "Ask"}, {ID: "plan", Name: "Plan"}, {ID: "bypassPermissions", Name: "Bypass Permissions", Description: "Allows everything"},
+	}}
+}
+
+func (s *session) options() []acp.SessionConfigOption {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.agent.can("options") {
+		return nil
+	}
+	current, _ := json.Marshal(s.saved.Model)
+	return []acp.SessionConfigOption{{
+		ID: "model", Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Type: acp.SessionConfigOptionSelect, CurrentValue: current,
+		Options: []acp.SessionConfigSelectOptionsItem{{Value: "small", Name: "Small"}, {Value: "large", Name: "Large"}},
+	}}
+}
+
+func (s *session) setMode(mode string) {
+	s.mu.Lock()
+	s.saved.Mode = mode
+	s.mu.Unlock()
+	s.update(acp.UpdateCurrentModeUpdate, acp.CurrentModeUpdate{CurrentModeID: mode})
+}
+
+func (a *agent) list() acp.ListSessionsResponse {
+	files, _ := filepath.Glob(a.file("*"))
+	result := acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	for _, file := range files {
+		var kept saved
+		text, _ := os.ReadFile(file)
+		_ = json.Unmarshal(text, &kept)
+		result.Sessions = append(result.Sessions, acp.SessionInfo{SessionID: strings.TrimSuffix(filepath.Base(file), ".json"), Cwd: kept.Cwd, Title: kept.Title, UpdatedAt: "2026-01-01T00:00:00Z"})
+	}
+	return result
+}
+
+// open loads, resumes or forks a stored session.
+func (a *agent) open(method, id string) (any, error) {
+	var kept saved
+	text, err := os.ReadFile(a.file(id))
+	if err != nil || json.Unmarshal(text, &kept) != nil {
+		return nil, &acp.Error{Code: acp.CodeNotFound, Message: "no such session"}
+	}
+	if method == "session/fork" {
+		return a.created(a.add(newID(a), kept)), nil
+	}
+	s := a.add(id, kept)
+	if method == "session/load" {
+		for _, update := range kept.Updates {
+			_ = a.conn.Notify("session/update", acp.SessionNotification{SessionID: id, Update: update})
+		}
+	}
+	return acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options()}, nil
+}
+
+// update sends an update, and keeps it.
+func (s *session) update(kind string, v any) {
+	update, err := acp.Update(kind, v)
+	if err != nil {
+		panic(err)
+	}
+	s.mu.Lock()
+	s.saved.Updates = append(s.saved.Updates, update)
+	s.mu.Unlock()
+	_ = s.agent.conn.Notify("session/update", acp.SessionNotification{SessionID: s.id, Update: update})
+}
+
+func text(t string) acp.ContentBlock { return acp.ContentBlock{Type: acp.ContentBlockText, Text: t} }
+
+func (s *session) say(format string, args ...any) {
+	s.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: text(fmt.Sprintf(format, args...))})
+}
+
+// prompt plays a turn.
+func (a *agent) prompt(r *acp.Request) {
+	var p acp.PromptRequest
+	if err := acp.Decode(r.Params, &p); err != nil {
+		r.Reply(nil, err)
+		return
+	}
+	s := a.session(p.SessionID)
+	if s == nil {
+		r.Reply(nil, &acp.Error{Code: acp.CodeNotFound, Message: "no such session"})
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var words []string
+	for _, block := range p.Prompt {
+		if block.Type == acp.ContentBlockText {
+			words = append(words, block.Text)
+		}
+		update, _ := acp.Update(acp.UpdateUserMessageChunk, acp.ContentChunk{Content: block})
+		s.saved.Updates = append(s.saved.Updates, update)
+	}
+	s.mu.Lock()
+	s.cancel = cancel
+	s.mu.Unlock()
+	go func() {
+		defer cancel()
+		reason := s.play(ctx, strings.Join(words, " "), p.Prompt)
+		if reason == "" && ctx.Err() != nil {
+			reason = acp.StopReasonCancelled
+		}
+		s.keep()
+		r.Reply(acp.PromptResponse{StopReason: cmp.Or(reason, acp.StopReasonEndTurn), Usage: &acp.Usage{InputTokens: 1000, OutputTokens: 50, TotalTokens: 1050}}, nil)
+	}()
+}
+
+// child leaves a process that holds the agent's pipes.
+func child() {
+	cmd := exec.Command("sleep", "3600")
+	cmd.Stdout, cmd.Stderr, cmd.Stdin = os.Stdout, os.Stderr, os.Stdin
+	_ = cmd.Start()
+}
+
+// rest waits without an end.
+func rest() { time.Sleep(time.Hour) }

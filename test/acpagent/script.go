@@ -1,0 +1,264 @@
+package acpagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ahprelay/internal/acp"
+)
+
+// play does what a prompt asks for, and returns the stop reason.
+func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentBlock) (reason string) {
+	verb, rest, _ := strings.Cut(prompt, " ")
+	switch verb {
+	case "hello":
+		for _, word := range []string{"Hel", "lo, ", "world!"} {
+			s.say("%s", word)
+		}
+	case "stream":
+		var n, size int
+		_, _ = fmt.Sscan(rest, &n, &size)
+		for i := 0; i < n && ctx.Err() == nil; i++ {
+			s.say("%*d\n", max(size-1, 1), i)
+		}
+	case "think":
+		s.update(acp.UpdateAgentThoughtChunk, acp.ContentChunk{Content: text("Let me think.")})
+		s.say("Done thinking.")
+	case "run":
+		s.run(ctx, rest)
+	case "write":
+		file, content, _ := strings.Cut(rest, " ")
+		s.write(ctx, filepath.Join(s.saved.Cwd, file), content+"\n")
+	case "read":
+		var result acp.ReadTextFileResponse
+		if err := s.agent.conn.Call(ctx, "fs/read_text_file", acp.ReadTextFileRequest{SessionID: s.id, Path: rest}, &result); err != nil {
+			s.say("cannot read: %v", err)
+			return ""
+		}
+		s.say("%s", result.Content)
+	case "shell":
+		s.shell(ctx, rest)
+	case "ask":
+		s.ask(ctx, rest)
+	case "mode":
+		s.setMode(rest)
+	case "image":
+		for _, block := range blocks {
+			s.say("[%s %s %d]", block.Type, block.MimeType, len(block.Data)+len(block.URI)+len(block.Resource.Text))
+		}
+	case "slow":
+		for i := 0; ctx.Err() == nil; i++ {
+			s.say("%d ", i)
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	default:
+		if !s.show(verb, rest) && !s.hostile(ctx, verb, rest) {
+			s.say("%s", prompt)
+		}
+	}
+	return ""
+}
+
+// show sends updates of a session, and reports whether the verb names one.
+func (s *session) show(verb, rest string) bool {
+	switch verb {
+	case "plan":
+		s.update(acp.UpdatePlan, acp.Plan{Entries: []acp.PlanEntry{
+			{Content: "Look", Priority: "high", Status: "completed"}, {Content: "Change", Priority: "medium", Status: "in_progress"}, {Content: "Test", Priority: "low", Status: "pending"},
+		}})
+	case "usage":
+		s.update(acp.UpdateUsageUpdate, acp.UsageUpdate{Used: 1200, Size: 200_000, Cost: &acp.Cost{Amount: 0.5, Currency: "USD"}})
+	case "title":
+		s.saved.Title = rest
+		s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: rest})
+	case "commands":
+		s.update(acp.UpdateAvailableCommandsUpdate, acp.AvailableCommandsUpdate{AvailableCommands: []acp.AvailableCommand{
+			{Name: "review", Description: "Reviews changes", Input: &acp.AvailableCommandInput{Hint: "branch"}},
+		}})
+	case "notice":
+		s.update(acp.UpdateNotice, acp.Notice{Severity: "warning", Title: "Careful", Description: "A notice"})
+	default:
+		return false
+	}
+	return true
+}
+
+// permit asks for permission, and returns the chosen option or "".
+func (s *session) permit(ctx context.Context, call acp.ToolCallUpdate) string {
+	var result acp.RequestPermissionResponse
+	err := s.agent.conn.Call(ctx, "session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
+		{OptionID: "always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
+		{OptionID: "once", Name: "Yes, once", Kind: acp.PermissionOptionKindAllowOnce},
+		{OptionID: "no", Name: "No", Kind: acp.PermissionOptionKindRejectOnce},
+	}}, &result)
+	if err != nil {
+		return ""
+	}
+	return result.Outcome.OptionID
+}
+
+// callID returns a new tool call's id.
+func (s *session) callID() string {
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.count++
+	return fmt.Sprint("call-", s.agent.count)
+}
+
+func (s *session) run(ctx context.Context, command string) {
+	input, _ := json.Marshal(map[string]string{"command": command})
+	id := s.callID()
+	s.update(acp.UpdateToolCall, acp.ToolCall{ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusPending, RawInput: input})
+	chosen := s.permit(ctx, acp.ToolCallUpdate{ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, RawInput: input})
+	if chosen != "once" && chosen != "always" {
+		s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusFailed})
+		s.say("not allowed: %s", chosen)
+		return
+	}
+	s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusInProgress})
+	s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{
+		ToolCallID: id, Status: acp.ToolCallStatusCompleted,
+		Content: []acp.ToolCallContent{{Type: acp.ToolCallContentContent, Content: text("ran " + command)}},
+	})
+	s.say("done: %s", command)
+}
+
+func (s *session) write(ctx context.Context, file, content string) {
+	id := s.callID()
+	old, _ := os.ReadFile(file)
+	before := string(old)
+	call := acp.ToolCallUpdate{
+		ToolCallID: id, Title: "Write " + filepath.Base(file), Kind: acp.ToolKindEdit, Locations: []acp.ToolCallLocation{{Path: file}},
+		Content: []acp.ToolCallContent{{Type: acp.ToolCallContentDiff, Path: file, OldText: before, NewText: content}},
+	}
+	if chosen := s.permit(ctx, call); chosen != "once" && chosen != "always" {
+		s.say("not allowed")
+		return
+	}
+	err := s.agent.conn.Call(ctx, "fs/write_text_file", acp.WriteTextFileRequest{SessionID: s.id, Path: file, Content: content}, nil)
+	call.Status = acp.ToolCallStatusCompleted
+	if err != nil {
+		call.Status = acp.ToolCallStatusFailed
+	}
+	s.update(acp.UpdateToolCallUpdate, call)
+	s.say("written: %v", err)
+}
+
+func (s *session) shell(ctx context.Context, command string) {
+	id := s.callID()
+	var made acp.CreateTerminalResponse
+	if err := s.agent.conn.Call(ctx, "terminal/create", acp.CreateTerminalRequest{SessionID: s.id, Command: "sh", Args: []string{"-c", command}, Cwd: s.saved.Cwd}, &made); err != nil {
+		s.say("no terminal: %v", err)
+		return
+	}
+	s.update(acp.UpdateToolCall, acp.ToolCall{
+		ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress,
+		Content: []acp.ToolCallContent{{Type: acp.ToolCallContentTerminal, TerminalID: made.TerminalID}},
+	})
+	var exit acp.WaitForTerminalExitResponse
+	var output acp.TerminalOutputResponse
+	ask := acp.TerminalOutputRequest{SessionID: s.id, TerminalID: made.TerminalID}
+	err := s.agent.conn.Call(ctx, "terminal/wait_for_exit", ask, &exit)
+	if err == nil {
+		err = s.agent.conn.Call(ctx, "terminal/output", ask, &output)
+	}
+	if err == nil {
+		err = s.agent.conn.Call(ctx, "terminal/release", ask, nil)
+	}
+	if err != nil {
+		s.say("terminal failed: %v", err)
+		return
+	}
+	s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusCompleted})
+	code := int64(-1)
+	if exit.ExitCode != nil {
+		code = *exit.ExitCode
+	}
+	s.say("exit %d: %s", code, strings.TrimSpace(output.Output))
+}
+
+func (s *session) ask(ctx context.Context, kind string) {
+	r := acp.CreateElicitationRequest{SessionID: s.id, Message: "Which colour?", Mode: acp.CreateElicitationRequestForm, RequestedSchema: acp.ElicitationSchema{
+		Type: "object", Required: []string{"colour"}, Properties: map[string]acp.ElicitationPropertySchema{
+			"colour": {Type: "string", Title: "Colour", OneOf: []acp.EnumOption{{Const: "r", Title: "Red"}, {Const: "b", Title: "Blue"}}},
+			"loud":   {Type: "boolean", Title: "Loud"},
+			"name":   {Type: "string", Title: "Name"},
+			"size":   {Type: "integer", Title: "Size"},
+		},
+	}}
+	if kind == "url" {
+		r = acp.CreateElicitationRequest{SessionID: s.id, Message: "Sign in", Mode: acp.CreateElicitationRequestURL, URL: "https://example.com/sign-in", ElicitationID: "e1"}
+	}
+	var result acp.CreateElicitationResponse
+	if err := s.agent.conn.Call(ctx, "elicitation/create", r, &result); err != nil {
+		s.say("no answer: %v", err)
+		return
+	}
+	content, _ := json.Marshal(result.Content)
+	s.say("%s %s", result.Action, content)
+}
+
+// hostile does what no agent should do, and reports whether the verb names that.
+func (s *session) hostile(ctx context.Context, verb, more string) bool {
+	switch verb {
+	case "garbage":
+		for i := range 50 {
+			fmt.Fprintf(s.agent.out, "DEBUG %d: \x00\xff {not JSON\n[1,2]\n\"text\"\n{}\n", i)
+		}
+		s.say("after the garbage")
+	case "long":
+		var n int
+		_, _ = fmt.Sscan(more, &n)
+		s.say("%s", strings.Repeat("x", n))
+		s.say(" end")
+	case "twice":
+		call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "twice", Kind: acp.ToolKindExecute}
+		second := make(chan string, 1)
+		go func() { second <- s.permit(ctx, call) }()
+		first := s.permit(ctx, call)
+		s.say("answers: %s %s", first, <-second)
+	case "late":
+		<-ctx.Done()
+		time.Sleep(100 * time.Millisecond)
+		s.say("too late")
+		s.run(context.Background(), "too-late")
+	case "never":
+		s.say("I never end.")
+		rest()
+	case "die":
+		s.update(acp.UpdateToolCall, acp.ToolCall{ToolCallID: s.callID(), Title: "dying", Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress})
+		s.say("Goodbye.")
+		time.Sleep(50 * time.Millisecond) // lets the messages reach the pipe
+		os.Exit(3)
+	case "children":
+		child()
+		s.say("Left a child.")
+		time.Sleep(50 * time.Millisecond)
+		os.Exit(4)
+	case "deaf":
+		s.agent.mu.Lock()
+		s.agent.deaf = true
+		s.agent.mu.Unlock()
+		s.say("I am deaf.")
+		rest()
+	case "unknown":
+		s.update("later_kind", map[string]any{"x": 1})
+		s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: "never-started", Status: acp.ToolCallStatusCompleted, Title: "Surprise"})
+		(&session{agent: s.agent, id: "no-such-session"}).say("to no session")
+		_ = s.agent.conn.Notify("later/method", struct{}{})
+		if err := s.agent.conn.Call(ctx, "later/request", struct{}{}, nil); err != nil {
+			s.say("refused: %v", err)
+		}
+	default:
+		return false
+	}
+	return true
+}
