@@ -125,7 +125,7 @@ func writeError(w http.ResponseWriter, status int, err error) {
 // serveControl serves the control socket until ctx ends. If that fails, the host is
 // served without a control socket.
 func (a *Agent) serveControl(ctx context.Context) {
-	listener, remove, err := listenPrivate(a.cfg.Control)
+	listener, remove, err := ListenPrivate(a.cfg.Control)
 	if err != nil {
 		a.cfg.Log.Error("control socket unavailable: host-agent clients and kick cannot reach this host-agent", "error", err)
 		return

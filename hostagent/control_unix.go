@@ -49,24 +49,24 @@ func isPrivate(dir string) bool {
 	return info.IsDir() && info.Mode().Perm()&0o077 == 0 && (!ok || int(owner.Uid) == os.Getuid())
 }
 
-// listenPrivate listens at a path, in place of an earlier listener, for this user
+// ListenPrivate listens at a path, in place of an earlier listener, for this user
 // only. remove deletes the socket unless a later listener has replaced it.
-func listenPrivate(path string) (listener net.Listener, remove func(), err error) {
+func ListenPrivate(path string) (listener net.Listener, remove func(), err error) {
 	// The socket is made in a private directory, until it has the right mode.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".ahp")
 	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
+		return nil, nil, fmt.Errorf("socket: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	made := filepath.Join(dir, "s")
 	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
+		return nil, nil, fmt.Errorf("socket: %w", err)
 	}
 	unix.SetUnlinkOnClose(false)
 	own, err := place(made, path)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("control socket: %w", err), unix.Close())
+		return nil, nil, errors.Join(fmt.Errorf("socket: %w", err), unix.Close())
 	}
 	return unix, func() {
 		if now, err := os.Lstat(path); err == nil && os.SameFile(own, now) {

@@ -505,7 +505,7 @@ func TestControl(t *testing.T) {
 	if err := os.WriteFile(control.Path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := listenPrivate(control.Path); err == nil {
+	if _, _, err := ListenPrivate(control.Path); err == nil {
 		t.Error("a file was replaced by a socket")
 	}
 }
@@ -529,13 +529,13 @@ func TestControlPath(t *testing.T) {
 		paths[path] = true
 	}
 	first, _ := ControlPath("default", "a")
-	l, remove, err := listenPrivate(first)
+	l, remove, err := ListenPrivate(first)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	crashed, _ := ControlPath("default", "b")
-	gone, _, err := listenPrivate(crashed)
+	gone, _, err := ListenPrivate(crashed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -543,7 +543,7 @@ func TestControlPath(t *testing.T) {
 	if got, err := FindControl("default", ""); got != first || err != nil {
 		t.Errorf("find: %q, %v; want %q", got, err, first)
 	}
-	other, _, err := listenPrivate(crashed)
+	other, _, err := ListenPrivate(crashed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,11 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// An Upstream is the address of the AHP host. Exactly one of URL and Command is set.
+// An Upstream is the address of the AHP host. Exactly one of URL, Command and Local is
+// set.
 type Upstream struct {
+	Local *Local // a host in this process
+
 	URL     string   // ws://…, wss://…, unix:/path for a WebSocket over a Unix socket, or lock:/path of VS Code's lock file
 	Command []string // a program that speaks AHP on its standard input and output, one message per line
 
@@ -38,6 +41,9 @@ type Upstream struct {
 
 // String returns the upstream for the log, without secrets.
 func (u Upstream) String() string {
+	if u.Local != nil {
+		return u.Local.name
+	}
 	if len(u.Command) > 0 {
 		return u.Command[0]
 	}
@@ -51,6 +57,9 @@ func (u Upstream) String() string {
 
 // port returns the host's TCP port, by default 80 or 443, or nil for a command or socket.
 func (u Upstream) port() []string {
+	if u.Local != nil {
+		return nil
+	}
 	u, _, err := u.locked()
 	if err != nil {
 		return nil
@@ -88,7 +97,7 @@ func (f HostFiles) shared(u Upstream) bool {
 
 // isHere reports whether the host seems to be on this machine.
 func (u Upstream) isHere() bool {
-	if len(u.Command) > 0 {
+	if len(u.Command) > 0 || u.Local != nil {
 		return true
 	}
 	parsed, err := url.Parse(u.URL)
@@ -100,6 +109,12 @@ func (u Upstream) isHere() bool {
 
 // Check returns the errors in an upstream that are visible without connecting.
 func (u Upstream) Check() error {
+	if u.Local != nil && (u.URL != "" || len(u.Command) > 0 || u.TokenFile != "") {
+		return errors.New("upstream: a host in this process has neither URL nor command nor token")
+	}
+	if u.Local != nil {
+		return nil
+	}
 	if (u.URL == "") == (len(u.Command) == 0) {
 		return errors.New("upstream: want either a URL (ws://, wss://, unix:) or a command behind --")
 	}
@@ -197,6 +212,14 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	// Proxies are for remote addresses, and not used.
 	transport := &http.Transport{DisableKeepAlives: true}
 	transport.DialContext = func(ctx context.Context, _, at string) (_ net.Conn, err error) {
+		if u.Local != nil {
+			conn, err = u.Local.connect(ctx)
+			connected.Store(err == nil)
+			if err == nil && u.accepted != nil {
+				u.accepted()
+			}
+			return conn, err
+		}
 		if network == "unix" {
 			at = path
 		}
@@ -257,6 +280,9 @@ func probeEvery(conn *net.TCPConn, limit time.Duration) {
 
 // endpoint returns the URL to dial, its network, and the path of a Unix socket.
 func (u Upstream) endpoint() (address, network, path string, err error) {
+	if u.Local != nil {
+		return "ws://localhost/", "local", "", nil
+	}
 	u, token, err := u.locked()
 	if err != nil {
 		return "", "", "", err

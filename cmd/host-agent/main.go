@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
+	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
@@ -34,6 +35,9 @@ type app struct {
 
 	Run runCmd `cmd:"" help:"Serve a host until stopped."`
 	Up  upCmd  `cmd:"" help:"Join a relay with a code that a signed-in person approves, find this machine's AHP host, and serve it."`
+
+	Agents    agentsCmd    `cmd:"" help:"List the coding agents of this machine, and how to install the others."`
+	AgentHost agentHostCmd `cmd:"" name:"agent-host" help:"Serve coding agents to AHP clients on this machine, without a relay."`
 
 	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd or a Windows service)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service."`
@@ -98,7 +102,9 @@ type hostFlags struct {
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag
-	Command []string `arg:"" optional:"" passthrough:"" help:"Host command."`
+	Command []string `arg:"" optional:"" passthrough:"" help:"Host command; with --agent, the agent's command."`
+
+	agents *agents.Host // serves --agent; nil for other hosts
 }
 
 // plainFlag lets secrets cross a network without TLS.
@@ -111,9 +117,13 @@ func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
+	upstream := hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err}
+	if f.agents != nil {
+		upstream = hostagent.Upstream{Local: f.agents.Local}
+	}
 	cfg = hostagent.Config{
 		Relays: f.Relay, NATSURLs: f.NATSURL, Plain: f.RelayPlain, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
-		Upstream: hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err},
+		Upstream: upstream,
 	}
 	if f.CredentialsFile != "" {
 		if cfg.Credentials, err = hostagent.OpenCredentialFile(f.CredentialsFile); err == nil {
@@ -142,6 +152,7 @@ func onlyToken(b []byte, file string) (string, error) {
 }
 
 type runCmd struct {
+	agents.Flags
 	serveFlags
 	hostFlags
 }
@@ -214,7 +225,14 @@ func (c *runCmd) previewPorts() (list []hostagent.PortRange, err error) {
 }
 
 // Run serves a host until ctx ends.
-func (c *runCmd) Run(ctx context.Context, s *streams) error {
+func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
+	if len(c.Agent) > 0 {
+		stop, err := c.startAgents(s)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	cfg, err := c.config(s)
 	if err != nil {
 		return err
@@ -262,6 +280,25 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	return nil
+}
+
+// startAgents starts the host of --agent.
+func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
+	if c.Upstream != "" {
+		return nil, errors.New("--agent and --upstream exclude each other; choose one")
+	}
+	dir, err := sessionsDir()
+	if err != nil {
+		return nil, err
+	}
+	if c.agents, err = serveAgents(&c.Flags, c.Command, dir, s); err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := c.agents.Close(); err != nil {
+			s.log.Warn("agents not stopped", "error", err)
+		}
+	}, nil
 }
 
 // stateDir returns the directory for the running host-agent's record, "" for none.

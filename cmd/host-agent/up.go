@@ -18,7 +18,9 @@ import (
 
 	"golang.org/x/term"
 
+	"ahprelay/agenthost/acp"
 	"ahprelay/auth/device"
+	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
@@ -31,7 +33,8 @@ type upCmd struct {
 	Name              string   `help:"Suggested host name; the person who approves decides." placeholder:"HOST"`
 	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
 	Enroll            bool     `help:"Join the relay and find the host, then print the command that serves it." name:"only-join"`
-	Command           []string `arg:"" optional:"" passthrough:"" help:"Host command, behind --."`
+	Command           []string `arg:"" optional:"" passthrough:"" help:"Host command, behind --; with --agent, the agent's command."`
+	agents.Flags
 	serveFlags
 	plainFlag
 }
@@ -43,13 +46,14 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	serve := &runCmd{serveFlags: c.serveFlags, hostFlags: hostFlags{
+	serve := &runCmd{Flags: c.Flags, serveFlags: c.serveFlags, hostFlags: hostFlags{
 		Relay: []string{c.URL}, CredentialsFile: file, Upstream: c.Upstream, UpstreamTokenFile: c.UpstreamTokenFile, Command: c.Command, plainFlag: c.plainFlag,
 	}}
-	if c.Upstream == "" && len(c.Command) == 0 {
+	if c.Upstream == "" && len(c.Command) == 0 && len(c.Agent) == 0 {
 		if serve.Upstream, serve.UpstreamTokenFile, err = c.find(ctx, s); err != nil {
 			return err
 		}
+		serve.Agent = c.Agent // if find has chosen one
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.join(ctx, s, file); err != nil {
@@ -57,14 +61,24 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if c.Enroll {
-		line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s --upstream %s", c.URL, file, serve.Upstream)
+		line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
+		if serve.Upstream != "" {
+			line += " --upstream " + serve.Upstream
+		}
+		for _, agent := range serve.Agent {
+			line += " --agent " + agent
+		}
 		if serve.UpstreamTokenFile != "" {
 			line += " --upstream-token-file " + serve.UpstreamTokenFile
 		}
 		_, err := fmt.Fprintln(s.out, line)
 		return err
 	}
-	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install starts it automatically.\n", hostagent.Upstream{URL: serve.Upstream, Command: c.Command}, c.URL)
+	what := strings.Join(serve.Agent, ", ")
+	if what == "" {
+		what = hostagent.Upstream{URL: serve.Upstream, Command: c.Command}.String()
+	}
+	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install starts it automatically.\n", what, c.URL)
 	return serve.Run(ctx, s)
 }
 
@@ -116,7 +130,8 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 }
 
 // find returns this machine's AHP host, and the file with its connection token if it
-// requires one. If there are several hosts, it asks.
+// requires one. If there are several hosts, it asks. Without a host, it chooses a coding
+// agent in the same way.
 func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile string, err error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -130,7 +145,7 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	var host hostagent.Found
 	switch len(found) {
 	case 0:
-		return "", "", errors.New("no AHP host found on this machine: start one, such as code agent host, or give its address with --upstream")
+		return "", "", c.findAgent(s, asked, installed())
 	case 1:
 		fmt.Fprintln(s.err, "Found", found[0].What)
 		host = found[0]
@@ -141,6 +156,31 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	}
 	tokenFile, err = c.tokenFile(ctx, host, func() (string, error) { return askToken(s.err, asked, host) })
 	return host.Upstream, tokenFile, err
+}
+
+// findAgent chooses a coding agent of this machine.
+func (c *upCmd) findAgent(s *streams, asked bool, found []acp.Program) error {
+	i := 0
+	switch {
+	case len(found) == 0:
+		return errors.New("no AHP host and no coding agent found on this machine: start a host, such as code agent host; give its address with --upstream; or install an agent (host-agent agents)")
+	case len(found) > 1:
+		fmt.Fprintln(s.err, "There are several coding agents on this machine:")
+		for n, program := range found {
+			fmt.Fprintf(s.err, "  %d  %s (--agent %s)\n", n+1, program.Title, program.Name)
+		}
+		if !asked {
+			return errors.New("several coding agents on this machine: choose with --agent")
+		}
+		var err error
+		if i, err = number(os.Stdin, s.err, len(found), "--agent"); err != nil {
+			return err
+		}
+	default:
+		fmt.Fprintln(s.err, "Found", found[0].Title)
+	}
+	c.Agent = []string{found[i].Name}
+	return nil
 }
 
 // tokenFile returns the file with the host's connection token, "" if the host requires
@@ -205,14 +245,23 @@ func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (h
 	if !asked {
 		return hostagent.Found{}, errors.New("several hosts on this machine: choose one with --upstream")
 	}
+	i, err := number(in, out, len(found), "--upstream")
+	if err != nil {
+		return hostagent.Found{}, err
+	}
+	return found[i], nil
+}
+
+// number asks for one of several items, and returns its index.
+func number(in io.Reader, out io.Writer, items int, flag string) (int, error) {
 	lines := bufio.NewScanner(in)
 	for {
-		fmt.Fprintf(out, "Which one? [1-%d] ", len(found))
+		fmt.Fprintf(out, "Which one? [1-%d] ", items)
 		if !lines.Scan() {
-			return hostagent.Found{}, errors.New("no host chosen: give --upstream")
+			return 0, errors.New("nothing chosen: give " + flag)
 		}
-		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= len(found) {
-			return found[n-1], nil
+		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= items {
+			return n - 1, nil
 		}
 	}
 }
