@@ -14,7 +14,7 @@ var floors = [][]string{
 	{"internal/ablation"},
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/unauthenticated"},
 	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing", "agenthost"},
-	{"auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
+	{"agenthost/acp", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
 	{"auth/mcpgate", "broker", "broker/notice", "routing"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit"},
@@ -22,7 +22,7 @@ var floors = [][]string{
 	{"gateway/api/agents", "gateway/api/hosts", "gateway/api/notify", "gateway/api/operator", "gateway/canvas"},
 	{"gateway/api/people"},
 	{"gateway", "hostagent"},
-	{"cmd/internal/cli"},
+	{"cmd/internal/agents", "cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},
 }
 

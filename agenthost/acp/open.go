@@ -24,6 +24,7 @@ type conversation struct {
 	id    string
 
 	life context.Context // ends with the process
+	end  sync.Once       // of lost
 
 	text collector // owned by the connection's goroutine
 
@@ -179,8 +180,10 @@ func (c *conversation) Close() error {
 }
 
 // lost reports the process's end to the host, unless the host has closed the
-// conversation.
-func (c *conversation) lost() {
+// conversation. It returns when the host knows.
+func (c *conversation) lost() { c.end.Do(c.reportLost) }
+
+func (c *conversation) reportLost() {
 	c.mu.Lock()
 	closed := c.closed
 	c.closed = true

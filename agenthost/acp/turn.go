@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"time"
 
@@ -30,8 +31,11 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	}()
 	select {
 	case r := <-answered:
-		if r.err != nil {
-			return agenthost.End{}, c.peer.because(r.err)
+		if err := c.peer.because(r.err); err != nil {
+			if errors.Is(r.err, acp.ErrClosed) {
+				c.lost() // before the host can send the next prompt
+			}
+			return agenthost.End{}, err
 		}
 		return agenthost.End{Reason: agenthost.EndReason(r.response.StopReason), Usage: c.usageWith(r.response.Usage)}, nil
 	case <-ctx.Done():

@@ -99,7 +99,7 @@ func Start(cfg Config) (*Host, error) {
 		names, list, agents = append(names, program.Name), append(list, agent), append(agents, agent)
 	}
 	host, err = agenthost.New(agenthost.Config{
-		Agents: list, Folders: folders, NoBypass: !cfg.Bypass, Protocol: agenthost.NewestProtocol,
+		Agents: list, Folders: folders, Storage: cfg.Dir, NoBypass: !cfg.Bypass, Protocol: agenthost.NewestProtocol,
 		ConnectionToken: cfg.Token, Terminals: agenthost.ShellTerminals, Writable: true, Logger: cfg.Log,
 	})
 	if err != nil {
