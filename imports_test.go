@@ -21,9 +21,10 @@ var floors = [][]string{
 	{"gateway/authn"},
 	{"gateway/api/agents", "gateway/api/hosts", "gateway/api/notify", "gateway/api/operator", "gateway/canvas"},
 	{"gateway/api/people"},
-	{"gateway", "hostagent"},
+	{"gateway", "hostagent", "internal/connect"},
 	{"cmd/internal/agents", "cmd/internal/cli"},
-	{"cmd/relay", "cmd/host-agent"},
+	{"cmd/internal/tracer"},
+	{"cmd/relay", "cmd/host-agent", "cmd/ahp-connect"},
 }
 
 // dependencies returns what each package imports, and what those do.
@@ -70,11 +71,13 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestHostAgentHasNoServer fails if host-agents link the NATS server.
-func TestHostAgentHasNoServer(t *testing.T) {
-	for _, dep := range dependencies(t, []string{"cmd/host-agent"})["cmd/host-agent"] {
-		if strings.HasPrefix(dep, "github.com/nats-io/nats-server/") {
-			t.Errorf("host-agent depends on %s", dep)
+// TestOnlyRelaysHaveTheServer fails if a different program links the NATS server.
+func TestOnlyRelaysHaveTheServer(t *testing.T) {
+	for program, deps := range dependencies(t, []string{"cmd/host-agent", "cmd/ahp-connect"}) {
+		for _, dep := range deps {
+			if strings.HasPrefix(dep, "github.com/nats-io/nats-server/") {
+				t.Errorf("%s depends on %s", program, dep)
+			}
 		}
 	}
 }

@@ -5,7 +5,7 @@
 // # Clients
 //
 // A client opens a WebSocket at /ahp/{host} with a client token in one of the places
-// [authn.RequestToken] lists. A WebSocket at / with a token for exactly one host goes
+// [auth.RequestToken] lists. A WebSocket at / with a token for exactly one host goes
 // to that host. A bad token is refused before the upgrade, with HTTP 401. A bad host
 // is refused after the upgrade, with a close code, because browsers show only close
 // codes to pages.

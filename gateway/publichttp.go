@@ -63,8 +63,8 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 // configure a path.
 func (s *Server) rootHandler(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := authn.RequestToken(r)
-		if r.Header["Upgrade"] == nil || errors.Is(err, authn.ErrNoToken) {
+		_, err := auth.RequestToken(r)
+		if r.Header["Upgrade"] == nil || errors.Is(err, auth.ErrNoToken) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -89,7 +89,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.
 		authn.RefuseDraining(w)
 		return auth.Client{}, false
 	}
-	token, err := authn.RequestToken(r)
+	token, err := auth.RequestToken(r)
 	if err == nil {
 		who, err = s.caller.Authenticate(r, token)
 	}

@@ -45,7 +45,7 @@ type Refused struct {
 
 func (e *Refused) Error() string {
 	if e.Name == "invalid_grant" {
-		return e.Text + " (relay login)"
+		return e.Text + " (ahp-connect login)"
 	}
 	return e.Text
 }
@@ -117,8 +117,9 @@ func newDevice(relay string, key *auth.DeviceKey) *Device {
 	}}
 }
 
-// checkRelay reports why relay is not a base URL, or not a safe one.
-func checkRelay(relay string, plain bool) error {
+// CheckRelay reports why relay is not a base URL, or not a safe one: plain allows http:// to
+// other machines.
+func CheckRelay(relay string, plain bool) error {
 	u, err := url.Parse(relay)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", relay)
@@ -133,7 +134,7 @@ func checkRelay(relay string, plain bool) error {
 // Run requests entry, and returns the device after a person has approved it.
 func (l Login) Run(ctx context.Context) (*Device, error) {
 	relay, invite, invited := strings.Cut(l.Relay, "/setup#")
-	if err := checkRelay(relay, l.Plain); err != nil {
+	if err := CheckRelay(relay, l.Plain); err != nil {
 		return nil, err
 	}
 	key, err := auth.NewDeviceKey()
@@ -207,7 +208,7 @@ func (d *Device) took(got answer) {
 func Open(path string) (*Device, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("device: %w; sign in with relay login", err)
+		return nil, fmt.Errorf("device: %w; sign in with ahp-connect login", err)
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("device: %s has mode %04o, so other users may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
@@ -216,30 +217,48 @@ func Open(path string) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device: %w", err)
 	}
+	d, err := Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// errDamaged reports bytes that Encode never returns.
+var errDamaged = errors.New("the device's record is damaged; sign in again with ahp-connect login")
+
+// Decode returns a device encoded by Encode.
+func Decode(data []byte) (*Device, error) {
 	var k kept
 	if json.Unmarshal(data, &k) != nil || k.Relay == "" || k.ID == "" {
-		return nil, fmt.Errorf("device: %s is damaged, or not a device file; want a file written by relay login", path)
+		return nil, errDamaged
 	}
 	key, err := auth.ReadDeviceKey(k.Key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	d := newDevice(k.Relay, key)
 	d.ID, d.Tenant, d.Subject = k.ID, k.Tenant, k.Subject
 	return d, nil
 }
 
-// Save writes the device to a file, which it replaces.
-func (d *Device) Save(path string) error {
+// Encode returns the device with its private key, as JSON.
+func (d *Device) Encode() ([]byte, error) {
 	key, err := d.key.Private()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := json.MarshalIndent(kept{d.Relay, d.ID, d.Tenant, d.Subject, key}, "", "  ")
+	return append(data, '\n'), err
+}
+
+// Save writes the device to a file, which it replaces.
+func (d *Device) Save(path string) error {
+	data, err := d.Encode()
 	if err != nil {
 		return err
 	}
-	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
+	return auth.ReplaceFile(path, data, 0o600)
 }
 
 // Call sends a request with the person's authority, with body as JSON unless nil, and

@@ -19,6 +19,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/cmd/internal/tracer"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
 	"ahprelay/internal/awake"
@@ -264,12 +265,12 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 		cfg.Sentinel = sentinelCommand(s)
 	}
 	defer memory.Start()()
-	tracer, endTraces, err := cli.Tracer(ctx, "ahp-host-agent", s.log)
+	traces, endTraces, err := tracer.Start(ctx, "ahp-host-agent", s.log)
 	if err != nil {
 		return err
 	}
 	defer endTraces()
-	cfg.Tracer = tracer
+	cfg.Tracer = traces
 	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err

@@ -230,7 +230,7 @@ func TestService(t *testing.T) {
 	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
 		t.Fatalf("install: %s, %v", out, err)
 	}
-	unit := filepath.Join(home, ".config", "systemd", "user", serviceName+".service")
+	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	text, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)

@@ -54,11 +54,7 @@ func (c *updateCmd) Run(ctx context.Context, s *streams) error {
 		restore:  installed.Restore,
 		instance: c.instance,
 	}
-	if svc, err := c.open(c.config()); err == nil {
-		if _, err := svc.Status(); err == nil {
-			u.restart = svc.Restart
-		}
-	}
+	u.restart = c.service().Restart()
 	if err := u.run(ctx); err != nil {
 		return err
 	}

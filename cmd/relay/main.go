@@ -40,9 +40,9 @@ type app struct {
 	Invitations invitationsCmd `cmd:"" help:"List open invitations."`
 	Withdraw    withdrawCmd    `cmd:"" help:"Withdraw an open invitation. Its link stops working."`
 
-	Login  loginCmd  `cmd:"" help:"Sign this machine in at a relay, with a code that a signed-in person approves."`
-	Access accessCmd `cmd:"" help:"Print a client token for the person signed in by relay login, or keep one in a file."`
-	Logout logoutCmd `cmd:"" help:"Sign this machine out. Its tokens end at once, on all relays."`
+	Login  movedCmd `cmd:"" hidden:"" help:"Moved to ahp-connect login."`
+	Access movedCmd `cmd:"" hidden:"" help:"Moved to ahp-connect access."`
+	Logout movedCmd `cmd:"" hidden:"" help:"Moved to ahp-connect logout."`
 
 	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials for reading channel notifications: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
 

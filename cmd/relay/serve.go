@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/auth/oidc"
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/cmd/internal/tracer"
 	"ahprelay/gateway"
 	"ahprelay/gateway/wire"
 	"ahprelay/internal/memory"
@@ -107,12 +108,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	if cfg.Gateway.SignIn, err = c.OIDC.signIns(); err != nil {
 		return err
 	}
-	tracer, endTraces, err := cli.Tracer(ctx, "ahp-relay", s.log)
+	traces, endTraces, err := tracer.Start(ctx, "ahp-relay", s.log)
 	if err != nil {
 		return err
 	}
 	defer endTraces()
-	cfg.Gateway.Tracer = tracer
+	cfg.Gateway.Tracer = traces
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
 		return err

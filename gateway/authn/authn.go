@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"strings"
 
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
@@ -76,9 +74,9 @@ func (c *Checker) IsEnrolmentRevoked(host auth.Enrolment) bool {
 // Client returns the client that sent the request, or answers the request with an
 // error.
 func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, bool) {
-	token, ok := Bearer(r.Header.Get("Authorization"))
+	token, ok := auth.Bearer(r.Header.Get("Authorization"))
 	if !ok {
-		c.Unauthorized(w, r, ErrNoToken)
+		c.Unauthorized(w, r, auth.ErrNoToken)
 		return auth.Client{}, false
 	}
 	who, err := c.Authenticate(r, token)
@@ -92,7 +90,7 @@ func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, b
 
 // Host returns the sending host-agent's host, or answers the request with an error.
 func (c *Checker) Host(w http.ResponseWriter, r *http.Request) (auth.Enrolment, bool) {
-	token, ok := Bearer(r.Header.Get("Authorization"))
+	token, ok := auth.Bearer(r.Header.Get("Authorization"))
 	if !ok {
 		c.Unauthorized(w, r, errors.New("no token: pass the enrolment token as Authorization: Bearer (relay token host)"))
 		return auth.Enrolment{}, false
@@ -112,9 +110,9 @@ const MaxOperator = 16 << 10
 // Operator restricts a handler to the relay's operator, the holder of its keys.
 func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		token, ok := Bearer(r.Header.Get("Authorization"))
+		token, ok := auth.Bearer(r.Header.Get("Authorization"))
 		if !ok {
-			c.Unauthorized(w, r, ErrNoToken)
+			c.Unauthorized(w, r, auth.ErrNoToken)
 			return
 		}
 		if err := c.Keys.Tokens().VerifyOperator(token); err != nil {
@@ -125,46 +123,4 @@ func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 		r.Body = http.MaxBytesReader(w, r.Body, MaxOperator)
 		serve(w, r)
 	}
-}
-
-// ErrNoToken reports a request without a token.
-var ErrNoToken = errors.New("no token: pass one as Authorization: Bearer, ?access_token=, ?tkn= or subprotocol bearer.<token>")
-
-// RequestToken finds the token in a WebSocket handshake: in the Authorization header
-// (RFC 6750, section 2.1), in the query, for stock clients, or in the list of
-// subprotocols, for browsers. Several places may hold it if the tokens are equal.
-func RequestToken(r *http.Request) (string, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return "", errors.New("the query of the URL is malformed")
-	}
-	found := append(query["access_token"], query["tkn"]...)
-	for _, header := range r.Header.Values("Authorization") {
-		if token, ok := Bearer(header); ok {
-			found = append(found, token)
-		}
-	}
-	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
-		for p := range strings.SplitSeq(header, ",") {
-			if token, ok := strings.CutPrefix(strings.TrimSpace(p), "bearer."); ok {
-				found = append(found, token)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return "", ErrNoToken
-	}
-	for _, token := range found[1:] {
-		if token != found[0] {
-			return "", errors.New("more than one token given")
-		}
-	}
-	return found[0], nil
-}
-
-// Bearer returns the token in an Authorization header with the scheme Bearer, or DPoP
-// for a device's token (RFC 9449, section 7.1).
-func Bearer(header string) (string, bool) {
-	scheme, token, ok := strings.Cut(header, " ")
-	return strings.TrimSpace(token), ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "DPoP"))
 }

@@ -25,7 +25,7 @@ func (c *Checker) Refuse(why, exactly string, line audit.Line) {
 var ErrUsedUp = errors.New("the enrolment token is used up")
 
 // tokenTrouble are the distinguished kinds of token faults.
-var tokenTrouble = []error{ErrNoToken, auth.ErrTokenExpired, auth.ErrTokenRevoked, ErrUsedUp}
+var tokenTrouble = []error{auth.ErrNoToken, auth.ErrTokenExpired, auth.ErrTokenRevoked, ErrUsedUp}
 
 // TroubleOf returns the kind of a token's fault, "" for all others.
 func TroubleOf(err error) string {
@@ -63,7 +63,7 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 	}
 	c.Refuse("unauthorized", TroubleOf(err), line)
 	challenge := `Bearer realm="ahp-relay"`
-	if !errors.Is(err, ErrNoToken) {
+	if !errors.Is(err, auth.ErrNoToken) {
 		challenge += `, error="invalid_token"`
 	}
 	w.Header().Set("WWW-Authenticate", challenge)

@@ -21,14 +21,17 @@ const runAs = 65532
 // certificates is the path of the certificate authorities in images.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// images makes a Linux image of each program, with a static binary, as a
+// inImages are the programs with images. ahp-connect serves programs on the same machine.
+var inImages = []string{"relay", "host-agent"}
+
+// images makes a Linux image of each of inImages, with a static binary, as a
 // multi-platform OCI layout in a tar for skopeo, podman and crane.
 func (r *release) images() error {
 	roots, err := os.ReadFile("/" + certificates)
 	if err != nil {
 		return fmt.Errorf("%w (Debian: ca-certificates)", err)
 	}
-	for _, name := range programs {
+	for _, name := range inImages {
 		var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, t := range targets {
 			if t.system != "linux" {

@@ -35,7 +35,7 @@ type target struct{ system, processor string }
 func (t target) String() string { return t.system + "_" + t.processor }
 
 // programs are the built programs.
-var programs = []string{"relay", "host-agent"}
+var programs = []string{"relay", "host-agent", "ahp-connect"}
 
 // A release is one run.
 type release struct {

@@ -62,7 +62,7 @@ func (r *release) packages(t target, built []file) error {
 		info := &nfpm.Info{
 			Name: "ahp-relay", Version: r.version, Arch: t.processor, Platform: t.system, Section: "net", Priority: "optional",
 			Maintainer: r.owner["MAINTAINER"], Vendor: "AHP relay", License: "Apache-2.0", MTime: r.when,
-			Description: "Relay and host-agent for the Agent Host Protocol\nReach the AI agent host in your private network from browser, phone or editor.",
+			Description: "Relay, host-agent and ahp-connect for the Agent Host Protocol\nReach the AI agent host in your private network from browser, phone or editor.",
 			Overridables: nfpm.Overridables{
 				Contents: contents,
 				Scripts: nfpm.Scripts{

@@ -158,7 +158,7 @@ func checkDeb(dist, root, suite string) error {
 	if _, err := within("dpkg", "--purge", "ahp-relay"); err != nil {
 		return err
 	}
-	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz", "usr/share/ahp-relay"} {
+	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/bin/ahp-connect", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz", "usr/share/ahp-relay"} {
 		if _, err := os.Lstat(filepath.Join(root, gone)); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s is left when the package was purged", gone)
 		}

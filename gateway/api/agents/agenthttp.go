@@ -109,6 +109,6 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Caller.Audit.Comings(a.HostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
-	shown, _ := authn.Bearer(r.Header.Get("Authorization"))
+	shown, _ := auth.Bearer(r.Header.Get("Authorization"))
 	authn.WriteJSON(w, http.StatusOK, Credentials{jwt, expires, a.NATS != nil, host.Key != nil && a.Caller.Keys.Tokens().Outdated(shown)})
 }

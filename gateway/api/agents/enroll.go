@@ -119,7 +119,7 @@ func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth
 // giveCredential answers with a credential that begins now.
 func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
 	e.Expires = time.Now().Add(a.CredentialTTL)
-	shown, _ := authn.Bearer(r.Header.Get("Authorization"))
+	shown, _ := auth.Bearer(r.Header.Get("Authorization"))
 	credential, err := a.Caller.Keys.Tokens().RenewCredential(e, shown)
 	if err != nil {
 		a.Log.Error("credential not issued", "tenant", e.Tenant, "host", e.Host, "error", err)

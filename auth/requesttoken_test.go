@@ -1,4 +1,4 @@
-package authn
+package auth_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"ahprelay/auth"
 )
 
 func TestRequestToken(t *testing.T) {
@@ -17,12 +19,12 @@ func TestRequestToken(t *testing.T) {
 		want   string
 		err    string
 	}{
-		{name: "none", err: ErrNoToken.Error()},
+		{name: "none", err: auth.ErrNoToken.Error()},
 		{name: "header", header: http.Header{"Authorization": {"Bearer one"}}, want: "one"},
 		// RFC 9110, section 11.1: the scheme is case-insensitive.
 		{name: "scheme", header: http.Header{"Authorization": {"bEARER  one "}}, want: "one"},
-		{name: "basic", header: http.Header{"Authorization": {"Basic b25lOnR3bw=="}}, err: ErrNoToken.Error()},
-		{name: "bare", header: http.Header{"Authorization": {"one"}}, err: ErrNoToken.Error()},
+		{name: "basic", header: http.Header{"Authorization": {"Basic b25lOnR3bw=="}}, err: auth.ErrNoToken.Error()},
+		{name: "bare", header: http.Header{"Authorization": {"one"}}, err: auth.ErrNoToken.Error()},
 		{name: "access_token", query: "access_token=one", want: "one"},
 		{name: "tkn", query: "x=1&tkn=one", want: "one"},
 		{name: "subprotocol", header: http.Header{"Sec-Websocket-Protocol": {"ahp, bearer.one"}}, want: "one"},
@@ -41,7 +43,7 @@ func TestRequestToken(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &http.Request{URL: &url.URL{RawQuery: test.query}, Header: test.header}
-			got, err := RequestToken(r)
+			got, err := auth.RequestToken(r)
 			if got != test.want || fmt.Sprint(err) != test.err && (err != nil || test.err != "") {
 				t.Errorf("RequestToken = %q, %v; want %q, %s", got, err, test.want, test.err)
 			}
@@ -57,7 +59,7 @@ func FuzzRequestToken(f *testing.F) {
 		r := &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{
 			"Authorization": {authorization}, "Sec-Websocket-Protocol": {protocols},
 		}}
-		token, err := RequestToken(r)
+		token, err := auth.RequestToken(r)
 		if err != nil && token != "" {
 			t.Errorf("token %q and error %v", token, err)
 		}

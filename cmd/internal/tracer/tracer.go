@@ -1,4 +1,5 @@
-package cli
+// Package tracer starts a program's traces. Programs without traces do not link it.
+package tracer
 
 import (
 	"context"
@@ -6,16 +7,17 @@ import (
 	"os"
 	"time"
 
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/tracing"
 )
 
 // lastSpans bounds the time for sending the last spans at shutdown.
 const lastSpans = 3 * time.Second
 
-// Tracer returns a program's tracer, nil if the environment asks for none. End sends
+// Start returns a program's tracer, nil if the environment asks for none. End sends
 // the last spans.
-func Tracer(ctx context.Context, program string, log *slog.Logger) (t *tracing.Tracer, end func(), err error) {
-	t, err = tracing.FromEnv(os.Getenv, tracing.Service{Name: program, Version: BuildVersion()}, log)
+func Start(ctx context.Context, program string, log *slog.Logger) (t *tracing.Tracer, end func(), err error) {
+	t, err = tracing.FromEnv(os.Getenv, tracing.Service{Name: program, Version: cli.BuildVersion()}, log)
 	if err != nil {
 		return nil, nil, err
 	}

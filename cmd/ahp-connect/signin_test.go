@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth/device"
 	"ahprelay/gateway"
 	peopleapi "ahprelay/gateway/api/people"
+	"ahprelay/internal/connect"
 )
 
 // A terminal records a command's output.
@@ -42,10 +43,10 @@ func (w terminal) sees(t *testing.T, pattern string) []string {
 	}
 }
 
-// TestLogin signs a machine in by an invitation, and a second by a code that the first
+// TestSignIn signs a machine in by an invitation, and a second by a code that the first
 // approves. It prints client tokens, keeps one in a file, and is signed out by itself
 // or by the first machine.
-func TestLogin(t *testing.T) {
+func TestSignIn(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})
 	if err != nil {
 		t.Fatal(err)
@@ -57,18 +58,19 @@ func TestLogin(t *testing.T) {
 	}
 	dir := t.TempDir()
 	own, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")
-	relayCommand := func(ctx context.Context, errs io.Writer, args ...string) (string, error) {
+	command := func(ctx context.Context, errs io.Writer, args ...string) (string, error) {
 		var out bytes.Buffer
-		err := run(ctx, args, &out, errs)
+		err := new(app).run(ctx, append(args, "--key-file"), strings.NewReader(""), &out, errs)
 		return strings.TrimSpace(out.String()), err
 	}
-	if _, err := relayCommand(t.Context(), io.Discard, "login", link, "--device", own); err != nil {
+	fileOf := func(dir string) string { return filepath.Join(dir, "relays", connect.RelayName(relay.URL())+".json") }
+	if _, err := command(t.Context(), io.Discard, "login", link, "--state-dir", own); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := relayCommand(t.Context(), io.Discard, "login", link, "--device", other); err == nil || !strings.Contains(err.Error(), "used up") {
+	if _, err := command(t.Context(), io.Discard, "login", link, "--state-dir", other); err == nil || !strings.Contains(err.Error(), "used up") {
 		t.Errorf("a link that is used up: %v", err)
 	}
-	first, err := device.Open(own)
+	first, err := device.Open(fileOf(own))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestLogin(t *testing.T) {
 	screen := terminal{make(chan string, 100)}
 	in := make(chan error, 1)
 	go func() {
-		_, err := relayCommand(t.Context(), screen, "login", relay.URL(), "--device", other, "--name", "build-7", "--no-qr")
+		_, err := command(t.Context(), screen, "login", relay.URL(), "--state-dir", other, "--name", "build-7", "--no-qr")
 		in <- err
 	}()
 	shown := screen.sees(t, `\n  ([B-Z]{4}-([B-Z]{4}))\n[\s\S]*must show the fingerprint (\S+)\.`)
@@ -94,7 +96,7 @@ func TestLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	token, err := relayCommand(t.Context(), io.Discard, "access", "--device", other, "--level", "look", "--host", "laptop", "--ttl", "10m")
+	token, err := command(t.Context(), io.Discard, "access", "--state-dir", other, "--level", "look", "--host", "laptop", "--ttl", "10m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestLogin(t *testing.T) {
 	file, ended := filepath.Join(dir, "token"), make(chan error, 1)
 	keeps := terminal{make(chan string, 1000)}
 	go func() {
-		_, err := relayCommand(ctx, keeps, "access", "--device", other, "--keep", file, "--ttl", "2s")
+		_, err := command(ctx, keeps, "access", "--state-dir", other, "--keep", file, "--ttl", "2s")
 		ended <- err
 	}()
 	keeps.sees(t, "token renewed")
@@ -123,30 +125,30 @@ func TestLogin(t *testing.T) {
 		t.Errorf("when it is stopped: %v", err)
 	}
 
-	if _, err := relayCommand(t.Context(), io.Discard, "logout", "--device", own); err != nil {
+	if _, err := command(t.Context(), io.Discard, "logout", "--state-dir", own); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(own); err == nil {
+	if _, err := os.Stat(fileOf(own)); err == nil {
 		t.Error("who has signed out still has its device")
 	}
-	second, err := device.Open(other)
+	second, err := device.Open(fileOf(other))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Call(t.Context(), http.MethodDelete, "/api/devices/"+second.ID, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := relayCommand(t.Context(), io.Discard, "access", "--device", other); err == nil || !strings.Contains(err.Error(), "removed") || !strings.Contains(err.Error(), "relay login") {
+	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "removed") || !strings.Contains(err.Error(), "ahp-connect login") {
 		t.Errorf("a device that was removed: %v", err)
 	}
-	if err := os.Chmod(other, 0o644); err != nil {
+	if err := os.Chmod(fileOf(other), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := relayCommand(t.Context(), io.Discard, "access", "--device", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that others may read: %v", err)
 	}
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
-		if _, err := relayCommand(t.Context(), io.Discard, "login", bad, "--device", other); err == nil {
+		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {
 			t.Errorf("login %s is tried", bad)
 		}
 	}

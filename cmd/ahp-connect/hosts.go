@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/internal/connect"
+)
+
+type hostsCmd struct{ relayFlags }
+
+// Run lists hosts.
+func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
+	relays, err := c.relays(s.home)
+	if err != nil {
+		return err
+	}
+	hosts, missing := relays.Hosts(ctx)
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, h := range hosts {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.State, h.Relay, h.Reason)
+	}
+	return errors.Join(w.Flush(), missing)
+}
+
+type urlCmd struct {
+	Host    string `arg:"" help:"The host, or RELAY/HOST." placeholder:"HOST"`
+	Program string `help:"The client program that will use the address. Its local token is in the address." default:"url" placeholder:"NAME"`
+}
+
+// Run prints an address.
+func (c *urlCmd) Run(s *streams) error {
+	_, host, named := strings.Cut(c.Host, "/")
+	if !named {
+		host = c.Host
+	}
+	token, err := s.home.Tokens().For(c.Program, host)
+	if err != nil {
+		return err
+	}
+	address, err := s.home.Address()
+	if err != nil {
+		return err
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return fmt.Errorf("ahp-connect up listens on the socket %s, which has no URL: connect there, to the path /ahp/%s", path, c.Host)
+	}
+	_, err = fmt.Fprintf(s.out, "ws://%s/ahp/%s?tkn=%s\n", address, c.Host, token.Token)
+	return err
+}
+
+type tokenCmd struct {
+	Name   string      `arg:"" optional:"" help:"The client program: a new token replaces its previous one. Without a name, the tokens are listed." placeholder:"NAME"`
+	Host   []string    `help:"Hosts that the token opens, as patterns. Default: all hosts that you may open." name:"host" aliases:"hosts" placeholder:"HOST"`
+	Level  auth.Access `help:"The token's level, at most your own: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate," default:""`
+	Revoke bool        `help:"Revoke the program's token. Its connections end."`
+}
+
+// Run makes, revokes or lists tokens.
+func (c *tokenCmd) Run(s *streams) error {
+	tokens := s.home.Tokens()
+	switch {
+	case c.Name == "" && c.Revoke:
+		return errors.New("--revoke needs the name of the program: ahp-connect token lists them")
+	case c.Revoke:
+		return tokens.Revoke(c.Name)
+	case c.Name != "":
+		made, err := tokens.Make(c.Name, c.Host, c.Level)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(s.out, made.Token)
+		return err
+	}
+	list, err := tokens.List()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, one := range list {
+		level, hosts := one.Level.Level(), strings.Join(one.Hosts, " ")
+		if one.Level == "" {
+			level = "your own"
+		}
+		if hosts == "" {
+			hosts = "all hosts"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", one.Name, level, hosts, one.Made.Local().Format(time.DateTime))
+	}
+	return w.Flush()
+}
+
+type stdioCmd struct {
+	Host  string      `arg:"" help:"The host, or RELAY/HOST." placeholder:"HOST"`
+	Level auth.Access `help:"The highest level to use: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate," default:""`
+	relayFlags
+}
+
+// Run joins standard input and output to a host.
+func (c *stdioCmd) Run(ctx context.Context, s *streams) error {
+	relays, err := c.relays(s.home)
+	if err != nil {
+		return err
+	}
+	relay, host, named := strings.Cut(c.Host, "/")
+	if !named {
+		relay, host = "", c.Host
+	}
+	found, err := relays.Find(ctx, relay, host)
+	if err != nil {
+		return err
+	}
+	in, end := unblock(s.in)
+	closed := connect.ServeLocal(ctx, connect.NewLines(in, s.out, end), found, host, c.Level, s.log)
+	if slices.Contains([]int{1000, 1001, 1005}, int(closed.Code)) {
+		return nil
+	}
+	return fmt.Errorf("%d %s", closed.Code, closed.Reason)
+}
+
+// unblock returns a reader of r, and a function that ends a blocked Read.
+func unblock(r io.Reader) (io.Reader, func()) {
+	if f, ok := r.(*os.File); ok && f.SetReadDeadline(time.Time{}) == nil {
+		return f, func() { _ = f.SetReadDeadline(time.Now()) }
+	}
+	pr, pw := io.Pipe()
+	go func() { // ends with r, at the latest with the process
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err)
+	}()
+	return pr, func() { _ = pr.Close() }
+}

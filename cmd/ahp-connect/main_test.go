@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+	"ahprelay/internal/connect"
+	"ahprelay/refhost"
+	"ahprelay/test/natssite"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newStack returns a relay with a demo host, and a file with a client token.
+func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
+	t.Helper()
+	host, err := refhost.New(refhost.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := stack.Serve(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	token, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s, tokenFile
+}
+
+// command runs the program with a state directory of its own.
+func command(ctx context.Context, dir string, stdin io.Reader, args ...string) (string, error) {
+	var out bytes.Buffer
+	err := new(app).run(ctx, append([]string{"--state-dir", dir, "--key-file", "--log-level", "error"}, args...), stdin, &out, io.Discard)
+	return strings.TrimSpace(out.String()), err
+}
+
+// TestUpServesScripts runs ahp-connect up without a sign-in, for a script that reads
+// the local token from a file.
+func TestUpServesScripts(t *testing.T) {
+	s, tokenFile := newStack(t)
+	dir := t.TempDir()
+	local := filepath.Join(dir, "local")
+	socket := filepath.Join(dir, "sock")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := command(ctx, dir, nil, "up", "--relay", s.Relay.URL(), "--token-file", tokenFile, "--listen", "unix:"+socket, "--local-token-file", local)
+		ended <- err
+	}()
+	natssite.Eventually(t, "the local token is written", func() bool { _, err := os.Stat(local); return err == nil })
+	token, err := os.ReadFile(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(local); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the local token's file: %v, %v; want mode 0600", info.Mode(), err)
+	}
+	client, err := refclient.Dial(t.Context(), "ws://localhost/ahp/"+stack.Host, refclient.Options{
+		Token: strings.TrimSpace(string(token)), TokenIn: refclient.InTkn, HTTPClient: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Initialize(t.Context(), refclient.InitializeParams{ClientID: "script", ProtocolVersions: []string{"0.9.0"}}); err != nil {
+		t.Error(err)
+	}
+	_ = client.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("up ends with %v", err)
+	}
+}
+
+// TestStdioSpeaksAHP sends requests as lines, and reads the answers.
+func TestStdioSpeaksAHP(t *testing.T) {
+	s, tokenFile := newStack(t)
+	in, script := io.Pipe()
+	out, replies := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := new(app).run(t.Context(), []string{"--state-dir", t.TempDir(), "--log-level", "error", "stdio", stack.Host, "--relay", s.Relay.URL(), "--token-file", tokenFile}, in, replies, io.Discard)
+		_ = replies.Close()
+		ended <- err
+	}()
+	if _, err := io.WriteString(script, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"s","protocolVersions":["0.9.0"]}}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		ID     int
+		Result struct{ ProtocolVersion string }
+	}
+	if err := json.NewDecoder(out).Decode(&answer); err != nil || answer.ID != 1 || answer.Result.ProtocolVersion != "0.9.0" {
+		t.Errorf("initialize is answered with %+v, %v", answer, err)
+	}
+	_ = script.Close()
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	if err := <-ended; err != nil {
+		t.Errorf("stdio ends with %v", err)
+	}
+}
+
+// TestCommandsNameTheRemedy gives each command bad input.
+func TestCommandsNameTheRemedy(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := connect.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, test := range []struct {
+		args string
+		want string
+	}{
+		{"hosts", "ahp-connect login"},
+		{"up", "ahp-connect login"},
+		{"logout", "ahp-connect login"},
+		{"up --relay https://relay.example.com", "--token-file"},
+		{"up --relay http://relay.example.com --token-file x", "use https://"},
+		{"up --listen 0.0.0.0:8486 --relay http://127.0.0.1:1 --token-file x", "only loopback"},
+		{"up --listen nowhere --relay http://127.0.0.1:1 --token-file x", "127.0.0.1:8486"},
+		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file x", "used by another program: stop it"},
+		{"up --allow-origin * --relay http://127.0.0.1:1 --token-file x", "such as https://vscode.dev"},
+		{"hosts --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
+		{"hosts --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
+		{"hosts --relay https://user@relay --token-file x", "want the relay's URL"},
+		{"token --revoke", "needs the name"},
+		{"token --revoke vscode", "no token for"},
+		{"token vscode --host a*a*a*a*a*a*a*a*a*b", "host pattern"},
+		{"stdio laptop", "ahp-connect login"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := command(ctx, dir, strings.NewReader(""), strings.Fields(test.args)...)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("ahp-connect %s: %v; want %q", test.args, err, test.want)
+		}
+	}
+}
+
+// TestSecondUpIsRefused starts ahp-connect up while it runs.
+func TestSecondUpIsRefused(t *testing.T) {
+	_, tokenFile := newStack(t)
+	dir := t.TempDir()
+	home := &connect.Home{Dir: dir}
+	release, err := home.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if _, err := command(t.Context(), dir, nil, "up", "--relay", "http://127.0.0.1:1", "--token-file", tokenFile, "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("a second up: %v", err)
+	}
+}
+
+// TestTokensAreRenewedWhenThePortIsTaken holds the port before ahp-connect up starts:
+// the holder may have received local tokens.
+func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
+	_, tokenFile := newStack(t)
+	dir := t.TempDir()
+	before, err := command(t.Context(), dir, nil, "token", "vscode", "--host", "laptop", "--level", "talk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, err := connect.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if _, err := command(t.Context(), dir, nil, "up", "--relay", "http://127.0.0.1:1", "--token-file", tokenFile, "--listen", holder.Addr().String()); err == nil || !strings.Contains(err.Error(), "all 1 are renewed") {
+		t.Errorf("up on a taken port: %v", err)
+	}
+	list, err := (&connect.Home{Dir: dir}).Tokens().List()
+	if err != nil || len(list) != 1 || list[0].Token == before || list[0].Name != "vscode" || list[0].Level != auth.AccessTalk {
+		t.Errorf("the tokens are %+v, %v; want the same with a new secret", list, err)
+	}
+	shown, err := command(t.Context(), dir, nil, "token")
+	if err != nil || !strings.Contains(shown, "vscode") || strings.Contains(shown, list[0].Token) {
+		t.Errorf("token lists %q, %v; want names without secrets", shown, err)
+	}
+	address, err := command(t.Context(), dir, nil, "url", "laptop", "--program", "vscode")
+	if err != nil || address != "ws://127.0.0.1:8486/ahp/laptop?tkn="+list[0].Token {
+		t.Errorf("url prints %q, %v", address, err)
+	}
+}

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"flag"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/reference.md")
+
+// TestReference compares docs/reference.md with the flags.
+func TestReference(t *testing.T) {
+	if err := new(app).program().CheckReference("../../docs/reference.md", *update); err != nil {
+		t.Error(err)
+	}
+}

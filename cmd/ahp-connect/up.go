@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/internal/connect"
+	"ahprelay/internal/memory"
+)
+
+// relayFlags select a relay without a sign-in, for scripts.
+type relayFlags struct {
+	Relay      string `help:"Use this relay, with --token-file, instead of the sign-ins: for scripts." placeholder:"URL"`
+	TokenFile  string `help:"File with a client token for --relay (relay token client). The file may be replaced at any time." type:"path" placeholder:"FILE"`
+	RelayPlain bool   `help:"Allow http:// to other machines, in private networks only."`
+}
+
+// relays returns the relays to use.
+func (f *relayFlags) relays(home *connect.Home) (*connect.Relays, error) {
+	switch {
+	case f.Relay == "" && f.TokenFile == "":
+		return home.Relays()
+	case f.Relay == "" || f.TokenFile == "":
+		return nil, errors.New("--relay and --token-file belong together: give both, or neither to use the sign-ins")
+	}
+	if err := connect.CheckURL(f.Relay, f.RelayPlain); err != nil {
+		return nil, err
+	}
+	return connect.NewRelays(connect.NewRelay(f.Relay, connect.FileTokens(f.TokenFile))), nil
+}
+
+type upCmd struct {
+	relayFlags
+	Listen         string   `help:"Loopback address for local clients, or unix:/path." default:"${listen}" placeholder:"HOST:PORT"`
+	LocalTokenFile string   `help:"Write a new local token for all hosts to this file, and accept no other local token: for scripts." type:"path" placeholder:"FILE"`
+	AllowOrigin    []string `help:"Web origins that may connect, with a local token: https://vscode.dev. Default: only editors on this machine." placeholder:"ORIGIN"`
+}
+
+// Run serves local clients until ctx ends.
+func (c *upCmd) Run(ctx context.Context, s *streams) error {
+	if err := connect.CheckOrigins(c.AllowOrigin); err != nil {
+		return err
+	}
+	relays, err := c.relays(s.home)
+	if err != nil {
+		return err
+	}
+	tokens := s.home.Tokens()
+	if c.LocalTokenFile != "" {
+		tokens = connect.NewTokens("")
+	} else {
+		release, err := s.home.Lock()
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	l, err := c.listen(s, tokens)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if c.LocalTokenFile != "" {
+		token, err := tokens.Make(filepath.Base(c.LocalTokenFile), nil, "")
+		if err != nil {
+			return err
+		}
+		if err := auth.ReplaceFile(c.LocalTokenFile, []byte(token.Token+"\n"), 0o600); err != nil {
+			return err
+		}
+	} else if err := s.home.NoteAddress(addressOf(l)); err != nil {
+		return err
+	}
+	defer memory.Start()()
+	s.log.Info("serving local clients", "listen", addressOf(l))
+	endpoint := connect.NewEndpoint(connect.Config{Relays: relays, Tokens: tokens, Origins: c.AllowOrigin, Log: s.log})
+	return service().Run(ctx, func(ctx context.Context) error { return endpoint.Serve(ctx, l) })
+}
+
+// listen opens the address. If a different program has it, that program may have
+// received local tokens, so all of them are renewed.
+func (c *upCmd) listen(s *streams, tokens *connect.Tokens) (net.Listener, error) {
+	l, err := connect.Listen(c.Listen)
+	if taken := (*connect.PortTaken)(nil); !errors.As(err, &taken) {
+		return l, err
+	}
+	n, renewErr := tokens.RenewAll()
+	if renewErr != nil {
+		return nil, errors.Join(err, fmt.Errorf("local tokens not renewed: %w", renewErr))
+	}
+	if n > 0 {
+		err = fmt.Errorf("%w. That program may have seen local tokens, so all %d are renewed: give your programs the new ones (ahp-connect url, ahp-connect vscode)", err, n)
+	}
+	return nil, err
+}
+
+// addressOf returns a listener's address in the form of --listen.
+func addressOf(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
+// service is the user's service.
+func service() *cli.Service {
+	return &cli.Service{Name: "ahp-connect", Title: "ahp-connect", Description: "Opens the hosts of AHP relays to the programs on this machine"}
+}
+
+type installCmd struct {
+	Start bool     `help:"Start the service now." default:"true" negatable:""`
+	Args  []string `arg:"" optional:"" passthrough:"" help:"Flags for ahp-connect up."`
+}
+
+// Run installs the service.
+func (c *installCmd) Run(s *streams) error {
+	if _, err := s.home.Relays(); err != nil {
+		return err
+	}
+	svc := service()
+	svc.Args = []string{"up", "--state-dir", s.home.Dir}
+	if s.home.Keys == nil {
+		svc.Args = append(svc.Args, "--key-file")
+	}
+	args := c.Args
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	svc.Args = append(svc.Args, args...)
+	var err error
+	if svc.Directory, err = os.UserHomeDir(); err != nil {
+		return err
+	}
+	said, err := svc.Install(c.Start)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(s.out, said)
+	return err
+}
+
+type uninstallCmd struct{}
+
+// Run removes the service.
+func (*uninstallCmd) Run(s *streams) error {
+	if err := service().Uninstall(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(s.out, "Removed. Sign-ins and local tokens remain: ahp-connect logout ends a sign-in.")
+	return err
+}
+
+type statusCmd struct{}
+
+// Run reports whether the service runs, and fails if it does not.
+func (*statusCmd) Run(s *streams) error {
+	if err := service().Status(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(s.out, "running")
+	return err
+}

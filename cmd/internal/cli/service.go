@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/kardianos/service"
+)
+
+// A Service describes a program as a service of the system: systemd, launchd or
+// Windows services.
+type Service struct {
+	Name        string // in the system's lists
+	Title       string // for people
+	Description string
+	System      bool // a machine service; else a service of the user's session
+
+	Args      []string // the program's arguments
+	User      string   // of a machine service
+	Directory string   // working directory; "": the system's default
+}
+
+// noProgram stands for the service where a command only controls it.
+type noProgram struct{}
+
+func (noProgram) Start(service.Service) error { return nil }
+func (noProgram) Stop(service.Service) error  { return nil }
+
+func (s *Service) open(program service.Interface) (service.Service, error) {
+	svc, err := service.New(program, &service.Config{
+		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: s.Args, UserName: s.User, WorkingDirectory: s.Directory,
+		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("no supported service manager (systemd, launchd, Windows): %w", err)
+	}
+	return svc, nil
+}
+
+// unit returns the template of systemd's unit. Like packaging/systemd, it restarts the
+// program after 2 s, and has fewer wake-ups of the Go runtime.
+func (s *Service) unit() string {
+	after, by := "", "default.target" // the user's manager has no multi-user.target
+	if s.System {
+		after, by = "Wants=network-online.target\nAfter=network-online.target\n", "multi-user.target"
+	}
+	return `[Unit]
+Description={{Description}}
+` + after + `StartLimitIntervalSec=0
+
+[Service]
+ExecStart={{Path | cmdEscape}}{{range Arguments}} {{. | cmd}}{{end}}
+{{if WorkingDirectory}}WorkingDirectory={{WorkingDirectory | cmdEscape}}
+{{end}}{{if UserName}}User={{UserName}}
+{{end}}Restart=always
+RestartSec=2
+TimerSlackNSec=1ms
+TimeoutStopSec=20
+
+[Install]
+WantedBy=` + by + "\n"
+}
+
+// Install installs the service, and starts it unless start is false. It returns a
+// sentence for people.
+func (s *Service) Install(start bool) (said string, err error) {
+	svc, err := s.open(noProgram{})
+	if err != nil {
+		return "", err
+	}
+	if err := s.place(svc); err != nil {
+		return "", err
+	}
+	if start {
+		if err := svc.Start(); err != nil {
+			return "", fmt.Errorf("installed, but does not start: %w", err)
+		}
+	}
+	return fmt.Sprintf("Installed with %s. %s", svc.Platform(), s.logsAt(svc.Platform())), nil
+}
+
+// systemdPlatform is the service package's name of systemd. Its other ways for Linux
+// ignore --run-as, or start nothing at login.
+const systemdPlatform = "linux-systemd"
+
+// place installs the service, or leaves nothing behind.
+func (s *Service) place(svc service.Service) error {
+	if runtime.GOOS == "linux" && svc.Platform() != systemdPlatform {
+		return fmt.Errorf("install: systemd does not run on this machine (%s does); start the command yourself, with your service manager or as a container's command: %s %s",
+			svc.Platform(), filepath.Base(os.Args[0]), strings.Join(s.Args, " "))
+	}
+	unit, err := s.unitFile()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(unit); err == nil {
+		return fmt.Errorf("install: %s exists; the command uninstall removes it", unit)
+	}
+	if err := s.checkSystemd(); err != nil {
+		return err
+	}
+	if err := svc.Install(); err != nil {
+		_ = os.Remove(unit) // the next installation would find it
+		return fmt.Errorf("install: %w", err)
+	}
+	return nil
+}
+
+// checkSystemd returns the error of the service manager for this user, which the
+// service package hides.
+func (s *Service) checkSystemd() error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	args, hint := []string{"daemon-reload"}, "run this command as root"
+	if !s.System {
+		args, hint = append(args, "--user"), "a user service needs the user's own login, not su or sudo; as root, use --system --run-as USER"
+	}
+	if said, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("install: systemctl: %w: %s; %s", err, strings.TrimSpace(string(said)), hint)
+	}
+	return nil
+}
+
+// unitFile returns the file of systemd's unit.
+func (s *Service) unitFile() (string, error) {
+	if s.System {
+		return "/etc/systemd/system/" + s.Name + ".service", nil
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, ".config", "systemd", "user", s.Name+".service"), err
+}
+
+// logsAt returns a note for people on the place of the log.
+func (s *Service) logsAt(platform string) string {
+	switch {
+	case platform == systemdPlatform && s.System:
+		return "Its log: journalctl -u " + s.Name
+	case platform == systemdPlatform:
+		return "Its log: journalctl --user -u " + s.Name + ". To keep it running after logout: loginctl enable-linger"
+	case runtime.GOOS == "darwin":
+		return "Its log: " + filepath.Join("~", "Library", "Logs") + ", and Console"
+	case runtime.GOOS == "windows":
+		return "Its log: the event viewer, under Application"
+	}
+	return ""
+}
+
+// Uninstall stops and removes the service.
+func (s *Service) Uninstall() error {
+	svc, err := s.open(noProgram{})
+	if err != nil {
+		return err
+	}
+	_ = svc.Stop() // it may not run
+	if err := svc.Uninstall(); err != nil {
+		return fmt.Errorf("uninstall: %w", err)
+	}
+	return nil
+}
+
+// Status returns an error unless the service runs.
+func (s *Service) Status() error {
+	svc, err := s.open(noProgram{})
+	if err != nil {
+		return err
+	}
+	status, err := svc.Status()
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	if status != service.StatusRunning {
+		return errors.New("service is installed but not running")
+	}
+	return nil
+}
+
+// Run runs as a service if Windows started this process as one. Elsewhere it only calls
+// run.
+func (s *Service) Run(ctx context.Context, run func(context.Context) error) error {
+	if runtime.GOOS != "windows" || service.Interactive() {
+		return run(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	svc, err := s.open(&serviceBody{run: func() error { return run(ctx) }, cancel: cancel, ended: make(chan error, 1)})
+	if err != nil {
+		return err
+	}
+	return svc.Run()
+}
+
+// A serviceBody is a service's body.
+type serviceBody struct {
+	run    func() error
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func (p *serviceBody) Start(service.Service) error {
+	go func() { p.ended <- p.run() }()
+	return nil
+}
+
+func (p *serviceBody) Stop(service.Service) error {
+	p.cancel()
+	return <-p.ended
+}

@@ -1,0 +1,50 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// maxSkew is the largest difference between the clocks of this machine and a relay that
+// harms nothing.
+const maxSkew = 2 * time.Minute
+
+// Check examines a relay step by step, and reports each result in a sentence. It stops
+// at the first fault of the relay.
+func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/healthz", nil)
+	if err != nil {
+		say(false, err.Error())
+		return
+	}
+	began := time.Now()
+	response, err := r.http.Do(request)
+	if err != nil {
+		say(false, fmt.Sprintf("%v: check the network and the relay's URL", r.explain(unwrapURL(r.URL, err))))
+		return
+	}
+	_ = response.Body.Close()
+	say(true, fmt.Sprintf("%s answers in %v", r.Name, time.Since(began).Round(time.Millisecond)))
+	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		if skew := time.Since(at).Round(time.Second); skew.Abs() > maxSkew {
+			say(false, fmt.Sprintf("this machine's clock differs by %v from %s: set it, or sign-ins and certificates may be refused", skew, r.Name))
+		}
+	}
+	hosts, err := r.Hosts(ctx)
+	if err != nil {
+		say(false, err.Error())
+		return
+	}
+	if len(hosts) == 0 {
+		say(false, fmt.Sprintf("%s has no host that you may open: ask its owner, or run host-agent up there", r.Name))
+	}
+	for _, h := range hosts {
+		text := fmt.Sprintf("%s at %s is %s", h.Name, r.Name, h.State)
+		if h.Reason != "" {
+			text += ": " + h.Reason
+		}
+		say(h.State == "online", text)
+	}
+}

@@ -1,0 +1,374 @@
+package connect_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+	"ahprelay/internal/connect"
+	"ahprelay/refhost"
+	"ahprelay/test/natssite"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is a relay with a demo host, and an endpoint in front of it.
+type world struct {
+	*stack.Stack
+	tokens  *connect.Tokens
+	relay   *connect.Relay
+	address string
+	log     *lockedBuffer
+	file    string // with the relay's token
+	stop    func()
+}
+
+func newWorld(t *testing.T, change func(*connect.Config)) *world {
+	t.Helper()
+	host, err := refhost.New(refhost.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := stack.Serve(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	w := &world{log: &lockedBuffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
+	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stack.Close)
+	w.writeToken(t, nil)
+	w.relay = connect.NewRelay(w.Relay.URL(), connect.FileTokens(w.file))
+	w.serve(t, connect.NewRelays(w.relay), change)
+	return w
+}
+
+// A lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (w *world) writeToken(t *testing.T, change func(*auth.Client)) {
+	t.Helper()
+	token, err := w.Token(change)
+	if err == nil {
+		err = os.WriteFile(w.file, []byte(token), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve starts the endpoint.
+func (w *world) serve(t *testing.T, relays *connect.Relays, change func(*connect.Config)) {
+	t.Helper()
+	cfg := connect.Config{Relays: relays, Tokens: w.tokens, Log: slog.New(slog.NewTextHandler(w.log, nil))}
+	if change != nil {
+		change(&cfg)
+	}
+	l, err := connect.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.address = l.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- connect.NewEndpoint(cfg).Serve(ctx, l) }()
+	w.stop = func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the endpoint ends with %v", err)
+		}
+		ended <- nil
+	}
+	t.Cleanup(w.stop)
+}
+
+// token makes a local token.
+func (w *world) token(t *testing.T, name string, hosts ...string) string {
+	t.Helper()
+	made, err := w.tokens.Make(name, hosts, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Token
+}
+
+func (w *world) dial(t *testing.T, path string, opts refclient.Options) (*refclient.Client, error) {
+	t.Helper()
+	c, err := refclient.Dial(t.Context(), "ws://"+w.address+path, opts)
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+func initialize(t *testing.T, c *refclient.Client, name string) {
+	t.Helper()
+	if _, err := c.Initialize(t.Context(), refclient.InitializeParams{ClientID: name, ProtocolVersions: []string{"0.9.0"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClientReceivesTheHostsFrames compares the frames at both ends.
+func TestClientReceivesTheHostsFrames(t *testing.T) {
+	w := newWorld(t, nil)
+	token := w.token(t, "editor")
+	for _, in := range []refclient.TokenPlace{refclient.InTkn, refclient.InHeader, refclient.InSubprotocol} {
+		c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		initialize(t, c, "editor")
+		if _, err := c.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Fatal(err)
+		}
+		conns := w.Tap.Conns()
+		sent := conns[len(conns)-1].ToClient()
+		if got := c.Frames(); len(got) != len(sent) || !bytes.Equal(bytes.Join(got, nil), bytes.Join(sent, nil)) {
+			t.Errorf("the client has %d frames; the host sent %d, and they differ", len(got), len(sent))
+		}
+		_ = c.Close()
+	}
+	c, err := w.dial(t, "/", refclient.Options{Token: w.token(t, "bridge", stack.Host), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatalf("a client without a path, with a token for one host: %v", err)
+	}
+	initialize(t, c, "bridge")
+	if text := w.log.String(); strings.Contains(text, token) || strings.Contains(text, "listSessions") {
+		t.Errorf("the log has secrets or content:\n%s", text)
+	}
+}
+
+// TestForeignRequestsAreRefused sends requests as web pages, rebound names and other
+// users would.
+func TestForeignRequestsAreRefused(t *testing.T) {
+	w := newWorld(t, func(cfg *connect.Config) { cfg.Origins = []string{"https://vscode.dev"} })
+	token := w.token(t, "editor")
+	narrow := w.token(t, "narrow", "other-*")
+	for _, test := range []struct {
+		name, path, host string
+		header           http.Header
+		status           int
+		want             string
+	}{
+		{"no token", "/ahp/laptop", "", nil, 401, "ahp-connect url"},
+		{"wrong token", "/ahp/laptop?tkn=local_x", "", nil, 401, "ahp-connect token"},
+		{"relay's own kind of token", "/ahp/laptop?tkn=a.b.c", "", nil, 401, "unknown local token"},
+		{"two tokens", "/ahp/laptop?tkn=a&access_token=b", "", nil, 401, "no local token"},
+		{"page", "/ahp/laptop?tkn=" + token, "", http.Header{"Origin": {"https://evil.example"}}, 403, "--allow-origin"},
+		{"opaque page", "/ahp/laptop?tkn=" + token, "", http.Header{"Origin": {"null"}}, 403, "--allow-origin"},
+		{"page on this machine", "/ahp/laptop?tkn=" + token, "", http.Header{"Origin": {"http://127.0.0.1:3000"}}, 403, "--allow-origin"},
+		{"allowed and foreign", "/ahp/laptop?tkn=" + token, "", http.Header{"Origin": {"https://vscode.dev", "https://evil.example"}}, 403, "--allow-origin"},
+		{"rebound name", "/ahp/laptop?tkn=" + token, "evil.example:8486", nil, 403, "127.0.0.1"},
+		{"rebound look-alike", "/ahp/laptop?tkn=" + token, "127.0.0.1.evil.example", nil, 403, "127.0.0.1"},
+		{"foreign address", "/ahp/laptop?tkn=" + token, "192.168.1.7:8486", nil, 403, "127.0.0.1"},
+		{"host of a different token", "/ahp/laptop?tkn=" + narrow, "", nil, 403, "does not open laptop"},
+		{"unknown relay", "/ahp/nowhere/laptop?tkn=" + token, "", nil, 404, "not signed in at nowhere"},
+		{"no host", "/ahp/?tkn=" + token, "", nil, 404, "/ahp/HOST"},
+		{"no path", "/?tkn=" + token, "", nil, 404, "/ahp/HOST"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, w.address)
+			}}}
+			host := test.host
+			if host == "" {
+				host = w.address
+			}
+			_, err := refclient.Dial(t.Context(), "ws://"+host+test.path, refclient.Options{Header: test.header, HTTPClient: client})
+			refused, ok := err.(interface{ Unwrap() error })
+			if err == nil || !ok || !strings.Contains(err.Error(), http.StatusText(test.status)) && !strings.Contains(err.Error(), "HTTP ") {
+				t.Fatalf("answered with %v, %v", err, refused)
+			}
+			status, body := statusOf(err)
+			if status != test.status || !strings.Contains(body, test.want) {
+				t.Errorf("answered with %d %q; want %d %q", status, body, test.status, test.want)
+			}
+		})
+	}
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: http.Header{"Origin": {"https://vscode.dev"}}})
+	if err != nil {
+		t.Fatalf("an allowed page: %v", err)
+	}
+	initialize(t, c, "page")
+}
+
+// statusOf returns the HTTP answer in place of a WebSocket.
+func statusOf(err error) (int, string) {
+	for err != nil {
+		if refused, ok := err.(*refclient.HandshakeError); ok {
+			return refused.Status, string(refused.Body)
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			break
+		}
+		err = u.Unwrap()
+	}
+	return 0, ""
+}
+
+// TestRevokedLocalTokenEndsItsConnections revokes one program's token while two
+// programs are connected.
+func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
+	w := newWorld(t, nil)
+	kept, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "kept"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "gone"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, gone, "gone")
+	if err := connect.NewTokens(tokensFile(w)).Revoke("gone"); err != nil { // as a command in another process does
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the revoked program's connection ends", gone.Done())
+	if code, reason := gone.CloseStatus(); code != 4501 || !strings.Contains(reason, "token revoked") {
+		t.Errorf("closed with %d %q; want 4501 token revoked", code, reason)
+	}
+	initialize(t, kept, "kept")
+}
+
+func tokensFile(w *world) string { return w.tokens.Path() }
+
+// TestRelaysEndIsPassedOn revokes the relay's token.
+func TestRelaysEndIsPassedOn(t *testing.T) {
+	w := newWorld(t, nil)
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, c, "editor")
+	if err := w.Relay.Revocations().Add(auth.Revocation{Subject: "ada", Tenant: stack.Tenant, At: time.Now().UTC().Add(time.Second), Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the connection ends", c.Done())
+	if code, _ := c.CloseStatus(); code != 4501 {
+		t.Errorf("closed with %d; want 4501", code)
+	}
+	late, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "a new connection ends", late.Done())
+	if code, reason := late.CloseStatus(); code != 4501 || !strings.Contains(reason, "ahp-connect login") {
+		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
+	}
+}
+
+// TestTokenIsRenewedOnTheConnection lets the relay's token expire while a client is
+// connected.
+func TestTokenIsRenewedOnTheConnection(t *testing.T) {
+	w := newWorld(t, nil)
+	w.writeToken(t, func(c *auth.Client) { c.Expires = time.Now().Add(4 * time.Second) })
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, c, "editor")
+	w.writeToken(t, func(c *auth.Client) { c.ID = "" })
+	expired := time.After(6 * time.Second)
+	for n := 0; ; n++ {
+		select {
+		case <-expired:
+			for _, frame := range c.Frames() {
+				if bytes.Contains(frame, []byte("ahp-connect-")) {
+					t.Errorf("the client received %s", frame)
+				}
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Fatalf("after %d pings: %v", n, err)
+		}
+	}
+}
+
+// TestClientWaitsForItsRelay connects while the relay is away.
+func TestClientWaitsForItsRelay(t *testing.T) {
+	w := newWorld(t, nil)
+	other := &world{Stack: w.Stack, tokens: w.tokens, log: &lockedBuffer{}, file: w.file}
+	address := w.Relay.URL()
+	gate := newGate(t, strings.TrimPrefix(address, "http://"))
+	gate.Cut()
+	other.serve(t, connect.NewRelays(connect.NewRelay("http://"+gate.Addr(), connect.FileTokens(w.file))), nil)
+	c, err := other.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+		t.Errorf("ping while the relay is away: %v", err)
+	}
+	if err := gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, c, "editor")
+}
+
+// TestHostileRelayIsRefused answers a client with forbidden bytes.
+func TestHostileRelayIsRefused(t *testing.T) {
+	for name, answer := range map[string]struct {
+		kind websocket.MessageType
+		data string
+	}{"text that is not UTF-8": {websocket.MessageText, "{\"jsonrpc\":\"\xff\"}"}, "binary": {websocket.MessageBinary, "{}"}} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{tokens: connect.NewTokens(""), log: &lockedBuffer{}}
+			relay, err := stack.Serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if ws, err := websocket.Accept(rw, r, nil); err == nil {
+					_ = ws.Write(r.Context(), answer.kind, []byte(answer.data))
+					_, _, _ = ws.Read(r.Context())
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(relay.Stop)
+			file := filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.serve(t, connect.NewRelays(connect.NewRelay("http"+strings.TrimPrefix(relay.URL(), "ws"), connect.FileTokens(file))), nil)
+			c, err := w.dial(t, "/ahp/laptop", refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+			if err != nil {
+				t.Fatal(err)
+			}
+			natssite.Next(t, "the connection ends", c.Done())
+			if got := c.Frames(); len(got) != 0 {
+				t.Errorf("the client received %q", got)
+			}
+		})
+	}
+}

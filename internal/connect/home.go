@@ -1,0 +1,262 @@
+package connect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ahprelay/auth"
+	"ahprelay/auth/device"
+)
+
+// A Home is a directory with a person's sign-ins and local tokens.
+type Home struct {
+	Dir  string
+	Keys KeyStore // nil: device keys lie in files
+}
+
+// A KeyStore keeps secrets outside of files.
+type KeyStore interface {
+	Set(name, secret string) error
+	Get(name string) (string, error)
+	Delete(name string) error
+}
+
+// A signIn is the content of a sign-in's file whose device is in the key store.
+type signIn struct {
+	Relay string `json:"relay"`
+	InKey bool   `json:"inKeyStore"`
+}
+
+// ErrNotSignedIn reports that no relay is known.
+var ErrNotSignedIn = errors.New("not signed in at any relay: run ahp-connect login https://relay.example.com")
+
+// signIns returns the directory with a file for each relay.
+func (h *Home) signIns() string { return filepath.Join(h.Dir, "relays") }
+
+// RelayName returns a relay's name in addresses: its host name, with the port if it is
+// not the scheme's.
+func RelayName(base string) string {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return strings.NewReplacer(":", "-", "[", "", "]", "").Replace(strings.ToLower(u.Host))
+}
+
+func (h *Home) file(relay string) string {
+	return filepath.Join(h.signIns(), RelayName(relay)+".json")
+}
+
+// Save stores a sign-in. It returns whether the key is in the key store; why is the
+// reason if the key store was tried without success.
+func (h *Home) Save(d *device.Device) (inStore bool, why error, err error) {
+	if err := os.MkdirAll(h.signIns(), 0o700); err != nil {
+		return false, nil, err
+	}
+	data, err := d.Encode()
+	if err != nil {
+		return false, nil, err
+	}
+	path := h.file(d.Relay)
+	if h.Keys != nil {
+		if why = h.Keys.Set(d.Relay, string(data)); why == nil {
+			stub, err := json.Marshal(signIn{d.Relay, true})
+			if err != nil {
+				return false, nil, err
+			}
+			return true, nil, auth.ReplaceFile(path, append(stub, '\n'), 0o600)
+		}
+	}
+	return false, why, auth.ReplaceFile(path, data, 0o600)
+}
+
+// Devices returns all sign-ins, in the order of their relays' names.
+func (h *Home) Devices() (list []*device.Device, err error) {
+	entries, err := os.ReadDir(h.signIns())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		d, err := h.open(filepath.Join(h.signIns(), e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// open reads one sign-in.
+func (h *Home) open(path string) (*device.Device, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var s signIn
+	if json.Unmarshal(data, &s) != nil || !s.InKey {
+		return device.Open(path)
+	}
+	if h.Keys == nil {
+		return nil, fmt.Errorf("the key for %s is in the key store, which --key-file excludes: sign in again with --key-file", s.Relay)
+	}
+	secret, err := h.Keys.Get(s.Relay)
+	if err != nil {
+		return nil, fmt.Errorf("the key store does not give the key for %s (%w): unlock it, or sign in again with ahp-connect login --key-file", s.Relay, err)
+	}
+	return device.Decode([]byte(secret))
+}
+
+// Device returns the sign-in at a relay, given by URL or name. "" stands for the only
+// sign-in.
+func (h *Home) Device(relay string) (*device.Device, error) {
+	list, err := h.Devices()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list) == 0:
+		return nil, ErrNotSignedIn
+	case relay == "" && len(list) == 1:
+		return list[0], nil
+	}
+	var names []string
+	for _, d := range list {
+		name := RelayName(d.Relay)
+		if relay != "" && (relay == name || strings.TrimRight(relay, "/") == d.Relay) {
+			return d, nil
+		}
+		names = append(names, name)
+	}
+	if relay == "" {
+		return nil, fmt.Errorf("signed in at several relays: choose one with --at (%s)", strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("not signed in at %s: run ahp-connect login, or choose one of %s", relay, strings.Join(names, ", "))
+}
+
+// Remove deletes the sign-in at a relay.
+func (h *Home) Remove(d *device.Device) error {
+	if h.Keys != nil {
+		_ = h.Keys.Delete(d.Relay) // it may be in the file
+	}
+	return os.Remove(h.file(d.Relay))
+}
+
+// Tokens returns the local tokens of this home.
+func (h *Home) Tokens() *Tokens { return NewTokens(filepath.Join(h.Dir, "tokens.json")) }
+
+// Relays returns all sign-ins as relays.
+func (h *Home) Relays() (*Relays, error) {
+	devices, err := h.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, ErrNotSignedIn
+	}
+	list := make([]*Relay, 0, len(devices))
+	for _, d := range devices {
+		list = append(list, NewRelay(d.Relay, deviceTokens{d}))
+	}
+	return &Relays{list}, nil
+}
+
+// Lock reserves the home for one running ahp-connect up, until release.
+func (h *Home) Lock() (release func(), err error) {
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(h.Dir, "up.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := auth.LockFile(f); err != nil {
+		return nil, errors.Join(ErrRuns, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// NoteAddress records the address of the running endpoint.
+func (h *Home) NoteAddress(address string) error {
+	return auth.ReplaceFile(filepath.Join(h.Dir, "address"), []byte(address+"\n"), 0o600)
+}
+
+// Address returns the address of the endpoint that ran last, or else [DefaultListen].
+func (h *Home) Address() (string, error) {
+	b, err := os.ReadFile(filepath.Join(h.Dir, "address"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return DefaultListen, nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// ErrRuns reports a second ahp-connect up.
+var ErrRuns = errors.New("ahp-connect up runs already for this user: use it, or stop it first")
+
+// Relays are the relays that a person may use.
+type Relays struct{ list []*Relay }
+
+// NewRelays returns a list of relays.
+func NewRelays(list ...*Relay) *Relays { return &Relays{list} }
+
+// All returns all relays.
+func (r *Relays) All() []*Relay { return slices.Clone(r.list) }
+
+// Find returns the relay of a host. With several relays, it asks each of them for its
+// hosts, unless the relay is named.
+func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
+	var names []string
+	for _, one := range r.list {
+		if one.Name == relay || relay == one.URL || relay == "" && len(r.list) == 1 {
+			return one, nil
+		}
+		names = append(names, one.Name)
+	}
+	if relay != "" {
+		return nil, &Refusal{auth404, fmt.Sprintf("not signed in at %s: use one of %s", relay, strings.Join(names, ", "))}
+	}
+	var found []*Relay
+	var away []string
+	for _, one := range r.list {
+		hosts, err := one.Hosts(ctx)
+		if err != nil {
+			away = append(away, one.Name)
+		}
+		if slices.ContainsFunc(hosts, func(h Host) bool { return h.Name == host }) {
+			found = append(found, one)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, &Refusal{auth404, fmt.Sprintf("%s exists at %s and %s: name the relay, as in /ahp/%s/%s", host, found[0].Name, found[1].Name, found[0].Name, host)}
+	case len(away) > 0:
+		return nil, fmt.Errorf("no reachable relay has %s, and %s does not answer: try again when it does", host, strings.Join(away, ", "))
+	}
+	return nil, &Refusal{auth404, fmt.Sprintf("no host named %s: ahp-connect hosts lists those that you may open", host)}
+}
+
+// Hosts returns the hosts of all relays, and why some are missing.
+func (r *Relays) Hosts(ctx context.Context) (all []Host, missing error) {
+	for _, one := range r.list {
+		hosts, err := one.Hosts(ctx)
+		if err != nil {
+			missing = errors.Join(missing, err)
+		}
+		all = append(all, hosts...)
+	}
+	return all, missing
+}

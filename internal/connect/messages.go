@@ -1,0 +1,170 @@
+package connect
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+)
+
+// Messages is a local client's connection.
+type Messages interface {
+	// Read returns the next message, which is valid until the next call. It returns
+	// a [*Closed] when the client has ended the connection.
+	Read() ([]byte, error)
+
+	// Write sends a message and does not keep it. Calls may run at once.
+	Write(message []byte) error
+
+	// Close ends the connection and unblocks Read and Write.
+	Close(code ahp.CloseCode, reason string)
+}
+
+// Closed is the end of a connection by its other end.
+type Closed struct {
+	Code   ahp.CloseCode
+	Reason string
+}
+
+func (c *Closed) Error() string { return fmt.Sprintf("closed with %d %s", c.Code, c.Reason) }
+
+// Close codes of WebSockets that are not AHP's (RFC 6455, section 7.4.1).
+const (
+	closeNormal   ahp.CloseCode = 1000
+	closeNoStatus ahp.CloseCode = 1005
+	closeLost     ahp.CloseCode = 1006
+)
+
+// keepBuffer is the largest buffer kept for the next message, in bytes.
+const keepBuffer = 64 << 10
+
+// errBinary reports a binary message.
+var errBinary = errors.New("binary message; AHP messages are text")
+
+// readMessage reads a WebSocket's next message into buf.
+func readMessage(ws *websocket.Conn, buf *bytes.Buffer) ([]byte, error) {
+	if buf.Reset(); buf.Cap() > keepBuffer {
+		*buf = bytes.Buffer{}
+	}
+	kind, r, err := ws.Reader(context.Background())
+	if err == nil {
+		_, err = buf.ReadFrom(r)
+	}
+	var closed websocket.CloseError
+	switch {
+	case errors.As(err, &closed):
+		return nil, &Closed{ahp.CloseCode(closed.Code), closed.Reason}
+	case err != nil:
+		return nil, err
+	case kind != websocket.MessageText:
+		return nil, errBinary
+	}
+	return buf.Bytes(), nil
+}
+
+// closeTime bounds a closing handshake.
+const closeTime = 5 * time.Second
+
+// closeWS closes a WebSocket. Codes that must not be sent become 1000.
+func closeWS(ws *websocket.Conn, code ahp.CloseCode, reason string) {
+	if code == closeNoStatus || code == closeLost || code < 1000 {
+		code = closeNormal
+	}
+	if len(reason) > 123 {
+		reason = string(bytes.ToValidUTF8([]byte(reason[:123]), nil))
+	}
+	timer := time.AfterFunc(closeTime, func() { _ = ws.CloseNow() })
+	defer timer.Stop()
+	_ = ws.Close(websocket.StatusCode(code), reason) // the peer may be gone
+	_ = ws.CloseNow()
+}
+
+// wsMessages are the messages of a WebSocket.
+type wsMessages struct {
+	ws  *websocket.Conn
+	buf bytes.Buffer
+}
+
+// Read implements [Messages].
+func (m *wsMessages) Read() ([]byte, error) { return readMessage(m.ws, &m.buf) }
+
+// Write implements [Messages].
+func (m *wsMessages) Write(message []byte) error {
+	return m.ws.Write(context.Background(), websocket.MessageText, message)
+}
+
+// Close implements [Messages].
+func (m *wsMessages) Close(code ahp.CloseCode, reason string) { closeWS(m.ws, code, reason) }
+
+// lineMessages are messages on streams, one on each line.
+type lineMessages struct {
+	in  *bufio.Reader
+	end func()
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// NewLines returns messages on streams, one on each line. Close calls end, which must
+// unblock Read.
+func NewLines(in io.Reader, out io.Writer, end func()) Messages {
+	return &lineMessages{in: bufio.NewReader(in), out: out, end: end}
+}
+
+// Read implements [Messages].
+func (m *lineMessages) Read() ([]byte, error) {
+	for {
+		line, err := m.line()
+		if errors.Is(err, io.EOF) {
+			err = &Closed{closeNormal, ""}
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 || err != nil {
+			return line, err
+		}
+	}
+}
+
+// line reads a line of bounded length. A last line without its end is dropped: it may be
+// incomplete.
+func (m *lineMessages) line() (line []byte, err error) {
+	for {
+		part, err := m.in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxMessage:
+			return nil, fmt.Errorf("line of more than %d bytes", maxMessage)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		return line, nil
+	}
+}
+
+// Write implements [Messages]. Line breaks between JSON's tokens become spaces.
+func (m *lineMessages) Write(message []byte) error {
+	line := make([]byte, len(message)+1)
+	copy(line, message)
+	for i, c := range line[:len(message)] {
+		if c == '\n' || c == '\r' {
+			line[i] = ' '
+		}
+	}
+	line[len(message)] = '\n'
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.out.Write(line)
+	return err
+}
+
+// Close implements [Messages].
+func (m *lineMessages) Close(ahp.CloseCode, string) { m.end() }

@@ -1,0 +1,338 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// Times of a pipe.
+const (
+	// greetingHold bounds the wait for the relay by a client that begins a session,
+	// resumeHold by a client that resumes. A relay holds clients of absent hosts as
+	// long.
+	greetingHold = 20 * time.Second
+	resumeHold   = 10 * time.Minute
+
+	dialAgain = 200 * time.Millisecond // pause after a failed attempt, doubled each time
+	dialMost  = 5 * time.Second        // its bound
+
+	pingPatience = 2 * time.Second  // a ping unanswered for this long may be answered here
+	renewAgain   = 10 * time.Second // pause before another attempt to renew a token
+
+	// maxPings bounds the remembered pings. Clients send one at a time.
+	maxPings = 64
+)
+
+// A pipe joins a local client to a host.
+type pipe struct {
+	local Messages
+	relay *Relay
+	host  string
+	level auth.Access
+	log   *slog.Logger
+
+	opened chan struct{} // closed once up is set
+	up     *upstream     // read-only once opened is closed
+	mark   string        // begins the ids of requests of our own
+	buf    bytes.Buffer  // of messages from the host
+
+	mu      sync.Mutex // guards the fields below
+	resumes bool       // the first message was reconnect
+	first   bool       // the first message has come
+	pings   []*ping
+	renewed string // id of our unanswered request; "": none
+}
+
+// A ping is a client's unanswered ping.
+type ping struct {
+	id       []byte
+	answered bool // by us: the host's answer is dropped
+	timer    *time.Timer
+}
+
+// ServeLocal joins a local client to a host of the relay until either ends, or ctx. It
+// returns the reason for the end.
+func ServeLocal(ctx context.Context, local Messages, relay *Relay, host string, level auth.Access, log *slog.Logger) *Closed {
+	p := &pipe{local: local, relay: relay, host: host, level: level, log: log, opened: make(chan struct{}), mark: "ahp-connect-" + rand.Text()}
+	end := p.run(ctx)
+	log.Info("client gone", "code", end.Code, "reason", end.Reason)
+	return end
+}
+
+// run carries messages, and returns the reason for the end.
+func (p *pipe) run(parent context.Context) *Closed {
+	ctx, cancel := context.WithCancelCause(parent)
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(p.fromLocal(ctx)) })
+	wg.Go(func() {
+		if err := p.open(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		wg.Go(func() { p.renewTokens(ctx) })
+		cancel(p.fromHost())
+	})
+	<-ctx.Done()
+	end := p.endOf(context.Cause(ctx), parent)
+	var closing sync.WaitGroup
+	closing.Go(func() { p.local.Close(end.Code, end.Reason) })
+	select {
+	case <-p.opened:
+		closeWS(p.up.ws, end.Code, end.Reason)
+		p.up.end()
+	default:
+	}
+	closing.Wait()
+	wg.Wait()
+	select { // open may have succeeded meanwhile
+	case <-p.opened:
+		_ = p.up.ws.CloseNow()
+		p.up.end()
+	default:
+	}
+	for _, one := range p.pings {
+		one.timer.Stop()
+	}
+	return end
+}
+
+// endOf returns the close code for an error.
+func (p *pipe) endOf(err error, parent context.Context) *Closed {
+	var closed *Closed
+	var refusal *Refusal
+	var bad *ahp.FrameError
+	switch {
+	case parent.Err() != nil:
+		if errors.As(context.Cause(parent), &closed) {
+			return closed
+		}
+		return &Closed{ahp.CloseShuttingDown, "ahp-connect stops"}
+	case errors.As(err, &closed):
+		if closed.Code == closeLost {
+			return &Closed{ahp.CloseResync, "resync: the connection to the relay was lost"}
+		}
+		return closed
+	case errors.As(err, &refusal):
+		return &Closed{refusal.Code, refusal.Reason}
+	case errors.As(err, &bad), errors.Is(err, errBinary):
+		return &Closed{ahp.CloseBadMessage, ahp.CloseBadMessage.Reason() + ": " + err.Error()}
+	case errors.Is(err, errBadText):
+		return &Closed{ahp.CloseResync, "resync: the relay sent a message that is not UTF-8"}
+	case errors.Is(err, errLocalGone):
+		return &Closed{closeLost, "client lost"}
+	}
+	p.log.Debug("connection lost", "error", err)
+	return &Closed{ahp.CloseResync, "resync: the connection to the relay was lost"}
+}
+
+// open connects to the host. While the relay is unreachable, it tries again, for as long
+// as the client's first message allows.
+func (p *pipe) open(ctx context.Context) error {
+	began := time.Now()
+	for pause := dialAgain; ; pause = min(2*pause, dialMost) {
+		up, err := p.relay.Dial(ctx, p.host, p.level)
+		if err == nil {
+			p.up = up
+			close(p.opened)
+			return nil
+		}
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			return err
+		}
+		p.log.Debug("relay not reached", "error", err)
+		hold := greetingHold
+		p.mu.Lock()
+		if p.resumes {
+			hold = resumeHold
+		}
+		p.mu.Unlock()
+		if time.Since(began)+pause > hold {
+			return &Refusal{ahp.CloseHostOffline, ahp.CloseHostOffline.Reason() + ": " + err.Error()}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errLocalGone reports a local client that vanished.
+var errLocalGone = errors.New("the local client is gone")
+
+// fromLocal passes the client's messages on.
+func (p *pipe) fromLocal(ctx context.Context) error {
+	for {
+		message, err := p.local.Read()
+		var closed *Closed
+		switch {
+		case errors.As(err, &closed), errors.Is(err, errBinary):
+			return err
+		case err != nil:
+			return errLocalGone
+		}
+		if !p.first || bytes.Contains(message, pingWord) {
+			if answered, err := p.note(message); err != nil || answered {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		select {
+		case <-p.opened:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := p.up.ws.Write(context.Background(), websocket.MessageText, message); err != nil {
+			return err
+		}
+	}
+}
+
+var pingWord = []byte(`"ping"`)
+
+// note reads a client's first message, or a ping. It answers a ping itself while the
+// relay is unreachable, and returns true then.
+func (p *pipe) note(message []byte) (answered bool, err error) {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	isPing := env.Kind == ahp.Request && string(env.Method) == "ping"
+	switch {
+	case !isPing:
+		p.resumes = p.resumes || !p.first && string(env.Method) == "reconnect"
+		p.first = true
+		return false, nil
+	case p.unreachable():
+		return true, p.local.Write(ahp.AppendResult(nil, env.ID, nil))
+	case len(p.pings) >= maxPings:
+		return false, nil
+	}
+	one := &ping{id: bytes.Clone(env.ID)}
+	one.timer = time.AfterFunc(pingPatience, func() { p.answerLate(one) })
+	p.pings = append(p.pings, one)
+	return false, nil
+}
+
+// unreachable reports whether messages cannot leave for the relay now.
+func (p *pipe) unreachable() bool {
+	select {
+	case <-p.opened:
+		return p.up.away()
+	default:
+		return true
+	}
+}
+
+// answerLate answers a ping that was sent just before the relay became unreachable.
+func (p *pipe) answerLate(one *ping) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one.answered || one.id == nil {
+		return
+	}
+	if !p.unreachable() {
+		one.timer.Reset(pingPatience)
+		return
+	}
+	one.answered = true
+	_ = p.local.Write(ahp.AppendResult(nil, one.id, nil)) // a failure also fails the next read
+}
+
+// errBadText reports a relay's message that is not UTF-8.
+var errBadText = errors.New("message is not UTF-8")
+
+// fromHost passes the host's messages on.
+func (p *pipe) fromHost() error {
+	for {
+		message, err := readMessage(p.up.ws, &p.buf)
+		switch {
+		case err != nil:
+			return p.up.why(err)
+		case !utf8.Valid(message):
+			return errBadText
+		case p.isOurs(message):
+			continue
+		}
+		if err := p.local.Write(message); err != nil {
+			return errLocalGone
+		}
+	}
+}
+
+// isOurs reports whether a message answers a request of ours, or a ping that was
+// answered here.
+func (p *pipe) isOurs(message []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.renewed == "" && len(p.pings) == 0 {
+		return false
+	}
+	env, err := ahp.Peek(message)
+	if err != nil || env.Kind != ahp.Response {
+		return false
+	}
+	if id, ok := ahp.Text(env.ID); ok && p.renewed != "" && id == p.renewed {
+		p.renewed = ""
+		if env.Error != nil {
+			p.log.Warn("token not renewed", "error", ahp.TextOf(env.Error, "message"))
+		}
+		return true
+	}
+	for i, one := range p.pings {
+		if ahp.SameID(one.id, env.ID) {
+			one.timer.Stop()
+			p.pings = append(p.pings[:i], p.pings[i+1:]...)
+			drop := one.answered
+			one.id = nil
+			return drop
+		}
+	}
+	return false
+}
+
+// renewTokens renews the connection's token before it expires, until ctx ends.
+func (p *pipe) renewTokens(ctx context.Context) {
+	token, wait := p.up.token, time.Until(p.up.renew)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		next, renew, err := p.relay.Token(ctx, p.host, p.level)
+		if wait = max(time.Until(renew), renewAgain); err != nil || next == token {
+			wait = renewAgain
+			continue
+		}
+		token = next
+		id := p.mark + rand.Text()
+		request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "relay/refreshToken", "params": map[string]string{"channel": "ahp-root://", "token": token}})
+		if err != nil {
+			continue // no field can fail
+		}
+		p.mu.Lock()
+		p.renewed = id
+		p.mu.Unlock()
+		if p.up.ws.Write(ctx, websocket.MessageText, request) != nil {
+			return
+		}
+	}
+}

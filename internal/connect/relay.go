@@ -1,0 +1,313 @@
+package connect
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/auth/device"
+)
+
+// Bounds of a relay's answers.
+const (
+	relayTimeout = 10 * time.Second // for an answer
+	maxAnswer    = 1 << 20          // bytes
+	maxMessage   = 256 << 20        // bytes in a message, each way
+
+	tokenTTL   = time.Hour       // lifetime of a token for one host
+	hostsFresh = 5 * time.Second // a list of hosts is reused for this time
+)
+
+// A Refusal is final: trying again does not help.
+type Refusal struct {
+	Code   ahp.CloseCode
+	Reason string // one sentence with the remedy
+}
+
+// auth404 is the close code for a host that does not exist.
+const auth404 = ahp.CloseUnknownHost
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// A Host is a host that the person may open.
+type Host struct {
+	Name   string `json:"host"`
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	Relay  string `json:"relay"` // name of the relay
+}
+
+// tokens obtains tokens for the relay.
+type tokens interface {
+	// token returns a token for a host ("" for all), with at most the given level.
+	token(ctx context.Context, host string, level auth.Access) (token string, expires time.Time, err error)
+}
+
+// A Relay is one relay with the person's authority there.
+type Relay struct {
+	Name string // in local addresses
+	URL  string // base URL, without a slash at its end
+
+	tokens tokens
+	http   *http.Client
+
+	mu      sync.Mutex // guards the fields below
+	kept    map[keptKey]keptToken
+	hosts   []Host
+	hostsAt time.Time
+}
+
+type keptKey struct {
+	host  string
+	level auth.Access
+}
+
+type keptToken struct {
+	token string
+	until time.Time // a new token is obtained then
+}
+
+// NewRelay returns a relay.
+func NewRelay(base string, tokens tokens) *Relay {
+	return &Relay{
+		Name: RelayName(base), URL: strings.TrimRight(base, "/"), tokens: tokens, kept: map[keptKey]keptToken{},
+		http: &http.Client{Timeout: relayTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// Token returns a token for a host, or all hosts (""), with at most the given level
+// ("": the person's own, at most operate). It has at least half of its life left.
+func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
+	key := keptKey{host, level}
+	r.mu.Lock()
+	kept := r.kept[key]
+	r.mu.Unlock()
+	if time.Now().Before(kept.until) {
+		return kept.token, kept.until, nil
+	}
+	token, expires, err := r.tokens.token(ctx, host, level)
+	if err != nil {
+		return "", time.Time{}, r.explain(err)
+	}
+	kept = keptToken{token, time.Now().Add(time.Until(expires) / 2)}
+	r.mu.Lock()
+	r.kept[key] = kept
+	r.mu.Unlock()
+	return token, kept.until, nil
+}
+
+// forget drops the kept tokens, after the relay has refused one.
+func (r *Relay) forget() {
+	r.mu.Lock()
+	clear(r.kept)
+	r.mu.Unlock()
+}
+
+// explain returns an error with its remedy.
+func (r *Relay) explain(err error) error {
+	var refused *device.Refused
+	var expired x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var other x509.HostnameError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && refused.Name == "invalid_grant":
+		return &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("the sign-in at %s has ended (%s): run ahp-connect login %s", r.Name, strings.TrimSuffix(refused.Text, "."), r.URL)}
+	case errors.As(err, &refused) && refused.Status == http.StatusBadRequest:
+		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s refuses this token: %s", r.Name, refused.Text)}
+	case errors.As(err, &expired) && expired.Reason == x509.Expired:
+		return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the certificate of %s is not valid at this machine's time, %s: set the clock, or renew the certificate", r.Name, time.Now().UTC().Format(time.DateTime))}
+	case errors.As(err, &unknown), errors.As(err, &other), errors.As(err, &expired):
+		return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("%s shows a certificate that this machine does not accept (%v): check the relay's URL", r.Name, err)}
+	}
+	return err
+}
+
+// do sends a request with a token, and decodes the answer.
+func (r *Relay) do(ctx context.Context, path, token string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := r.http.Do(request)
+	if err != nil {
+		return r.explain(unwrapURL(r.URL, err))
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode != http.StatusOK:
+		return r.refusedBy(response.StatusCode, data)
+	case into == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the server at %s is no relay: check the URL", r.URL)}
+	}
+	return nil
+}
+
+// unwrapURL removes the URL, which may contain a secret, from an error.
+func unwrapURL(at string, err error) error {
+	var in *url.Error
+	if errors.As(err, &in) {
+		err = in.Err
+	}
+	return fmt.Errorf("no relay answers at %s: %w", at, err)
+}
+
+// refusedBy returns the error for an HTTP status.
+func (r *Relay) refusedBy(status int, body []byte) error {
+	text := strings.TrimSpace(string(body[:min(len(body), 200)]))
+	switch {
+	case status == http.StatusUnauthorized:
+		r.forget()
+		return &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("%s no longer accepts this sign-in (%s): run ahp-connect login %s", r.Name, text, r.URL)}
+	case status == http.StatusForbidden, status == http.StatusNotFound:
+		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s refuses: %s", r.Name, text)}
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests:
+		return fmt.Errorf("%s answers HTTP %d: %s", r.Name, status, text)
+	}
+	return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the server at %s is no relay (HTTP %d): check the URL", r.URL, status)}
+}
+
+// Hosts returns the hosts that the person may open here.
+func (r *Relay) Hosts(ctx context.Context) ([]Host, error) {
+	r.mu.Lock()
+	hosts, at := r.hosts, r.hostsAt
+	r.mu.Unlock()
+	if time.Since(at) < hostsFresh {
+		return hosts, nil
+	}
+	token, _, err := r.Token(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Hosts []Host }
+	if err := r.do(ctx, "/api/hosts", token, &answer); err != nil {
+		return nil, err
+	}
+	for i := range answer.Hosts {
+		answer.Hosts[i].Relay = r.Name
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts, r.hostsAt = answer.Hosts, time.Now()
+	return answer.Hosts, nil
+}
+
+// deviceTokens obtains tokens for a signed-in device.
+type deviceTokens struct{ *device.Device }
+
+func (d deviceTokens) token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
+	ask := map[string]any{"level": level, "seconds": int(tokenTTL.Seconds())}
+	if host != "" {
+		ask["hosts"] = []string{host}
+	}
+	var made struct {
+		Token   string
+		Expires time.Time
+	}
+	err := d.Call(ctx, http.MethodPost, "/api/tokens", ask, &made)
+	return made.Token, made.Expires, err
+}
+
+// FileTokens takes each token from a file, which may be replaced at any time.
+type FileTokens string
+
+func (f FileTokens) token(_ context.Context, _ string, level auth.Access) (string, time.Time, error) {
+	if level != "" {
+		return "", time.Time{}, &Refusal{ahp.CloseForbidden, "a token from --token-file keeps its level: make one with the wanted level (relay token client --level)"}
+	}
+	b, err := os.ReadFile(string(f))
+	if err != nil {
+		return "", time.Time{}, &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("--token-file: %v", err)}
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", time.Time{}, &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("--token-file %s is empty: write the output of relay token client into it", string(f))}
+	}
+	return token, expiryOf(token), nil
+}
+
+// expiryOf returns the time in a token's exp claim (RFC 7519, section 4.1.4), which the
+// relay verifies. Without the claim, the file is soon read again.
+func expiryOf(token string) time.Time {
+	var claims struct{ Exp int64 }
+	parts := strings.Split(token, ".")
+	if len(parts) == 3 {
+		if raw, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil && json.Unmarshal(raw, &claims) == nil && claims.Exp > 0 {
+			return time.Unix(claims.Exp, 0)
+		}
+	}
+	return time.Now().Add(time.Minute)
+}
+
+// CheckURL reports why a text is no relay's base URL, or an unsafe one.
+func CheckURL(base string, plain bool) error { return device.CheckRelay(base, plain) }
+
+// An upstream is an open connection to a host.
+type upstream struct {
+	ws    *websocket.Conn
+	token string
+	renew time.Time // the token should be renewed then
+}
+
+// Dial opens a connection to a host.
+func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upstream, error) {
+	token, renew, err := r.Token(ctx, host, level)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
+	defer cancel()
+	ws, response, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(r.URL, "http")+"/ahp/"+url.PathEscape(host), &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover,
+	})
+	if err != nil {
+		return nil, r.dialFailed(response, err)
+	}
+	ws.SetReadLimit(maxMessage)
+	return &upstream{ws: ws, token: token, renew: renew}, nil
+}
+
+// dialFailed explains a failed handshake.
+func (r *Relay) dialFailed(response *http.Response, err error) error {
+	if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
+		return r.explain(unwrapURL(r.URL, err))
+	}
+	var text []byte
+	if response.Body != nil {
+		text, _ = io.ReadAll(io.LimitReader(response.Body, 1024)) // a part is enough
+	}
+	return r.refusedBy(response.StatusCode, text)
+}
+
+// away reports whether the relay is unreachable at the moment.
+func (u *upstream) away() bool { return false }
+
+// why returns the reason for a failed read.
+func (u *upstream) why(err error) error { return err }
+
+// end releases everything that the connection uses.
+func (u *upstream) end() { _ = u.ws.CloseNow() }

@@ -1,0 +1,183 @@
+package connect
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// maxTokens bounds the local tokens.
+const maxTokens = 256
+
+// A LocalToken lets one client program use the endpoint.
+type LocalToken struct {
+	Name  string      `json:"name"` // of the client program
+	Token string      `json:"token"`
+	Hosts []string    `json:"hosts,omitempty"` // patterns; none: all
+	Level auth.Access `json:"level,omitempty"` // "": the person's own, at most operate
+	Made  time.Time   `json:"made"`
+}
+
+// opens reports whether the token is for a host.
+func (t *LocalToken) opens(host string) bool {
+	return len(t.Hosts) == 0 || auth.MatchesAny(t.Hosts, host)
+}
+
+// Tokens are the local tokens in a file with mode 0600, or in memory. All methods read
+// the file anew if it has changed, so that a command's change reaches a running endpoint.
+type Tokens struct {
+	path string // "": in memory
+
+	mu   sync.Mutex // guards the fields below
+	list []LocalToken
+	read time.Time // modification time of the read file
+	size int64
+}
+
+// NewTokens returns the tokens in a file, which need not exist. With an empty path, they
+// are in memory.
+func NewTokens(path string) *Tokens { return &Tokens{path: path} }
+
+// refreshLocked reads a changed file.
+func (t *Tokens) refreshLocked() error {
+	if t.path == "" {
+		return nil
+	}
+	info, err := os.Stat(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.list, t.read, t.size = nil, time.Time{}, 0
+		return nil
+	}
+	if err != nil || info.ModTime().Equal(t.read) && info.Size() == t.size {
+		return err
+	}
+	data, err := os.ReadFile(t.path)
+	if err != nil {
+		return err
+	}
+	var list []LocalToken
+	if err := json.Unmarshal(data, &list); err != nil {
+		return fmt.Errorf("%s is damaged: delete it, then make the tokens again with ahp-connect token", t.path)
+	}
+	t.list, t.read, t.size = list, info.ModTime(), info.Size()
+	return nil
+}
+
+// saveLocked writes the file, and reads it next time.
+func (t *Tokens) saveLocked() error {
+	if t.path == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(t.list, "", "  ")
+	if err != nil {
+		return err
+	}
+	t.read = time.Time{}
+	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
+		return err
+	}
+	return auth.ReplaceFile(t.path, append(data, '\n'), 0o600)
+}
+
+// List returns all tokens by name.
+func (t *Tokens) List() ([]LocalToken, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.refreshLocked()
+	return slices.Clone(t.list), err
+}
+
+// Make makes a client program's token, and replaces its previous token.
+func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToken, error) {
+	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return LocalToken{}, errors.New("a token's name has 1 to 64 bytes, without control characters")
+	}
+	if err := auth.CheckPatterns("host", hosts); err != nil {
+		return LocalToken{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refreshLocked(); err != nil {
+		return LocalToken{}, err
+	}
+	t.list = slices.DeleteFunc(t.list, func(o LocalToken) bool { return o.Name == name })
+	if len(t.list) >= maxTokens {
+		return LocalToken{}, fmt.Errorf("there are %d local tokens: revoke one with ahp-connect token --revoke", maxTokens)
+	}
+	made := LocalToken{name, "local_" + rand.Text() + rand.Text(), hosts, level, time.Now().UTC().Truncate(time.Second)}
+	t.list = append(t.list, made)
+	slices.SortFunc(t.list, func(a, b LocalToken) int { return strings.Compare(a.Name, b.Name) })
+	return made, t.saveLocked()
+}
+
+// For returns a client program's token, and makes one if there is none for the host.
+func (t *Tokens) For(name, host string) (LocalToken, error) {
+	list, err := t.List()
+	if err != nil {
+		return LocalToken{}, err
+	}
+	if i := slices.IndexFunc(list, func(o LocalToken) bool { return o.Name == name }); i >= 0 && list[i].opens(host) {
+		return list[i], nil
+	}
+	return t.Make(name, nil, "")
+}
+
+// Revoke removes a client program's token.
+func (t *Tokens) Revoke(name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refreshLocked(); err != nil {
+		return err
+	}
+	before := len(t.list)
+	t.list = slices.DeleteFunc(t.list, func(o LocalToken) bool { return o.Name == name })
+	if len(t.list) == before {
+		return fmt.Errorf("there is no token for %q: ahp-connect token lists them", name)
+	}
+	return t.saveLocked()
+}
+
+// RenewAll replaces the secrets of all tokens.
+func (t *Tokens) RenewAll() (renewed int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refreshLocked(); err != nil {
+		return 0, err
+	}
+	for i := range t.list {
+		t.list[i].Token = "local_" + rand.Text() + rand.Text()
+	}
+	return len(t.list), t.saveLocked()
+}
+
+// Match returns the token with the given secret. Its time does not depend on the
+// secrets.
+func (t *Tokens) Match(secret string) (found LocalToken, ok bool) {
+	list, err := t.List()
+	if err != nil {
+		return LocalToken{}, false
+	}
+	given := sha256.Sum256([]byte(secret))
+	for _, one := range list {
+		own := sha256.Sum256([]byte(one.Token))
+		if subtle.ConstantTimeCompare(given[:], own[:]) == 1 {
+			found, ok = one, true
+		}
+	}
+	return found, ok
+}
+
+// Path returns the tokens' file.
+func (t *Tokens) Path() string { return t.path }
