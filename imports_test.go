@@ -15,7 +15,7 @@ var floors = [][]string{
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/unauthenticated"},
 	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing", "agenthost"},
 	{"agenthost/acp", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
-	{"auth/mcpgate", "broker", "broker/notice", "routing"},
+	{"auth/mcpgate", "broker", "broker/notice", "broker/resume", "routing"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit"},
 	{"gateway/authn"},

@@ -22,6 +22,7 @@ import (
 	"ahprelay/auth/people"
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/resume"
 	"ahprelay/gateway/admission"
 	agentsapi "ahprelay/gateway/api/agents"
 	hostsapi "ahprelay/gateway/api/hosts"
@@ -105,6 +106,13 @@ type Config struct {
 	// listener's port. Default: none, canvases are read in band only.
 	CanvasDomain string
 
+	// A client behind ahp-connect may be away for ClientResume (default 10 min) and
+	// miss ClientBacklog bytes (default 8 MiB). PersonBacklog (default 32 MiB) and
+	// TotalBacklog (default an eighth of MaxQueued) bound the bytes held for the
+	// absent clients of a person, and for all. A negative ClientResume turns it off.
+	ClientResume                               time.Duration
+	ClientBacklog, PersonBacklog, TotalBacklog int
+
 	// Compress selects the clients that get compressed messages, if they offer
 	// compression. Default: CompressFar.
 	Compress wire.Compression
@@ -169,6 +177,10 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.Stall, defaultStall)
 	duration(&cfg.Resume, link.DefaultResume)
 	duration(&cfg.HoldTime, 10*time.Minute)
+	duration(&cfg.ClientResume, resume.DefaultTime)
+	size(&cfg.ClientBacklog, resume.DefaultWindow)
+	size(&cfg.PersonBacklog, 32<<20)
+	size(&cfg.TotalBacklog, cfg.MaxQueued/8)
 	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
@@ -264,6 +276,7 @@ type Server struct {
 	metrics   *metrics
 	budget    *budget
 	canvases  *canvas.Canvases
+	carried   *carried // nil: connections do not resume
 	reports   *reports
 	httpConns *httpConns
 	audit     *audit.Log
@@ -328,6 +341,9 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
 	s.newAPIs(origin)
+	if cfg.ClientResume > 0 {
+		s.startCarried()
+	}
 	s.public = s.publicHandler()
 	s.admin = (&adminPages{&s.cfg, s.hosts, s.reports, s.metrics, s.serveReady(true)}).handler()
 	s.spawn(s.sweep)
@@ -413,6 +429,9 @@ func (s *Server) Close() {
 	s.quiet()
 	s.forget()
 	s.cancel() // closes all sockets
+	if s.carried != nil {
+		s.carried.close()
+	}
 	s.hosts.close()
 	s.mu.Lock()
 	s.closed = true

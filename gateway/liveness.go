@@ -75,7 +75,7 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 		return false
 	}
 	v.due = now.Add(c.cfg.Ping)
-	if c.load.stuck.Load() {
+	if c.load.stuck.Load() || c.absent() {
 		v.mark, v.missed = 0, 0
 		return false
 	}
@@ -97,6 +97,13 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 	}
 	v.mark = c.out.ping()
 	return false
+}
+
+// absent reports whether the client's connection may resume, and the client is
+// unreachable.
+func (c *client) absent() bool {
+	r := wire.ResumableOf(c.sock.Conn.Conn)
+	return r != nil && r.Away()
 }
 
 // probe checks a connection whose client has opened a new one, and gives it up without

@@ -111,7 +111,7 @@ func (l *load) noteLoad(host upstream) {
 	defer l.mu.Unlock()
 	written, heard := conn.Written.Load(), conn.Taken.Load()
 	if written != l.written || heard != l.received || l.kernel.Load() > 0 {
-		l.setKernel(wire.KernelQueued(conn.Conn))
+		l.setKernel(wire.Queued(conn.Conn))
 	}
 	if host != nil && written != l.written {
 		host.Progress()

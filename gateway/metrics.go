@@ -103,6 +103,8 @@ type census struct {
 	queued             int64
 	links, silent      int
 	audiences, viewers int
+	away               int   // clients whose streams may resume
+	backlog            int64 // bytes held for clients with such streams
 	total              traffic
 }
 
@@ -113,6 +115,10 @@ func (s *Server) census() census {
 		n.phases[c.phaseNow()]++
 	}
 	n.audiences, n.viewers = s.hosts.watching()
+	if s.carried != nil {
+		_, n.away = s.carried.relay.Count()
+		n.backlog = int64(s.carried.pool.Held())
+	}
 	n.total = s.metrics.total(clients)
 	return n
 }
@@ -127,6 +133,8 @@ func clientStats(s *Server) prometheus.Collector {
 	t.Gauge("ahp_relay_links", "Links to host-agents.", func(n census) float64 { return float64(n.links) })
 	t.Gauge("ahp_relay_audiences", "Connections to hosts shared by several viewers.", func(n census) float64 { return float64(n.audiences) })
 	t.Gauge("ahp_relay_viewers", "Clients in audiences.", func(n census) float64 { return float64(n.viewers) })
+	t.Gauge("ahp_relay_clients_away", "Clients behind ahp-connect that are unreachable and may resume.", func(n census) float64 { return float64(n.away) })
+	t.Gauge("ahp_relay_backlog_bytes", "Bytes that clients behind ahp-connect have not confirmed.", func(n census) float64 { return float64(n.backlog) })
 	t.Gauge("ahp_relay_hosts_silent", "Online hosts in use that do not answer.", func(n census) float64 { return float64(n.silent) })
 	const frames, bytes = "Messages between clients and hosts.", "Bytes in messages between clients and hosts."
 	t.Counter("ahp_relay_frames_total", frames, func(n census) float64 { return float64(n.total.framesIn) }, "direction", toHost)

@@ -10,6 +10,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/resume"
 	"ahprelay/gateway/admission"
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
@@ -22,6 +23,9 @@ import (
 func (s *Server) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
+	if s.carried != nil {
+		mux.HandleFunc("GET "+resume.Path, s.serveCarrier)
+	}
 	s.hostAPI.Routes(mux)
 	s.notify.Routes(mux)
 	mux.HandleFunc("GET /healthz", serveHealthy)

@@ -8,6 +8,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	operatorapi "ahprelay/gateway/api/operator"
+	"ahprelay/gateway/wire"
 )
 
 // watchRevocations ends the connections of revoked tokens, until the server ends.
@@ -41,6 +42,9 @@ func (s *Server) endRevoked() {
 // endIfRevoked ends the connection if its token is revoked.
 func (c *client) endIfRevoked() {
 	if c.revoked(c.token.now()) {
+		if r := wire.ResumableOf(c.sock.Conn.Conn); r != nil && r.Away() {
+			r.Discard() // nothing waits for a client that must not come back
+		}
 		c.end(ahp.CloseTokenEnded, auth.ErrTokenRevoked.Error())
 	}
 }

@@ -141,6 +141,9 @@ func (l *Link) Epoch() uint64 { return l.epoch }
 // size fits an empty window.
 func (l *Link) CanSend() bool { return l.bytes < l.cfg.Window }
 
+// Held returns the bytes that were sent and not released, with the cost of each packet.
+func (l *Link) Held() int { return l.bytes }
+
 // Settled reports whether the peer has released everything that was sent.
 func (l *Link) Settled() bool { return len(l.unreleased) == 0 }
 

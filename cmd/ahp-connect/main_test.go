@@ -15,20 +15,27 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/internal/connect"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or the program: tests start it in a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("AHP_TEST_PROGRAM") != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newStack returns a relay with a demo host, and a file with a client token.
 func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
 	t.Helper()
-	host, err := refhost.New(refhost.Config{})
+	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,14 @@ type serveCmd struct {
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
-	Resume time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
-	Hold   time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
-	Drain  time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
+	Resume        time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
+	Hold          time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
+	ClientResume  time.Duration `help:"How long a client behind ahp-connect may be away without noticing. 0 ends its connection at once." default:"10m"`
+	ClientBacklog int           `help:"Most bytes that such a client may miss meanwhile." default:"8388608" placeholder:"BYTES"`
+	PersonBacklog int           `help:"Most bytes that a person's absent clients may miss together." default:"33554432" placeholder:"BYTES"`
+	TotalBacklog  int           `help:"Most bytes that all absent clients may miss together. Default: an eighth of --max-queued." placeholder:"BYTES"`
+
+	Drain time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 
 	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
 	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
@@ -65,6 +70,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
+			ClientResume: c.clientResume(), ClientBacklog: c.ClientBacklog, PersonBacklog: c.PersonBacklog, TotalBacklog: c.TotalBacklog,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: wire.Compression(c.Compress),
 			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
 		},
@@ -190,3 +196,11 @@ func welcomeOwner(s *streams, relay *gateway.Relay) error {
 // closeShare is the divisor for the part of --drain that is reserved for closing the
 // last connections.
 const closeShare = 5
+
+// clientResume returns gateway.Config.ClientResume, where 0 stands for the default.
+func (c *serveCmd) clientResume() time.Duration {
+	if c.ClientResume == 0 {
+		return -1
+	}
+	return c.ClientResume
+}

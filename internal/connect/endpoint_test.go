@@ -16,9 +16,10 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
+	"ahprelay/gateway"
 	"ahprelay/internal/connect"
-	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -39,7 +40,13 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*connect.Config)) *world {
 	t.Helper()
-	host, err := refhost.New(refhost.Config{})
+	return newWorldAt(t, gateway.Config{}, change)
+}
+
+// newWorldAt is newWorld with settings of the relay.
+func newWorldAt(t *testing.T, relay gateway.Config, change func(*connect.Config)) *world {
+	t.Helper()
+	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,7 @@ func newWorld(t *testing.T, change func(*connect.Config)) *world {
 	}
 	t.Cleanup(server.Stop)
 	w := &world{log: &lockedBuffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
-	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}); err != nil {
+	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: relay}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Stack.Close)

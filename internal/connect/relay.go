@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/device"
@@ -69,6 +67,7 @@ type Relay struct {
 	kept    map[keptKey]keptToken
 	hosts   []Host
 	hostsAt time.Time
+	plain   time.Time // until then, the relay is known not to resume connections
 }
 
 type keptKey struct {
@@ -265,49 +264,3 @@ func expiryOf(token string) time.Time {
 
 // CheckURL reports why a text is no relay's base URL, or an unsafe one.
 func CheckURL(base string, plain bool) error { return device.CheckRelay(base, plain) }
-
-// An upstream is an open connection to a host.
-type upstream struct {
-	ws    *websocket.Conn
-	token string
-	renew time.Time // the token should be renewed then
-}
-
-// Dial opens a connection to a host.
-func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upstream, error) {
-	token, renew, err := r.Token(ctx, host, level)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
-	defer cancel()
-	ws, response, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(r.URL, "http")+"/ahp/"+url.PathEscape(host), &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover,
-	})
-	if err != nil {
-		return nil, r.dialFailed(response, err)
-	}
-	ws.SetReadLimit(maxMessage)
-	return &upstream{ws: ws, token: token, renew: renew}, nil
-}
-
-// dialFailed explains a failed handshake.
-func (r *Relay) dialFailed(response *http.Response, err error) error {
-	if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
-		return r.explain(unwrapURL(r.URL, err))
-	}
-	var text []byte
-	if response.Body != nil {
-		text, _ = io.ReadAll(io.LimitReader(response.Body, 1024)) // a part is enough
-	}
-	return r.refusedBy(response.StatusCode, text)
-}
-
-// away reports whether the relay is unreachable at the moment.
-func (u *upstream) away() bool { return false }
-
-// why returns the reason for a failed read.
-func (u *upstream) why(err error) error { return err }
-
-// end releases everything that the connection uses.
-func (u *upstream) end() { _ = u.ws.CloseNow() }

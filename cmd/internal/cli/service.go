@@ -181,6 +181,19 @@ func (s *Service) Status() error {
 	return nil
 }
 
+// Restart returns a function that starts the service again, or nil if it is not
+// installed.
+func (s *Service) Restart() func() error {
+	svc, err := s.open(noProgram{})
+	if err != nil {
+		return nil
+	}
+	if _, err := svc.Status(); err != nil {
+		return nil
+	}
+	return svc.Restart
+}
+
 // Run runs as a service if Windows started this process as one. Elsewhere it only calls
 // run.
 func (s *Service) Run(ctx context.Context, run func(context.Context) error) error {

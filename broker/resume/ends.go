@@ -1,0 +1,309 @@
+package resume
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Relay keeps the relay's ends of streams. Its Accept method makes it a net.Listener
+// for the server of the inner connections.
+type Relay struct {
+	cfg    RelayConfig
+	arrive chan net.Conn
+	over   chan struct{}
+
+	mu      sync.Mutex // guards the fields below
+	streams map[[32]byte]*stream
+	closed  bool
+}
+
+// A RelayConfig configures a [Relay].
+type RelayConfig struct {
+	Window     int           // bytes held for an absent client
+	Time       time.Duration // longest absence
+	MaxStreams int           // streams of a person
+}
+
+// A stream belongs to a person.
+type stream struct {
+	*Conn
+	person string
+}
+
+// NewRelay returns a Relay without streams.
+func NewRelay(cfg RelayConfig) *Relay {
+	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*stream{}}
+}
+
+// handshakeTime bounds a handshake.
+const handshakeTime = 10 * time.Second
+
+// within closes a carrier whose handshake takes too long. The caller calls done behind
+// the handshake.
+func within(carrier Carrier) (done func()) {
+	return stopped(time.AfterFunc(handshakeTime, carrier.Close))
+}
+
+func stopped(t *time.Timer) func() { return func() { t.Stop() } }
+
+// Serve serves a carrier of a person until it ends. A new stream comes out of Accept.
+func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote net.Addr) error {
+	defer carrier.Close()
+	done := within(carrier)
+	defer done()
+	packet, err := carrier.Recv()
+	if err != nil {
+		return err
+	}
+	id, err := readHello(packet)
+	if err != nil {
+		return err
+	}
+	s, fresh := r.stream(id, pool, person, local, remote)
+	if s == nil {
+		_ = carrier.Send(refuse("unknown stream")) // the carrier ends in any case
+		return ErrGone
+	}
+	if err := carrier.Send(welcome(s.ID(), clientWindow, r.cfg.Time)); err != nil {
+		if fresh {
+			s.end(err)
+		}
+		return err
+	}
+	done()
+	if fresh {
+		select {
+		case r.arrive <- s.Conn:
+		case <-r.over:
+			s.end(net.ErrClosed)
+		}
+	}
+	return s.Attach(carrier)
+}
+
+// stream returns the stream with an id, or a new one for none. It returns nil if the id
+// is unknown, belongs to a different person, or the person has too many streams.
+func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *stream, fresh bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, false
+	}
+	if id != none {
+		if s := r.streams[id]; s != nil && s.person == person {
+			return s, false
+		}
+		return nil, false
+	}
+	n := 0
+	for _, s := range r.streams {
+		if s.person == person {
+			n++
+		}
+	}
+	if n >= r.cfg.MaxStreams {
+		return nil, false
+	}
+	s = &stream{New(Config{
+		ID: newID(), Window: r.cfg.Window, Inbox: clientWindow, Time: r.cfg.Time, Pool: pool, Person: person, Local: local, Address: remote,
+	}), person}
+	r.streams[s.ID()] = s
+	return s, true
+}
+
+// sweepEvery is the interval between checks for clients that stay away.
+const sweepEvery = time.Second
+
+// Run ends streams that may not resume, until ctx ends. Then it ends all streams.
+func (r *Relay) Run(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			_ = r.Close()
+			return
+		case now := <-tick.C:
+			for _, s := range r.all() {
+				s.Expire(now)
+				if s.Err() != nil {
+					r.mu.Lock()
+					delete(r.streams, s.ID())
+					r.mu.Unlock()
+				}
+			}
+		}
+	}
+}
+
+func (r *Relay) all() []*stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]*stream, 0, len(r.streams))
+	for _, s := range r.streams {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Count returns the number of streams, and of those whose client is away.
+func (r *Relay) Count() (streams, away int) {
+	for _, s := range r.all() {
+		if s.Err() == nil {
+			streams++
+			if s.Away() {
+				away++
+			}
+		}
+	}
+	return streams, away
+}
+
+// Accept implements [net.Listener].
+func (r *Relay) Accept() (net.Conn, error) {
+	select {
+	case conn := <-r.arrive:
+		return conn, nil
+	case <-r.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener]. It ends all streams.
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	r.mu.Unlock()
+	if first {
+		close(r.over)
+	}
+	for _, s := range r.all() {
+		s.end(net.ErrClosed)
+	}
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (r *Relay) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A Refused error ends a client's stream: the relay refuses its carriers.
+type Refused struct{ Err error }
+
+func (e *Refused) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *Refused) Unwrap() error { return e.Err }
+
+// Pauses between attempts to dial a carrier.
+const (
+	dialAgain = 100 * time.Millisecond
+	dialMost  = 5 * time.Second
+)
+
+// Dial opens a stream. It dials carriers with dial, which fails for good with a
+// [Refused] error, until the stream or ctx ends.
+func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Conn, <-chan struct{}, error) {
+	carrier, err := dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := greet(carrier, none)
+	if err != nil {
+		carrier.Close()
+		return nil, nil, err
+	}
+	c := New(Config{ID: w.id, Window: w.window, Inbox: maxWindow, Time: w.resume, Local: &net.TCPAddr{}, Address: &net.TCPAddr{}})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.carry(ctx, carrier, dial)
+	}()
+	return c, over, nil
+}
+
+// greet performs a client's handshake on a carrier.
+func greet(carrier Carrier, id [32]byte) (welcomed, error) {
+	done := within(carrier)
+	defer done()
+	if err := carrier.Send(hello(id)); err != nil {
+		return welcomed{}, errors.Join(errLate, err)
+	}
+	packet, err := carrier.Recv()
+	if err != nil {
+		return welcomed{}, errors.Join(errLate, err)
+	}
+	return readWelcome(packet)
+}
+
+// carry keeps a client's stream on carriers until its end.
+func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Context) (Carrier, error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { c.end(net.ErrClosed) })
+	defer stop()
+	go func() { // dialling ends with the stream
+		select {
+		case <-c.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for pause := dialAgain; ; {
+		if carrier != nil {
+			_ = c.Attach(carrier)
+			pause = dialAgain
+		}
+		if c.finished() {
+			return
+		}
+		var err error
+		carrier, err = c.again(ctx, dial)
+		var refused *Refused
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &refused), errors.Is(err, ErrGone), errors.Is(err, ErrBroken):
+			c.end(err)
+			return
+		}
+		c.Expire(time.Now())
+		select {
+		case <-c.over:
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, dialMost)
+	}
+}
+
+// finished reports whether the stream needs no further carrier, and ends it then.
+func (c *Conn) finished() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		c.endLocked(net.ErrClosed)
+	case c.bye && len(c.inbox) == 0:
+		c.endLocked(ErrGone)
+	}
+	return c.err != nil || c.bye
+}
+
+// again dials a new carrier for the stream.
+func (c *Conn) again(ctx context.Context, dial func(context.Context) (Carrier, error)) (Carrier, error) {
+	carrier, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, carrier.Close)
+	defer stop()
+	if _, err := greet(carrier, c.cfg.ID); err != nil {
+		carrier.Close()
+		return nil, err
+	}
+	return carrier, nil
+}

@@ -1,0 +1,433 @@
+package resume_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/broker/resume"
+)
+
+// A site is a relay and a client with one stream, on fake time.
+type site struct {
+	*network
+	client, server *resume.Conn
+	clientOver     <-chan struct{}
+	end            func()
+}
+
+// newSite starts a site. Call end at the end of the bubble.
+func newSite(t *testing.T, cfg resume.RelayConfig, pool *resume.Pool) *site {
+	t.Helper()
+	if cfg.Window == 0 {
+		cfg.Window = resume.DefaultWindow
+	}
+	if cfg.Time == 0 {
+		cfg.Time = resume.DefaultTime
+	}
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = 10
+	}
+	if pool == nil {
+		pool = resume.NewPool(1<<30, 1<<30)
+	}
+	relay := resume.NewRelay(cfg)
+	s := &site{network: newNetwork(relay, pool)}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.wg.Go(func() { relay.Run(ctx) })
+	var err error
+	if s.client, s.clientOver, err = resume.Dial(ctx, s.dial); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := relay.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server = conn.(*resume.Conn)
+	s.end = func() {
+		_ = s.client.Close()
+		cancel()
+		s.freeze(false)
+		s.cut()
+		<-s.clientOver
+		s.wg.Wait()
+	}
+	return s
+}
+
+// A flow writes numbered lines at one end, and checks them at the other end.
+type flow struct {
+	from, to io.ReadWriter
+	size     func() int
+	pause    func() time.Duration
+	count    int
+}
+
+// run carries all lines. It returns the first error, or difference.
+func (f *flow) run() error {
+	var wg sync.WaitGroup
+	var wrote error
+	wg.Go(func() {
+		for i := range f.count {
+			if f.pause != nil {
+				time.Sleep(f.pause())
+			}
+			if _, wrote = f.from.Write(line(i, f.size())); wrote != nil {
+				return
+			}
+		}
+	})
+	var read error
+	head := make([]byte, 16)
+	for i := range f.count {
+		if _, read = io.ReadFull(f.to, head); read != nil {
+			break
+		}
+		var number, size int
+		if _, read = fmt.Sscanf(string(head), "%7d %7d\n", &number, &size); read != nil || number != i {
+			read = fmt.Errorf("line %d begins with %q: %w", i, head, errors.Join(read, errors.ErrUnsupported))
+			break
+		}
+		rest := make([]byte, size)
+		if _, read = io.ReadFull(f.to, rest); read != nil {
+			break
+		}
+		if !bytes.Equal(append(bytes.Clone(head), rest...), line(number, size)) {
+			read = fmt.Errorf("line %d is changed", i)
+			break
+		}
+	}
+	wg.Wait()
+	return errors.Join(read, wrote)
+}
+
+func line(number, size int) []byte {
+	b := make([]byte, 16+size)
+	copy(b, fmt.Sprintf("%7d %7d\n", number, size))
+	for i := range size {
+		b[16+i] = byte(number*31 + i*7)
+	}
+	return b
+}
+
+// TestStreamLosesNothing breaks the network in random ways while both ends write. Every
+// byte arrives once, in order, and the stream stays open.
+func TestStreamLosesNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		faults := rapid.SliceOfN(rapid.SampledFrom([]string{"cut", "freeze", "down", "blink"}), 1, 6).Draw(rt, "faults")
+		lengths := rapid.SliceOfN(rapid.IntRange(1, 500), len(faults), len(faults)).Draw(rt, "seconds")
+		count := rapid.IntRange(1, 300).Draw(rt, "lines")
+		large := rapid.SampledFrom([]int{10, 2_000, 12_000}).Draw(rt, "size") // 300 lines stay below the window
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, resume.RelayConfig{}, nil)
+			defer s.end()
+			r := rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			draw := func(n int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return r.IntN(n)
+			}
+			size := func() int { return draw(large) }
+			pause := func() time.Duration { return time.Duration(draw(5000)) * time.Millisecond }
+			results := make(chan error, 2)
+			go func() { results <- (&flow{s.server, s.client, size, pause, count}).run() }()
+			go func() { results <- (&flow{s.client, s.server, size, pause, count}).run() }()
+			for i, fault := range faults {
+				time.Sleep(time.Duration(draw(20_000)) * time.Millisecond)
+				length := time.Duration(lengths[i]) * time.Second
+				switch fault {
+				case "cut":
+					s.cut()
+				case "blink":
+					for range 10 {
+						s.cut()
+						time.Sleep(time.Duration(draw(300)) * time.Millisecond)
+					}
+				case "freeze":
+					s.freeze(true)
+					time.Sleep(length)
+					s.cut()
+					s.freeze(false)
+				case "down":
+					s.setDown(true)
+					s.cut()
+					time.Sleep(length)
+					s.setDown(false)
+				}
+			}
+			for range 2 {
+				if err := <-results; err != nil {
+					rt.Errorf("faults %v of %v s: %v", faults, lengths, err)
+				}
+			}
+		})
+	})
+}
+
+// TestAbsentClientMissesTheWindow writes almost the window for an absent client, and then
+// more: the stream ends only then.
+func TestAbsentClientMissesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{Window: 1 << 20}, nil)
+		defer s.end()
+		s.setDown(true)
+		s.cut()
+		synctest.Wait()
+		if !s.server.Away() || !s.client.Away() {
+			t.Fatal("an end without a carrier is not away")
+		}
+		if _, err := s.server.Write(make([]byte, 960<<10)); err != nil {
+			t.Fatalf("a window's bytes for an absent client: %v", err)
+		}
+		if _, err := s.server.Write(make([]byte, 1<<20)); !errors.Is(err, resume.ErrMissed) {
+			t.Errorf("more than the window: %v; want ErrMissed", err)
+		}
+		if held := s.pool.Held(); held != 0 {
+			t.Errorf("%d bytes are still counted", held)
+		}
+		s.setDown(false)
+		<-s.clientOver
+		if err := s.client.Err(); !errors.Is(err, resume.ErrGone) {
+			t.Errorf("the client learns %v; want ErrGone", err)
+		}
+	})
+}
+
+// TestPresentClientHoldsTheWriterBack fills the window of a client that reads nothing.
+func TestPresentClientHoldsTheWriterBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{Window: 1 << 20}, nil)
+		defer s.end()
+		if err := s.server.SetWriteDeadline(time.Now().Add(3 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := s.server.Write(make([]byte, 4<<20))
+		if !errors.Is(err, os.ErrDeadlineExceeded) || n < 960<<10 || n > 2<<20 {
+			t.Errorf("wrote %d, %v; want about the window, and the deadline", n, err)
+		}
+		if err := s.server.SetWriteDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.CopyN(io.Discard, s.client, int64(n)+1<<20) }()
+		if _, err := s.server.Write(make([]byte, 1<<20)); err != nil {
+			t.Errorf("after the client has read: %v", err)
+		}
+	})
+}
+
+// TestAbsenceIsBounded keeps a client away for as long as is allowed, and longer.
+func TestAbsenceIsBounded(t *testing.T) {
+	for _, test := range []struct {
+		away time.Duration
+		ends bool
+	}{{9 * time.Minute, false}, {11 * time.Minute, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, resume.RelayConfig{}, nil)
+			defer s.end()
+			s.setDown(true)
+			s.cut()
+			time.Sleep(test.away)
+			s.setDown(false)
+			time.Sleep(time.Minute)
+			if ended := s.server.Err() != nil; ended != test.ends {
+				t.Errorf("after %v, the relay's end has ended: %v, %v", test.away, ended, s.server.Err())
+			}
+			if ended := s.client.Err() != nil; ended != test.ends {
+				t.Errorf("after %v, the client's end has ended: %v, %v", test.away, ended, s.client.Err())
+			}
+		})
+	}
+}
+
+// TestPoolBoundsAbsentClients writes for two absent clients of one person.
+func TestPoolBoundsAbsentClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := resume.NewPool(1<<20, 10<<20)
+		s := newSite(t, resume.RelayConfig{}, pool)
+		defer s.end()
+		second, over, err := resume.Dial(t.Context(), s.dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = second.Close(); <-over }()
+		conn, err := s.relay.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.setDown(true)
+		s.cut()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if _, err := s.server.Write(make([]byte, 900<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(make([]byte, 900<<10)); !errors.Is(err, resume.ErrMissed) {
+			t.Errorf("beyond the person's bound: %v; want ErrMissed", err)
+		}
+		if err := s.server.Err(); err != nil {
+			t.Errorf("the first stream has ended: %v", err)
+		}
+		s.setDown(false)
+	})
+}
+
+// TestStreamBelongsToItsPerson resumes a stream with a different person's token, with a
+// refused token, and with a guessed id.
+func TestStreamBelongsToItsPerson(t *testing.T) {
+	for name, change := range map[string]func(*site){
+		"different person": func(s *site) { s.person = "bob" },
+		"refused":          func(s *site) { s.refused = errors.New("token revoked") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, resume.RelayConfig{}, nil)
+			defer s.end()
+			s.mu.Lock()
+			change(s)
+			s.mu.Unlock()
+			s.cut()
+			<-s.clientOver
+			if err := s.client.Err(); err == nil || name == "refused" && !errors.Is(err, s.refused) || name != "refused" && !errors.Is(err, resume.ErrGone) {
+				t.Errorf("%s: the client's stream ends with %v", name, err)
+			}
+			if s.server.Err() != nil {
+				t.Errorf("%s: the relay's end has ended: %v", name, s.server.Err())
+			}
+		})
+	}
+}
+
+// TestCloseDeliversWhatWasWritten closes behind data, with and without a break.
+func TestCloseDeliversWhatWasWritten(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, resume.RelayConfig{}, nil)
+			defer s.end()
+			if _, err := s.server.Write(bytes.Repeat([]byte("x"), 300<<10)); err != nil {
+				t.Fatal(err)
+			}
+			if broken {
+				s.cut()
+				synctest.Wait()
+				time.Sleep(time.Second)
+			}
+			_ = s.server.Close()
+			got, err := io.ReadAll(s.client)
+			if len(got) != 300<<10 || err != nil && !errors.Is(err, resume.ErrGone) {
+				t.Errorf("broken %v: the client read %d bytes, %v", broken, len(got), err)
+			}
+		})
+	}
+}
+
+// TestDiscardDropsEverything discards a stream with data for an absent client.
+func TestDiscardDropsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{}, nil)
+		defer s.end()
+		s.setDown(true)
+		s.cut()
+		synctest.Wait()
+		if _, err := s.server.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		s.server.Discard()
+		if s.pool.Held() != 0 {
+			t.Errorf("%d bytes are still held", s.pool.Held())
+		}
+		s.setDown(false)
+		got, err := io.ReadAll(s.client)
+		if len(got) > 0 || !errors.Is(err, resume.ErrGone) {
+			t.Errorf("the client read %d bytes, %v; want none and ErrGone", len(got), err)
+		}
+	})
+}
+
+// rawCarrier is a client that sends packets of its own.
+func (n *network) raw(t *testing.T) resume.Carrier {
+	t.Helper()
+	c, err := n.dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestBadPeersLoseTheirStream sends packets that no client sends.
+func TestBadPeersLoseTheirStream(t *testing.T) {
+	hello := append([]byte{1, 1}, make([]byte, 32)...)
+	for name, packets := range map[string][][]byte{
+		"no hello":      {{9, 9}},
+		"long hello":    {append(bytes.Clone(hello), 1)},
+		"guessed id":    {append([]byte{1, 1}, bytes.Repeat([]byte{7}, 32)...)},
+		"no packet":     {hello, {0xff}},
+		"empty packet":  {hello, {}},
+		"huge packet":   {hello, make([]byte, 1<<20)},
+		"foreign epoch": {hello, {1, 1, 5, 1, 0, 'x'}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, resume.RelayConfig{}, nil)
+			defer s.end()
+			go func() {
+				if conn, err := s.relay.Accept(); err == nil {
+					_, _ = io.Copy(io.Discard, conn)
+				}
+			}()
+			c := s.raw(t)
+			for _, p := range packets {
+				_ = c.Send(p)
+			}
+			var err error
+			for err == nil {
+				_, err = c.Recv() // the relay ends the carrier
+			}
+			time.Sleep(2 * time.Second)
+			if streams, _ := s.relay.Count(); streams != 1 {
+				t.Errorf("%s: %d streams; want the good one only", name, streams)
+			}
+		})
+	}
+}
+
+// FuzzStream feeds both ends of a stream with arbitrary packets.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte{1, 1, 0}, []byte{1, 2, 3})
+	f.Add([]byte{1, 2, 0, 3, 0, 0, 9}, []byte{1, 3, 0, 'x'})
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		pool := resume.NewPool(1<<20, 1<<20)
+		c := resume.New(resume.Config{Window: 1 << 16, Inbox: 1 << 16, Time: time.Minute, Pool: pool, Person: "p", Local: &net.TCPAddr{}, Address: &net.TCPAddr{}})
+		_, _ = c.Write([]byte("hello"))
+		carrier := &listCarrier{packets: [][]byte{first, second}}
+		_ = c.Attach(carrier)
+		c.Discard()
+		if pool.Held() != 0 {
+			t.Errorf("%d bytes are held after the end", pool.Held())
+		}
+	})
+}
+
+// A listCarrier delivers packets, and then ends.
+type listCarrier struct{ packets [][]byte }
+
+func (*listCarrier) Send([]byte) error { return nil }
+func (*listCarrier) Close()            {}
+func (l *listCarrier) Recv() ([]byte, error) {
+	if len(l.packets) == 0 {
+		return nil, io.EOF
+	}
+	p := l.packets[0]
+	l.packets = l.packets[1:]
+	return p, nil
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ahprelay/test/natssite"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// TestStoppedProcessLosesNothing stops ahp-connect for a while, as a laptop that sleeps
+// does, while the host sends 500 actions a second.
+func TestStoppedProcessLosesNothing(t *testing.T) {
+	s, tokenFile := newStack(t)
+	dir := t.TempDir()
+	local, socket := filepath.Join(dir, "local"), filepath.Join(dir, "sock")
+	program := exec.CommandContext(t.Context(), os.Args[0], "--state-dir", dir, "--key-file", "up", "--relay", s.Relay.URL(), "--token-file", tokenFile, "--listen", "unix:"+socket, "--local-token-file", local)
+	program.Env = append(os.Environ(), "AHP_TEST_PROGRAM=1")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = program.Process.Signal(syscall.SIGCONT)
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	}()
+	natssite.Eventually(t, "the local token is written", func() bool { _, err := os.Stat(local); return err == nil })
+	token, err := os.ReadFile(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := refclient.Dial(t.Context(), "ws://localhost/ahp/"+stack.Host, refclient.Options{
+		Token: strings.TrimSpace(string(token)), TokenIn: refclient.InTkn, HTTPClient: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Initialize(t.Context(), refclient.InitializeParams{ClientID: "sleeper", ProtocolVersions: []string{"0.9.0"}}); err != nil {
+		t.Fatal(err)
+	}
+	const session, chat = "demo:/sleep", "ahp-chat:/sleep"
+	if _, err := client.Call(t.Context(), "createSession", map[string]any{"channel": session, "provider": "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Call(t.Context(), "createChat", map[string]any{"channel": session, "chat": chat}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Subscribe(t.Context(), chat); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Dispatch(chat, map[string]any{
+		"type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-01-01T00:00:00Z",
+		"message": map[string]any{"text": "stream 2000 2 512", "origin": map[string]any{"kind": "user"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"chat/delta"`)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := program.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"chat/turnComplete"`)) }); err != nil {
+		t.Fatal(err)
+	}
+	sent := s.Tap.Conns()[0]
+	natssite.Eventually(t, "the client has all frames", func() bool { return len(client.Frames()) >= len(sent.ToClient()) })
+	if got, want := bytes.Join(client.Frames(), nil), bytes.Join(sent.ToClient(), nil); !bytes.Equal(got, want) {
+		t.Errorf("the client received %d bytes; the host sent %d, or others", len(got), len(want))
+	}
+}

@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+	"ahprelay/broker/resume"
+	"ahprelay/gateway/authn"
+)
+
+// ahp-connect reaches the relay over streams that survive their network connections
+// (package resume). A stream carries an ordinary client connection with its own handshake
+// and token, for which everything else here is the same. Only three things know of
+// streams: liveness does not judge an absent client, the budget counts the stream's
+// buffers in place of the kernel's, and a revocation drops them.
+
+// maxStreams bounds the streams of a person.
+const maxStreams = 256
+
+// carried serves the connections in streams.
+type carried struct {
+	relay  *resume.Relay
+	pool   *resume.Pool
+	server *http.Server
+}
+
+// startCarried starts serving streams.
+func (s *Server) startCarried() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
+	c := &carried{
+		relay: resume.NewRelay(resume.RelayConfig{
+			Window: s.cfg.ClientBacklog, Time: s.cfg.ClientResume, MaxStreams: maxStreams,
+		}),
+		pool: resume.NewPool(s.cfg.PersonBacklog, s.cfg.TotalBacklog),
+		server: &http.Server{
+			ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Header.Del("X-Forwarded-For") // RemoteAddr is the client's address already
+				closeUpgrades(mux).ServeHTTP(w, r)
+			}),
+		},
+	}
+	s.carried = c
+	s.spawn(func() { c.relay.Run(s.life) })
+	s.spawn(func() { _ = c.server.Serve(c.relay) }) // ends with close
+}
+
+// close ends all streams.
+func (c *carried) close() {
+	_ = c.relay.Close() // cannot fail
+	_ = c.server.Close()
+}
+
+// serveCarrier carries a stream over a WebSocket.
+func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Load() {
+		authn.RefuseDraining(w)
+		return
+	}
+	token, err := auth.RequestToken(r)
+	var who auth.Client
+	if err == nil {
+		who, err = s.caller.Authenticate(r, token)
+	}
+	if err != nil {
+		s.caller.Unauthorized(w, r, err)
+		return
+	}
+	s.caller.Proved(r)
+	if r.Header.Get("Origin") != "" {
+		http.Error(w, "streams that resume are for ahp-connect, not for web pages", http.StatusForbidden)
+		return
+	}
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{resume.Subprotocol}, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return // the library has answered
+	}
+	carrier := resume.NewWebSocket(s.life, ws)
+	address := s.caller.Address(r)
+	if !s.spawn(func() {
+		err := s.carried.relay.Serve(carrier, s.carried.pool, who.Tenant+" "+who.Subject, &net.TCPAddr{}, clientAddr(address))
+		if errors.Is(err, resume.ErrBroken) {
+			s.cfg.Log.Warn("stream ended: its client sends what no stream has", "subject", who.Subject, "remote", address)
+		}
+	}) {
+		carrier.Close()
+	}
+}
+
+// clientAddr returns a client's address for the inner connection.
+func clientAddr(address string) net.Addr {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return &net.TCPAddr{}
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
+}

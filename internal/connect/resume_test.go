@@ -1,0 +1,240 @@
+package connect_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/internal/connect"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A journey is a client behind ahp-connect whose network to the relay can break.
+type journey struct {
+	*world
+	gate   *faultproxy.Proxy
+	client *refclient.Client
+	chat   string
+}
+
+// newJourney opens a session and subscribes to its chat.
+func newJourney(t *testing.T, relay gateway.Config) *journey {
+	t.Helper()
+	base := newWorldAt(t, relay, nil)
+	j := &journey{world: &world{Stack: base.Stack, tokens: base.tokens, log: &lockedBuffer{}, file: base.file}}
+	j.gate = newGate(t, strings.TrimPrefix(base.Relay.URL(), "http://"))
+	j.serve(t, connect.NewRelays(connect.NewRelay("http://"+j.gate.Addr(), connect.FileTokens(base.file))), nil)
+	var err error
+	if j.client, err = j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, "editor"), TokenIn: refclient.InTkn}); err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, j.client, "editor")
+	const session = "demo:/journey"
+	if _, err := j.client.Call(t.Context(), "createSession", map[string]any{"channel": session, "provider": "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := j.client.Subscribe(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(snapshot.State), `"defaultChat":"`)
+	if !ok {
+		t.Fatalf("the session's state has no chat: %s", snapshot.State)
+	}
+	j.chat, _, _ = strings.Cut(rest, `"`)
+	if _, err := j.client.Subscribe(t.Context(), j.chat); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// stream begins a turn with n deltas of size bytes, and waits for the first.
+func (j *journey) stream(t *testing.T, turn string, n, pause, size int) {
+	t.Helper()
+	if _, err := j.client.Dispatch(j.chat, map[string]any{
+		"type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-01-01T00:00:00Z",
+		"message": map[string]any{"text": fmt.Sprintf("stream %d %d %d", n, pause, size), "origin": map[string]any{"kind": "user"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.client.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"chat/delta"`)) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitTurn waits for a turn's end.
+func (j *journey) awaitTurn(t *testing.T, turn string) {
+	t.Helper()
+	if _, err := j.client.WaitFor(t.Context(), func(frame []byte) bool {
+		return bytes.Contains(frame, []byte(`"chat/turnComplete"`)) && bytes.Contains(frame, []byte(`"`+turn+`"`))
+	}); err != nil {
+		t.Fatalf("turn %s does not end: %v", turn, err)
+	}
+}
+
+// same compares the frames that the host has sent with those that the client has.
+func (j *journey) same(t *testing.T) {
+	t.Helper()
+	conns := j.Tap.Conns()
+	if len(conns) != 1 {
+		t.Errorf("the host has seen %d connections; want one", len(conns))
+	}
+	natssite.Eventually(t, "the client has all frames", func() bool { return len(j.client.Frames()) >= len(conns[0].ToClient()) })
+	want, got := conns[0].ToClient(), j.client.Frames()
+	if len(want) != len(got) {
+		t.Fatalf("the client has %d frames; the host sent %d", len(got), len(want))
+	}
+	for i := range want {
+		if !bytes.Equal(want[i], got[i]) {
+			t.Fatalf("frame %d is %.200q; the host sent %.200q", i, got[i], want[i])
+		}
+	}
+}
+
+// TestBreaksAreInvisible breaks the network in each way while the host sends 500 actions
+// a second. The client's connection stays open, and no frame is lost, repeated or
+// changed.
+func TestBreaksAreInvisible(t *testing.T) {
+	heal := func(t *testing.T, p *faultproxy.Proxy) {
+		if err := p.Heal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, fault := range map[string]func(t *testing.T, p *faultproxy.Proxy){
+		"cut for 2 s": func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
+		"ten short cuts": func(t *testing.T, p *faultproxy.Proxy) {
+			for range 10 {
+				p.Cut()
+				heal(t, p)
+				time.Sleep(100 * time.Millisecond)
+			}
+		},
+		"frozen radio":    func(t *testing.T, p *faultproxy.Proxy) { p.Freeze(); time.Sleep(3 * time.Second); heal(t, p) },
+		"changed address": func(t *testing.T, p *faultproxy.Proxy) { p.FreezeOpen() },
+		"reset in a message": func(t *testing.T, p *faultproxy.Proxy) {
+			p.ResetAfter(5000)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newJourney(t, gateway.Config{})
+			j.stream(t, "t1", 2000, 2, 512)
+			fault(t, j.gate)
+			j.awaitTurn(t, "t1")
+			j.same(t)
+			select {
+			case <-j.client.Done():
+				t.Error("the client's connection has ended")
+			default:
+			}
+		})
+	}
+}
+
+// TestPingIsAnsweredMeanwhile pings while the relay is unreachable, and again when it is
+// back.
+func TestPingIsAnsweredMeanwhile(t *testing.T) {
+	t.Parallel()
+	j := newJourney(t, gateway.Config{})
+	ping := func() {
+		t.Helper()
+		if _, err := j.client.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Errorf("ping: %v", err)
+		}
+	}
+	j.gate.Freeze()
+	ping() // it is on its way when the network freezes
+	ping()
+	j.gate.Cut()
+	ping()
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	j.stream(t, "t1", 10, 1, 10)
+	j.awaitTurn(t, "t1")
+	answers := map[string]int{}
+	for _, frame := range j.client.Frames() {
+		if bytes.Contains(frame, []byte(`"result"`)) {
+			id, _, _ := strings.Cut(strings.SplitN(string(frame), `"id":`, 2)[1], ",")
+			answers[strings.Trim(id, "}")]++
+		}
+	}
+	for id, n := range answers {
+		if n != 1 {
+			t.Errorf("request %s has %d answers", id, n)
+		}
+	}
+}
+
+// TestTooMuchIsMissedOnce lets an absent client miss more than the backlog: it is closed
+// with 1012, once, and can connect again. Clients below the bound notice nothing.
+func TestTooMuchIsMissedOnce(t *testing.T) {
+	t.Parallel()
+	j := newJourney(t, gateway.Config{ClientBacklog: 256 << 10})
+	j.stream(t, "t1", 3000, 1, 1000)
+	j.gate.Freeze()
+	natssite.Eventually(t, "the relay has dropped the stream", func() bool {
+		return strings.Contains(j.relayMetrics(t), "ahp_relay_backlog_bytes 0\n")
+	})
+	j.gate.Cut()
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the connection ends", j.client.Done())
+	if code, reason := j.client.CloseStatus(); code != 1012 {
+		t.Errorf("closed with %d %q; want 1012", code, reason)
+	}
+	again, err := j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{ClientID: "editor", Subscriptions: []string{j.chat}}); err != nil {
+		t.Errorf("reconnect: %v", err)
+	}
+}
+
+// relayMetrics returns the relay's metrics.
+func (j *journey) relayMetrics(t *testing.T) string {
+	t.Helper()
+	response, err := http.Get(j.Relay.AdminURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRevocationReachesAnAbsentClient revokes the token of a client that is away with
+// data waiting for it: the client gets none of it.
+func TestRevocationReachesAnAbsentClient(t *testing.T) {
+	j := newJourney(t, gateway.Config{})
+	j.stream(t, "t1", 3000, 1, 1000)
+	j.gate.Cut()
+	before := len(j.client.Frames())
+	if err := j.Relay.Revocations().Add(auth.Revocation{Subject: "ada", Tenant: stack.Tenant, At: time.Now().UTC().Add(time.Second), Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the connection ends", j.client.Done())
+	if code, reason := j.client.CloseStatus(); code != 4501 {
+		t.Errorf("closed with %d %q; want 4501", code, reason)
+	}
+	if n := len(j.client.Frames()) - before; n > 100 { // those that were on their way
+		t.Errorf("the client received %d frames after the cut", n)
+	}
+}
