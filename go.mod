@@ -56,6 +56,7 @@ require (
 	golang.org/x/time v0.16.0
 	golang.org/x/tools v0.52.0
 	google.golang.org/protobuf v1.36.12
+	honnef.co/go/tools v0.8.2
 	pgregory.net/rapid v1.3.0
 	rsc.io/qr v0.2.0
 )
@@ -95,5 +96,4 @@ require (
 	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/vuln v1.8.0 // indirect
-	honnef.co/go/tools v0.8.2 // indirect
 )
