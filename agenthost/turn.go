@@ -120,6 +120,7 @@ func (t *Turn) textLocked(id string, thought bool, delta string) {
 				t.flusher = nil
 				if !t.ended {
 					t.flushLocked()
+					t.quietAt = time.Now().Add(deltaPause)
 				}
 			})
 		}

@@ -1,0 +1,266 @@
+package agenthost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/agenthost"
+)
+
+// TestAgentThatIgnoresACancel keeps its turn for ever. The next prompt gets a new
+// conversation after the grace, and clients see a cancelled turn at once.
+func TestAgentThatIgnoresACancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan bool)
+		defer close(forever)
+		agent := newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			if p.Text == "hang" {
+				<-forever
+			}
+			turn.Text("", "here")
+			return agenthost.End{}, nil
+		})
+		c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+		c.prompt("t1", "hang")
+		c.until("chat/turnStarted")
+		began := time.Now()
+		c.dispatch(fakeChat, `{"type":"chat/turnCancelled","turnId":"t1","duration":1}`)
+		c.until("chat/turnCancelled")
+		if waited := time.Since(began); waited > time.Second {
+			t.Errorf("clients see the cancel after %v", waited)
+		}
+		c.prompt("t2", "go on")
+		c.until("chat/turnComplete")
+		if waited := time.Since(began); waited < agenthost.CancelGrace || waited > agenthost.CancelGrace+time.Second {
+			t.Errorf("the next turn ends after %v; want %v", waited, agenthost.CancelGrace)
+		}
+		agent.mu.Lock()
+		defer agent.mu.Unlock()
+		if last := agent.starts[len(agent.starts)-1]; len(agent.starts) != 2 || last.ID != "c1" {
+			t.Errorf("the conversations begin with %+v", agent.starts)
+		}
+	})
+}
+
+// TestFastAgentIsMerged sends 10,000 deltas in a second.
+func TestFastAgentIsMerged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const deltas = 10_000
+		c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			for range deltas {
+				turn.Text("m", "x")
+				time.Sleep(time.Second / deltas)
+			}
+			return agenthost.End{}, nil
+		})}})
+		c.prompt("t1", "go")
+		frames := 0
+		for !strings.Contains(c.recv(), "chat/turnComplete") {
+			frames++
+		}
+		if frames > 600 {
+			t.Errorf("clients get %d frames", frames)
+		}
+		if _, parts := lastTurn(t, c.chatState()); len(parts) != 1 || len(parts[0].(map[string]any)["content"].(string)) != deltas {
+			t.Errorf("the turn has %d parts", len(parts))
+		}
+	})
+}
+
+func TestAgentAsksTwice(t *testing.T) {
+	second, asked := make(chan error, 1), make(chan bool)
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		first := make(chan string, 1)
+		go func() {
+			id, _ := turn.Ask(ctx, agenthost.ToolUpdate{ID: "t", Title: "x"}, twoOptions)
+			first <- id
+		}()
+		<-asked
+		_, err := turn.Ask(ctx, agenthost.ToolUpdate{ID: "t", Title: "x"}, twoOptions)
+		second <- err
+		turn.Text("", "the answer is "+<-first)
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/toolCallReady")
+	close(asked)
+	if err := <-second; !errors.Is(err, agenthost.ErrEnded) {
+		t.Errorf("the second request gets %v; want %v", err, agenthost.ErrEnded)
+	}
+	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t","approved":true,"confirmed":"user-action"}`)
+	c.until("chat/turnComplete")
+	if _, parts := lastTurn(t, c.chatState()); !strings.Contains(fmt.Sprint(parts), "the answer is once") {
+		t.Errorf("the turn is %v", parts)
+	}
+}
+
+func TestHugeTurnIsCut(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		text := strings.Repeat("x", 1<<20)
+		for i := range 40 {
+			turn.Text("m", text)
+			turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Title: "t", Input: []byte(`"` + text + `"`), Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: text}}})
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	turn, _ := lastTurn(t, c.chatState())
+	if n := len(mustJSON(t, turn)); n > 24<<20 {
+		t.Errorf("the turn has %d bytes", n)
+	}
+	if !strings.Contains(string(mustJSON(t, turn)), "leaves out the rest") {
+		t.Error("the turn does not tell that it is cut")
+	}
+}
+
+func TestLostConversationIsContinued(t *testing.T) {
+	var chat *agenthost.Chat
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, start agenthost.Start, c *agenthost.Chat) (agenthost.Conversation, error) {
+		if chat = c; start.ID == "forgotten" {
+			return nil, fmt.Errorf("session/load: %w", agenthost.ErrUnknown)
+		}
+		id := "forgotten"
+		return &fakeConversation{id: id, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	chat.Lost(errors.New("killed"))
+	c.prompt("t2", "two")
+	c.until("chat/turnComplete")
+	if _, parts := lastTurn(t, c.chatState()); !strings.Contains(fmt.Sprint(parts), "remembers nothing") {
+		t.Errorf("the turn does not tell that the agent has forgotten: %v", parts)
+	}
+}
+
+type signedInAgent struct {
+	*fakeAgent
+	in chan string
+}
+
+func (a *signedInAgent) SignIn(_ context.Context, method string) error {
+	a.in <- method
+	return nil
+}
+
+func TestSignInIsAskedInTheTurn(t *testing.T) {
+	agent := &signedInAgent{newFake(nil), make(chan string, 1)}
+	agent.info.SignIn = []agenthost.SignInMethod{{ID: "key", Name: "API key"}, {ID: "web", Name: "Browser"}}
+	agent.open = func(context.Context, agenthost.Start, *agenthost.Chat) (agenthost.Conversation, error) {
+		if len(agent.in) == 0 {
+			return nil, fmt.Errorf("-32000: %w", agenthost.ErrSignIn)
+		}
+		return &fakeConversation{id: "c", prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.prompt("t1", "go")
+	id := c.until("chat/inputRequested")["request"].(map[string]any)["id"]
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"accept","answers":{"method":{"state":"submitted","value":{"kind":"selected","value":"web"}}}}`, id))
+	c.until("chat/turnComplete")
+	if method := <-agent.in; method != "web" {
+		t.Errorf("the agent signs in by %q", method)
+	}
+}
+
+func TestAgentsTerminal(t *testing.T) {
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		return &fakeConversation{id: "c", prompt: func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			term, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "/bin/sh", Args: []string{"-c", "echo $WHO is here; exit 3"}, Env: []string{"WHO=Ada"}})
+			if err != nil {
+				return agenthost.End{}, err
+			}
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "sh", Kind: agenthost.ToolExecute, Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Terminal: term}}})
+			code, err := term.Wait(ctx)
+			if text, _, _ := term.Output(); code != 3 || err != nil || text != "Ada is here\n" {
+				return agenthost.End{}, fmt.Errorf("exit code %d, %v, output %q", code, err, text)
+			}
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
+			term.Release()
+			if _, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "true", Folder: "/"}); err == nil {
+				return agenthost.End{}, errors.New("a terminal outside of the folders")
+			}
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake","workingDirectories":["file://`+t.TempDir()+`"]}`)
+	c.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	c.prompt("t1", "go")
+	shown := c.until("chat/toolCallContentChanged")["content"].([]any)[0].(map[string]any)
+	if shown["type"] != "terminal" {
+		t.Errorf("the running tool shows %v", shown)
+	}
+	c.until("chat/toolCallComplete")
+	turn, parts := lastTurn(t, func() map[string]any { c.until("chat/turnComplete"); return c.chatState() }())
+	if turn["state"] != "complete" || !strings.Contains(fmt.Sprint(parts), "text:Ada is here") {
+		t.Errorf("the turn is %v", turn)
+	}
+}
+
+func TestCommandsComplete(t *testing.T) {
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		chat.SetCommands([]agenthost.Command{{Name: "compact", Description: "Compacts"}, {Name: "clear"}})
+		return &fakeConversation{id: "c"}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	for text, want := range map[string][]string{"/c": {"/compact ", "/clear "}, "/co": {"/compact "}, "say /c": nil, "/compact x": nil} {
+		var got []string
+		for _, item := range c.call("completions", fmt.Sprintf(`{"channel":%q,"kind":"userMessage","text":%q,"offset":%d}`, fakeChat, text, len(text)))["items"].([]any) {
+			got = append(got, item.(map[string]any)["insertText"].(string))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("for %q the completions are %q; want %q", text, got, want)
+		}
+	}
+}
+
+// TestIdleSessionIsSmall bounds the memory of a session that nobody looks at.
+func TestIdleSessionIsSmall(t *testing.T) {
+	agent := newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Text("", strings.Repeat("An answer. ", 1000))
+		return agenthost.End{}, nil
+	})
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir(), ReplayBuffer: 1})
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const sessions, turns = 10, 50
+	before := heap()
+	for i := range sessions {
+		session := fmt.Sprintf("fake:/s%d", i)
+		c.call("createSession", fmt.Sprintf(`{"channel":%q,"provider":"fake"}`, session))
+		chat := c.call("subscribe", fmt.Sprintf(`{"channel":%q}`, session))["snapshot"].(map[string]any)["state"].(map[string]any)["defaultChat"].(string)
+		c.call("subscribe", fmt.Sprintf(`{"channel":%q}`, chat))
+		for n := range turns {
+			c.dispatch(chat, fmt.Sprintf(`{"type":"chat/turnStarted","turnId":"t%d","startedAt":"2026-01-01T00:00:00.000Z","message":{"text":"go"}}`, n))
+			c.until("chat/turnComplete")
+		}
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%q}}`, chat))
+	}
+	c.call("ping", `{"channel":"ahp-root://"}`)
+	c.frames = nil
+	if each := (int64(heap()) - int64(before)) / sessions; each > 200<<10 {
+		t.Errorf("a session of %d turns costs %d bytes", turns, each)
+	} else {
+		t.Logf("a session of %d turns costs %d bytes", turns, each)
+	}
+}
