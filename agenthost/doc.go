@@ -1,6 +1,45 @@
-// Package agenthost is a scripted AHP host without a model: an agent that follows
-// prompts, terminals and files. Its wire behaviour is modelled on VS Code's agent
-// host, so a relay can be tested and demonstrated without a real host.
+// Package agenthost is an AHP host: sessions, chats, turns, confirmations, terminals,
+// files, changes and their storage. Its wire behaviour is modelled on VS Code's agent
+// host. The agents behind it implement [Agent]. A host without agents has a scripted
+// agent, which follows prompts without a model, for demonstrations and tests.
+//
+// # Agents
+//
+// A chat is a conversation with an agent. The host opens the conversation when the
+// session is created, and again after it has ended ([Agent].Open), and gives it one
+// prompt at a time ([Conversation].Prompt). The agent reports to a [Turn]. It may report
+// in any order: the host publishes valid histories, and cuts what is too large.
+//
+//   - A cancel ends the context of Prompt. Clients see the turn's end at once; the host
+//     gives up an agent that works on after [CancelGrace].
+//   - Permissions and questions take the first answer of any client. An answer that
+//     contradicts its option becomes the narrowest option that says the same.
+//   - Queued messages follow the turn. A steering message goes to a [Steerer], or else
+//     follows the turn before them.
+//   - Deltas that come faster than one in 2 ms are merged.
+//   - A plan is a tool call named todo, since AHP has no plans.
+//   - Options are the session's config. Choices that skip permissions are listed as
+//     bypass in its schema; [Config.NoBypass] leaves them out.
+//   - Sign-in methods are offered as a question in the turn that needs them.
+//   - Conversations from elsewhere ([Lister]) are sessions; the agent tells their
+//     history when a client first looks, as chat/turnsLoaded.
+//
+// # Storage
+//
+// With [Config.Storage], sessions survive the host: see package transcript. What a
+// client has seen is on disk. A turn that the host's
+// end has interrupted ends with an error of the type interrupted. Turns that nobody
+// looks at are not in memory.
+//
+// # Repositories
+//
+// In a git repository, a session has the changeset <session>/changeset/session, with
+// all changes since its beginning or its latest commit, and <session>/changeset/turn/<id>
+// for each of its latest turns. The operation discard restores a file, unless it has
+// changed since. The operation commit commits the changed files, and nothing else that
+// is staged. The config isolation "worktree" begins a session in a new worktree.
+// disposeSession removes that worktree unless it has uncommitted work. Without a
+// repository, the session's changeset has the agent's own diffs, without operations.
 //
 // # Wire
 //
@@ -94,7 +133,7 @@
 // chat/workingDirectorySet, chat/workingDirectoryRemoved and every action on a deleted
 // session are echoed with a rejectionReason.
 //
-// # The agent
+// # The scripted agent
 //
 // The text of chat/turnStarted selects the agent's behaviour:
 //
