@@ -13,9 +13,9 @@ import (
 var floors = [][]string{
 	{"internal/ablation"},
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/unauthenticated"},
-	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing", "agenthost"},
-	{"agenthost/acp", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
-	{"auth/mcpgate", "broker", "broker/notice", "broker/resume", "routing"},
+	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing"},
+	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
+	{"agenthost/acp", "auth/mcpgate", "broker", "broker/notice", "broker/resume", "routing"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit"},
 	{"gateway/authn"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ type sessionTable struct {
 	providers []*provider       // empty: the scripted agent
 	listedAt  time.Time         // when the agents were last asked for conversations from elsewhere
 	store     *transcript.Store // nil: sessions end with the host
+	lock      *os.File          // of the store
 }
 
 // A terminalTable holds the host's terminals.
@@ -185,6 +187,9 @@ func (h *Host) Close() error {
 	err := h.resources.files.close()
 	for _, ch := range h.chats {
 		err = errors.Join(err, ch.log.close())
+	}
+	if h.sessions.lock != nil {
+		err = errors.Join(err, h.sessions.lock.Close())
 	}
 	return err
 }

@@ -392,9 +392,7 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 		h.goLocked(func() { w.leaveWorktree(h) })
 	}
 	h.sessions.remove(s.uri)
-	if s.disk != nil {
-		h.sessions.storageFailed(s.disk.Remove())
-	}
+	s.forgetLocked()
 	h.sessions.deleted = append(h.sessions.deleted, s.uri)
 	if len(h.sessions.deleted) > maxDeleted {
 		h.sessions.deleted = h.sessions.deleted[1:]

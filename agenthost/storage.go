@@ -2,12 +2,17 @@ package agenthost
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"ahprelay/agenthost/transcript"
+	"ahprelay/auth"
 )
 
 // A sessionRecord describes a session on disk.
@@ -60,7 +65,13 @@ func (ss *sessionTable) restoreLocked() error {
 	if err != nil {
 		return err
 	}
+	if err := h.sessions.lockStorage(); err != nil {
+		return err
+	}
 	h.sessions.store = store
+	if h.sessions.deleted, err = store.Removed(); err != nil {
+		h.log.Warn("removed sessions are not known", "error", err)
+	}
 	stored, err := store.Sessions()
 	if err != nil {
 		h.log.Warn("sessions are not readable", "error", err)
@@ -81,6 +92,44 @@ func (ss *sessionTable) restoreLocked() error {
 		return h.sessions.values[a].created.Compare(h.sessions.values[b].created)
 	})
 	return nil
+}
+
+// lockStorage keeps other processes from the storage until the host closes.
+func (ss *sessionTable) lockStorage() (err error) {
+	if ss.lock, err = os.OpenFile(filepath.Join(ss.host.cfg.Storage, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	if _, err := auth.LockFile(ss.lock); err != nil {
+		return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
+	}
+	return nil
+}
+
+// forgetLocked removes a session from the disk and, if the agent can, from the agent.
+// Otherwise the agent's list would bring it back.
+func (s *session) forgetLocked() {
+	h := s.host
+	if s.disk != nil {
+		h.sessions.storageFailed(s.disk.Remove())
+	}
+	if s.provider == nil {
+		return
+	}
+	if h.sessions.store != nil && !slices.Contains(h.sessions.deleted, s.uri) {
+		h.sessions.storageFailed(h.sessions.store.Remember(s.uri))
+	}
+	deleter, ok := s.provider.agent.(Deleter)
+	for _, ch := range s.listed {
+		if id := ch.seat.id; ok && id != "" {
+			h.goLocked(func() {
+				ctx, cancel := context.WithTimeout(h.ctx, listTimeout)
+				defer cancel()
+				if err := deleter.Delete(ctx, id); err != nil {
+					h.log.Info("the agent keeps the conversation", "session", s.uri, "error", err)
+				}
+			})
+		}
+	}
 }
 
 func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessionRecord, p *provider) {

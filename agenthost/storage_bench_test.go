@@ -45,10 +45,16 @@ func fill(b *testing.B, sessions, turns int) agenthost.Config {
 func BenchmarkListAfterRestart(b *testing.B) {
 	cfg := fill(b, 50, 1)
 	for b.Loop() {
-		c := reopen(b, cfg)
+		host, err := agenthost.New(cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c := &agentClient{pipeClient: connectPipe(b, host), t: b}
+		c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
 		if n := len(c.call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)); n != 50 {
 			b.Fatalf("%d sessions", n)
 		}
+		host.Close()
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,14 +102,14 @@ func TestSessionIsRemovedFromDisk(t *testing.T) {
 	c.prompt("t1", "one")
 	c.until("chat/turnComplete")
 	c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+	entries, err := os.ReadDir(dir)
+	if err != nil || slices.ContainsFunc(entries, os.DirEntry.IsDir) {
 		t.Errorf("after disposeSession, the storage has %v, %v", entries, err)
 	}
 }
 
 func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
-	agent := &listingAgent{newFake(nil)}
-	agent.info.Replays = true
+	agent := newLister()
 	agent.open = func(_ context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		if start.Replay && start.ID == "old/1" {
 			turn := chat.Past(agenthost.Prompt{Text: "before"}, time.Time{})
@@ -141,9 +143,61 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 	}
 }
 
-type listingAgent struct{ *fakeAgent }
+// TestRemovedSessionStaysAway lists a conversation again after its session was
+// removed, in the same host and in its successor.
+func TestRemovedSessionStaysAway(t *testing.T) {
+	agent := newLister()
+	cfg := agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir()}
+	c := reopen(t, cfg)
+	list := func(c *agentClient) string {
+		return string(mustJSON(t, c.call("listSessions", `{"channel":"ahp-root://"}`)["items"]))
+	}
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(list(c), "old") && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	c.call("disposeSession", `{"channel":"fake:/old%2F1"}`)
+	if id := <-agent.gone; id != "old/1" {
+		t.Errorf("the agent deletes %q", id)
+	}
+	cfg.Storage = copyOf(t, cfg.Storage)
+	asked := agent.lists.Load()
+	d := reopen(t, cfg)
+	for deadline := time.Now().Add(time.Minute); agent.lists.Load() == asked && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	host := d.call("listSessions", `{"channel":"ahp-root://"}`)
+	if text := string(mustJSON(t, host["items"])); strings.Contains(text, "old") {
+		t.Errorf("the list is %s", text)
+	}
+}
+
+func TestStorageHasOneHost(t *testing.T) {
+	cfg := agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: t.TempDir()}
+	newHost(t, cfg)
+	if host, err := agenthost.New(cfg); err == nil {
+		host.Close()
+		t.Error("two hosts use a storage")
+	}
+}
+
+// A listingAgent has a conversation from elsewhere.
+type listingAgent struct {
+	*fakeAgent
+	lists atomic.Int64
+	gone  chan string // deleted conversations
+}
+
+func newLister() *listingAgent {
+	agent := &listingAgent{fakeAgent: newFake(nil), gone: make(chan string, 1)}
+	agent.info.Replays = true
+	return agent
+}
+
+func (a *listingAgent) Delete(_ context.Context, id string) error {
+	a.gone <- id
+	return nil
+}
 
 func (a *listingAgent) List(context.Context, string) ([]agenthost.Past, error) {
+	a.lists.Add(1)
 	return []agenthost.Past{{ID: "old/1", Folder: "/tmp", Title: "Old", Modified: time.Unix(1, 0)}}, nil
 }
 

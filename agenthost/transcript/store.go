@@ -9,6 +9,8 @@
 //	<chat>.turns  a record for each completed turn
 //	<chat>.live   the actions of the turn in progress
 //
+// Beside the directories, the file removed has the names of removed sessions.
+//
 // A file has one record on each line: a CRC-32C in hexadecimal, a space, the record.
 // Files only grow, so a crash can damage nothing but the last line. A line with a
 // wrong checksum, and a last line without its line feed, are moved to a file with the
@@ -45,7 +47,8 @@ const (
 	MaxTurns    = 64 << 20 // bytes of a chat's turns
 	MaxLive     = 64 << 20 // bytes of a turn's actions
 
-	maxMeta = 256 << 10 // bytes of a session's descriptions, old and new
+	maxMeta    = 256 << 10 // bytes of a session's descriptions, old and new
+	maxRemoved = 1 << 20   // bytes of names
 )
 
 // A Store is a directory of sessions. One process uses it at a time.
@@ -57,6 +60,28 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	return &Store{dir}, nil
+}
+
+// Removed returns the names given to Remember, the latest last.
+func (s *Store) Removed() ([]string, error) {
+	log, records, err := OpenLog(filepath.Join(s.dir, "removed"), maxRemoved)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, r := range records {
+		names = append(names, string(r))
+	}
+	return names, log.Close()
+}
+
+// Remember keeps the name of a removed session.
+func (s *Store) Remember(name string) error {
+	log, _, err := OpenLog(filepath.Join(s.dir, "removed"), maxRemoved)
+	if err != nil {
+		return err
+	}
+	return errors.Join(log.Append([]byte(name)), log.Close())
 }
 
 // A Session is a session's directory. Calls do not overlap.
