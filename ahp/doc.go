@@ -64,9 +64,9 @@
 //
 // # Methods
 //
-// [ReadInitializeParams], [ReadInitializeResult] and [ReadReconnectParams] read the
-// few fields a relay needs from an [Envelope]'s raw params or result, under the same
-// rules. They use [Members]; [AllMembers] is for objects with unknown keys. Actions
+// [ReadInitializeResult] reads the few fields a relay needs from an [Envelope]'s raw
+// result, under the same rules. It uses [Members]; [AllMembers] is for objects with
+// unknown keys. Actions
 // are so frequent that [Peek] reads their params too, see [Said].
 //
 // # The table

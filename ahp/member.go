@@ -129,26 +129,6 @@ func (m *Member) text() ([]byte, *FrameError) {
 	return text, nil
 }
 
-// texts returns the texts in an array of strings, or nil if the member is absent.
-func (m *Member) texts() ([]string, *FrameError) {
-	if m.Raw == nil {
-		return nil, nil
-	}
-	elements, ok := Elements(m.Raw)
-	if !ok {
-		return nil, m.refuse("is not an array")
-	}
-	var list []string
-	for _, e := range elements {
-		text, ok := Text(e.Raw)
-		if !ok {
-			return nil, m.refuse("has an element that is not a string")
-		}
-		list = append(list, text)
-	}
-	return list, nil
-}
-
 // maxSafeInteger is the greatest integer every JSON parser reads exactly (RFC 8259,
 // section 6).
 const maxSafeInteger = 1<<53 - 1
@@ -271,9 +251,19 @@ func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
 // rejectionReason in the host's own actions.
 func IsNone(raw []byte) bool { return raw == nil || string(raw) == "null" }
 
-// Texts decodes a raw JSON array of strings; ok is false for any other value.
+// Texts decodes a raw JSON array of strings, which may be absent; ok is false for any
+// other value.
 func Texts(raw []byte) (list []string, ok bool) {
-	m := Member{Raw: raw}
-	list, err := m.texts()
-	return list, err == nil
+	if raw == nil {
+		return nil, true
+	}
+	elements, ok := Elements(raw)
+	for _, e := range elements {
+		text, ok := Text(e.Raw)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, text)
+	}
+	return list, ok
 }
