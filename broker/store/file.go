@@ -48,9 +48,9 @@ func (s *Store) load() error {
 	return nil
 }
 
-// keep writes changes to the file, until ctx ends.
+// keep writes changes to the file, until ctx ends and none is left.
 func (s *Store) keep(ctx context.Context) {
-	for ctx.Err() == nil {
+	for {
 		select {
 		case <-s.save:
 		case <-ctx.Done():

@@ -1,0 +1,30 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"testing"
+)
+
+// TestClosedStoreKeepsItsLastChange: a change that comes while the file is written, just
+// before Close, is written too.
+func TestClosedStoreKeepsItsLastChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "people.json")
+	s := &Store{
+		cfg:     Config{Name: "people", File: file},
+		save:    make(chan struct{}, 1),
+		records: map[string]*known{"device.a": {Record: Record{Key: "device.a", Data: json.RawMessage(`"ada's"`)}}},
+	}
+	ctx, close := context.WithCancel(t.Context())
+	close()
+	wakeUp(s.save)
+	s.keep(ctx)
+	again := &Store{cfg: s.cfg, records: map[string]*known{}}
+	if err := again.load(); err != nil {
+		t.Fatal(err)
+	}
+	if k := again.records["device.a"]; k == nil || string(k.Data) != `"ada's"` {
+		t.Errorf("the file has %v; want device.a", again.records)
+	}
+}
