@@ -146,7 +146,7 @@
 //	show everything   adds parts of all kinds, including an unknown kind
 //	edit, danger      asks before it changes two files (then in the changeset); before a command with a judge's warning
 //	approve JSON      asks with these members of a chat/toolCallReady; as a steering message, changes them
-//	ask               asks the user; also ask choice, ask url, plan
+//	ask               asks the user; also ask choice, ask text, ask url, plan
 //	subagent          works in a new chat of the session
 //	hostile           sends texts that a malicious host might send
 //	history N         puts N turns before the existing turns

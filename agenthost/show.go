@@ -23,6 +23,8 @@ func showPrompt(prompt string) func(*script) {
 		return func(s *script) { s.askUser(askAll) }
 	case "ask choice":
 		return func(s *script) { s.askUser(askChoice) }
+	case "ask text":
+		return func(s *script) { s.askUser(askText) }
 	case "ask url":
 		return func(s *script) { s.askUser(askURL) }
 	case "plan":
@@ -208,7 +210,8 @@ const (
 		`"actions":[{"id":"autopilot","label":"Go on by itself","description":"Ask for nothing more"},{"id":"interactive","label":"Go on, and ask","default":true},{"id":"exit_only","label":"Only leave the plan"}],` +
 		`"canProvideFeedback":true,"answerQuestionId":"how"},"questions":[{"kind":"single-select","id":"how","title":"Review the plan","message":"How shall I go on?","required":true,` +
 		`"options":[{"id":"autopilot","label":"Go on by itself"},{"id":"interactive","label":"Go on, and ask","recommended":true},{"id":"exit_only","label":"Only leave the plan"}],"allowFreeformInput":true}]`
-	askURL = `"message":"Please look at the preview.","url":"https://example.com/preview"`
+	askText = `"questions":[{"id":"name","kind":"text","message":"What is the branch called?","required":true}]`
+	askURL  = `"message":"Please look at the preview.","url":"https://example.com/preview"`
 )
 
 // A questionPart is the agent's question to the user.

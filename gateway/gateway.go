@@ -382,6 +382,7 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.people = peopleapi.New(peopleapi.Config{
 		Caller: s.caller, Agents: s.agents, People: cfg.People, SignIn: cfg.SignIn, Log: cfg.Log, CredentialTTL: cfg.CredentialTTL,
 		Hosts: s.hostAPI.Hosts, Lookup: s.hosts.lookup, Watching: s.hosts.byToken,
+		Reached: func(url string) { s.notify.LearnURL(url) },
 	})
 	s.notify = notifyapi.New(notifyapi.Config{
 		Caller: s.caller, Board: s.board, Instance: cfg.Instance, Standing: s.people.Standing, Life: s.life,

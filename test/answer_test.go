@@ -113,6 +113,14 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		t.Errorf("a late answer: %+v; want that bob was first", late)
 	}
 
+	// A token beside the address must be the same person's.
+	if a, status := api[answered](t, s, "POST", yes, nil, func(c *auth.Client) { c.Subject = "eve" }); status != http.StatusForbidden || a.Error != "this answer link belongs to another person" {
+		t.Errorf("bob's answer with eve's token: HTTP %d, %+v; want 403", status, a)
+	}
+	if a, status := api[answered](t, s, "POST", yes, nil, approver); status != http.StatusConflict || a.By != "bob" {
+		t.Errorf("bob's answer with bob's token: HTTP %d, %+v; want 409", status, a)
+	}
+
 	// Answered on the page: it is gone.
 	begin(t, c, chat, "t2", "permission")
 	p := first
@@ -163,11 +171,15 @@ func TestOnlyApproversAnswer(t *testing.T) {
 		{"another tenant", func(c *auth.Client) { c.Tenant = "other" }, "allow-once", http.StatusGone},
 		{"methods", func(c *auth.Client) { c.Methods = []string{"listSessions"} }, "allow-once", http.StatusForbidden},
 		{"no option", nil, "", http.StatusBadRequest},
+		{"another question", nil, "changed", http.StatusConflict},
 		{"another option", nil, "other", http.StatusBadRequest},
 		{"this session", func(c *auth.Client) { c.Channels, c.Access = []string{"demo:/one"}, auth.AccessApprove }, "skip", http.StatusOK},
 		{"again", nil, "skip", http.StatusConflict},
 	} {
-		body := map[string]string{"host": stack.Host, "option": test.option}
+		body := map[string]string{"host": stack.Host, "option": test.option, "digest": e.Data.Digest}
+		if test.option == "changed" {
+			body["option"], body["digest"] = "allow-once", "as of before"
+		}
 		got, status := api[answered](t, s, "POST", "/api/answers/"+e.Data.ID, body, test.change)
 		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has said so already
 		if status != test.want && !gone {

@@ -31,6 +31,7 @@ type told struct {
 		notice.Event
 		Host     string `json:"host"`
 		NeedsYou bool   `json:"needsYou"`
+		Digest   string `json:"digest"`
 	}
 }
 

@@ -46,15 +46,16 @@ var summaries = map[notice.Kind]string{
 func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	e := &job.Event
 	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}
-	if n.cfg.PublicURL != "" {
-		m.URL = n.cfg.PublicURL + "/#" + url.Values{"host": {job.Host}, "session": {e.Session}}.Encode()
+	public := n.public.get()
+	if public != "" {
+		m.URL = public + "/#" + url.Values{"host": {job.Host}, "session": {e.Session}}.Encode()
 	}
 	if t.Details {
 		m.Title, m.Text, m.Detail = e.Title, e.Text, e.Detail
 	}
 	subject := cmp.Or(m.Title, job.Host)
 	if e.Kind == notice.Test {
-		subject, m.Text, m.URL = "AHP relay", e.Text, n.cfg.PublicURL
+		subject, m.Text, m.URL = "AHP relay", e.Text, public
 	} else if m.Title != "" {
 		subject += " on " + job.Host
 	}
@@ -69,7 +70,7 @@ func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 			continue
 		}
 		if capability := n.cfg.Capability(job, who, o); capability != "" {
-			m.Answers = append(m.Answers, Answer{o.Label, o.Deny, o.ID == "", n.cfg.PublicURL + "/api/answers/" + capability})
+			m.Answers = append(m.Answers, Answer{o.Label, o.Deny, o.ID == "", public + "/api/answers/" + capability})
 		}
 	}
 	return m

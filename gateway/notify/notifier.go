@@ -68,7 +68,7 @@ type Config struct {
 	// not permitted; see package gateway/api/notify. May be nil.
 	Capability func(job *Job, who auth.Client, o notice.Option) string
 
-	PublicURL string         // the relay's, for links; "" for no links
+	PublicURL string         // the relay's, for links; "": see LearnURL
 	Contact   string         // the operator's, for push services: mailto:… or https://…; required
 	Mail      *MailConfig    // nil disables mail
 	Private   []netip.Prefix // permitted addresses that are not public
@@ -86,6 +86,7 @@ type Delivery struct {
 	At      time.Time   `json:"at"`
 	Outcome Result      `json:"outcome"`
 	Why     string      `json:"why,omitempty"`
+	Missing []string    `json:"missing,omitempty"` // of a test: what the target's notifications lack, and the remedy
 }
 
 // A Notifier sends notifications of a Board's events to the targets that people have set. It is
@@ -95,6 +96,7 @@ type Notifier struct {
 	http     *http.Client
 	services map[TargetKind]service
 	keys     *pushKeyring
+	public   *publicURL
 	tests    *admission.Buckets
 	started  time.Time
 	stop     []func() // cancels the subscriptions
@@ -123,7 +125,7 @@ type backoff struct {
 // Start starts a Notifier. Close ends it.
 func Start(cfg Config) (*Notifier, error) {
 	n := &Notifier{
-		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, tests: admission.NewBuckets(testsEvery, testsAtOnce),
+		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, public: &publicURL{configured: cfg.PublicURL, records: cfg.Records, log: cfg.Log}, tests: admission.NewBuckets(testsEvery, testsAtOnce),
 		started: time.Now(), looked: make(chan *nats.Msg, lookingRoom), wake: make(chan struct{}, 1),
 		people: map[string]map[string]*Person{}, looking: map[[2]string]time.Time{},
 		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{},
@@ -149,7 +151,7 @@ func Start(cfg Config) (*Notifier, error) {
 	n.queue = newQueue(cfg.Records, cfg.Instance, hasEnded, n.signal)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
-	n.stop = append(n.stop, cfg.Records.Follow(personPrefix, n.applyPerson), cfg.Records.Follow(pushKeysRecord, n.keys.apply), cfg.Board.Subscribe(n.enqueue))
+	n.stop = append(n.stop, cfg.Records.Follow(personPrefix, n.applyPerson), cfg.Records.Follow(pushKeysRecord, n.keys.apply), cfg.Records.Follow(publicURLRecord, n.public.apply), cfg.Board.Subscribe(n.enqueue))
 	if err := n.keys.ensure(); err != nil && !errors.Is(err, store.ErrAway) {
 		n.cancel()
 		for _, stop := range n.stop {
@@ -509,7 +511,7 @@ func (n *Notifier) Try(ctx context.Context, who auth.Client, target string) (Del
 		return Delivery{}, ErrTooOften
 	}
 	o := n.send(ctx, job, t, who)
-	d := Delivery{ID: "test." + strings.ToLower(rand.Text()), Target: target, Kind: notice.Test, At: time.Now().UTC(), Outcome: o.result, Why: o.why}
+	d := Delivery{ID: "test." + strings.ToLower(rand.Text()), Target: target, Kind: notice.Test, At: time.Now().UTC(), Outcome: o.result, Why: o.why, Missing: n.missing(t)}
 	n.queue.over(d.ID, who.Tenant, who.Subject, &d)
 	n.signal()
 	return d, nil
@@ -517,6 +519,13 @@ func (n *Notifier) Try(ctx context.Context, who auth.Client, target string) (Del
 
 // PushKey returns the public key for browsers' subscriptions, or "" if it is not known yet.
 func (n *Notifier) PushKey() string { return n.keys.current() }
+
+// PublicURL returns the relays' public base URL, or "" if it is not known yet.
+func (n *Notifier) PublicURL() string { return n.public.get() }
+
+// LearnURL tells the relays an address at which an owner's device has reached this
+// relay. It becomes their public base URL unless they know it already.
+func (n *Notifier) LearnURL(address string) { n.public.learn(address) }
 
 // SendsMail reports whether mail is configured.
 func (n *Notifier) SendsMail() bool { return n.cfg.Mail != nil }

@@ -11,10 +11,7 @@ import (
 )
 
 // ntfy publishes to topics of ntfy servers.
-type ntfy struct {
-	sender
-	buttons bool // answers are offered as buttons, because the relay has a public URL
-}
+type ntfy struct{ sender }
 
 func (s *ntfy) check(ctx context.Context, t *Target) error {
 	if err := s.checkURL(ctx, t); err != nil {
@@ -48,7 +45,7 @@ func (s *ntfy) send(ctx context.Context, _ *Job, t *Target, m *Message) outcome 
 	}
 	actions := []map[string]any{}
 	for _, a := range m.Answers {
-		if s.buttons && !a.Text && len(actions) < 3 {
+		if absolute := !strings.HasPrefix(a.URL, "/"); absolute && !a.Text && len(actions) < 3 {
 			actions = append(actions, map[string]any{"action": "http", "label": a.Label, "url": a.URL, "method": "POST", "clear": true})
 		}
 	}

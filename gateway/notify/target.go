@@ -71,7 +71,7 @@ func services(cfg *Config, client *http.Client, keys *pushKeyring) map[TargetKin
 	web := sender{client, cfg.Private}
 	return map[TargetKind]service{
 		WebPush: &webPush{sender: web, contact: cfg.Contact, keys: keys},
-		Ntfy:    &ntfy{sender: web, buttons: cfg.PublicURL != ""},
+		Ntfy:    &ntfy{sender: web},
 		Slack:   &slack{sender: web},
 		Webhook: &webhook{sender: web},
 		Mail:    newMailer(cfg.Mail),
@@ -94,6 +94,31 @@ func (n *Notifier) check(ctx context.Context, t *Target) error {
 		return fmt.Errorf("kind: unknown kind %.30q; want webpush, ntfy, slack, webhook or mail", t.Kind)
 	}
 	return s.check(ctx, t)
+}
+
+// missing lists the parts that a target's notifications lack, each with its remedy.
+func (n *Notifier) missing(t *Target) (list []string) {
+	if n.public.get() == "" {
+		switch t.Kind {
+		case Ntfy:
+			list = append(list, "No link and no buttons: the relay does not know its public address. Set --public-url, or sign in the owner's device at the relay's https address.")
+		case Slack, Mail, Webhook:
+			list = append(list, "No link: the relay does not know its public address. Set --public-url, or sign in the owner's device at the relay's https address.")
+		}
+	}
+	if !t.Details {
+		list = append(list, "No question, and no button to allow: the target is set without details.")
+	}
+	if !t.Who.Access.Includes(auth.AccessApprove) {
+		list = append(list, "No approvals: the token that set the target does not permit them.")
+	}
+	if len(t.Kinds) > 0 && !slices.ContainsFunc(t.Kinds, notice.Kind.Needs) {
+		list = append(list, "No questions: the target excludes all events that need you.")
+	}
+	if t.Paused {
+		list = append(list, "No notifications: the target is paused.")
+	}
+	return list
 }
 
 // Redacted returns a target without its secrets.

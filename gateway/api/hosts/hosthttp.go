@@ -131,13 +131,13 @@ func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) 
 	}
 }
 
-// serveHosts lists the token's hosts, and the token's authority.
+// serveHosts lists the token's hosts, the token's authority, and the relay's clock.
 func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
 		return
 	}
-	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": grantOf(who)})
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": grantOf(who), "now": time.Now().UTC()})
 }
 
 // serveHost serves one host. A host outside the token's authority appears unknown.

@@ -21,8 +21,8 @@ import (
 
 // People can answer an event without opening a page.
 //
-//	POST /api/answers/{capability}  {"text"} for a text answer; otherwise no body is needed
-//	POST /api/answers/{event}       {"host", "option" | "text"}, with a token
+//	POST /api/answers/{capability}  {"text"} for a text answer; otherwise no body is needed. A token is optional, and must be the same person's
+//	POST /api/answers/{event}       {"host", "option" | "text", "digest"}, with a token; the digest is that of the event in GET /api/events
 //
 // A notification contains capabilities. Each permits one answer by one person to one
 // event as shown, for a day, while the notification target and the token that set it
@@ -109,6 +109,7 @@ type answerBody struct {
 	Host   string `json:"host"`
 	Option string `json:"option"`
 	Text   string `json:"text"`
+	Digest string `json:"digest"` // of the event as the person saw it; "": as it is now
 }
 
 func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
@@ -121,14 +122,16 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want JSON with host, option and text"))
 		return
 	}
-	id := r.PathValue("id")
-	answer := notice.Answer{Event: id, Host: body.Host, Option: body.Option, Text: body.Text}
+	byToken := r.Header.Get("Authorization") != ""
 	var who auth.Client
-	if r.Header.Get("Authorization") != "" {
+	if byToken {
 		var ok bool
 		if who, ok = a.Caller.Client(w, r); !ok {
 			return
 		}
+	}
+	var answer notice.Answer
+	if id := r.PathValue("id"); byToken && !strings.Contains(id, ".") { // an event's id has no dot
 		defer a.follow(r.Context(), who.Tenant)()
 		e, open := a.Board.Open(who.Tenant, body.Host, id)
 		switch {
@@ -138,19 +141,26 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		case !mayAnswer(who, who.Tenant, body.Host, &e):
 			authn.WriteError(w, http.StatusForbidden, errors.New("this token does not permit this answer"))
 			return
+		case body.Digest != "" && body.Digest != e.Digest():
+			authn.WriteError(w, http.StatusConflict, errors.New("the question has changed; open it again"))
+			return
 		}
-		answer.Tenant, answer.Digest = who.Tenant, e.Digest()
+		answer = notice.Answer{Tenant: who.Tenant, Host: body.Host, Event: id, Digest: e.Digest(), Option: body.Option, Text: body.Text}
 	} else {
 		c, holder, err := a.readCapability(id)
-		if err != nil {
+		switch {
+		case err != nil:
 			if a.Caller.TooManyFailures(w, r) {
 				return
 			}
 			a.Caller.Refuse("answer", "", audit.Line{Address: a.Caller.Address(r), Reason: err.Error()})
 			authn.WriteError(w, http.StatusNotFound, err)
 			return
+		case byToken && (who.Tenant != c.Tenant || who.Subject != c.Subject):
+			authn.WriteError(w, http.StatusForbidden, errors.New("this answer link belongs to another person"))
+			return
 		}
-		who = holder
+		who = holder // a token only proves the person; the capability states what they may do
 		answer = notice.Answer{Tenant: c.Tenant, Host: c.Host, Event: c.Event, Digest: c.Digest, Option: c.Option}
 		if c.Option == "" {
 			answer.Text = body.Text

@@ -40,6 +40,14 @@ func New(cfg Config) *API {
 	return &API{Config: cfg, streams: streams{of: map[[2]string]int{}}, over: make(chan struct{})}
 }
 
+// LearnURL tells the relays an address at which an owner's device has reached this
+// relay.
+func (a *API) LearnURL(address string) {
+	if a.notifier != nil {
+		a.notifier.LearnURL(address)
+	}
+}
+
 // Start enables notifications and answers, before the first request. follow requests a
 // tenant's open events from other relays until release.
 func (a *API) Start(notifier *notify.Notifier, answer func(context.Context, notice.Answer) (notice.Outcome, error), follow func(ctx context.Context, tenant string) (release func())) {

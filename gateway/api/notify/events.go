@@ -47,7 +47,8 @@ func (a *API) Joined(who auth.Client, tenant, host string) {
 type shownEvent struct {
 	Host string `json:"host"`
 	notice.Event
-	Needs bool `json:"needsYou"` // open until a person has acted
+	Needs  bool   `json:"needsYou"` // open until a person has acted
+	Digest string `json:"digest"`   // of the event as shown, for its answer
 }
 
 // A shownEnd reports that an event is no longer open.
@@ -194,7 +195,7 @@ func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 	if !notify.MayHear(e.who, item.Tenant, item.Host, &item.Event) {
 		return
 	}
-	var shown any = shownEvent{item.Host, item.Event, item.Event.Kind.Needs()}
+	var shown any = shownEvent{item.Host, item.Event, item.Event.Kind.Needs(), item.Event.Digest()}
 	if item.Change == notify.Withdrawn {
 		shown = shownEnd{item.Host, item.Event.ID, item.Event.Kind, item.Event.Session}
 	}

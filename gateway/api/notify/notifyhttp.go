@@ -34,6 +34,7 @@ type Notifying struct {
 	Quiet      *notify.Quiet     `json:"quiet,omitempty"`
 	PushKey    string            `json:"pushKey,omitempty"` // for the browser's subscription
 	Mail       bool              `json:"mail"`              // the relay sends mail
+	URL        string            `json:"url,omitempty"`     // the relay's public address, for links
 	Deliveries []notify.Delivery `json:"deliveries"`        // the last ten, the latest first
 }
 
@@ -96,7 +97,7 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 	quiet, mutes := a.notifier.TimesFor(&p, who)
 	shown := Notifying{
 		Targets: []notify.Target{}, Mutes: append([]notify.Mute{}, mutes...), Quiet: quiet,
-		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), Deliveries: append([]notify.Delivery{}, a.notifier.Deliveries(who.Tenant, who.Subject)...),
+		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: append([]notify.Delivery{}, a.notifier.Deliveries(who.Tenant, who.Subject)...),
 	}
 	for _, target := range p.Targets {
 		shown.Targets = append(shown.Targets, a.notifier.Redacted(target))

@@ -23,6 +23,10 @@ type Config struct {
 	SignIn []*oidc.SignIn    // identity providers
 	Log    *slog.Logger
 
+	// Reached receives each base URL at which a device of the relay's owner has reached
+	// this relay. May be nil.
+	Reached func(url string)
+
 	CredentialTTL time.Duration // lifetime of approved host-agents' credentials
 
 	Hosts    func(who auth.Client) []hostsapi.Info             // the hosts that a token may see

@@ -209,6 +209,9 @@ func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device peopl
 	if err := a.People.Seen(id, a.Caller.Address(r)); err != nil {
 		a.Log.Warn("device's last visit not recorded", "device", id, "error", err)
 	}
+	if a.Reached != nil && person.OwnsAll() && person.Tenant == auth.DefaultTenant {
+		a.Reached(a.Caller.URL(r))
+	}
 	who.Device, who.Key, who.Expires = device.ID, device.Key, time.Now().Add(people.AccessTTL)
 	who.Origins = device.Derive()
 	if !until.IsZero() && until.Before(who.Expires) {
