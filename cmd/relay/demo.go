@@ -133,12 +133,17 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 	})
 }
 
-// welcome prints the console's and the host's address.
-func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
-	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
+// demoToken returns the token of the demo's visitors.
+func demoToken(tokens auth.Tokens) (string, error) {
+	return tokens.IssueClient(auth.Client{
 		Tenant: demoTenant, Subject: "demo visitor", Hosts: []string{demoHost}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(demoTTL),
 	})
+}
+
+// welcome prints the console's and the host's address.
+func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
+	token, err := demoToken(relay.Keys().Tokens())
 	if err != nil {
 		return err
 	}
@@ -160,7 +165,13 @@ Ctrl-C ends the demo; nothing of it is kept.
 	if _, err := fmt.Fprintln(out, "On a phone in the same network, open the console's address, or scan this code:"); err != nil {
 		return err
 	}
-	return cli.PrintQR(out, out, console)
+	return cli.PrintQR(out, out, shortAddress(relay.URL(), token))
+}
+
+// shortAddress returns the console's address without the host, which is the token's
+// only one. Its QR code fits 80 columns.
+func shortAddress(relay, token string) string {
+	return relay + "/#" + url.Values{"token": {token}}.Encode()
 }
 
 // showOnLAN makes the demo listen on this machine's network address instead of

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 )
 
 // TestLANAddress picks the address that a phone in the same network reaches.
@@ -27,6 +30,21 @@ func TestLANAddress(t *testing.T) {
 		if ok != (test.want != "") || ok && got.String() != test.want {
 			t.Errorf("%s: %v, %v; want %q", test.addresses, got, ok, test.want)
 		}
+	}
+}
+
+// TestDemoQRCodeFits80Columns: terminals have 80 columns.
+func TestDemoQRCodeFits80Columns(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := demoToken(keys.Tokens())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if address := shortAddress("http://192.168.178.100:65535", token); !cli.FitsQR(address, 80) {
+		t.Errorf("the QR code of %s, %d bytes, needs %d columns", address, len(address), cli.QRWidth(address))
 	}
 }
 

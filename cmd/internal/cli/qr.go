@@ -25,11 +25,29 @@ func PrintQR(out, errs io.Writer, text string) error {
 		fmt.Fprintln(errs, "No QR code:", err)
 		return nil
 	}
-	if need := code.Size + 2*qrMargin; width < need {
-		fmt.Fprintf(errs, "For a QR code, the terminal must be %d columns wide; it has %d.\n", need, width)
+	margin := marginIn(code, width)
+	if margin == 0 {
+		fmt.Fprintf(errs, "For a QR code, the terminal must be %d columns wide; it has %d.\n", code.Size+2*leastMargin, width)
 		return nil
 	}
-	return WriteQR(f, code)
+	return writeQR(f, code, margin)
+}
+
+// marginIn returns the margin of a QR code on a terminal of so many columns, or 0 if
+// there is no room.
+func marginIn(code *qr.Code, columns int) int {
+	for margin := qrMargin; margin >= leastMargin; margin-- {
+		if code.Size+2*margin <= columns {
+			return margin
+		}
+	}
+	return 0
+}
+
+// FitsQR reports whether a text's QR code fits so many columns.
+func FitsQR(text string, columns int) bool {
+	code, err := qr.Encode(text, qr.L)
+	return err == nil && marginIn(code, columns) > 0
 }
 
 // QRWidth returns the columns of a text's QR code, 0 if there is none.
@@ -43,15 +61,20 @@ func QRWidth(text string) int {
 
 // qrMargin is the white margin around a QR code, in modules. ISO/IEC 18004 asks for 4;
 // readers accept less.
-const qrMargin = 2
+const (
+	qrMargin    = 2
+	leastMargin = 1 // where the terminal has no more columns
+)
 
 // WriteQR writes two rows of modules in each line, in black on white for any terminal
 // colours.
-func WriteQR(w io.Writer, code *qr.Code) error {
+func WriteQR(w io.Writer, code *qr.Code) error { return writeQR(w, code, qrMargin) }
+
+func writeQR(w io.Writer, code *qr.Code, margin int) error {
 	var b strings.Builder
-	for y := -qrMargin; y < code.Size+qrMargin; y += 2 {
+	for y := -margin; y < code.Size+margin; y += 2 {
 		b.WriteString("\x1b[30;107m")
-		for x := -qrMargin; x < code.Size+qrMargin; x++ {
+		for x := -margin; x < code.Size+margin; x++ {
 			b.WriteString(halfBlock(code.Black(x, y), code.Black(x, y+1)))
 		}
 		b.WriteString("\x1b[0m\n")

@@ -59,6 +59,10 @@ type DeviceCode struct {
 	Seconds    int    `json:"expires_in"`
 	Interval   int    `json:"interval"`
 	Key        string `json:"fingerprint"`
+
+	// QR has the rows of a QR code of the complete address with the code, for a device
+	// to show: whoever scans it sees this device.
+	QR []string `json:"qr,omitempty"`
 }
 
 // HostCredential is the answer to an approved host-agent.
@@ -283,9 +287,13 @@ func (a *access) serveAsk(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page := a.Caller.URL(r) + "/device"
+	var rows []string
+	if ask.Kind == people.OfDevice {
+		rows = qrRows(page + "#" + ask.ID + "=" + people.ShowCode(ask.Code))
+	}
 	authn.WriteJSON(w, http.StatusOK, DeviceCode{
 		DeviceCode: ask.ID + "." + ask.Secret, UserCode: people.ShowCode(ask.Code), Address: page, Complete: page + "#" + ask.ID,
-		Seconds: int(people.RequestTTL.Seconds()), Interval: int(people.PollEvery.Seconds()), Key: ask.Fingerprint(),
+		Seconds: int(people.RequestTTL.Seconds()), Interval: int(people.PollEvery.Seconds()), Key: ask.Fingerprint(), QR: rows,
 	})
 }
 

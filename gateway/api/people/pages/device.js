@@ -55,15 +55,20 @@ async function start() {
   const self = await stored();
   at('in').hidden = !self;
   at('out').hidden = Boolean(self);
-  const [id, tenant] = location.hash.slice(1).split('='); // a request's ID, or ask=TENANT
+  const said = location.hash.slice(1).split('='); // a request's ID, from a QR code with its code; or ask=TENANT
+  if (said[0] !== 'ask' && said[1]) {
+    scanned = said;
+    history.replaceState(null, '', location.pathname); // the code is a secret
+  }
+  const [id, more] = scanned || said;
   try {
     if (!self) {
       await showProviders();
-      if (id === 'ask') await ask(tenant);
+      if (id === 'ask') await ask(more);
       return;
     }
     await refresh();
-    if (id && id !== 'ask') await show(id);
+    if (id && id !== 'ask') await show(id, more);
   } catch (e) {
     say(e.message, true);
     if (e.name === 'invalid_grant') { // the device was removed
@@ -76,6 +81,8 @@ async function start() {
     }
   }
 }
+
+let scanned = ''; // the request's ID and code, from a QR code
 
 const shown = new Map(); // list to its last content
 
@@ -97,7 +104,7 @@ let known = { me: {}, devices: [] };
 async function refresh() {
   const me = await call('GET', 'api/me');
   at('who').textContent = `${me.subject}, level ${me.level}`;
-  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet. On the host’s machine, run host-agent up and this relay’s address.', (host) => {
+  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), ['None yet. On the host’s machine, run', ...linkToSend(`host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`, true)], (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));
     return make('li', [make('b', host.host), ` ${host.state} `, open]);
@@ -216,7 +223,8 @@ async function removeDevice(device, own) {
 
 let waiting; // the request being decided
 
-async function show(which) {
+/** Shows a request. With its code, from a QR code, a tap decides. */
+async function show(which, code = '') {
   waiting = await call('GET', `api/requests/${encodeURIComponent(which)}`);
   const host = waiting.kind === 'host';
   at('waiting').hidden = false;
@@ -228,13 +236,16 @@ async function show(which) {
   at('level').replaceChildren(make('option', 'all that you may on this device', { value: '' }), ...levelOptions(waiting.levels ?? []));
   const rows = { Name: waiting.name, Machine: waiting.machine, User: waiting.user, From: waiting.address, Fingerprint: waiting.fingerprint, Asked: time(waiting.made) };
   at('what').replaceChildren(...Object.entries(rows).filter(([, v]) => v).flatMap(([k, v]) => [make('dt', k), make('dd', v)]));
-  at('end').value = '';
-  at('end').focus();
+  at('end').value = code;
+  at('coding').hidden = code !== '';
+  at('approve').textContent = code ? 'It is the same there: approve' : 'Approve';
+  if (!code) at('end').focus();
 }
 
 async function decide(approve) {
   await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, ...(waiting.kind === 'host' ? { host: at('host').value, replace: at('replace').checked } : { level: at('level').value }) });
   at('waiting').hidden = true;
+  scanned = '';
   history.replaceState(null, '', location.pathname);
   say(approve ? 'Approved.' : 'Refused.');
   await refresh();
@@ -254,6 +265,7 @@ async function goTo(host) {
 on('lookup', 'submit', async () => {
   await show(at('code').value);
   at('end').value = at('code').value; // typed by the user, so not from a link
+  at('coding').hidden = true;
 });
 on('decide', 'submit', () => decide(true));
 on('deny', 'click', () => decide(false));
@@ -278,6 +290,7 @@ async function ask(tenant = '') {
   at('asking').hidden = false;
   at('ask-code').textContent = asked.user_code;
   at('ask-key').textContent = asked.fingerprint;
+  if (asked.qr) at('ask-qr').replaceChildren(qrCode(asked.qr));
   for (let pause = asked.interval; ; ) {
     await wait(pause);
     try {

@@ -30,13 +30,14 @@ export function make(tag, inside = [], attributes = {}) {
   return e;
 }
 
-/** Shows a link with a button that shares it, or copies it if the browser cannot share. */
-export function linkToSend(link) {
-  const send = make('button', navigator.share ? 'Send' : 'Copy', { type: 'button' });
+/** Shows a link with a button that shares it, or copies it if the browser cannot share. A command is always copied. */
+export function linkToSend(link, command = false) {
+  const shares = Boolean(navigator.share) && !command;
+  const send = make('button', shares ? 'Send' : 'Copy', { type: 'button' });
   send.addEventListener('click', async () => {
     try {
-      await (navigator.share ? navigator.share({ url: link }) : navigator.clipboard.writeText(link));
-      if (!navigator.share) send.textContent = 'Copied';
+      await (shares ? navigator.share({ url: link }) : navigator.clipboard.writeText(link));
+      if (!shares) send.textContent = 'Copied';
     } catch {
       // The user canceled, or the browser refused: the shown link can be selected.
     }
