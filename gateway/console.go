@@ -65,7 +65,7 @@ func console(canvases canvas.Origin) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin") // opener and opened pages get no reference
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Permissions-Policy", "camera=(self), microphone=(), geolocation=(), payment=(), usb=()") // frames get no camera
+		h.Set("Permissions-Policy", "camera=(self), microphone=(self), geolocation=(), payment=(), usb=()") // frames get no camera and no microphone
 		file, ok := files[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)

@@ -19,7 +19,7 @@ func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 			"Cross-Origin-Resource-Policy": "same-origin",
 			"X-Content-Type-Options":       "nosniff",
 			"Referrer-Policy":              "no-referrer",
-			"Permissions-Policy":           "camera=(self), microphone=(), geolocation=(), payment=(), usb=()",
+			"Permissions-Policy":           "camera=(self), microphone=(self), geolocation=(), payment=(), usb=()",
 			"Cache-Control":                "no-cache",
 		} {
 			if got := w.Header().Get(name); got != want {

@@ -189,7 +189,8 @@ func serviceWorker(dir string, files map[string][]byte) error {
 	o := options(dir)
 	o.EntryPoints = []string{"src/sw.ts"}
 	o.Format = api.FormatIIFE
-	o.Define = map[string]string{"SHELL": string(list)}
+	// The relay's pages/keys.js finds the relay beside its own address. So does sw.js.
+	o.Define = map[string]string{"SHELL": string(list), "import.meta.url": "self.location.href"}
 	return add(o, files, map[string]string{})
 }
 

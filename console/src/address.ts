@@ -1,12 +1,15 @@
 // Reads and writes the page's address: #host=NAME&session=URI. chat=URI selects a chat
 // other than the session's first, side=KIND and of=CHANNEL the side pane, and turn=ID
-// a single turn. Back, forward and shared links therefore work. A link may come from
+// a single turn, or the open question (turn=asks). Back, forward and shared links therefore work. A link may come from
 // an attacker, so its contents are not trusted: see App.route.
 
 /** The side pane. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'files' | 'servers'; channel: string; title?: string }
 
 const paneKinds = ['canvas', 'changes', 'terminal', 'file', 'files', 'servers'];
+
+/** Stands for the turn with the open question, where a turn is named. */
+export const itsQuestion = 'asks';
 
 export interface Place { host: string; session: string; chat: string; pane: Pane | null; turn: string }
 

@@ -1,18 +1,19 @@
 // The page's state: token, hosts, open session and permissions. A token in the address
 // is removed at once.
 
-import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
-import { elsewhere, type Ticket } from './canvas';
+import { fragment, isOurs, itsQuestion, params, place, setAddress, wentBack, type Pane, type Place } from './address';
+import { Questions } from './asked';
 import { Conversation } from './conversation';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
-import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
+import { Offline } from './offline';
+import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
 import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
 import type { Envelope, Json } from './ahp';
-import { sentence } from './words';
+import { sentence, setClock } from './words';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
 const hostsEvery = 15_000; // ms between queries for the hosts
@@ -50,6 +51,8 @@ export class App {
   onlyHost = ''; // list only this host's sessions, '' for all
   readonly conversation = new Conversation(this);
   readonly sessions = new Sessions(this);
+  readonly questions = new Questions(this);
+  readonly past = new Offline(this);
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
@@ -94,7 +97,7 @@ export class App {
 
   get chatUri(): string | undefined {
     if (!this.session) return undefined;
-    return this.chat || this.link?.store.chatOf(this.session);
+    return this.chat || this.link?.store.chatOf(this.session) || this.link?.seen(this.session)?.chat;
   }
 
   // ---- token and address
@@ -117,6 +120,7 @@ export class App {
     this.grant = null;
     this.tokenWhy = '';
     keepToken(token);
+    this.past.load();
     const host = named || this.host;
     if (this.link?.live && host === this.host) {
       for (const link of this.links.values()) this.#refresh(link, token);
@@ -145,7 +149,7 @@ export class App {
         if (this.dialog?.link === link) this.dialog = null;
         this.links.delete(link.host);
         this.conversation.attachments.clear();
-        link = this.#linkTo(link.host);
+        link = this.linkTo(link.host);
       }
       if (conn) link.connect();
     }
@@ -159,6 +163,7 @@ export class App {
   forget(why = ''): void {
     this.#round++;
     keepToken('');
+    this.past.erase();
     this.token = '';
     this.tokenWhy = why;
     this.hosts = [];
@@ -173,6 +178,15 @@ export class App {
     return this.token === device.DEVICE;
   }
 
+  /** Whether this device keeps conversations for reading without a network. */
+  get keeps(): boolean {
+    return this.byDevice || (this.token !== '' && this.kept);
+  }
+
+  who(): Promise<string> {
+    return nameOf(this.token);
+  }
+
   /** Whether the token outlives the tab. */
   get kept(): boolean {
     return isKept();
@@ -180,6 +194,7 @@ export class App {
 
   keep(on: boolean): void {
     keepOnDevice(this.token, on);
+    if (!on) this.past.erase();
     this.draw();
   }
 
@@ -232,7 +247,7 @@ export class App {
       before?.tidy();
     }
     if (this.token && to.host) {
-      const link = this.#linkTo(to.host);
+      const link = this.linkTo(to.host);
       if (!link.conn) link.connect();
       this.#enter(link);
     }
@@ -246,7 +261,7 @@ export class App {
     setAddress(this.here);
   }
 
-  #linkTo(host: string): Link {
+  linkTo(host: string): Link {
     let link = this.links.get(host);
     if (!link) {
       link = new Link(host, {
@@ -330,6 +345,20 @@ export class App {
     if (session) this.sessions.opened(host, session);
   }
 
+  /** Opens a session's chat at its question. */
+  openQuestion(host: string, session: string, chat = ''): void {
+    this.openSession(host, session);
+    if (chat && chat !== this.chatUri) this.chooseChat(chat);
+    this.sought = itsQuestion;
+    this.draw();
+  }
+
+  /** Scrolls to a turn of the chat in view. */
+  seek(turn: string): void {
+    this.sought = turn;
+    this.draw();
+  }
+
   /** Back to the list. */
   leave(): void {
     if (this.pane) this.showPane(null);
@@ -376,6 +405,7 @@ export class App {
       }
       if (said !== 200) throw new Error(`The relay answered ${said}.`);
       this.hosts = array(body.hosts);
+      setClock(body.now);
       this.grant = body.token ?? null;
       this.hostsNote = this.hosts.length ? '' : 'This token opens no host on this relay.';
       this.hostsStale = false;
@@ -403,7 +433,7 @@ export class App {
         if (link) link.away = link.listedAway = true;
         if (link?.conn && info.host !== this.host && !link.live) link.stop();
       } else if (!link || !link.conn) {
-        if (this.links.size < linksMax || link) this.#linkTo(info.host).connect();
+        if (this.links.size < linksMax || link) this.linkTo(info.host).connect();
       } else if (link.listedAway || closed !== code.hostOffline) {
         if (link.away && state?.name === 'retrying') link.conn.wake();
         link.away = link.listedAway = false;
@@ -492,31 +522,6 @@ export class App {
     return this.request('resourceRead', { channel: ROOT, uri });
   }
 
-  closeCanvas(channel: string): void {
-    this.conversation.perform(channel, { type: 'canvas/closeRequested' });
-  }
-
-  readCanvas(channel: string, uri: string): Promise<Json> {
-    return this.request('canvasReadResource', { channel, uri });
-  }
-
-  /** Returns the content's address on the web, if the relay has a canvas domain. */
-  async canvasTicket(channel: string, uri: string): Promise<Ticket> {
-    try {
-      const { url, expires } = await this.request('relay/canvasTicket', { channel, uri });
-      return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
-    } catch (err) {
-      return { url: '', expires: 0, code: (err as Json).code, why: (err as Error).message }; // the relay has no canvas domain, or refused
-    }
-  }
-
-  /** Sends a canvas's message to its provider. Not possible since AHP 0.10. */
-  tellCanvas(channel: string, payload: Json): void {
-    const { link } = this;
-    const registered = link?.store.canvasesOf(this.session).some((c) => c.channel === channel && c.registered);
-    if (link?.live && !this.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
-  }
-
   /** Sends an MCP server a request. */
   mcp(channel: string, method: string, params: Json): McpRequest {
     if (!this.link?.live) return { result: Promise.reject(new Error('not connected')), cancel() {} };
@@ -559,18 +564,27 @@ export class App {
       this.draw();
     });
     addEventListener('pagehide', () => this.sessions.flush());
+    document.addEventListener('visibilitychange', () => { if (document.hidden) this.past.tick(Date.now(), true); });
     navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
-      const { host, session } = data?.open ?? {};
-      if (this.token && host) this.openSession(text(host), text(session));
+      const { host, session, asks } = data?.open ?? {};
+      if (!this.token || !host) return;
+      if (asks === true) this.openQuestion(text(host), text(session));
+      else this.openSession(text(host), text(session));
     });
     setInterval(() => this.#tick(), 1000);
+    if (this.token) this.past.load();
     this.route();
     if (this.token === '') this.#byDevice();
   }
 
   /** Uses this device's key if the device is signed in. */
   async #byDevice(): Promise<void> {
-    if (!(await device.signedIn()) || this.token !== '') return;
+    if (this.token !== '') return;
+    if (!(await device.signedIn())) {
+      if (await device.name().catch(() => '?') === '') this.past.erase(); // signed out, on its page
+      return;
+    }
+    if (this.token !== '') return;
     this.adopt(device.DEVICE, '');
   }
 
@@ -602,6 +616,8 @@ export class App {
     const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
     if (this.token === device.DEVICE) this.#renew();
+    this.questions.follow();
+    this.past.tick();
     this.draw(); // updates times and countdowns
   }
 }

@@ -185,10 +185,9 @@ export class Conversation {
     this.#page.draw();
   }
 
-  /** Closes the chat in view and shows the session's first. */
+  /** Closes a chat of the session, and shows the session's first. */
   async closeChat(): Promise<void> {
     const { session, chatUri: chat } = this.#page;
-    if (!confirm('Close the chat and delete its messages?')) return;
     try {
       await this.#page.request('disposeChat', { channel: chat });
       if (this.#page.session === session) this.#page.chooseChat('');

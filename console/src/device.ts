@@ -11,6 +11,7 @@ interface Keys {
   call(method: string, path: string, json?: Json): Promise<Json>;
   accessToken(): Promise<string>;
   subprotocols(path: string): Promise<string[]>;
+  open(path: string, signal: AbortSignal): Promise<Response>;
 }
 
 const address = '/pages/keys.js'; // served by the relay, not part of this bundle
@@ -34,6 +35,12 @@ export async function signedIn(): Promise<boolean> {
   }
 }
 
+/** Names the device that is signed in. */
+export async function name(): Promise<string> {
+  const self = await (await load()).stored();
+  return self ? `${self.tenant} ${self.subject} ${self.device}` : '';
+}
+
 /** Asks the relay, as with a token: {status, body}. */
 export async function call(method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
   const k = await load();
@@ -45,6 +52,11 @@ export async function call(method: string, path: string, json?: Json): Promise<{
     if (typeof status !== 'number') throw err;
     return { status, body: { error: message } };
   }
+}
+
+/** The relay's answer to a request, before its body is read. */
+export async function stream(path: string, signal: AbortSignal): Promise<Response> {
+  return (await load()).open(path, signal);
 }
 
 /** A token for a connection that there is already. */

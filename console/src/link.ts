@@ -4,6 +4,7 @@ import * as device from './device';
 import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
 import { array, Store } from './store';
 import type { Granted } from './oauth';
+import type { Kept } from './offline';
 import type { Envelope, Json, Sync } from './ahp';
 import { randomId } from './words';
 
@@ -30,6 +31,7 @@ export class Link {
   away = false; // the host is not online
   listedAway = false; // the host list agrees
   listing = false;
+  past = new Map<string, Kept>(); // session to its conversation as last seen: see offline.ts
   note = ''; // note about the session list
   opening = new Set<string>(); // channels with a pending subscribe
   errors = new Map<string, string>(); // channel to its subscribe error
@@ -43,6 +45,11 @@ export class Link {
 
   get live(): boolean {
     return Boolean(this.conn?.live);
+  }
+
+  /** Returns a conversation as last seen, while it cannot be had. */
+  seen(session: string): Kept | undefined {
+    return this.live ? undefined : this.past.get(session);
   }
 
   /** Returns the agent's required resources without a token. */

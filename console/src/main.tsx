@@ -23,6 +23,16 @@ function now() {
     app.drawLog();
     return;
   }
+  const place = `${app.host} ${app.session}`;
+  const moves = place !== last && last !== undefined && 'startViewTransition' in document && matchMedia('(max-width: 46rem) and (prefers-reduced-motion: no-preference)').matches;
+  last = place;
+  if (moves) document.startViewTransition(all); // on a phone, a session slides over the list
+  else all();
+}
+
+let last: string | undefined; // the place in view
+
+function all() {
   render(<Shell now={Date.now()} />, document.getElementById('root')!);
   settled();
 }

@@ -490,7 +490,7 @@ const changeset: Table = {
     const files = s.files.map((f: Json) => (!named.has(f.id) || f.reviewed === a.reviewed ? f : { ...f, reviewed: a.reviewed }));
     return files.some((f: Json, i: number) => f !== s.files[i]) ? { ...s, files } : s;
   },
-  'changeset/contentChanged': (s, a) => ({ ...s, files: a.files, ...(a.operations === undefined ? {} : { operations: a.operations }) }),
+  'changeset/contentChanged': (s, a) => ({ ...(a.error === undefined ? without(s, 'error') : { ...s, error: a.error }), files: a.files, ...(a.operations === undefined ? {} : { operations: a.operations }) }),
   'changeset/operationsChanged': (s, a) => (a.operations === undefined ? without(s, 'operations') : { ...s, operations: a.operations }),
   'changeset/operationStatusChanged': (s, a) => {
     const i = list(s.operations).findIndex((o) => o.id === a.operationId);

@@ -31,6 +31,13 @@ export function isKept(): boolean {
   return localStorage.getItem(tokenKey) !== null;
 }
 
+/** Names a token or the device, without revealing a token; '' for none. */
+export async function nameOf(token: string): Promise<string> {
+  if (token === device.DEVICE) return device.name();
+  if (!token || !globalThis.crypto?.subtle) return '';
+  return [...new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(token)))].join();
+}
+
 /** Keeps the token on the device, or only in the tab. */
 export function keepOnDevice(token: string, on: boolean): void {
   if (on) localStorage.setItem(tokenKey, token);
@@ -68,6 +75,12 @@ export async function ask(token: string, method: string, path: string, json?: Js
   } catch {
     return { status: answer.ok ? 200 : answer.status, body: { error: said } };
   }
+}
+
+/** The relay's answer to a request, before its body is read. */
+export async function open(token: string, path: string, signal: AbortSignal): Promise<Response> {
+  if (token === device.DEVICE) return device.stream(path, signal);
+  return fetch(`/${path}`, { cache: 'no-store', signal, headers: { Authorization: `Bearer ${token}` } });
 }
 
 /** Returns a token's hosts. */

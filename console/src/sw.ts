@@ -1,8 +1,9 @@
 // The service worker. It caches the page but none of its data, so the page opens at
-// once, and without a network can report that. It shows the relay's push messages, and
-// removes them when they have been answered.
+// once, and without a network can report that. It shows the relay's push messages with
+// their answers, gives the chosen answer, and removes messages that have been answered.
 
-export {};
+import { itsQuestion } from './address';
+import { actionsOf, give, offeredBy, type Offered } from './lockscreen';
 
 declare const SHELL: string[];
 declare const self: any;
@@ -13,6 +14,7 @@ self.addEventListener('install', (event: any) => {
   event.waitUntil((async () => {
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
+    await cache.add(keys).catch(() => {}); // a relay without devices has none
     await self.skipWaiting();
   })());
 });
@@ -30,6 +32,7 @@ self.addEventListener('fetch', (event: any) => {
   if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
   if (SHELL.includes(url.pathname)) event.respondWith(kept(request));
+  else if (url.pathname === keys) event.respondWith(latest(request));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));
 });
 
@@ -52,6 +55,20 @@ async function share(request: Request): Promise<Response> {
 
 async function kept(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request);
+}
+
+const keys = '/pages/keys.js'; // the relay's module for the device's key
+
+/** The relay's file; the last one where it cannot be had soon. */
+async function latest(request: Request): Promise<Response> {
+  const ours = await caches.match(request);
+  const now = fetch(request).then(async (answer) => {
+    if (answer.ok) await (await caches.open(name)).put(request, answer.clone());
+    return answer;
+  });
+  if (!ours) return now;
+  const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
+  return Promise.race([now.catch(() => ours), late]);
 }
 
 /** The relay's page, which may be newer; ours where it cannot be had soon. */
@@ -101,27 +118,50 @@ async function show(told: any): Promise<void> {
   const before = await self.registration.getNotifications({ tag });
   for (const notification of before) notification.close();
   if (told.withdrawn === true) return;
+  const offered = offeredBy(told);
   await self.registration.showNotification(text(told.title) || text(told.says) || 'An agent needs you', {
+    ...looks, tag,
     body: [text(told.title) && text(told.says), text(told.text), text(told.detail)].filter(Boolean).join('\n'),
-    tag, icon: '/icon-192.png', badge: '/icon-192.png', data: { host: text(told.host), session: text(told.session) },
+    actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype),
+    data: { host: text(told.host), session: text(told.session), ...(offered.length > 0 ? { asks: true, offered } : {}) },
   });
 }
 
+const looks = { icon: '/icon-192.png', badge: '/icon-192.png' };
+
 self.addEventListener('notificationclick', (event: any) => {
-  event.notification.close();
-  event.waitUntil(open(event.notification.data ?? {}));
+  const { notification, action, reply } = event;
+  const data = notification.data ?? {};
+  const offered: Offered | undefined = data.offered?.[action];
+  notification.close();
+  event.waitUntil(offered ? answer(notification, offered, text(reply)) : open(data));
 });
 
-/** Opens the session in an existing page or a new one. */
-async function open({ host, session }: any): Promise<void> {
+/**
+ * Gives an answer. Until the relay has it, a silent notification says so: it also remains if
+ * the browser ends the worker too early.
+ */
+async function answer({ title, body, tag, data }: any, offered: Offered, reply: string): Promise<void> {
+  const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
+    ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, asks: true },
+  });
+  await show(`Sending: ${offered.label}…`, true);
+  const why = await give(offered.path, offered.text ? reply : undefined);
+  if (why) await show(`Not answered: ${why}`, false);
+  else for (const sent of await self.registration.getNotifications({ tag })) sent.close();
+}
+
+/** Opens the session in an existing page or a new one, at its question if it asks. */
+async function open({ host, session, asks }: any): Promise<void> {
   const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c: any) => new URL(c.url).pathname === '/');
   if (page) {
     await page.focus();
-    page.postMessage({ open: { host, session } });
+    page.postMessage({ open: { host, session, asks } });
     return;
   }
   const params = new URLSearchParams();
   if (host) params.set('host', host);
   if (session) params.set('session', session);
+  if (session && asks) params.set('turn', itsQuestion);
   await self.clients.openWindow(`/#${params}`);
 }

@@ -69,9 +69,9 @@ export async function removeWay(id: string): Promise<void> {
   await load();
 }
 
-/** Sends a test to a target and returns the outcome. */
+/** Sends a test to a target and returns the outcome, with a line for each part that the notifications lack. */
 export async function tryWay(id: string): Promise<string> {
-  const { outcome, why } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
+  const { outcome, why, missing } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load().catch(() => {});
-  return outcome === 'ok' ? 'The test was delivered.' : `The test was not taken: ${text(why) || outcome}.`;
+  return [outcome === 'ok' ? 'The test was delivered.' : `The test was not taken: ${text(why) || outcome}.`, ...array(missing).map(text)].join('\n');
 }

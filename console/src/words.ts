@@ -3,6 +3,9 @@
 import type { Json } from './ahp';
 import type { ConnectionState } from './rpc';
 
+/** The page's name, also on the home screen: frames/manifest.webmanifest. */
+export const NAME = 'Agents';
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 
@@ -14,14 +17,22 @@ export function when(iso: Json, now = Date.now()): string {
   return clock.format(date);
 }
 
-/** The time between, roughly: "now", "5 min ago". '' if iso is no time. */
-export function ago(iso: Json, now = Date.now()): string {
+let ahead = 0; // ms of the relay's clock before this device's
+
+/** Has ages follow the relay's clock: a device's clock may be wrong. */
+export function setClock(now: Json): void {
+  const at = Date.parse(now);
+  ahead = Number.isNaN(at) ? 0 : at - Date.now();
+}
+
+/** The time between, roughly: "now", "5 min". '' if iso is no time. */
+export function ago(iso: Json, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   const minutes = Math.floor((now - date.getTime()) / 60_000);
   if (minutes < 1) return 'now';
-  if (minutes < 60) return `${minutes} min ago`;
-  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ago`;
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h`;
   return day.format(date);
 }
 
@@ -111,6 +122,11 @@ export function baseName(uri: Json): string {
   } catch {
     return path;
   }
+}
+
+/** A line of Markdown without its marks. */
+export function unmarked(line: string): string {
+  return line.replace(/\s+/g, ' ').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replace(/[`*]{1,2}/g, '');
 }
 
 /** A random UUID. crypto.randomUUID is there on https and localhost only. */

@@ -75,7 +75,7 @@ func TestDistIsBuilt(t *testing.T) {
 }
 
 // firstLoad bounds the bytes a browser downloads before the first paint.
-const firstLoad = 150_000
+const firstLoad = 130_000
 
 // TestFirstLoadIsSmall bounds the download before the first paint.
 func TestFirstLoadIsSmall(t *testing.T) {

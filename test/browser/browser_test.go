@@ -256,6 +256,14 @@ func (p *page) begin() {
 	p.wants("#chat-note", "No messages yet.")
 }
 
+// hostIs waits for a host's state in the sheet of hosts.
+func (p *page) hostIs(host, state string) {
+	p.t.Helper()
+	p.click("#status-open")
+	p.wants("#hosts [data-host="+host+"] .badge", state)
+	p.click("#status-sheet [aria-label=Close]")
+}
+
 // say sends a prompt to an idle agent.
 func (p *page) say(prompt string) {
 	p.t.Helper()

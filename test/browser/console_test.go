@@ -23,7 +23,7 @@ func TestConsole(t *testing.T) {
 	token := s.token(time.Hour)
 	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(token)))
 
-	p.wants("#hosts [data-host=demo] .badge", "online")
+	p.hostIs(hostName, "online")
 	p.wants("#status-text", "Live")
 	for _, title := range []string{"Watching the build", "Fix the flaky login test", "Release notes for 2.4"} {
 		p.wants("#sessions", title)
@@ -142,7 +142,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	s.host.kill()
 	p.wants("#status-text", "offline")
 	p.wants("#status-text", "waiting for the host")
-	p.wants("#hosts [data-host=demo] .badge", "offline")
+	p.hostIs(hostName, "offline")
 	if eval[bool](p, "!document.querySelector('#send').disabled") {
 		t.Error("prompts can be sent without a host")
 	}
@@ -157,7 +157,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.until("what the old host alone knew to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Hello, world!") })
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
-	p.wants("#hosts [data-host=demo] .badge", "online")
+	p.hostIs(hostName, "online")
 
 	// The same for a page opened without a host.
 	s.host.kill()
@@ -257,7 +257,7 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	// The full address works, too.
 	p.giveToken(s.console(s.token(time.Hour)))
 	p.wants("#status-text", "Live")
-	p.click(".about summary")
+	p.click("#status-open")
 	p.click("#forget")
 	p.wants("#gate", "Client token")
 }

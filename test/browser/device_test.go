@@ -71,16 +71,71 @@ func (s *site) shares(p *page) {
 	eval[any](p, "document.querySelector('#share [aria-label=Close]').click(), 0")
 }
 
+// findsAndCounts searches the conversation, jumps to a turn, and shows the use of
+// tokens.
+func (p *page) findsAndCounts() {
+	p.t.Helper()
+	from := func(name string) {
+		p.click(".chat-head .menu summary")
+		p.press(".chat-head .menu button", name)
+	}
+	from("Find")
+	p.enter("#find input", "500 RUNS")
+	p.wants("#find mark", "500 runs")
+	p.accessible("find")
+	turn := eval[string](p, "document.querySelector('#find [data-found]').dataset.found")
+	p.click("#find [data-found]")
+	p.holds("the turn in focus", "document.activeElement.dataset.turn === "+js(turn))
+	from("Usage")
+	p.wants("#usage tbody", "All")
+	p.accessible("usage")
+	p.click("#usage [aria-label=Close]")
+}
+
+// keptOffline returns the part of the device's offline copy that tests look for,
+// and whether its key can be read.
+func (p *page) keptOffline() string {
+	p.t.Helper()
+	return p.later(`(async () => {
+		const db = await new Promise((r) => { const o = indexedDB.open('ahp-offline', 1); o.onupgradeneeded = () => o.result.createObjectStore('kept'); o.onsuccess = () => r(o.result); });
+		const get = (k) => new Promise((r) => { const q = db.transaction('kept').objectStore('kept').get(k); q.onsuccess = () => r(q.result); });
+		const [key, page] = [await get('key'), await get('page')];
+		db.close();
+		if (!page) return 'none';
+		const text = new TextDecoder().decode(await crypto.subtle.decrypt({name: 'AES-GCM', iv: page.iv}, key, page.data));
+		return (text.includes('Hello, world!') ? 'hello ' : 'something ') + await crypto.subtle.exportKey('raw', key).then(() => 'readable', () => 'sealed');
+	})()`)
+}
+
+// readsOffline reads the last state without a network, marked as such.
+func (p *page) readsOffline(s *site) {
+	p.t.Helper()
+	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
+	eval[any](p, "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true}), document.dispatchEvent(new Event('visibilitychange')), null")
+	p.until("the conversation to be kept", patience, func() bool { return p.keptOffline() == "hello sealed" })
+	s.proxy.cut()
+	p.do(chromedp.Reload())
+	p.wants("#turns", "Hello, world!")
+	p.wants("#past", "As last seen")
+	p.wants("#sessions", "Release notes")
+	p.wants("#status-text", "Connection lost")
+	p.accessible("offline")
+	s.proxy.restore()
+	p.wants("#status-text", "Live")
+	p.holds("the present state", "!document.querySelector('#past')")
+}
+
 // TestSignedInDeviceNeedsNoToken signs a device in: after that, no tab needs a token, even after
 // a restart.
 func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
-	p.do(desktop(), chromedp.Navigate(s.invite()))
+	origin := "http://" + s.proxy.Addr().String() // can be cut
+	p.do(desktop(), chromedp.Navigate(strings.Replace(s.invite(), s.url, origin, 1)))
 	p.click("#form button")
 	p.until("the page of devices", patience, func() bool { return eval[string](p, "location.pathname") == "/device" })
-	p.do(chromedp.Navigate(s.url + "/"))
+	p.do(chromedp.Navigate(origin + "/"))
 	p.wants("#status-text", "Live")
 	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
@@ -94,11 +149,14 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.wants("#turns", "Hello, world!")
 
+	p.findsAndCounts()
+	p.readsOffline(s)
 	s.shares(p)
 
 	// Signed out, the page asks for a token.
 	eval[any](p, `import("/pages/keys.js").then((k) => k.forget()).then(() => { window.forgotten = true; }); null`)
 	p.holds("the key to go", "window.forgotten === true")
 	p.do(chromedp.Reload())
-	p.wants("#gate", "let this device in")
+	p.wants("#gate", "Sign in on this device")
+	p.until("nothing to be kept", patience, func() bool { return p.keptOffline() == "none" })
 }

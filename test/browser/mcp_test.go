@@ -221,7 +221,7 @@ func TestMCPStepUp(t *testing.T) {
 	p.wants(lastTurn+" .sign-in .scopes", "Needed: tasks.publish")
 	p.wants(lastTurn+" .sign-in", "https://login.example/")
 	p.wants(lastTurn+" .tool .badge", "waits for you")
-	p.wants(`[data-session="`+appSession+`"] .badge`, "needs you")
+	p.await(`[data-group=needs] [data-session="` + appSession + `"]`)
 	p.wants("#composer-note", "waits for your answer")
 	p.shot("step-up")
 	p.do(phone(), colours("dark"))
@@ -232,7 +232,7 @@ func TestMCPStepUp(t *testing.T) {
 	p.pastes("", agenthost.DemoMCPToken)
 	p.wants(lastTurn+" .tool pre:last-child", "Published 2 tasks.")
 	p.until("no more questions", patience, func() bool {
-		return eval[bool](p, "!document.querySelector('.sign-in')") && !strings.Contains(p.text(`[data-session="`+appSession+`"] .badge`), "needs you")
+		return eval[bool](p, "!document.querySelector('.sign-in')") && p.count(`[data-group=needs] [data-session="`+appSession+`"]`) == 0
 	})
 	p.hasNoToken(agenthost.DemoMCPToken)
 	if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, agenthost.DemoMCPToken) {

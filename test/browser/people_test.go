@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"rsc.io/qr"
 
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
@@ -93,7 +95,7 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	does("tap: Approve")
 	p.click("#decide button[type=submit]")
 	p.wants("#status-text", "Live")
-	p.wants("#hosts", hostName)
+	p.hostIs(hostName, "online")
 	if got := eval[string](p, "[sessionStorage, localStorage].map((s) => s.getItem('ahp-relay-token') ?? 'none').join()"); got != "none,none" {
 		t.Errorf("the console that the device opens goes by a token: %s; want the device's key", got)
 	}
@@ -186,6 +188,22 @@ func freeAddress(t *testing.T) string {
 	return address + ":18990"
 }
 
+// squares returns a QR code of the text as the page draws it.
+func squares(t *testing.T, text string) string {
+	t.Helper()
+	code, err := qr.Encode(text, qr.L)
+	must(t, err)
+	var path strings.Builder
+	for y := range code.Size {
+		for x := range code.Size {
+			if code.Black(x, y) {
+				fmt.Fprintf(&path, "M%d %dh1v1h-1z", x+4, y+4)
+			}
+		}
+	}
+	return path.String()
+}
+
 // secondDevice requests access in a second browser; the first approves and later
 // removes it.
 func secondDevice(t *testing.T, p *page, s *site) {
@@ -201,9 +219,18 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.enter("#code", "BBBB-BBBB")
 	p.click("#lookup button[type=submit]")
 	p.wants("#said", "not found")
-	p.enter("#code", second.text("#ask-code"))
-	p.click("#lookup button[type=submit]")
+
+	// One scan of the second device's QR code shows its request, and the code leaves
+	// the address.
+	code := second.text("#ask-code")
+	id := p.later("import('/pages/keys.js').then((k) => k.call('GET', 'api/requests/" + code + "')).then((r) => r.id)")
+	link := s.url + "/device#" + id + "=" + code
+	if got := eval[string](second, "document.querySelector('#ask-qr path').getAttribute('d')"); got != squares(t, link) {
+		t.Errorf("the second device shows a QR code of something else than %s", link)
+	}
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link))
 	p.wants("#what", fingerprint)
+	p.holds("no code to be asked for", "document.querySelector('#coding').hidden && !location.href.includes('#')")
 	if got := eval[string](p, "[document.querySelector('#level').value, ...[...document.querySelectorAll('#level option')].map((o) => o.value)].join()"); got != ",,look,talk,approve,operate,own" {
 		t.Errorf("the page offers the levels %s; want all of them, and none chosen", got)
 	}

@@ -28,6 +28,8 @@ var forms = []struct {
 	{"desktop-dark", chromedp.EmulateViewport(1440, 900), "dark"},
 	{"phone-light", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), "light"},
 	{"phone-dark", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), "dark"},
+	{"tablet-light", chromedp.EmulateViewport(820, 1180, chromedp.EmulateMobile), "light"},
+	{"tablet-dark", chromedp.EmulateViewport(820, 1180, chromedp.EmulateMobile), "dark"},
 }
 
 // seen checks a state with axe-core in two forms, and takes screenshots if enabled.

@@ -29,6 +29,36 @@ func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 	}
 }
 
+// allowNotifications lets an origin notify, and returns a function that returns the
+// origin's latest service worker registration.
+func (p *page) allowNotifications(origin string) (latest func() serviceworker.RegistrationID) {
+	p.t.Helper()
+	registered := make(chan serviceworker.RegistrationID, 16)
+	must(p.t, chromedp.Listen(p.ctx, func(event any) {
+		if e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated); ok {
+			for _, r := range e.Registrations {
+				select {
+				case registered <- r.RegistrationID:
+				default:
+				}
+			}
+		}
+	}))
+	p.do(func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
+		if _, err = cdp.Call(ctx, target, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: origin}); err == nil {
+			_, err = cdp.Call(ctx, target, serviceworker.Enable, cdp.Empty{})
+		}
+		return v, err
+	})
+	var id serviceworker.RegistrationID
+	return func() serviceworker.RegistrationID {
+		for id == "" || len(registered) > 0 {
+			id = <-registered
+		}
+		return id
+	}
+}
+
 // notifications returns the device's notifications: title and text.
 func (p *page) notifications() string {
 	eval[any](p, `window.shown = undefined; navigator.serviceWorker.ready.then((r) => r.getNotifications())
@@ -44,24 +74,8 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	p := newBrowser(t, nil)
 	s := startStack(t)
 	origin := "http://" + s.proxy.Addr().String()
-	registered := make(chan serviceworker.RegistrationID, 16)
-	must(t, chromedp.Listen(p.ctx, func(event any) {
-		if e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated); ok {
-			for _, r := range e.Registrations {
-				select {
-				case registered <- r.RegistrationID:
-				default:
-				}
-			}
-		}
-	}))
-	allow := func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
-		if _, err = cdp.Call(ctx, target, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: origin}); err == nil {
-			_, err = cdp.Call(ctx, target, serviceworker.Enable, cdp.Empty{})
-		}
-		return v, err
-	}
-	p.do(desktop(), allow, chromedp.Navigate(s.console(s.token(time.Hour))))
+	latest := p.allowNotifications(origin)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	p.wants("#status-text", "Live")
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 
@@ -82,7 +96,6 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 
 	// A starting worker may silently drop a message, so it is sent until it appears.
 	// Its id keeps it single.
-	id := <-registered
 	deliver := func(data string) func() {
 		var last time.Time
 		return func() {
@@ -90,10 +103,7 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 				return
 			}
 			last = time.Now()
-			for len(registered) > 0 {
-				id = <-registered
-			}
-			p.do(pushed(origin, id, data))
+			p.do(pushed(origin, latest(), data))
 		}
 	}
 	const asked = `{"id":"e1","kind":"approval","at":"2026-11-23T12:00:00Z","host":"demo","session":"demo:/login","says":"demo needs you","title":"Fix the flaky login test","text":"Run a test command","detail":"echo test"}`

@@ -2,12 +2,30 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
-import { Frame } from '../canvas';
+import { elsewhere, Frame, type Ticket } from '../canvas';
 import type { Instance } from '../lend';
+import type { RpcError } from '../rpc';
 import { text } from '../store';
 import type { Json } from '../ahp';
 import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
+
+/** Returns the content's address on the web, if the relay has a canvas domain. */
+async function ticketOf(channel: string, uri: string): Promise<Ticket> {
+  try {
+    const { url, expires } = await app.request('relay/canvasTicket', { channel, uri });
+    return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
+  } catch (err) {
+    return { url: '', expires: 0, code: (err as RpcError).code, why: (err as Error).message }; // the relay has no canvas domain, or refused
+  }
+}
+
+/** Sends a canvas's message to its provider. Not possible since AHP 0.10. */
+function tell(channel: string, payload: Json): void {
+  const { link } = app;
+  const registered = link?.store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
+  if (link?.live && !app.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
+}
 
 interface Shown { name: string; why: string }
 
@@ -35,9 +53,9 @@ class Holder {
     this.#live = live;
     if (!state || !this.node) return;
     this.frame ??= new Frame(this.node, text(state.instanceId), {
-      read: (uri: string) => app.readCanvas(channel, uri),
-      ticket: (uri: string) => app.canvasTicket(channel, uri),
-      message: (payload: Json) => { if (!own) app.tellCanvas(channel, payload); }, // this device is the provider
+      read: (uri: string) => app.request('canvasReadResource', { channel, uri }),
+      ticket: (uri: string) => ticketOf(channel, uri),
+      message: (payload: Json) => { if (!own) tell(channel, payload); }, // this device is the provider
       state: (shown: Shown) => {
         this.shown = shown;
         app.draw();
@@ -92,7 +110,7 @@ export function CanvasPane() {
         <div class="row">
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
           <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
-          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.closeCanvas(channel)}>Close</button>
+          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.conversation.perform(channel, { type: 'canvas/closeRequested' })}>Close</button>
           <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>Hide</button>
         </div>
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>

@@ -5,7 +5,8 @@ import { app } from '../app';
 import type { Attachment } from '../conversation';
 import type { Json } from '../ahp';
 import { array } from '../store';
-import { Icon, Menu, isPicture, isTouch } from './bits';
+import { canDictate, dictate } from '../speech';
+import { Icon, Menu, isNarrow, isPicture, isTouch } from './bits';
 import { draftOf, handedFiles, keepDraft } from './drafts';
 import { waitsForUser } from './waits';
 
@@ -19,10 +20,16 @@ export function Composer({ chat }: { chat: Json }) {
   const [value, setValue] = useState(() => draftOf(chatUri!));
   const attached = app.conversation.attachments.get(chatUri!) ?? [];
   const [said, setSaid] = useState('');
+  const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
+  useEffect(() => () => hears?.stop(), [hears]);
   const live = Boolean(link?.live);
   const works = Boolean(chat.activeTurn);
   const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
   const empty = value.trim() === '' && attached.length === 0;
+
+  const [writes, setWrites] = useState(false); // although the agent waits for an answer
+  const asks = array(chat.activeTurn?.responseParts).some(waitsForUser);
+  useEffect(() => { if (!asks) setWrites(false); }, [asks]);
 
   const write = (text: string) => {
     setValue(text);
@@ -48,6 +55,10 @@ export function Composer({ chat }: { chat: Json }) {
     }
     attach(chatUri!, added);
   };
+  const listen = () => {
+    if (hears) hears.stop();
+    else setHears(dictate((words) => write([at.current?.value.trim(), words].filter(Boolean).join(' ')), () => setHears(undefined)));
+  };
   const chosen = (e: { currentTarget: HTMLInputElement }) => {
     add([...(e.currentTarget.files ?? [])]);
     e.currentTarget.value = '';
@@ -57,12 +68,21 @@ export function Composer({ chat }: { chat: Json }) {
     handedFiles().then((files) => { if (files.length) add(files); });
   }, []);
   useLayoutEffect(() => {
-    const node = at.current!;
+    const node = at.current;
+    if (!node) return;
     if (CSS.supports('field-sizing', 'content')) return;
     node.style.height = 'auto';
     node.style.height = `${Math.min(node.scrollHeight + 2, 200)}px`;
   }, [value]);
 
+  if (asks && empty && !writes && isNarrow()) {
+    return (
+      <div class="composer gives-way">
+        <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>Write a message</button>
+        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => app.conversation.stop()}>Stop the agent</button>
+      </div>
+    );
+  }
   return (
     <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); send(); }}
       onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); add(e.dataTransfer?.files ?? []); }}>
@@ -102,6 +122,7 @@ export function Composer({ chat }: { chat: Json }) {
             e.preventDefault();
             send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');
           }} />
+        {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? 'Stop dictation' : 'Dictate'} title="Dictate" aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>Steer</button>}
         {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? 'Send when it is done' : 'Send'} title={works ? 'Send when it is done' : 'Send'}><Icon name="up" /></button>}
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label="Stop" title="Stop" onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}

@@ -7,6 +7,7 @@ import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
+import { Find } from './find';
 import { Lend } from './lend';
 import { NewSession, Property } from './newsession';
 import { groups } from './order';
@@ -14,7 +15,9 @@ import { Previews } from './preview';
 import { Share } from './share';
 import { SessionActions, titleOf } from './session';
 import { SignIn } from './signin';
+import { Status } from './status';
 import { Mute, Told } from './told';
+import { Usage } from './usage';
 import { when, mayDo } from '../words';
 
 export function Dialogs({ now }: { now: number }) {
@@ -31,12 +34,29 @@ export function Dialogs({ now }: { now: number }) {
     case 'previews': return <Previews />;
     case 'share': return <Share />;
     case 'lend': return <Lend />;
+    case 'find': return <Find />;
+    case 'usage': return <Usage />;
+    case 'status': return <Status now={now} />;
+    case 'confirm': return <Confirm {...dialog} />;
     case 'help': return <Help now={now} />;
   }
   return null;
 }
 
 const close = () => app.open(null);
+
+/** A question before something that cannot be undone. */
+function Confirm({ title, says, yes, act }: { title: string; says: string; yes: string; act: () => void }) {
+  return (
+    <Dialog title={title} id="confirm" onClose={close}>
+      <p>{says}</p>
+      <div class="answers">
+        <button type="button" data-focus onClick={close}>Cancel</button>
+        <button id="confirm-yes" type="button" class="danger" onClick={() => { close(); act(); }}>{yes}</button>
+      </div>
+    </Dialog>
+  );
+}
 
 /** A listed session's menu. */
 function OneSession({ link, session }: { link: Link; session: string }) {
@@ -106,9 +126,11 @@ function commands(): Command[] {
     all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.conversation.stop() });
     if (app.mayOperate) all.push({ name: 'Archive this session', run: () => app.sessions.archive(link!, session, true) });
   }
+  if (session) all.push({ name: 'Find in this conversation', hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: 'Usage of this session', run: () => app.open({ kind: 'usage' }) });
   if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
   all.push({ name: 'Notifications, quiet hours', run: () => app.open({ kind: 'told' }) });
   if (session) all.push({ name: 'Mute this session', run: () => app.open({ kind: 'mute' }) });
+  all.push({ name: 'Status of hosts and connection', run: () => app.open({ kind: 'status' }) });
   all.push({ name: 'Check the connection', run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
     for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || 'New session', hint: of.host, run: () => app.openSession(of.host, s.resource) });

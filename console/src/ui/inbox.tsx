@@ -5,18 +5,27 @@ import type { RefObject } from 'preact';
 import { app } from '../app';
 import { text } from '../store';
 import type { Json } from '../ahp';
-import { ago, statusWord, when } from '../words';
+import type { Asked } from '../asked';
+import { SignInNotes } from './status';
+import { ago, statusWord } from '../words';
+import { Question, useRest } from './asked';
 import { Badge, Icon, pressed } from './bits';
 import { memo } from './memo';
 import { forgetHanded, isHanded } from './drafts';
 import { useNear } from './near';
-import { aim, folderOf, groups, hold, letGo, type Group } from './order';
+import { aim, folderOf, groups, held, hold, letGo, type Group } from './order';
+
+/** Grey rows, until the sessions are known. */
+function Skeletons() {
+  return <div class="skeletons" aria-hidden="true">{[0, 1, 2, 3].map((i) => <div key={i} class="skeleton"><i /><i /></div>)}</div>;
+}
 
 export function Inbox({ now }: { now: number }) {
   const all = groups();
   const many = app.hosts.length > 1;
   const minute = Math.floor(now / 30_000); // rows are redrawn this often to update times
   const list = useRef<HTMLDivElement>(null);
+  useRest();
   useEffect(() => { // wherever the pointer is released; a click comes before the next draw
     for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
     return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
@@ -24,23 +33,22 @@ export function Inbox({ now }: { now: number }) {
   return (
     <div class="side" role="navigation" aria-label="Sessions">
       <div class="side-head">
-        <div class="search"><Icon name="search" />
+        <div class="row"><div class="search grow"><Icon name="search" />
           <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
+          {many && <button id="filter" class="quiet round" type="button" aria-label="Hosts" title="Hosts" onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
         {app.mayOperate && !app.narrow && (
           <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>New session</span></button>
         )}
       </div>
-      <ul id="hosts" class={many ? 'hosts many' : 'hosts'} aria-label="Hosts">
-        {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
-      </ul>
+      {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>Only {app.onlyHost}</span><Icon name="close" /></button>}
       {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
-      <SignInNotes />
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">Open the session that gets what you have shared.</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>Discard</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all)}</p>
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
+        {all.length === 0 && app.links.size > 0 && [...app.links.values()].some((l) => l.listing) && <Skeletons />}
+        <SignInNotes />
       </div>
-      <About now={now} />
     </div>
   );
 }
@@ -54,7 +62,7 @@ function note(all: Group[]): string {
   if (own) return own;
   if (all.length > 0) return app.host && !app.link?.live ? 'As last seen:' : '';
   if (app.search) return 'No session matches.';
-  if ([...app.links.values()].some((l) => l.listing)) return 'Loading…';
+  if ([...app.links.values()].some((l) => l.listing)) return '';
   return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
 }
 
@@ -92,7 +100,7 @@ function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: 
         const key = g.keys[piece.row];
         return (
           <SessionRow key={key} id={key} row={piece.row} of={g.rows.length} host={link.host} session={session} many={many} minute={minute}
-            current={session.resource === app.session && link.host === app.host} live={link.live} />
+            {...askedOf(link.host, session)} current={session.resource === app.session && link.host === app.host} live={link.live} />
         );
       })}
     </ul>
@@ -105,117 +113,40 @@ function act(e: Event, host: string, session: string): void {
   app.open({ kind: 'session', link: app.links.get(host), session });
 }
 
-interface RowProps { id: string; row: number; of: number; host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }
+const shown = new Map<string, { q?: Asked; more: number }>(); // by row
 
-const SessionRow = memo(({ id, row, of, host, session, many, current, live }: RowProps) => {
+/** The first question of a session that needs the user. While rows stay in place, so do their questions. */
+function askedOf(host: string, session: Json) {
+  const key = `${host} ${session.resource}`;
+  const [q, ...more] = session.status & 16 ? app.questions.of(host, session.resource) : [];
+  if (!held()) shown.set(key, { q, more: more.length });
+  const had = shown.get(key) ?? { more: 0 };
+  return { ...had, given: had.q && app.questions.given(had.q), over: had.q?.digest !== q?.digest };
+}
+
+interface RowProps { q?: Asked; more: number; given?: string; over: boolean; id: string; row: number; of: number; host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }
+
+const SessionRow = memo(({ id, row, of, host, session, many, current, live, q, more, given, over }: RowProps) => {
   const word = statusWord(session.status);
-  const tone = { 'needs you': 'wait', working: 'ok', failed: 'bad' }[word as string] ?? '';
   const unread = (session.status & 32) === 0 && (session.status & 8) === 0;
   const changes = session.changes;
   return (
     <li data-session={session.resource} data-row={row} data-key={id} aria-setsize={of} aria-posinset={row + 1} data-host-of={host} data-unread={unread ? '' : undefined} data-stale={live ? undefined : ''}>
-      <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => app.openSession(host, session.resource)} {...pressed((e) => act(e, host, session.resource))}>
-        <span class="row"><span class="name">{text(session.title) || 'New session'}</span>{word && <Badge tone={tone}>{word}</Badge>}</span>
-        {text(session.activity) && word !== '' && <span class="activity">{text(session.activity)}</span>}
-        <span class="dim">
-          {[ago(session.modifiedAt), folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}
-          {changes?.files > 0 && <span class="stat"> <span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}
+      <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => (q ? app.openQuestion(host, session.resource, q.chat) : app.openSession(host, session.resource))} {...pressed((e) => act(e, host, session.resource))}>
+        <span class="row">
+          {unread && <span class="mark"><span class="unseen">Unread: </span></span>}
+          <span class="name" dir="auto">{text(session.title) || 'New session'}</span>
+          <span class="dim time">{ago(session.modifiedAt)}</span>
+        </span>
+        {text(session.activity) && word !== '' && !q && <span class="activity" dir="auto">{text(session.activity)}</span>}
+        <span class="dim sub">
+          {word === 'failed' && <Badge tone="bad">failed</Badge>}
+          <span class="where">{[folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}</span>
+          {changes?.files > 0 && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}
         </span>
       </button>
+      {q && !current && <Question key={`${q.id} ${q.digest}`} q={q} given={given} over={over} connected={live} />}
+      {more > 0 && !current && <p class="asked dim">{more === 1 ? 'Another question' : `${more} more questions`} in this session.</p>}
     </li>
   );
 });
-
-function Host({ info, now }: { info: Json; now: number }) {
-  const { hostsStale } = app;
-  const silent = info.state === 'online' && info.notAnsweringSince;
-  const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
-  const detail = hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now);
-  return (
-    <li data-host={info.host}>
-      <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.length > 1 ? info.host === app.onlyHost : undefined}
-        title={detail} onClick={() => app.chooseHost(info.host)}>
-        <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? 'unknown' : silent ? 'not answering' : info.state}</Badge></span>
-        <span class="dim">{detail}</span>
-      </button>
-    </li>
-  );
-}
-
-function hostDetail(info: Json, now: number): string {
-  const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
-  if (info.state !== 'online' && info.reason) parts.push(info.reason);
-  if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
-  if (info.keptAwake) parts.push(keptAwake(info.keptAwake));
-  if (info.hostVersion) parts.push(`host ${info.hostVersion}`);
-  if (info.agentVersion) parts.push(`agent ${info.agentVersion}`);
-  return parts.join(' · ');
-}
-
-/** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
-function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
-  const by = [];
-  if (sessions > 0) by.push(`${sessions} ${sessions === 1 ? 'session' : 'sessions'}`);
-  if (people > 0) by.push(`${people} ${people === 1 ? 'person' : 'people'}`);
-  return `kept awake by ${by.join(' and ')}`;
-}
-
-/** Agents that want to be signed in before they can do anything. */
-function SignInNotes() {
-  if (app.readOnly) return null;
-  const wanted = [];
-  for (const link of app.links.values()) {
-    if (!link.live) continue;
-    for (const agent of link.store.agents) {
-      const needs = link.unsigned(agent);
-      if (needs.length > 0) wanted.push({ link, agent, needs });
-    }
-  }
-  return (
-    <>
-      {wanted.map(({ link, agent, needs }) => (
-        <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || agent.provider, resources: needs })}>
-          <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>
-        </button>
-      ))}
-    </>
-  );
-}
-
-function About({ now }: { now: number }) {
-  const [open, setOpen] = useState(false);
-  const { link } = app;
-  const { serverInfo, protocolVersion } = link?.conn?.info ?? {};
-  const lines: [string, string][] = !open ? [] : [
-    ['Protocol', protocolVersion ?? 'not agreed yet'],
-    ...(serverInfo ? [['Host software', `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
-    ['Client id', link?.conn?.clientId ?? 'none'],
-    ['Last serverSeq', String(link?.conn?.lastSeen ?? 'none')],
-    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'an unnamed user'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
-  ];
-  return (
-    <details class="about" onToggle={(e) => setOpen(e.currentTarget.open)}>
-      <summary>This connection</summary>
-      <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
-      {open && link && link.store.unknownCount > 0 && <Unknown />}
-      {open && !app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
-      {open && <div class="row start wrap">
-        <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
-        {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
-      </div>}
-    </details>
-  );
-}
-
-/** The host's unknown updates. */
-function Unknown() {
-  const { store } = app.link!;
-  return (
-    <details>
-      <summary>Updates not understood: {store.unknownCount}</summary>
-      {[...store.unknown].map(([type, { count, latest }]) => (
-        <details key={type}><summary><code>{type}</code> ({count})</summary><pre>{latest.map((a) => JSON.stringify(a, null, 1)).join('\n')}</pre></details>
-      ))}
-    </details>
-  );
-}

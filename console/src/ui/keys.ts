@@ -8,11 +8,12 @@ export function nextOne(): void {
   if (next) app.openSession(next.link.host, next.session.resource);
 }
 
-/** Brings the first question into view, and the focus to its first answer. */
-export function toQuestion(): void {
+/** Brings the first question into view, and the focus to its first answer. Reports whether there is a question. */
+export function toQuestion(): boolean {
   const ask = document.querySelector('[data-ask]');
   ask?.scrollIntoView({ block: 'nearest' });
   ask?.querySelector<HTMLElement>('button:not(:disabled), input, textarea')?.focus();
+  return ask !== null;
 }
 
 function typing(target: EventTarget | null): boolean {
@@ -25,6 +26,7 @@ export function keys(): () => void {
     if (app.token === '' || document.querySelector('dialog[open]:not(#palette)')) return;
     const command = e.ctrlKey || e.metaKey;
     if (command && e.key.toLowerCase() === 'k') app.open(app.dialog?.kind === 'palette' ? null : { kind: 'palette' });
+    else if (command && !e.shiftKey && e.key.toLowerCase() === 'f' && app.session && app.dialog === null) app.open({ kind: 'find' });
     else if (command && e.key === '.') app.conversation.stop();
     else if (e.altKey && e.key.toLowerCase() === 'n') nextOne();
     else if (e.altKey && e.key.toLowerCase() === 'a') toQuestion();

@@ -58,11 +58,22 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');
       pre.tabIndex = 0;
-      pre.append(copyButton(() => code.textContent ?? ''));
+      pre.append(copyButton(() => code.textContent ?? ''), wrapButton(pre));
     }
   }, [raw, plain, live]);
   return <div ref={at} class={plain ? 'text' : ''} />;
 });
+
+/** A switch that wraps a block's long lines. */
+function wrapButton(pre: HTMLElement): HTMLElement {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.className = 'copy-code wrap-code';
+  button.setAttribute('aria-label', 'Wrap long lines');
+  button.setAttribute('aria-pressed', 'false');
+  button.addEventListener('click', () => button.setAttribute('aria-pressed', String(pre.classList.toggle('wraps'))));
+  return button;
+}
 
 function copyButton(text: () => string): HTMLElement {
   const button = document.createElement('button');

@@ -57,7 +57,8 @@ function move(): void {
   app.draw();
 }
 
-function held(): boolean {
+/** Reports whether all rows stay where they are. */
+export function held(): boolean {
   return pressed || aimed !== undefined;
 }
 

@@ -44,7 +44,6 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
   const catalogue = [...array(app.link?.store.get(app.session)?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Json, file?: Json) => {
-    if (text(op.confirmation) && !confirm(text(op.confirmation))) return;
     setSaid('');
     try {
       const done = await app.request('invokeChangesetOperation', { channel, operationId: op.id, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
@@ -53,8 +52,15 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
       setSaid((err as Error).message);
     }
   };
+  /** Asks first if the host wants that. A host may leave the file's name to the page, as {0}. */
+  const press = (op: Json, file?: Json) => {
+    const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || 'all changes');
+    if (!says) invoke(op, file);
+    else app.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
+  };
+  const failed = array(state.operations).filter((o) => o?.error?.message);
   const buttons = (scope: string, file?: Json) => array(state.operations).filter((o) => array(o?.scopes).includes(scope)).map((o) => (
-    <button key={o.id} type="button" class={o.confirmation ? 'danger small' : 'small'} title={text(o.description)} disabled={!may || o.status === 'running' || o.status === 'disabled'} onClick={() => invoke(o, file)}>
+    <button key={o.id} type="button" class={o.confirmation ? 'danger small' : 'small'} title={text(o.description)} disabled={!may || o.status === 'running' || o.status === 'disabled'} onClick={() => press(o, file)}>
       {text(o.label) || o.id}{o.status === 'running' ? '…' : ''}
     </button>
   ));
@@ -66,8 +72,8 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
         <p class="dim" role="status">{state.status === 'computing' ? 'Being computed…' : state.status === 'error' ? text(state.error?.message) || 'This could not be computed.' : `${files.length} ${files.length === 1 ? 'file' : 'files'}${reviewable && files.length ? `, ${seen} looked at` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
-      {said && <p class="dim" role="status">{said}</p>}
-      {array(state.operations).filter((o) => o?.error?.message).map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
+      {said && failed.every((o) => text(o.error.message) !== said) && <p class="dim" role="status">{said}</p>}
+      {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
       <ul class="edits">
         {files.map((f) => (
           <li key={f.id} class="edit">

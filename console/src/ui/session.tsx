@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
+import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
 import type { Link } from '../link';
 import type { Json } from '../ahp';
@@ -9,11 +10,14 @@ import { status } from '../reduce';
 import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
 import { Composer } from './composer';
+import { FirstPane } from './asked';
 import { folderOf } from './order';
 import { serversNeed, serversOf } from './servers';
 import * as told from '../told';
 import { treeOf } from './tree';
+import { toQuestion } from './keys';
 import { Turn } from './turn';
+import { waitsForUser } from './waits';
 
 const atEnd = 48; // px from the end that count as the end
 const atFirst = 20; // turns drawn at the end, and added at a time
@@ -31,6 +35,7 @@ export function agentName(state: Json): string {
 
 export function Session({ now }: { now: number }) {
   const { link, session, chatUri } = app;
+  if (!session) return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
   const state = link?.store.get(session);
   const chat = link?.store.get(chatUri);
   const agent = agentName(state ?? link?.store.sessions.get(session));
@@ -73,9 +78,11 @@ function SessionMenu() {
   return (
     <Menu label="More">
       {may && multipleChats && <button type="button" onClick={() => app.conversation.newChat()}>New chat</button>}
-      {may && other && <button type="button" onClick={() => app.conversation.closeChat()}>Close this chat</button>}
+      {may && other && <button type="button" onClick={() => app.open({ kind: 'confirm', title: 'Close this chat?', says: 'This deletes its messages.', yes: 'Close the chat', act: () => app.conversation.closeChat() })}>Close this chat</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>Model and settings</button>}
       {may && <button type="button" onClick={() => app.conversation.newTerminal()}>New terminal</button>}
+      <button type="button" onClick={() => app.open({ kind: 'find' })}>Find</button>
+      <button type="button" onClick={() => app.open({ kind: 'usage' })}>Usage</button>
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Host’s ports</button>}
       {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
@@ -110,13 +117,14 @@ function Chips({ state }: { state: Json }) {
   const chat = link?.store.get(chatUri);
   const changesets = [...array(state?.changesets), ...array(chat?.changesets)].filter((c) => typeof c?.uriTemplate === 'string' && !c.uriTemplate.includes('{'));
   const terminals = array(link?.store.get('ahp-root://')?.terminals).filter((t) => t?.claim?.session === session && session);
+  const { changes } = link?.store.sessions.get(session) ?? {};
   const servers = serversOf(state);
   const need = serversNeed(servers);
   const folders = state ? app.folders : [];
   return (
     <><Tree chats={chats} />
+    <Chats chats={chats} />
     <div class="all-chips">
-      <Chats chats={chats} />
       <ul id="canvases" class="chips" aria-label="Canvases" hidden={canvases.length === 0}>
         {canvases.map((c) => (
           <li key={c.channel} data-canvas={c.channel}>
@@ -129,7 +137,7 @@ function Chips({ state }: { state: Json }) {
       {(changesets.length > 0 || terminals.length > 0 || servers.length > 0 || folders.length > 0) && (
         <ul class="chips" aria-label="Work">
           {changesets.map((c) => (
-            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || 'Changes'}</span></button></li>
+            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || 'Changes'}</span>{changes?.files > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}</button></li>
           ))}
           {terminals.map((t) => (
             <li key={t.resource}><button type="button" class="chip" aria-pressed={pane?.channel === t.resource} onClick={() => app.showPane({ kind: 'terminal', channel: t.resource, title: text(t.title) })}><Icon name="command" /><span>{text(t.title) || 'Terminal'}</span></button></li>
@@ -149,7 +157,7 @@ const mostChips = 4; // chats shown side by side
 /** A session's chats; subagents' chats stand below their parent. */
 function Chats({ chats }: { chats: Json[] }) {
   if (chats.length < 2 || chats.length > mostChips) return null;
-  return <ul class="chips" aria-label="Chats">{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
+  return <ul class="chips chats" aria-label="Chats">{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
 }
 
 /** Many chats, in a menu. */
@@ -187,7 +195,8 @@ export function canvasTitle(canvas: Json): string {
 
 function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
-  const chat = link?.store.get(chatUri); // not a prop: it is drawn separately while an answer grows
+  const past = link?.seen(app.session);
+  const chat = link?.store.get(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop: it is drawn separately while an answer grows
   const [, again] = useState(0);
   useLayoutEffect(() => {
     const draw = () => again((n) => n + 1);
@@ -216,6 +225,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const log = at.current!;
     // Scrolling up stops following. A change caused by new text does not.
     const up = log.scrollTop < was.current;
+    if (Math.abs(log.scrollTop - was.current) > 4) log.closest<HTMLElement>('.chat')!.dataset.reads = following.current || up ? '' : 'down'; // on a phone, the header makes room
     was.current = log.scrollTop;
     const left = log.scrollHeight - log.scrollTop - log.clientHeight;
     if (ends && left < atEnd) following.current = true;
@@ -277,6 +287,10 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const [looked, setLooked] = useState(0);
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
+    if (app.sought === itsQuestion) {
+      if (live && toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p))) app.arrived();
+      return;
+    }
     const i = turns.findIndex((t) => String(t.id) === app.sought);
     const active = String(chat.activeTurn?.id) === app.sought;
     if (i < 0 && !active && live && chat.turnsNextCursor && looked < mostLooks) {
@@ -302,12 +316,13 @@ function Log({ agent, now }: { agent: string; now: number }) {
     else return;
     app.arrived();
     app.draw();
-  }, [app.sought, turns, part, live]);
+  }, [app.sought, turns, part, live, app.sought === itsQuestion && chat?.activeTurn]);
   const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: Json; pending?: Pending }[];
   const note = chatNote(chat, all.length, live);
   return (
     <div class="chat-body">
       <div id="log" class="log" role="log" aria-label="Conversation" tabIndex={0} ref={at} onScroll={scrolled}>
+        {past && !link?.store.get(chatUri) && <p id="past" class="notice" role="status">As last seen {when(past.at)}, kept on this device.</p>}
         {more && <button id="earlier" type="button" onClick={earlier}>Show earlier turns</button>}
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
@@ -317,6 +332,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
           ))}
         </div>
         {ends && <Waiting chat={chat} />}
+        {!chat && live && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
       {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> Latest</button>}
@@ -360,10 +376,9 @@ function Waiting({ chat }: { chat: Json }) {
 
 function chatNote(chat: Json, shown: number, live: boolean): string {
   const { link, session, chatUri } = app;
-  if (!session) return app.readOnly ? 'Choose a session.' : 'Choose a session, or begin a new one.';
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
   if (error) return `This session cannot be shown: ${error}`;
-  if (!chat) return live ? 'Opening…' : 'This session opens when the host is online.';
+  if (!chat) return live ? '' : 'This session opens when the host is online.';
   const failed = text(link?.store.get(session)?.creationError?.message);
   if (failed) return failed;
   return shown === 0 ? 'No messages yet.' : '';

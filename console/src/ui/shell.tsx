@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app, type Side } from '../app';
 import type { Grant } from '../relay';
 import { text } from '../store';
-import { describe, when, mayDo } from '../words';
+import { describe, when, mayDo, NAME } from '../words';
 import { Icon } from './bits';
 import { CanvasPane } from './canvas';
 import { Dialogs } from './dialogs';
@@ -51,13 +51,15 @@ function Bar({ now }: { now: number }) {
   const canRetry = !app.offline && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
-      <h1>AHP relay</h1>
+      <img class="logo" src="/favicon.svg" alt="" width="24" height="24" />
+      <h1>{NAME}</h1>
       {app.readOnly && <span id="read-only" class="badge" data-tone="wait">read-only</span>}
       {app.token !== '' && (
         <div id="status" class="status" data-tone={said.tone} data-state={state?.name ?? 'none'}>
-          <span class="dot" aria-hidden="true" />
-          <span id="status-text" role="status">{said.text}</span>
-          <span id="status-more" aria-hidden="true">{said.more}</span>
+          <span class="unseen" role="status">{said.text}</span>
+          <button id="status-open" class="quiet small" type="button" title="Status" onClick={() => app.open({ kind: 'status' })}>
+            <span class="dot" aria-hidden="true" /><span id="status-text">{said.text}</span><span id="status-more" aria-hidden="true">{said.more}</span>
+          </button>
           {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>Try now</button>}
         </div>
       )}
@@ -77,7 +79,6 @@ function overview() {
 
 function Gate() {
   const at = useRef<HTMLInputElement>(null);
-  useEffect(() => at.current?.focus(), []);
   const submit = (e: Event) => {
     e.preventDefault();
     const given = at.current!.value;
@@ -87,13 +88,15 @@ function Gate() {
   return (
     <main id="gate">
       <form id="token-form" class="card" autocomplete="off" onSubmit={submit}>
-        <h2>Connect to a relay</h2>
+        <h2>Sign in</h2>
         <p id="token-why" role="alert">{app.tokenWhy}</p>
+        <a class="button primary" href="/device">Sign in on this device</a>
+        <p class="dim">With a signed-in device, or your organization’s account. It stays signed in.</p>
+        <h3>Or with a token</h3>
         <label for="token">Client token</label>
         <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
         <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. Only this tab keeps it, unless you choose to keep it on this device.</p>
-        <button class="primary" type="submit">Connect</button>
-        <p class="dim">Or <a href="/device">let this device in with a signed-in device</a>, and it stays signed in.</p>
+        <button type="submit">Connect</button>
       </form>
     </main>
   );
@@ -144,7 +147,7 @@ let badge = -1;
 function useTitle(): void {
   const title = app.session ? titleOf() : app.host;
   const n = needing();
-  const now = `${n > 0 ? `(${n}) ` : ''}${title ? `${title} – AHP relay` : 'AHP relay'}`;
+  const now = `${n > 0 ? `(${n}) ` : ''}${title ? `${title} – ${NAME}` : NAME}`;
   if (document.title !== now) document.title = now;
   if (n === badge) return;
   badge = n;

@@ -1,7 +1,7 @@
 // A terminal in a frame with its own origin: its output is untrusted, and its styles
 // are not allowed on this page.
 
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array } from '../store';
 import type { Json } from '../ahp';
@@ -11,16 +11,34 @@ function printed(state: Json): string {
   return array(state.content).map((p) => (p?.type === 'command' ? p.output : p?.value) ?? '').join('');
 }
 
+// The 16 colours of terminals: each has a contrast of at least 4.5 with the background.
+const names = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
+const colours = (all: string) => Object.fromEntries(all.split(' ').map((c, i) => [i < 8 ? names[i] : `bright${names[i - 8][0].toUpperCase()}${names[i - 8].slice(1)}`, c]));
+const ansi = {
+  light: colours('#1c2128 #a31d16 #14602f #6f4a00 #1d4fa8 #83287f #0b5f66 #4b5560 #3a424c #b3261e #17693c #7d5300 #2659b8 #93308e #0f6a71 #5b6572'),
+  dark: colours('#8b96a3 #ff9b93 #6fd598 #f0c067 #8fb8ff #e3a5f0 #5fd0d6 #d5dae0 #9aa5b1 #ffb3ac #8fe3b0 #f6d58f #abc9ff #eec0f7 #86dee3 #ffffff'),
+};
+
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name: string) => style.getPropertyValue(name).trim();
-  return { scheme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light', background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
+  const scheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+  return { scheme, ...ansi[scheme], background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
 }
 
 export function Terminal({ channel, state }: { channel: string; state: Json }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const port = useRef<MessagePort | null>(null);
   const shown = useRef('');
+  const [ctrl, setCtrl] = useState(false); // the next key is pressed with Ctrl
+  const ctrlNow = useRef(ctrl);
+  ctrlNow.current = ctrl;
+  const type = (input: string) => {
+    const held = ctrlNow.current && /^[a-z@[\\\]^_]$/i.test(input);
+    if (held) setCtrl(false);
+    app.conversation.perform(channel, { type: 'terminal/input', data: held ? String.fromCharCode(input.toUpperCase().charCodeAt(0) & 31) : input });
+  };
+  const paste = () => { navigator.clipboard?.readText().then((words) => { if (words) type(words); }, () => {}); };
   const may = Boolean(app.link?.live) && app.mayOperate && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
   const mayNow = useRef(may);
   mayNow.current = may;
@@ -45,7 +63,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   // the user.
   const heard = (data: any) => {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
-    if (typeof data.input === 'string' && data.input.length < 65_536) app.conversation.perform(channel, { type: 'terminal/input', data: data.input });
+    if (typeof data.input === 'string' && data.input.length < 65_536) type(data.input);
     else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {
       if (app.conversation.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId)) app.conversation.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
     }
@@ -68,9 +86,11 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
       {ended !== undefined && <p class="dim" role="status">It has ended with {ended}.</p>}
       {may && (
         <div class="keys" role="group" aria-label="Keys">
-          {[['Esc', '\x1b'], ['Tab', '\t'], ['Ctrl C', '\x03'], ['Ctrl D', '\x04'], ['↑', '\x1b[A'], ['↓', '\x1b[B'], ['⏎', '\r']].map(([label, input]) => (
-            <button key={label} type="button" class="small" onClick={() => app.conversation.perform(channel, { type: 'terminal/input', data: input })}>{label}</button>
+          <button type="button" class="small" aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>
+          {[['Esc', '\x1b'], ['Tab', '\t'], ['Ctrl C', '\x03'], ['↑', '\x1b[A'], ['↓', '\x1b[B'], ['←', '\x1b[D'], ['→', '\x1b[C'], ['/', '/'], ['|', '|'], ['-', '-'], ['~', '~'], ['⏎', '\r']].map(([label, input]) => (
+            <button key={label} type="button" class="small" onClick={() => type(input)}>{label}</button>
           ))}
+          <button type="button" class="small" onClick={paste}>Paste</button>
         </div>
       )}
     </div>

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
-import { toolTone, toolWord } from '../words';
+import { plain, toolTone, toolWord, unmarked } from '../words';
 import { Approval, ResultApproval } from './approval';
 import { Badge, Icon } from './bits';
 import { showMcp } from './mcpcalls';
@@ -39,7 +39,7 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
   const state = toolWord(call);
   const pending = call.status === 'pending-confirmation';
   const result = call.status === 'pending-result-confirmation';
-  const said = sayOf(call);
+  const said = call.status === 'running' && lastLine(call) || sayOf(call);
   const asked = text(call.confirmationTitle);
   const open = waits(call) || call.status === 'running' || call.success === false;
   const kind = kindOf(call);
@@ -63,6 +63,12 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
   );
 }
 
+/** The last line that a running tool has printed. */
+function lastLine(call: Json): string {
+  const printed = array(call.content).map((c) => (c?.type === 'text' ? text(c.text) : text(c?.result?.preview))).join('');
+  return plain(printed.slice(-2000)).trimEnd().split('\n').at(-1)!.trim();
+}
+
 function sayOf(call: Json): string {
-  return (text(call.pastTenseMessage) || text(call.invocationMessage) || text(call.intention)).replace(/\s+/g, ' ').replace(/\[([^\]]*)\]\([^)]*\)/g, (_, name) => name || '').replace(/[`*]{1,2}/g, '');
+  return unmarked(text(call.pastTenseMessage) || text(call.invocationMessage) || text(call.intention));
 }

@@ -1,8 +1,11 @@
 // A turn: the prompt, the agent's work and the end.
 
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, text, type Pending } from '../store';
 import type { Json } from '../ahp';
+import { canSpeak, speak } from '../speech';
 import { lasted, roughly, when } from '../words';
 import { Copy, Icon, Menu, Raw, isPicture } from './bits';
 import { Markdown } from './markdown';
@@ -25,15 +28,15 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
     <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
       <div class="prompt">
         <span class="unseen">{who === 'user' || !who ? 'User' : who}: </span>
-        <p class="text">{text(turn.message?.text)}</p>
+        <Said text={text(turn.message?.text)} />
         <Attachments of={turn.message} />
         <span class="dim time">{when(turn.startedAt)}</span>
       </div>
       {!pending && (
         <div class="reply">
-          <span class="unseen">{agent}: </span>
+          <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            {parts.map((part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />)}
+            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
@@ -45,6 +48,59 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
     </article>
   );
 });
+
+function modelOf(turn: Json): string {
+  return text(turn.usage?.model) || text(turn.message?.model?.name) || text(turn.message?.model?.id);
+}
+
+const longPrompt = 900; // characters, or
+const longLines = 12;
+
+/** A prompt. A long prompt is folded. */
+function Said({ text: said }: { text: string }) {
+  const [open, setOpen] = useState(false);
+  const long = said.length > longPrompt || said.split('\n').length > longLines;
+  return (
+    <>
+      <p class={long && !open ? 'text folded' : 'text'} dir="auto">{said}</p>
+      {long && <button type="button" class="quiet small" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'Show less' : 'Show all'}</button>}
+    </>
+  );
+}
+
+const fewestSteps = 3;
+
+/** Whether a part is a tool call that needs no attention any more. An app stays in view. */
+function isStep(part: Json): boolean {
+  const call = part?.toolCall;
+  return part?.kind === 'toolCall' && call?.status === 'completed' && call.success !== false && call.contributor?.kind !== 'mcp';
+}
+
+/**
+ * The parts of an answer. Runs of finished tool calls fold into a line. Their nodes stay where they
+ * are: an app in a call would start again.
+ */
+function Parts({ parts, draw }: { parts: Json[]; draw: (part: Json, i: number) => VNode }) {
+  const [open, setOpen] = useState<string[]>([]); // first keys of the runs that are open
+  const all: VNode[] = [];
+  for (let i = 0; i < parts.length;) {
+    let end = i;
+    while (end < parts.length && isStep(parts[end])) end++;
+    const folds = end - i >= fewestSteps;
+    const first = keyOf(parts[i], i);
+    const shown = open.includes(first);
+    if (folds) {
+      const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall.displayName) || text(p.toolCall.toolName)))].filter(Boolean);
+      all.push(<button key={`steps ${first}`} type="button" class="steps quiet small" aria-expanded={shown} onClick={() => setOpen(shown ? open.filter((k) => k !== first) : [...open, first])}>
+        <Icon name="down" /><span class="name">{end - i} steps</span><span class="dim says">{names.join(', ')}</span></button>);
+    }
+    for (end = Math.max(end, i + 1); i < end; i++) {
+      const part = draw(parts[i], i);
+      all.push(parts[i]?.kind === 'toolCall' ? <div key={keyOf(parts[i], i)} hidden={folds && !shown}>{part}</div> : part);
+    }
+  }
+  return <>{all}</>;
+}
 
 function keyOf(part: Json, i: number): string {
   return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
@@ -129,13 +185,14 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
   return (
     <div class="foot dim">
       {said && <Copy text={() => said} label="Copy the answer" />}
-      <span>{facts.join(' · ')}</span>
+      {facts.length > 0 && <details class="facts"><summary title="About this turn">{lasted(turn.duration) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
       {may && (
         <Menu label="More about this turn">
           {last && <button type="button" onClick={() => app.conversation.again(turn)}>Send again</button>}
           {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>Continue from here in a new chat</button>}
           <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
-          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('This deletes all later turns.')) app.conversation.backTo(turn); }}>Delete later turns</button>}
+          {said && canSpeak() && <button type="button" onClick={() => speak(said)}>Read aloud, or stop</button>}
+          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: 'Delete later turns?', says: 'This deletes all turns after this one.', yes: 'Delete', act: () => app.conversation.backTo(turn) })}>Delete later turns</button>}
         </Menu>
       )}
     </div>

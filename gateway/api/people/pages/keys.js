@@ -64,27 +64,32 @@ export class Refused extends Error {
 }
 
 /** Sends a request with a proof. Once more, with the relay's nonce, if it has another. */
-export async function send(keys, method, path, { token, json, form } = {}) {
+async function request(keys, method, path, { token, json, form, signal } = {}) {
   const url = new URL(path, base);
   for (let again = true; ; again = false) {
     const headers = { DPoP: await proof(keys, method, url, token, nonce) };
     if (token) headers.Authorization = `DPoP ${token}`;
     if (json) headers['Content-Type'] = 'application/json';
     const body = json ? JSON.stringify(json) : form ? new URLSearchParams(form) : undefined;
-    const answer = await fetch(url, { method, headers, body, cache: 'no-store', credentials: 'omit' });
+    const answer = await fetch(url, { method, headers, body, cache: 'no-store', credentials: 'omit', signal });
     const fresh = answer.headers.get('DPoP-Nonce');
     if (fresh) nonce = fresh;
-    if (answer.status === 401 && fresh && again) continue;
-    const text = await answer.text();
-    if (answer.ok) return JSON.parse(text);
-    let said = {};
-    try {
-      said = JSON.parse(text);
-    } catch {
-      said.error = text.trim();
-    }
-    throw new Refused(answer.status, said.error, said.error_description || said.error || answer.statusText);
+    if (answer.status !== 401 || !fresh || !again) return answer;
   }
+}
+
+/** Sends a request with a proof, and reads the answer. */
+export async function send(keys, method, path, more) {
+  const answer = await request(keys, method, path, more);
+  const text = await answer.text();
+  if (answer.ok) return JSON.parse(text);
+  let said = {};
+  try {
+    said = JSON.parse(text);
+  } catch {
+    said.error = text.trim();
+  }
+  throw new Refused(answer.status, said.error, said.error_description || said.error || answer.statusText);
 }
 
 let access; // {token, until}
@@ -114,6 +119,12 @@ export async function accessToken() {
 export async function call(method, path, json) {
   const self = await stored();
   return send(self?.keys, method, path, { token: await accessToken(), json });
+}
+
+/** The answer to a request of the device that is signed in, before its body is read. */
+export async function open(path, signal) {
+  const self = await stored();
+  return request(self?.keys, 'GET', path, { token: await accessToken(), signal });
 }
 
 /** Subprotocols for a WebSocket to a host of this relay. */

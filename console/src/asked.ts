@@ -1,0 +1,139 @@
+// The open questions of all hosts, from the relay's event stream (GET /api/events). They
+// are known without opening a session.
+
+import { open, type Answer } from './relay';
+import { array, text } from './store';
+import type { Json } from './ahp';
+
+/** An agent's open question, as far as it can be shown in a line. */
+export interface Asked {
+  id: string;
+  digest: string; // changes with the question
+  host: string;
+  kind: string;
+  session: string;
+  chat: string;
+  title: string;
+  at: string;
+  text: string;
+  detail: string; // the command or other input
+  risky: boolean;
+  options: Option[]; // the answers that this is enough for
+}
+
+export interface Option { id: string; label: string; deny: boolean }
+
+/** The parts of the page that the questions use. */
+export interface AskedPage {
+  readonly token: string;
+  ask(method: string, path: string, json?: Json): Promise<Answer>;
+  draw(): void;
+}
+
+const firstPause = 2_000; // ms before the stream is opened again
+const mostPause = 60_000;
+
+export class Questions {
+  #all = new Map<string, Asked>(); // by host and id
+  #given = new Map<string, string>(); // question to its answer: '' while on its way, or why there is none
+  #token = ''; // the stream's
+  #stop = new AbortController();
+  #page: AskedPage;
+
+  constructor(page: AskedPage) {
+    this.#page = page;
+  }
+
+  /** Follows the questions for the page's token. The page calls it again and again. */
+  follow(): void {
+    const { token } = this.#page;
+    if (token === this.#token) return;
+    this.#stop.abort();
+    this.#stop = new AbortController();
+    this.#token = token;
+    this.#all.clear();
+    if (token) this.#run(token, this.#stop.signal);
+  }
+
+  /** A session's questions, the oldest first. */
+  of(host: string, session: string): Asked[] {
+    return this.all().filter((q) => q.host === host && q.session === session);
+  }
+
+  all(): Asked[] {
+    return [...this.#all.values()].sort((a, b) => (a.at < b.at ? -1 : 1));
+  }
+
+  /** Why a question has no answer yet; '' while the answer is on its way; undefined before. */
+  given(q: Asked): string | undefined {
+    return this.#given.get(keyOf(q));
+  }
+
+  /** Answers a question as it was shown. */
+  async answer(q: Asked, o: Option): Promise<void> {
+    const key = keyOf(q);
+    if (this.#given.get(key) === '') return;
+    this.#given.set(key, '');
+    this.#page.draw();
+    const why = await this.#page.ask('POST', `api/answers/${encodeURIComponent(q.id)}`, { host: q.host, option: o.id, digest: q.digest })
+      .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || `the relay answered ${status}`), (err: Error) => err.message);
+    if (why) this.#given.set(key, why); // otherwise the stream ends the question
+    this.#page.draw();
+  }
+
+  async #run(token: string, signal: AbortSignal): Promise<void> {
+    for (let pause = firstPause; !signal.aborted; pause = Math.min(2 * pause, mostPause)) {
+      try {
+        const answer = await open(token, 'api/events', signal);
+        if (answer.ok && answer.body) {
+          pause = firstPause;
+          this.#all.clear(); // a stream begins with all open questions
+          await this.#read(answer.body);
+        }
+      } catch {
+        // The stream is opened again.
+      }
+      await new Promise((resolve) => { setTimeout(resolve, pause); });
+    }
+  }
+
+  async #read(body: ReadableStream<Uint8Array>): Promise<void> {
+    const lines = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
+    let rest = '';
+    for (;;) {
+      const { value, done } = await lines.read();
+      if (done) return;
+      const events = (rest + value).split('\n\n');
+      rest = events.pop()!;
+      for (const event of events) this.#apply(event);
+      if (events.length > 0) this.#page.draw();
+    }
+  }
+
+  #apply(event: string): void {
+    const fields = new Map(event.split('\n').map((line): [string, string] => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim()]));
+    if (!fields.has('data')) return;
+    const said: Json = JSON.parse(fields.get('data')!);
+    const q = askedBy(said);
+    if (fields.get('event') === 'withdrawn') {
+      this.#all.delete(`${q.host} ${q.id}`);
+      for (const key of this.#given.keys()) if (key.startsWith(`${q.host} ${q.id} `)) this.#given.delete(key);
+    } else if (said.needsYou === true) this.#all.set(`${q.host} ${q.id}`, q);
+  }
+}
+
+function keyOf(q: Asked): string {
+  return `${q.host} ${q.id} ${q.digest}`;
+}
+
+/** Reads an event. Whatever the host calls dangerous, or shows only in part, cannot be allowed here. */
+export function askedBy(said: Json): Asked {
+  const risky = said.risky === true;
+  const whole = said.edits !== true && !risky;
+  const options = said.answer === 'choice' || said.answer === 'text' ? array(said.options) : [];
+  return {
+    id: text(said.id), digest: text(said.digest), host: text(said.host), kind: text(said.kind), session: text(said.session), chat: text(said.chat),
+    title: text(said.title), at: text(said.at), text: text(said.text), detail: text(said.detail), risky,
+    options: options.map((o) => ({ id: text(o?.id), label: text(o?.label) || text(o?.id), deny: o?.deny === true })).filter((o) => said.kind !== 'approval' || o.deny || whole),
+  };
+}

@@ -1,0 +1,60 @@
+// Answers from a notification, given by the service worker while no page is open.
+
+import { call, stored } from '../../gateway/api/people/pages/keys.js';
+
+/** An answer that a push message offers. */
+export interface Offered { label: string; path: string; text: boolean }
+
+/** A notification's action, as in the Notifications API. type is in browsers that support a reply. */
+export interface Action { action: string; title: string; type?: 'text' }
+
+/** Reads the answers of a push message. They go to this relay only, so the path counts. */
+export function offeredBy(message: Record<string, unknown>): Offered[] {
+  if (!Array.isArray(message.answers)) return [];
+  return message.answers.flatMap((a: Record<string, unknown> | null): Offered[] => {
+    if (typeof a?.label !== 'string' || typeof a.url !== 'string') return [];
+    const { pathname } = new URL(a.url, location.href);
+    return pathname.startsWith('/api/answers/') ? [{ label: a.label, path: pathname.slice(1), text: a.text === true }] : [];
+  });
+}
+
+/** The buttons for answers: as many as fit, and a reply only where the browser has a field for it. */
+export function actionsOf(offered: Offered[], most: number, replies: boolean): Action[] {
+  return offered
+    .map((o, i): Action => ({ action: String(i), title: o.label, ...(o.text ? { type: 'text' } : {}) }))
+    .filter((a) => !a.type || replies)
+    .slice(0, most);
+}
+
+const again = [1_000, 3_000, 8_000]; // ms before each further attempt
+
+/** Gives an answer, and tries again while the relay or the host is unreachable. Returns why it was not given, or ''. */
+export async function give(path: string, text?: string, pauses = again): Promise<string> {
+  for (let tries = 0; ; tries++) {
+    const why = await attempt(path, text === undefined ? undefined : { text });
+    if (!why.again || tries === pauses.length) return why.text;
+    await new Promise((resolve) => { setTimeout(resolve, pauses[tries]); });
+  }
+}
+
+async function attempt(path: string, body?: { text: string }): Promise<{ text: string; again: boolean }> {
+  try {
+    if (await stored()) await call('POST', path, body); // with a proof of the device's key
+    else await plain(path, body);
+    return { text: '', again: false };
+  } catch (err) {
+    const { status, message } = err as Error & { status?: number };
+    return status === undefined
+      ? { text: 'the relay cannot be reached', again: true }
+      : { text: message || `the relay answered ${status}`, again: status >= 500 || status === 429 };
+  }
+}
+
+async function plain(path: string, body?: { text: string }): Promise<void> {
+  const answer = await fetch(`/${path}`, {
+    method: 'POST', cache: 'no-store', credentials: 'omit', ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
+  });
+  if (answer.ok) return;
+  const { error } = await answer.json().catch(() => ({}));
+  throw Object.assign(new Error(typeof error === 'string' ? error : ''), { status: answer.status });
+}

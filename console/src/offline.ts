@@ -1,0 +1,154 @@
+// Keeps the session list and the last conversations on this device, for reading without a
+// network. They are encrypted with a key that the browser keeps unreadable, and erased
+// when the device signs out or is removed. A token that only the tab has keeps nothing.
+
+import type { Json } from './ahp';
+import type { HostInfo } from './relay';
+
+/** A conversation as last seen. */
+export interface Kept { chat: string; state: Json; at: number }
+
+interface Content { who: string; hosts: HostInfo[]; sessions: [host: string, all: Json[]][]; conversations: [host: string, session: string, kept: Kept][] }
+
+/** The parts of a Link that are kept. */
+interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; store: { sessions: Map<string, Json>; listRevision: number; revision: number; get(channel: string | undefined): Json } }
+
+/** The parts of the page that are kept. */
+export interface OfflinePage {
+  readonly keeps: boolean; // the sign-in outlives the tab
+  readonly host: string;
+  readonly session: string;
+  readonly chatUri: string | undefined;
+  readonly links: Map<string, KeptLink>;
+  hosts: HostInfo[];
+  hostsStale: boolean;
+  who(): Promise<string>; // names the device or token; '' if there is none
+  linkTo(host: string): KeptLink;
+  draw(): void;
+}
+
+const mostSessions = 300; // of a host
+const mostConversations = 12;
+const mostTurns = 20; // of a conversation
+const mostBytes = 1 << 20; // of a conversation
+const saveEvery = 15_000; // ms
+
+export class Offline {
+  #page: OfflinePage;
+  #saved = 0; // time of the last save
+  #revision = -1; // what it saved
+  #who = '';
+
+  constructor(page: OfflinePage) {
+    this.#page = page;
+  }
+
+  /** Shows what is kept, until the relay and the hosts answer. */
+  async load(): Promise<void> {
+    const page = this.#page;
+    const who = page.keeps ? await page.who() : '';
+    this.#who = who;
+    const content = who ? await read().catch(() => undefined) : undefined;
+    if (!content) return;
+    if (content.who !== who) return this.erase();
+    if (page.hosts.length === 0) {
+      page.hosts = content.hosts;
+      page.hostsStale = true;
+    }
+    for (const [host, all] of content.sessions) {
+      const { store } = page.linkTo(host);
+      if (store.sessions.size > 0) continue;
+      store.sessions = new Map(all.map((s) => [s.resource, s]));
+      store.listRevision++;
+    }
+    for (const [host, session, kept] of content.conversations) {
+      const { past } = page.linkTo(host);
+      if (!past.has(session)) past.set(session, kept);
+    }
+    page.draw();
+  }
+
+  /** Notes the conversation in view, and saves now and then. The page calls it again and again. */
+  tick(now = Date.now(), soon = false): void {
+    const page = this.#page;
+    if (!page.keeps) return;
+    const link = page.links.get(page.host);
+    const state = link?.live && page.session ? link.store.get(page.chatUri) : undefined;
+    if (state) link!.past.set(page.session, { chat: page.chatUri!, state, at: now });
+    const revision = [...page.links.values()].reduce((n, l) => n + l.store.revision + l.store.listRevision, 0);
+    if (revision === this.#revision || (!soon && now - this.#saved < saveEvery) || ![...page.links.values()].some((l) => l.live)) return;
+    this.#revision = revision;
+    this.#saved = now;
+    this.#save().catch(() => {}); // the browser has no room: there is less to read offline
+  }
+
+  async #save(): Promise<void> {
+    const page = this.#page;
+    const who = this.#who ||= await page.who();
+    const all = [...page.links.values()];
+    const conversations = all.flatMap((l) => [...l.past].map(([session, kept]): [string, string, Kept] => [l.host, session, kept]))
+      .sort((a, b) => b[2].at - a[2].at).slice(0, mostConversations).map(([host, session, kept]): [string, string, Kept] => [host, session, { ...kept, state: lastOf(kept.state) }]);
+    const content: Content = { who, hosts: page.hosts, sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions)]), conversations };
+    if (who && page.keeps) await write(content);
+  }
+
+  async erase(): Promise<void> {
+    this.#who = '';
+    this.#revision = -1;
+    await record('readwrite', (s) => s.clear()).catch(() => {});
+  }
+}
+
+/** The last turns of a chat, as many as there is room for. */
+export function lastOf(state: Json): Json {
+  let turns: Json[] = Array.isArray(state?.turns) ? state.turns.slice(-mostTurns) : [];
+  while (turns.length > 1 && JSON.stringify(turns).length > mostBytes) turns = turns.slice(Math.ceil(turns.length / 2));
+  if (JSON.stringify(turns).length > mostBytes) turns = [];
+  const { title, activeTurn } = state ?? {};
+  return { title, turns: activeTurn && JSON.stringify(activeTurn).length < mostBytes ? [...turns, activeTurn] : turns };
+}
+
+// ---- the browser's store
+
+function database(): Promise<IDBDatabase> {
+  return new Promise((resolve, reject) => {
+    const open = indexedDB.open('ahp-offline', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('kept');
+    open.onsuccess = () => resolve(open.result);
+    open.onerror = () => reject(open.error);
+  });
+}
+
+async function record<T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> {
+  const db = await database();
+  try {
+    return await new Promise((resolve, reject) => {
+      const transaction = db.transaction('kept', mode);
+      const request = act(transaction.objectStore('kept'));
+      transaction.oncomplete = () => resolve(request.result);
+      transaction.onabort = transaction.onerror = () => reject(transaction.error);
+    });
+  } finally {
+    db.close();
+  }
+}
+
+async function key(): Promise<CryptoKey> {
+  const had = await record<CryptoKey | undefined>('readonly', (s) => s.get('key'));
+  if (had) return had;
+  const made = await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']);
+  await record('readwrite', (s) => s.put(made, 'key'));
+  return made;
+}
+
+async function write(content: Content): Promise<void> {
+  const iv = crypto.getRandomValues(new Uint8Array(12));
+  const data = await crypto.subtle.encrypt({ name: 'AES-GCM', iv }, await key(), new TextEncoder().encode(JSON.stringify(content)));
+  await record('readwrite', (s) => s.put({ iv, data }, 'page'));
+}
+
+async function read(): Promise<Content | undefined> {
+  const sealed = await record<{ iv: Uint8Array<ArrayBuffer>; data: ArrayBuffer } | undefined>('readonly', (s) => s.get('page'));
+  if (!sealed) return undefined;
+  return JSON.parse(new TextDecoder().decode(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: sealed.iv }, await key(), sealed.data)));
+}

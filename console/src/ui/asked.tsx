@@ -1,0 +1,83 @@
+// Open questions with their answers, in the session list and in the first pane.
+
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
+import type { Asked } from '../asked';
+import { visible } from '../approval';
+import { ago, unmarked } from '../words';
+import { Icon } from './bits';
+
+const restTime = 500; // ms in which a question must have stood still before it takes an answer
+
+const places = new WeakMap<Element, { top: number; since: number }>();
+
+/** The place of an element in its list. Scrolling does not change it, because the user scrolls. */
+function topOf(e: Element): number {
+  const by = e.closest('#sessions, .first')!;
+  return e.getBoundingClientRect().top + by.scrollTop;
+}
+
+/** Notes where all questions stand, after each draw. */
+export function useRest(): void {
+  useLayoutEffect(() => {
+    for (const e of document.querySelectorAll('[data-asked]')) {
+      const top = topOf(e);
+      if (Math.abs((places.get(e)?.top ?? NaN) - top) <= 2) continue;
+      places.set(e, { top, since: performance.now() });
+    }
+  });
+}
+
+/** Reports whether a question has stood still. Otherwise a press may be meant for what was here before. */
+function rests(e: Element): boolean {
+  const place = places.get(e);
+  return place !== undefined && Math.abs(place.top - topOf(e)) <= 2 && performance.now() - place.since >= restTime;
+}
+
+/** A question: its words, the whole input, and the answers for which this is enough. */
+export function Question({ q, given, over = false, connected }: { q: Asked; given: string | undefined; over?: boolean; connected: boolean }) {
+  const at = useRef<HTMLDivElement>(null);
+  const may = q.kind === 'approval' ? app.mayApprove : !app.readOnly;
+  // An approval is shown to the last character: its text may be the command itself.
+  const options = may && connected ? q.options : [];
+  return (
+    <div class="asked" data-asked={q.id} ref={at}>
+      {q.text && <p class="asked-text" dir="auto">{q.kind === 'approval' ? visible(q.text) : unmarked(q.text)}</p>}
+      {q.detail && <pre class="command">{visible(q.detail)}</pre>}
+      {q.risky && <p class="risk danger"><Icon name="alert" />The host marks this as dangerous.</p>}
+      {options.length > 0 && (
+        <div class="answers">
+          {options.map((o) => (
+            <button key={o.id} type="button" class={o.deny || q.kind !== 'approval' ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) app.questions.answer(q, o); }}>{o.label}</button>
+          ))}
+        </div>
+      )}
+      {given !== undefined && <p class={given ? 'error' : 'dim'} role="status">{given ? `Not answered: ${given}` : 'Sending…'}</p>}
+    </div>
+  );
+}
+
+/** The first pane of a wide screen while no session is open: all questions. */
+export function FirstPane() {
+  useRest();
+  const all = app.questions.all().filter((q) => !app.onlyHost || q.host === app.onlyHost);
+  const live = [...app.links.values()].some((l) => l.live);
+  const working = app.sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
+  return (
+    <div class="first">
+      <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? 'Needs you' : live ? 'Nothing needs you' : 'No session open'}</h2>
+      {all.length === 0 && <p id="chat-note" class="dim">{!live ? 'Sessions appear when a host is online.' : working > 0 ? `${working} ${working === 1 ? 'session is' : 'sessions are'} working. A question appears here.` : app.readOnly ? 'Choose a session.' : 'Choose a session, or begin a new one.'}</p>}
+      <ul class="cards" aria-label="Questions">
+        {all.map((q) => (
+          <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
+            <button type="button" class="item" onClick={() => app.openQuestion(q.host, q.session, q.chat)}>
+              <span class="row"><span class="name">{q.title || 'New session'}</span><span class="dim time">{ago(q.at)}</span></span>
+              {app.hosts.length > 1 && <span class="dim">{q.host}</span>}
+            </button>
+            <Question q={q} given={app.questions.given(q)} connected={app.links.get(q.host)?.live === true} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,68 @@
+// Searches the open conversation, and jumps to a turn.
+
+import { useEffect, useState } from 'preact/hooks';
+import { app } from '../app';
+import { array, text } from '../store';
+import type { Json } from '../ahp';
+import { when } from '../words';
+import { Dialog } from './bits';
+
+const mostFound = 50; // turns
+const around = 60; // characters beside a match
+
+/** A turn that contains the words. */
+interface Found { turn: string; at: string; who: string; before: string; match: string; after: string }
+
+/** All that a turn says: prompt, answers, and what its tools did. */
+function said(turn: Json): [who: string, words: string][] {
+  return [['You', text(turn.message?.text)], ...array(turn.responseParts).map((p): [string, string] => {
+    const call = p?.toolCall;
+    if (!call) return ['Agent', text(p?.content) || text(p?.request?.message)];
+    const output = array(call.content).map((c) => text(c?.text)).join('\n');
+    return [text(call.displayName) || 'Tool', [text(call.pastTenseMessage) || text(call.invocationMessage), text(call.toolInput), output].join('\n')];
+  })];
+}
+
+/** Returns the latest turns that contain the words, the latest first. */
+export function find(turns: Json[], query: string): Found[] {
+  const wanted = query.trim().toLowerCase();
+  const found: Found[] = [];
+  if (!wanted) return found;
+  for (const turn of turns.toReversed()) {
+    for (const [who, words] of said(turn)) {
+      const i = words.toLowerCase().indexOf(wanted);
+      if (i < 0) continue;
+      found.push({ turn: String(turn.id), at: turn.startedAt, who, before: words.slice(Math.max(0, i - around), i), match: words.slice(i, i + wanted.length), after: words.slice(i + wanted.length, i + wanted.length + around) });
+      break;
+    }
+    if (found.length === mostFound) break;
+  }
+  return found;
+}
+
+export function Find() {
+  const [query, setQuery] = useState('');
+  const [all, setAll] = useState(false); // also the turns that are not loaded
+  const { link, chatUri } = app;
+  const chat = link?.store.get(chatUri);
+  const turns = [...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
+  const more = Boolean(link?.live && chat?.turnsNextCursor);
+  useEffect(() => { if (all && more) app.conversation.earlier(); }, [all, chat?.turnsNextCursor]);
+  const found = find(turns, query);
+  const close = () => app.open(null);
+  return (
+    <Dialog title="Find in this conversation" id="find" onClose={close}>
+      <input type="search" aria-label="Words" placeholder="Words" data-focus value={query} onInput={(e) => setQuery(e.currentTarget.value)} />
+      {query.trim() && <p class="dim" role="status">{found.length === 0 ? 'Nothing found' : `${found.length}${found.length === mostFound ? ' or more' : ''} ${found.length === 1 ? 'turn' : 'turns'}`}{more ? all ? '. Loading older turns…' : ' in the loaded turns.' : '.'}
+        {more && !all && <> <button type="button" class="small" onClick={() => setAll(true)}>Search older turns</button></>}</p>}
+      <ul class="list" aria-label="Found">
+        {found.map((f) => (
+          <li key={f.turn}><button type="button" class="item" data-found={f.turn} onClick={() => { app.dialog = null; app.seek(f.turn); }}>
+            <span class="row"><span class="dim">{f.who}</span><span class="dim time">{when(f.at)}</span></span>
+            <span class="text" dir="auto">{f.before}<mark>{f.match}</mark>{f.after}</span>
+          </button></li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}

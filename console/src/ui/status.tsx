@@ -1,0 +1,114 @@
+// The state of the hosts and of this page's connection, in a sheet.
+
+import { app } from '../app';
+import { text } from '../store';
+import type { Json } from '../ahp';
+import { when } from '../words';
+import { Badge, Dialog, Icon } from './bits';
+
+/** The sheet: hosts, which also filter the list; agents to sign in; the connection. */
+export function Status({ now }: { now: number }) {
+  const many = app.hosts.length > 1;
+  return (
+    <Dialog title="Status" id="status-sheet" onClose={() => app.open(null)}>
+      <ul id="hosts" class="cards" aria-label={many ? 'Hosts. Choose one to list only its sessions.' : 'Host'}>
+        {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
+      </ul>
+      <SignInNotes />
+      <Connection now={now} />
+    </Dialog>
+  );
+}
+
+function Host({ info, now }: { info: Json; now: number }) {
+  const { hostsStale } = app;
+  const silent = info.state === 'online' && info.notAnsweringSince;
+  const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
+  const detail = hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now);
+  return (
+    <li data-host={info.host}>
+      <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.length > 1 ? info.host === app.onlyHost : undefined}
+        title={detail} onClick={() => { app.dialog = null; app.chooseHost(info.host); }}>
+        <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? 'unknown' : silent ? 'not answering' : info.state}</Badge></span>
+        <span class="dim">{detail}</span>
+      </button>
+    </li>
+  );
+}
+
+function hostDetail(info: Json, now: number): string {
+  const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
+  if (info.state !== 'online' && info.reason) parts.push(info.reason);
+  if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
+  if (info.keptAwake) parts.push(keptAwake(info.keptAwake));
+  if (info.hostVersion) parts.push(`host ${info.hostVersion}`);
+  if (info.agentVersion) parts.push(`agent ${info.agentVersion}`);
+  return parts.join(' · ');
+}
+
+/** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
+function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
+  const by = [];
+  if (sessions > 0) by.push(`${sessions} ${sessions === 1 ? 'session' : 'sessions'}`);
+  if (people > 0) by.push(`${people} ${people === 1 ? 'person' : 'people'}`);
+  return `kept awake by ${by.join(' and ')}`;
+}
+
+/** Agents that want to be signed in before they can do anything. */
+export function SignInNotes() {
+  if (app.readOnly) return null;
+  const wanted = [];
+  for (const link of app.links.values()) {
+    if (!link.live) continue;
+    for (const agent of link.store.agents) {
+      const needs = link.unsigned(agent);
+      if (needs.length > 0) wanted.push({ link, agent, needs });
+    }
+  }
+  return (
+    <>
+      {wanted.map(({ link, agent, needs }) => (
+        <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || agent.provider, resources: needs })}>
+          <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>
+        </button>
+      ))}
+    </>
+  );
+}
+
+function Connection({ now }: { now: number }) {
+  const { link } = app;
+  const { serverInfo, protocolVersion } = link?.conn?.info ?? {};
+  const lines: [string, string][] = [
+    ['Protocol', protocolVersion ?? 'not agreed yet'],
+    ...(serverInfo ? [['Host software', `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
+    ['Client id', link?.conn?.clientId ?? 'none'],
+    ['Last serverSeq', String(link?.conn?.lastSeen ?? 'none')],
+    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'an unnamed user'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
+  ];
+  return (
+    <section class="part about" aria-labelledby="about-title">
+      <h3 id="about-title">This connection</h3>
+      <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
+      {link && link.store.unknownCount > 0 && <Unknown />}
+      {!app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
+      <div class="row start wrap">
+        <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
+        {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
+      </div>
+    </section>
+  );
+}
+
+/** The host's unknown updates. */
+function Unknown() {
+  const { store } = app.link!;
+  return (
+    <details>
+      <summary>Updates not understood: {store.unknownCount}</summary>
+      {[...store.unknown].map(([type, { count, latest }]) => (
+        <details key={type}><summary><code>{type}</code> ({count})</summary><pre>{latest.map((a) => JSON.stringify(a, null, 1)).join('\n')}</pre></details>
+      ))}
+    </details>
+  );
+}

@@ -1,0 +1,66 @@
+// The use of tokens in the open session's loaded turns, by turn, model and day.
+
+import { app } from '../app';
+import { array, text } from '../store';
+import type { Json } from '../ahp';
+import { roughly } from '../words';
+import { Dialog } from './bits';
+
+interface Used { turn: string; day: string; model: string; input: number; output: number; cached: number }
+
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+
+/** Reads the use of each turn that reports it, the oldest first. */
+export function used(turns: Json[]): Used[] {
+  return turns.filter((t) => t?.usage).map(({ id, startedAt, usage }) => {
+    const n = (v: Json) => (typeof v === 'number' && v >= 0 ? v : 0);
+    const at = new Date(startedAt ?? NaN);
+    return { turn: String(id), day: Number.isNaN(at.getTime()) ? '' : day.format(at), model: text(usage.model), input: n(usage.inputTokens), output: n(usage.outputTokens), cached: n(usage.cacheReadTokens) };
+  });
+}
+
+/** Sums the use by a name, in order of appearance. */
+export function sums(all: Used[], name: (u: Used) => string): [name: string, turns: number, input: number, output: number][] {
+  const by = new Map<string, [string, number, number, number]>();
+  for (const u of all) {
+    const had = by.get(name(u)) ?? [name(u), 0, 0, 0];
+    by.set(name(u), [had[0], had[1] + 1, had[2] + u.input, had[3] + u.output]);
+  }
+  return [...by.values()];
+}
+
+const mostBars = 60;
+
+export function Usage() {
+  const { link, session, chatUri } = app;
+  const state = link?.store.get(session);
+  const chat = link?.store.get(chatUri);
+  const all = used([...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])]);
+  const [total] = sums(all, () => 'All');
+  const last = all.at(-1);
+  const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
+  const model = array(agent?.models).find((m) => m?.id === last?.model) ?? array(agent?.models)[0];
+  const window_ = Number(model?.maxContextWindow ?? model?._meta?.maxContextWindow) || 0;
+  const bars = all.slice(-mostBars);
+  const most = Math.max(1, ...bars.map((u) => u.input + u.output));
+  const rows = [...(total ? [total] : []), ...sums(all, (u) => u.model || 'Unnamed model'), ...sums(all, (u) => u.day || 'Unknown day')];
+  return (
+    <Dialog title="Usage" id="usage" onClose={() => app.open(null)}>
+      {all.length === 0 && <p class="empty">The host reports no use of tokens here.</p>}
+      {all.length > 0 && <>
+        <svg class="bars" viewBox={`0 0 ${mostBars * 10} 100`} preserveAspectRatio="none" role="img" aria-label={`Tokens of the last ${bars.length} turns`}>
+          {bars.map((u, i) => {
+            const [x, high, low] = [(mostBars - bars.length + i) * 10, (100 * u.input) / most, (100 * u.output) / most];
+            return <g key={u.turn}><title>{`${roughly(u.input)} → ${roughly(u.output)}`}</title><rect x={x} width="8" y={100 - high} height={high} /><rect class="out" x={x} width="8" y={100 - high - low} height={low} /></g>;
+          })}
+        </svg>
+        {window_ > 0 && last && <p class="dim">Context: {roughly(last.input)} of {roughly(window_)} tokens ({Math.round((100 * last.input) / window_)} %).</p>}
+        <div class="wide md" tabIndex={0}><table>
+          <thead><tr><th>Of</th><th>Turns</th><th>Input</th><th>Output</th></tr></thead>
+          <tbody>{rows.map(([name, n, input, output], i) => <tr key={i}><th scope="row">{name}</th><td>{n}</td><td>{roughly(input)}</td><td>{roughly(output)}</td></tr>)}</tbody>
+        </table></div>
+        {chat?.turnsNextCursor && <p class="dim">Older turns are not loaded, and not counted.</p>}
+      </>}
+    </Dialog>
+  );
+}

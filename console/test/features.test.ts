@@ -1,0 +1,70 @@
+// Tests pure parts of features: search, usage, offline copies, questions in a row, and
+// the buttons of notifications. TestConsoleLogic runs this file.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+Object.assign(globalThis, {
+  sessionStorage: { getItem: () => null }, localStorage: { getItem: () => null }, location: { hash: '', hostname: 'relay.example', href: 'https://relay.example/sw.js' },
+});
+
+const turn = (id: string, text: string, more: object = {}) => ({ id, startedAt: '2026-11-20T10:00:00Z', message: { text }, responseParts: [{ kind: 'markdown', content: `About ${id}` }], ...more });
+
+test('the latest turns are found first, in prompts, answers and tools', async () => {
+  const { find } = await import('../src/ui/find');
+  const tool = { kind: 'toolCall', toolCall: { displayName: 'Shell', toolInput: 'make test', content: [{ type: 'text', text: 'FAIL cart' }] } };
+  const turns = [turn('a', 'Why is the cart slow?'), turn('b', 'Run the tests', { responseParts: [tool] }), turn('c', 'Nothing')];
+  assert.deepEqual(find(turns, ' CART ').map((f) => [f.turn, f.who, f.match]), [['b', 'Shell', 'cart'], ['a', 'You', 'cart']]);
+  assert.deepEqual(find(turns, 'about c').map((f) => f.turn), ['c']);
+  assert.deepEqual(find(turns, '  '), []);
+});
+
+test('usage is summed by model and day, and unreadable numbers count nothing', async () => {
+  const { sums, used } = await import('../src/ui/usage');
+  const all = used([turn('a', '', { usage: { model: 'm', inputTokens: 10, outputTokens: 2 } }), turn('b', ''), turn('c', '', { usage: { model: 'm', inputTokens: '7', outputTokens: -1 } })]);
+  assert.deepEqual(sums(all, (u) => u.model), [['m', 2, 10, 2]]);
+});
+
+test('an offline copy has the last turns that fit', async () => {
+  const { lastOf } = await import('../src/offline');
+  const many = Array.from({ length: 50 }, (_, i) => turn(String(i), 'x'));
+  assert.deepEqual(lastOf({ turns: many }).turns.map((t: { id: string }) => t.id), many.slice(-20).map((t) => t.id));
+  const large = turn('large', 'x'.repeat(900_000));
+  assert.deepEqual(lastOf({ turns: [turn('a', ''), large, large] }).turns.length, 1);
+  assert.deepEqual(lastOf({ turns: [turn('too large', 'x'.repeat(2_000_000))] }).turns, []);
+});
+
+test('a row allows only a request that is shown whole and not called dangerous', async () => {
+  const { askedBy } = await import('../src/asked');
+  const options = [{ id: 'once', label: 'Allow Once' }, { id: 'no', label: 'Skip', deny: true }];
+  const offered = (more: object) => askedBy({ kind: 'approval', answer: 'choice', options, ...more }).options.map((o) => o.id);
+  assert.deepEqual(offered({}), ['once', 'no']);
+  assert.deepEqual(offered({ risky: true }), ['no']);
+  assert.deepEqual(offered({ edits: true }), ['no']);
+  assert.deepEqual(askedBy({ kind: 'approval', options }).options, [], 'a host without answers');
+  assert.deepEqual(askedBy({ kind: 'question', answer: 'choice', options: [{ id: 'a' }], edits: true }).options.map((o) => o.label), ['a']);
+});
+
+test('a notification has as many buttons as fit, and sends answers to this relay only', async () => {
+  const { actionsOf, offeredBy } = await import('../src/lockscreen');
+  const answers = [{ label: 'Yes', url: 'https://elsewhere.example/api/answers/a.b' }, { label: 'Reply', text: true, url: '/api/answers/c.d' }, { label: 'Odd', url: '/other' }, null, 'x', { label: 1, url: '/api/answers/e' }];
+  const offered = offeredBy({ answers });
+  assert.deepEqual(offered.map((o) => o.path), ['api/answers/a.b', 'api/answers/c.d']);
+  assert.deepEqual(actionsOf(offered, 2, true).map((a) => a.type), [undefined, 'text']);
+  assert.deepEqual(actionsOf(offered, 2, false).map((a) => a.title), ['Yes']);
+  assert.deepEqual(actionsOf(offered, 0, true), []);
+  assert.deepEqual(offeredBy({}), []);
+});
+
+test('an answer is read aloud without code and marks', async () => {
+  const { spoken } = await import('../src/speech');
+  assert.equal(spoken('# Found\n\nThe **clock** in `session.go`, see [notes](https://x.example/a_b).\n\n```go\nfunc x() {}\n```\n\n- one\n- two'), 'Found The clock in session.go , see notes. one two');
+});
+
+test('ages follow the relay\'s clock', async () => {
+  const { ago, setClock } = await import('../src/words');
+  setClock(new Date(Date.now() + 3_600_000).toISOString());
+  assert.equal(ago(new Date().toISOString()), '1 h');
+  setClock(undefined);
+  assert.equal(ago(new Date().toISOString()), 'now');
+});
