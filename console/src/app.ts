@@ -9,9 +9,10 @@ import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
 import { Offline } from './offline';
-import { ask, hostsOf, isKept, keepOnDevice, keepToken, lookUp, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
+import { ask, hostsOf, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
 import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
+import { Swaps } from './swap';
 import type { Envelope, Json } from './ahp';
 import { sentence, setClock } from './words';
 
@@ -23,12 +24,6 @@ const linksMax = 16; // hosts followed at a time
 // Actions that append to an answer and change nothing else. Most actions are of these
 // types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
-
-/** A token's rights at a host. */
-export interface Side { grant?: Grant; host: string }
-
-/** A change of token or place that a link proposes. why is the relay's refusal, or ''. */
-export interface Swap { key: object; token: string; to: Place; now: Side | null; then: Side | null; why: string }
 
 export class App {
   token = stored();
@@ -46,7 +41,7 @@ export class App {
   pane: Pane | null = null;
   sought = ''; // id of a linked turn until it is in view
   dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
-  swap: Swap | null = null; // a link's proposed change
+  readonly swaps = new Swaps(this); // changes that links propose
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
   readonly conversation = new Conversation(this);
@@ -210,7 +205,7 @@ export class App {
     const otherHost = to.host !== '' && to.host !== this.host && this.host !== '';
     if (this.token !== '' && (otherToken || (isLink && otherHost))) {
       setAddress(this.here); // a token must not stay in the address
-      this.#propose(token, to);
+      this.swaps.propose(token, to);
     } else if (params().has('token')) {
       setAddress(to);
       this.useToken(token);
@@ -300,33 +295,10 @@ export class App {
     this.conversation.note = '';
   }
 
-  /** Asks the user about a link, and shows both tokens' rights. */
-  async #propose(token: string, to: Place): Promise<void> {
-    const round: Swap = { key: {}, token, to, now: null, then: null, why: '' };
-    this.swap = round;
-    this.draw();
-    const [now, then] = await Promise.all([lookUp(this.token), token ? lookUp(token) : null]);
-    if (this.swap !== round) return;
-    const said = then ?? now;
-    this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: to.host || this.host }, why: said.why };
-    this.draw();
-  }
-
-  keepAsIs(): void {
-    this.swap = null;
-    this.draw();
-  }
-
-  takeSwap(): void {
-    if (!this.swap) return;
-    const { token, to } = this.swap;
-    this.swap = null;
-    if (token) {
-      this.adopt(token, to.host);
-      if (to.session) this.#go({ ...to, host: to.host || this.host });
-      return;
-    }
-    this.#go(to);
+  /** Changes to the token and place that the user has accepted. */
+  take(token: string, to: Place): void {
+    if (token) this.adopt(token, to.host);
+    if (!token || to.session) this.#go({ ...to, host: token ? to.host || this.host : to.host });
   }
 
   #go(to: Partial<Place>): void {

@@ -4,6 +4,7 @@
 import DOMPurify from 'dompurify';
 import { Marked } from 'marked';
 import { mostBlock, syntax } from './blocks';
+import { isPath } from './words';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -12,6 +13,7 @@ const marked = new Marked({
   renderer: {
     html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
     code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
+    link: ({ href, text }: any) => (isPath(href) ? `<a data-path="${escape(href)}">${escape(text)}</a>` : false),
     image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded
     heading({ tokens, depth }: any): string { // below the page's own headings
       const name = `h${Math.min(6, depth + 2)}`;
@@ -23,8 +25,8 @@ const marked = new Marked({
 
 const allowed = {
   ALLOWED_TAGS: ['a', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
-  ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'class'],
-  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang'], // not URLs
+  ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'data-path', 'class'],
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang', 'data-path'], // not URLs
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -33,7 +35,7 @@ const allowed = {
 
 DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   if (node.getAttribute('class') !== 'code') node.removeAttribute('class');
-  if (node.tagName !== 'A') return;
+  if (node.tagName !== 'A' || node.hasAttribute('data-path')) return;
   node.setAttribute('target', '_blank');
   node.setAttribute('rel', 'noopener noreferrer');
   const href = node.getAttribute('href');

@@ -152,6 +152,17 @@ export function pathOf(uri: string): string {
   }
 }
 
+/** Whether a link leads to a file of the host: it has no scheme and no server. "a.go:3" names a line. */
+export function isPath(href: string): boolean {
+  return /^[\w-]*\.[\w.-]*:\d/.test(href) || href !== '' && !/^([a-z][a-z0-9+.-]*:|[#?]|[\\/]{2})/i.test(href);
+}
+
+/** The URI of a linked file, below a folder unless its path is absolute. A line number is left out. */
+export function fileOf(path: string, folder: string): string {
+  const name = path.replace(/(#.*|:\d+(-\d+)?(:\d+)?)$/, '');
+  return name.startsWith('/') ? uriOf(name) : new URL(name, `${folder.replace(/\/?$/, '')}/`).href;
+}
+
 export function uriOf(path: string): string {
   return path.startsWith('/') ? `file://${path.split('/').map(encodeURIComponent).join('/')}` : path;
 }

@@ -63,8 +63,16 @@ test('an answer is read aloud without code and marks', async () => {
 
 test('ages follow the relay\'s clock', async () => {
   const { ago, setClock } = await import('../src/words');
-  setClock(new Date(Date.now() + 3_600_000).toISOString());
+  setClock(new Date(Date.now() + 3_660_000).toISOString());
   assert.equal(ago(new Date().toISOString()), '1 h');
   setClock(undefined);
   assert.equal(ago(new Date().toISOString()), 'now');
+});
+
+test('a link without a scheme leads to a file of the session', async () => {
+  const { fileOf, isPath } = await import('../src/words');
+  assert.deepEqual(['a.go', 'main.go:3', 'tel:3', './b/c.go:3', '/etc/x', 'https://x.example', 'javascript:alert(1)', '//x.example', '#part', '', 'file:///etc/x'].filter(isPath), ['a.go', 'main.go:3', './b/c.go:3', '/etc/x']);
+  assert.equal(fileOf('./b/c d.go:3-7', 'file:///demo/shop'), 'file:///demo/shop/b/c%20d.go');
+  assert.equal(fileOf('/etc/a b#L3', 'file:///demo/shop/'), 'file:///etc/a%20b');
+  assert.equal(fileOf('../cart/x.go', 'file:///demo/shop/'), 'file:///demo/cart/x.go');
 });

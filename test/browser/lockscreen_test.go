@@ -162,7 +162,7 @@ func (l *lockScreen) answersInRows() {
 	l.next("question")
 	l.leave("location.hash = new URLSearchParams({host: " + js(hostName) + "})")
 	l.wants(".first .asked", "How shall I go on?")
-	l.accessible("first pane")
+	l.seen("needs")
 	press(".first .asked", "Step by step")
 	l.wants("#chat-title", "Nothing needs you")
 	l.openSession(session)

@@ -103,6 +103,9 @@ func TestConsoleStates(t *testing.T) {
 	for _, want := range []string{".md table td", ".md pre.code .hl-keyword", ".md a[target=_blank][rel~=noopener]", ".thinking", ".system", ".picture", ".edits", ".tool[data-kind=command] .error"} {
 		p.until(want, patience, func() bool { return p.count(lastTurn+" "+want) > 0 })
 	}
+	p.click(lastTurn + " button.link") // a relative path
+	p.wants("#beside-title", "session_test.go")
+	p.click("#beside-hide")
 	p.wants(lastTurn+" .parts > .raw", "of a version to come")
 	p.wants(lastTurn+" .tool .raw", "x-smell")
 	p.wants(lastTurn+" .tool[data-kind=command] pre.command", "go test ./cart")

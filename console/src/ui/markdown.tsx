@@ -1,8 +1,10 @@
 import { memo } from './memo';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
 import { highlight } from '../highlight';
 import { Blocks, open } from '../blocks';
 import { Growing, nodesOf } from '../markdown';
+import { fileOf } from '../words';
 
 const mostLive = 20_000; // characters; above this, a growing block is plain text
 
@@ -54,6 +56,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       return;
     }
     if (!there) node.replaceChildren(nodesOf(raw));
+    for (const a of node.querySelectorAll<HTMLElement>('a[data-path]')) a.replaceWith(pathButton(a));
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');
@@ -63,6 +66,18 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   }, [raw, plain, live]);
   return <div ref={at} class={plain ? 'text' : ''} />;
 });
+
+/** A link to a file of the session's folder. */
+function pathButton(a: HTMLElement): HTMLElement {
+  const button = document.createElement('button');
+  const path = a.dataset.path!;
+  button.type = 'button';
+  button.className = 'link';
+  button.title = path;
+  button.append(...a.childNodes);
+  button.addEventListener('click', () => { if (app.folders[0]) app.showPane({ kind: 'file', channel: fileOf(path, app.folders[0]) }); });
+  return button;
+}
 
 /** A switch that wraps a block's long lines. */
 function wrapButton(pre: HTMLElement): HTMLElement {

@@ -1,9 +1,10 @@
 // The whole page: bar, session list, session, side pane and dialogs.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { app, type Side } from '../app';
+import { app } from '../app';
 import type { Grant } from '../relay';
 import { text } from '../store';
+import type { Side } from '../swap';
 import { describe, when, mayDo, NAME } from '../words';
 import { Icon } from './bits';
 import { CanvasPane } from './canvas';
@@ -103,7 +104,7 @@ function Gate() {
 }
 
 function Swap({ now }: { now: number }) {
-  const { swap } = app;
+  const swap = app.swaps.open;
   const at = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     const node = at.current!;
@@ -112,15 +113,15 @@ function Swap({ now }: { now: number }) {
   });
   const lines = swap?.now && swap.then ? changes(swap.now, swap.then, now) : [];
   return (
-    <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swap && app.swap.key === swap?.key) app.keepAsIs(); /* else there is another question by now */ }}>
+    <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swaps.open && app.swaps.open.key === swap?.key) app.swaps.keep(); /* else there is another question by now */ }}>
       <h2 id="swap-title">A link wants to change this page’s connection</h2>
       <dl id="swap-what">
         {lines.map(([term, is, wanted]) => [<dt>{term}</dt>, <dd class={is === wanted ? 'dim' : 'name'}>{is === wanted ? is : `${is} → ${wanted}`}</dd>])}
       </dl>
       <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : 'Asking the relay…'}</p>
       <div class="row start">
-        <button id="swap-keep" class="primary" type="button" onClick={() => app.keepAsIs()}>Do not change</button>
-        <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.takeSwap()}>Change it</button>
+        <button id="swap-keep" class="primary" type="button" onClick={() => app.swaps.keep()}>Do not change</button>
+        <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.swaps.take()}>Change it</button>
       </div>
     </dialog>
   );

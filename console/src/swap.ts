@@ -1,0 +1,52 @@
+// A link's proposed change of token or place. A link may come from an attacker, so the
+// user decides, after the page has shown the rights before and after.
+
+import type { Place } from './address';
+import { lookUp, type Grant } from './relay';
+
+/** A token's rights at a host. */
+export interface Side { grant?: Grant; host: string }
+
+/** A proposed change. why is the relay's refusal, or ''. */
+export interface Swap { key: object; token: string; to: Place; now: Side | null; then: Side | null; why: string }
+
+/** The parts of the page that a change uses. */
+export interface SwapPage {
+  readonly token: string;
+  readonly host: string;
+  take(token: string, to: Place): void;
+  draw(): void;
+}
+
+export class Swaps {
+  open: Swap | null = null; // the change that the user is asked about
+  #page: SwapPage;
+
+  constructor(page: SwapPage) {
+    this.#page = page;
+  }
+
+  /** Asks the user, and shows both tokens' rights. */
+  async propose(token: string, to: Place): Promise<void> {
+    const page = this.#page;
+    const round: Swap = { key: {}, token, to, now: null, then: null, why: '' };
+    this.open = round;
+    page.draw();
+    const [now, then] = await Promise.all([lookUp(page.token), token ? lookUp(token) : null]);
+    if (this.open !== round) return;
+    const said = then ?? now;
+    this.open = { ...round, now: { grant: now.grant, host: page.host }, then: { grant: said.grant, host: to.host || page.host }, why: said.why };
+    page.draw();
+  }
+
+  keep(): void {
+    this.open = null;
+    this.#page.draw();
+  }
+
+  take(): void {
+    const swap = this.open;
+    this.open = null;
+    if (swap) this.#page.take(swap.token, swap.to);
+  }
+}
