@@ -2,37 +2,55 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"ahprelay/broker"
 	"ahprelay/broker/embedded"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
-// awaitEvery is the interval between searches for the absent relays of a cluster.
-const awaitEvery = 2 * time.Second
+// Times of an awaiting.
+const (
+	awaitEvery = time.Second     // interval between looks
+	awaitLook  = 5 * time.Second // bound for one look
+)
 
-// An awaiting finds the relays of its cluster that a relay waits for, until it has read
-// the registry.
+// An awaiting finds what a relay of a cluster waits for before it is ready: relays that
+// are absent, until it has read the registry, and then its copies of the stores.
+// Without them, the next relay that is replaced may take the last copy along.
 type awaiting struct {
-	nats   *embedded.Server
-	unread func() error // of the registry
-	log    *slog.Logger
+	nats    *embedded.Server
+	js      jetstream.JetStream
+	cluster string       // the region; "": there is only one
+	unread  func() error // of the registry
+	log     *slog.Logger
 
 	end     context.CancelFunc
 	running sync.WaitGroup
-	absent  atomic.Pointer[[]string] // nil: not known yet
+	lack    atomic.Pointer[lack] // nil: the relay is ready
 }
 
+// A lack is what a relay waits for.
+type lack struct {
+	why     error
+	waiting string // for what; it may contain addresses of relays
+}
+
+// errUnchecked reports that nothing is known about copies yet.
+var errUnchecked = errors.New("the copies of the stores have not been checked yet")
+
 // startAwaiting starts the search. The caller must close it.
-func startAwaiting(nats *embedded.Server, unread func() error, log *slog.Logger) *awaiting {
-	a := &awaiting{nats: nats, unread: unread, log: log}
+func startAwaiting(a *awaiting) *awaiting {
 	ctx, end := context.WithCancel(context.Background())
 	a.end = end
+	a.lack.Store(&lack{why: errUnchecked})
 	a.running.Go(func() { a.run(ctx) })
 	return a
 }
@@ -42,14 +60,24 @@ func (a *awaiting) close() {
 	a.running.Wait()
 }
 
-// run returns when the registry has been read or ctx ends.
+// run returns when the relay is ready or ctx ends.
 func (a *awaiting) run(ctx context.Context) {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
-	for a.unread() != nil {
-		absent := awaited(ctx, a.nats)
-		if was := a.absent.Swap(&absent); ctx.Err() == nil && (was == nil || !slices.Equal(*was, absent)) {
-			a.log.Warn("registry not read yet", "waiting_for", strings.Join(absent, ", "))
+	for last := ""; ; {
+		now := a.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case now == nil:
+			a.lack.Store(nil)
+			a.log.Info("stores have their copies")
+			return
+		}
+		a.lack.Store(now)
+		if text := now.err(true).Error(); text != last {
+			a.log.Warn("not ready yet", "because", text)
+			last = text
 		}
 		select {
 		case <-ctx.Done():
@@ -59,30 +87,43 @@ func (a *awaiting) run(ctx context.Context) {
 	}
 }
 
-// awaited names the relays that a relay waits for, or the event.
-func awaited(ctx context.Context, nats *embedded.Server) []string {
-	others := nats.Others()
-	absent := nats.Absent(ctx)
-	switch {
-	case len(absent) > 0:
-		return absent
-	case len(others) > 0:
-		return []string{"the election of a leader among the relays of the cluster"}
-	case nats.Linked():
-		return []string{"the election of a leader with the relays that have connected"}
+// look returns what the relay waits for now, or nil.
+func (a *awaiting) look(ctx context.Context) *lack {
+	ctx, cancel := context.WithTimeout(ctx, awaitLook)
+	defer cancel()
+	if why := a.unread(); why != nil {
+		return &lack{why, a.awaited(ctx)}
 	}
-	return []string{"a second relay: none is named with --cluster-route, and none has connected"}
+	if why := broker.Whole(ctx, a.js, a.nats.Name(), a.cluster, len(a.nats.Routes())+1); why != nil {
+		return &lack{why: why}
+	}
+	return nil
 }
 
-// err explains an unread registry. Names appears only where addresses of relays may:
-// not at the public listener.
-func (a *awaiting) err(why error, names bool) error {
-	absent := a.absent.Load()
+// awaited names the relays that this relay waits for, or the event.
+func (a *awaiting) awaited(ctx context.Context) string {
+	absent := a.nats.Absent(ctx)
 	switch {
-	case absent == nil:
-		return why
-	case names:
-		return fmt.Errorf("%w; waiting for %s", why, strings.Join(*absent, ", "))
+	case len(absent) > 0:
+		return strings.Join(absent, ", ")
+	case a.nats.Linked():
+		return "the election of a leader among the relays of the cluster"
+	case len(a.nats.Others()) > 0:
+		return "a connection to another relay of the cluster"
 	}
-	return fmt.Errorf("%w; waiting for other relays, which the log and the admin listener's /readyz name", why)
+	return "a second relay: none is named with --cluster-route, and none has connected"
+}
+
+// err returns what the relay waits for, or nil. Inside permits addresses of relays: it
+// is false at the public listener.
+func (l *lack) err(inside bool) error {
+	switch {
+	case l == nil:
+		return nil
+	case l.waiting == "":
+		return l.why
+	case inside:
+		return fmt.Errorf("%w; waiting for %s", l.why, l.waiting)
+	}
+	return fmt.Errorf("%w; waiting for other relays, which the log and the admin listener's /readyz name", l.why)
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -102,8 +103,9 @@ func readRuns(path string) (runs []string, err error) {
 }
 
 // node returns the permanent name for this directory's NATS server. Servers that share
-// the store identify each other by name, so the name outlives the process.
-func (d *dataDir) node() (string, error) {
+// the store identify each other by name, so the name outlives the process. The first
+// name is place(), or random if that is "".
+func (d *dataDir) node(place func() string) (string, error) {
 	path := filepath.Join(d.path, nodeName)
 	data, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(data)); err == nil && ahp.CheckName("node", name) == nil {
@@ -112,7 +114,7 @@ func (d *dataDir) node() (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("data directory: %w", err)
 	}
-	name := "relay-" + link.NewInstance()
+	name := cmp.Or(place(), "relay-"+link.NewInstance())
 	if err := auth.ReplaceFile(path, []byte(name+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
 	}

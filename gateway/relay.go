@@ -297,7 +297,8 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // startServer starts the embedded server. In a cluster it waits for a route to another
 // relay for a moment, then starts alone.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
-	node, err := r.dir.node()
+	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes}
+	node, err := r.dir.node(cluster.Place)
 	if err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	r.nats, err = embedded.Start(embedded.Config{
 		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: node, Log: r.log,
 		Store:    filepath.Join(cfg.DataDir, storeOf(cfg.Region)),
-		Cluster:  embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
+		Cluster:  cluster,
 		Gateways: gateways,
 		Wait:     accountWait,
 	})
@@ -372,15 +373,19 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		if !r.conn.Connected() {
 			return errors.New("no connection to NATS")
 		}
-		err := r.registry.Unread()
-		if err != nil && r.awaiting != nil {
-			return r.awaiting.err(err, inside)
+		if r.awaiting != nil {
+			return r.awaiting.lack.Load().err(inside)
 		}
+		return r.registry.Unread()
+	}
+	if cfg.ClusterListen == "" {
+		return nil
+	}
+	js, err := r.conn.JetStream()
+	if err != nil {
 		return err
 	}
-	if cfg.ClusterListen != "" {
-		r.awaiting = startAwaiting(r.nats, r.registry.Unread, r.log)
-	}
+	r.awaiting = startAwaiting(&awaiting{nats: r.nats, js: js, cluster: cfg.Region, unread: r.registry.Unread, log: r.log})
 	return nil
 }
 
@@ -476,7 +481,7 @@ func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 // closed. Without a base URL for links, the error is ErrNoPublicURL.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	directory := r.server.Load().cfg.People
-	node, err := r.dir.node()
+	node, err := r.dir.node(func() string { return "" }) // exists
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"net"
 	"net/url"
@@ -29,6 +31,12 @@ const (
 // addresses. A name that cannot be resolved yet is compared with the machine's name:
 // in Kubernetes, a pod's own name may appear late.
 func withoutOwn(routes []*url.URL, o *server.ClusterOpts) []*url.URL {
+	_, others := splitRoutes(routes, o)
+	return others
+}
+
+// splitRoutes separates a server's own routes from those to other servers.
+func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.URL) {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	listens := addresses(ctx, o.Host)
@@ -47,13 +55,39 @@ func withoutOwn(routes []*url.URL, o *server.ClusterOpts) []*url.URL {
 		})
 	}
 	wg.Wait()
-	var others []*url.URL
 	for i, r := range routes {
-		if !own[i] {
+		if own[i] {
+			mine = append(mine, r)
+		} else {
 			others = append(others, r)
 		}
 	}
-	return others
+	return mine, others
+}
+
+// Place returns this server's name by its place in the cluster: it follows from the
+// server's own route, as it is spelled in the list that all servers share. A server
+// that takes the place of a lost one, with an empty store, has the same name, so the
+// others give it the lost copies again. Place returns "" if the list does not contain
+// this server.
+func (c *Cluster) Place() string {
+	o := &server.ClusterOpts{}
+	var err error
+	if o.Host, o.Port, err = listenAddress("Cluster.Listen", c.Listen); err != nil {
+		return ""
+	}
+	var routes []*url.URL
+	for _, r := range c.Routes {
+		if u, err := routeURL(r); err == nil {
+			routes = append(routes, u)
+		}
+	}
+	mine, others := splitRoutes(routes, o)
+	if len(mine) == 0 || len(others) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.ToLower(mine[0].Host)))
+	return "relay-at-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:13]
 }
 
 // addresses returns a host's IP addresses; none for an unknown name.

@@ -47,3 +47,23 @@ func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 		}
 	}
 }
+
+// A server's place in the list gives it the same name wherever its data directory is,
+// and each server another; without a place it has no such name.
+func TestPlaceNamesServer(t *testing.T) {
+	t.Parallel()
+	routes := []string{"127.0.0.5:6222", "nats://127.0.0.6:6222", "127.0.0.7:6222"}
+	names := map[string]bool{}
+	for _, listen := range []string{"127.0.0.5:6222", "127.0.0.6:6222", "127.0.0.7:6222"} {
+		c := Cluster{Listen: listen, Routes: routes}
+		if c.Place() == "" || c.Place() != c.Place() || names[c.Place()] {
+			t.Errorf("%s is named %q; want a name of its own", listen, c.Place())
+		}
+		names[c.Place()] = true
+	}
+	for _, c := range []Cluster{{}, {Listen: "127.0.0.5:6222"}, {Listen: "127.0.0.5:6222", Routes: routes[:1]}, {Listen: "127.0.0.8:6222", Routes: routes}} {
+		if name := c.Place(); name != "" {
+			t.Errorf("%+v is named %q; want none", c, name)
+		}
+	}
+}

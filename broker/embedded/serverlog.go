@@ -63,6 +63,9 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	if strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") {
 		return // the keys verify them: see auth.Keys.ClusterTLS
 	}
+	if strings.HasSuffix(text, "TLS route handshake error: EOF") {
+		return // another relay has looked whether this server accepts connections: see Absent
+	}
 	away := strings.Contains(text, "rror connecting to explicit gateway") || strings.Contains(text, "rror connecting to implicit gateway")
 	if away && !l.away.Allow() {
 		return

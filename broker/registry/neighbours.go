@@ -13,6 +13,7 @@ type Neighbours interface {
 	Name() string              // of this relay's server
 	ClusterAddr() string       // its cluster address
 	Routes() map[string]string // connected servers' addresses without ports, by name
+	Others() []string          // configured addresses of the other servers
 
 	// GiveUp removes a server from the store's placement.
 	GiveUp(ctx context.Context, name string) error

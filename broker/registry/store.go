@@ -41,12 +41,16 @@ const (
 	writeTimeout = 2 * time.Second // for one write
 	openTimeout  = 2 * time.Second // for each step of finding the bucket
 	openRetry    = 500 * time.Millisecond
-	tendEvery    = 20 * time.Second // interval between checks of the copies
+	tendEvery    = 6 * time.Second // interval between checks of the copies
+	tendSoon     = 2 * time.Second // the same, while a copy is offline
 )
 
-// giveUpAfter is the number of consecutive failed checks before a copy's server is
-// removed: 10 minutes.
-const giveUpAfter = 30
+// The times for which a copy is offline before its server is removed: a server may come
+// back with its data, unless its replacement has come.
+const (
+	giveUpAfter   = 10 * time.Minute
+	replacedAfter = 6 * time.Second
+)
 
 // ErrStoreAway reports an unreachable store.
 var ErrStoreAway = errors.New("the registry store is unreachable")

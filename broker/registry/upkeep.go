@@ -15,8 +15,8 @@ const tidyAtOnce = 1000
 // An upkeep writes this relay's session and maintains the store.
 type upkeep struct {
 	r       *Registry
-	opened  chan struct{}  // for run: the store was found; holds one
-	missing map[string]int // consecutive checks that found a server's copy offline; owned by run
+	opened  chan struct{}        // for run: the store was found; holds one
+	missing map[string]time.Time // since when a server's copy has been offline; owned by run
 
 	// Guarded by Registry.mu.
 	wrote  time.Time // when this relay's session was last written
@@ -113,7 +113,7 @@ func (u *upkeep) run(ctx context.Context) {
 				u.look()
 			}
 			u.r.regions.announce()
-			if now := time.Now(); now.Sub(tended) > tendEvery {
+			if now := time.Now(); now.Sub(tended) > u.tendAfter() {
 				tended = now
 				u.maintain(ctx)
 			}
@@ -222,28 +222,66 @@ func (u *upkeep) maintain(ctx context.Context) {
 		u.status = status
 		u.r.mu.Unlock()
 	}
+	if err == nil && u.firstConnected() {
+		u.replaceCopies(ctx, status, time.Now())
+	}
 	if !u.r.relays.leads() {
 		return
 	}
-	u.replaceCopies(ctx, status)
 	u.forgetUnseen(ctx, time.Now())
 	if err := u.tidyStore(ctx); err != nil && ctx.Err() == nil {
 		u.r.cfg.Log.Warn("registry store not cleaned up", "error", err)
 	}
 }
 
+// firstConnected reports whether this relay's server is the first by name of those that
+// are connected. Unlike the leading relay, it is known as soon as a server is lost.
+func (u *upkeep) firstConnected() bool {
+	n := u.r.cfg.Neighbours
+	if n == nil {
+		return false
+	}
+	for name := range n.Routes() {
+		if name < n.Name() {
+			return false
+		}
+	}
+	return true
+}
+
+// tendAfter returns the interval between checks of the copies.
+func (u *upkeep) tendAfter() time.Duration {
+	if len(u.missing) > 0 {
+		return tendSoon
+	}
+	return tendEvery
+}
+
 // replaceCopies removes servers with a long-offline copy while a majority is
 // available: their relays were replaced without their data directory. The store is
-// then copied to other servers.
-func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus) {
-	missing := map[string]int{}
+// then copied to other servers. If as many other servers are connected as are
+// configured, the offline server's replacement has come, and nothing is to be waited for.
+func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time.Time) {
+	missing := map[string]time.Time{}
+	n := u.r.cfg.Neighbours
 	for _, node := range status.away {
-		missing[node] = u.missing[node] + 1
-		if missing[node] < giveUpAfter || u.r.cfg.Neighbours == nil || len(u.r.cfg.Neighbours.Routes())+1 < broker.MaxCopies {
+		since, known := u.missing[node]
+		if !known {
+			since = now
+		}
+		missing[node] = since
+		if n == nil || len(n.Routes())+1 < broker.MaxCopies {
+			continue
+		}
+		patience := giveUpAfter
+		if len(n.Routes()) >= max(len(n.Others()), broker.MaxCopies-1) {
+			patience = replacedAfter
+		}
+		if now.Sub(since) < patience {
 			continue
 		}
 		u.r.cfg.Log.Warn("server removed from the cluster: its copy of the store moves", "server", node)
-		if err := u.r.cfg.Neighbours.GiveUp(ctx, node); err != nil {
+		if err := n.GiveUp(ctx, node); err != nil {
 			u.r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
 		}
 		delete(missing, node)

@@ -1,0 +1,63 @@
+package registry_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+)
+
+// The three relays of a cluster are replaced in turn, each by a relay with an empty data
+// directory as soon as the one before is whole. The store keeps every host and stays
+// writable, whether the replacement takes the lost relay's place in the cluster, and
+// with it its name, or has a name of its own.
+func TestReplacedRelaysLoseNothing(t *testing.T) {
+	t.Parallel()
+	for rounds, ownNames := range map[int]bool{3: false, 2: true} {
+		t.Run(fmt.Sprintf("own names %v", ownNames), func(t *testing.T) {
+			t.Parallel()
+			members := startCluster(t, 3, registry.Config{})
+			for _, m := range members {
+				awaitWhole(t, m)
+			}
+			for round := range rounds {
+				m, other := members[round], members[(round+1)%3]
+				if err := other.Enrol("acme", fmt.Sprint("before-", round)); err != nil {
+					t.Fatal(err)
+				}
+				m.crash()
+				if m.server.Store = t.TempDir(); ownNames {
+					m.server.Name += "-next"
+				}
+				start := time.Now()
+				m.serve(t)
+				m.join(t)
+				awaitWhole(t, m)
+				t.Logf("replacement %d is whole after %v", round, time.Since(start).Round(time.Millisecond))
+				for i := range round + 1 {
+					if _, known := m.Lookup("acme", fmt.Sprint("before-", i)); !known {
+						t.Errorf("replacement %d does not know host %d", round, i)
+					}
+				}
+				if err := m.Enrol("acme", fmt.Sprint("after-", round)); err != nil {
+					t.Errorf("a change at replacement %d: %v", round, err)
+				}
+			}
+		})
+	}
+}
+
+// awaitWhole returns when a member has the copies that it needs.
+func awaitWhole(t *testing.T, m *member) {
+	t.Helper()
+	js, err := m.Relays(t).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, m.name+" is whole", func() bool {
+		return m.Unread() == nil && broker.Whole(t.Context(), js, m.Server.Name(), "", len(m.Server.Routes())+1) == nil
+	})
+}
