@@ -61,6 +61,7 @@ type client struct {
 	audit    *audit.Log
 	revoked  func(auth.Client) bool
 	spawn    func(func()) bool // starts a goroutine that the server waits for
+	cutOff   *atomic.Bool      // the server's
 
 	page string // origin of the web page that opened the connection; "" for other clients
 
@@ -259,6 +260,9 @@ func (c *client) fromClient(message []byte) error {
 	defer func() { c.worked = time.Since(began) }()
 	if c.tickets.answer(c, &env) || c.answerRefresh(&env) {
 		return nil
+	}
+	if c.cutOff.Load() && changes(&env) {
+		return errCutOff
 	}
 	return c.pass(&env, message)
 }
@@ -563,6 +567,8 @@ func (c *client) readFailed(err error) closing {
 	switch {
 	case errors.As(err, &over):
 		return c.out.close(ahp.CloseOverloaded, closeReason(ahp.CloseOverloaded, over.Error()))
+	case errors.Is(err, errCutOff):
+		return c.out.close(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, err.Error()))
 	case errors.As(err, &bad):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
 	case errors.Is(err, wire.ErrBinary):

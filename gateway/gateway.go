@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,10 @@ type Config struct {
 	// compression. Default: CompressFar.
 	Compress wire.Compression
 
+	// Minority is what the relay does while it is cut off from the majority of its
+	// cluster for 15 s. Default: MinorityRead.
+	Minority Minority
+
 	// Limits bound the use per subject, tenant and address.
 	Limits admission.Limits
 
@@ -184,6 +189,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
+	cfg.Minority = cmp.Or(cfg.Minority, MinorityRead)
 	if cfg.Compress == "" {
 		cfg.Compress = wire.CompressFar
 	}
@@ -227,7 +233,7 @@ func (cfg *Config) check() error {
 	if err := cfg.Compress.Check(); err != nil {
 		return err
 	}
-	if err := cfg.checkTimes(); err != nil {
+	if err := errors.Join(cfg.checkTimes(), cfg.Minority.check()); err != nil {
 		return err
 	}
 	for _, pattern := range cfg.Origins {
@@ -298,6 +304,7 @@ type Server struct {
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
+	cutOff   atomic.Bool   // a cut from the majority of the cluster has an effect
 	revoking chan struct{} // wakes watchRevocations; holds one
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait
@@ -336,7 +343,7 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, known, s.spawn)
-	s.hosts.budget = s.budget
+	s.hosts.budget, s.hosts.cutOff = s.budget, &s.cutOff
 	s.reports = newReports(s.cfg.Log)
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
@@ -377,7 +384,7 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL})
 	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
-		NATS: cfg.NATS, Accept: s.acceptTunnel, Life: s.life, Spawn: s.spawn,
+		NATS: cfg.NATS, Accept: s.acceptTunnel, Stopped: s.stopped, Life: s.life, Spawn: s.spawn,
 	})
 	s.people = peopleapi.New(peopleapi.Config{
 		Caller: s.caller, Agents: s.agents, People: cfg.People, SignIn: cfg.SignIn, Log: cfg.Log, CredentialTTL: cfg.CredentialTTL,

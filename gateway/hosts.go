@@ -35,6 +35,7 @@ type hosts struct {
 	lookup   func(tenant, host string) (registry.Host, bool)      // in the registry
 	enrolled func(ctx context.Context, tenant, host string) error // [registry.Registry.Find]
 	spawn    func(func()) bool                                    // starts a goroutine that the server waits for
+	cutOff   *atomic.Bool                                         // the server's
 	budget   *budget                                              // shared by all clients
 	reports  *reports
 	viewers  *audience.Memory // viewers that have been in an audience
@@ -467,6 +468,9 @@ func (h *hosts) close() {
 
 // lend is borrow for package canvas.
 func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, func(), error) {
+	if h.cutOff.Load() { // a canvas's requests may change anything
+		return canvas.Link{}, nil, canvas.ErrHostAway
+	}
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
 	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
 }

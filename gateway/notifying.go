@@ -50,7 +50,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		Instance: cfg.Gateway.Instance,
 		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
 	})
-	server.notify.Start(r.teller, r.receiver.Answer, r.exchange.Follow)
+	server.notify.Start(r.teller, server.unlessCutOff(r.receiver.Answer), r.exchange.Follow)
 	return nil
 }
 

@@ -163,6 +163,9 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	if !who.MayReach(host.tenant, host.name) {
 		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
 	}
+	if s.stopped() {
+		return ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, cutReason)
+	}
 	switch err := s.hosts.enrolled(s.life, host.tenant, host.name); {
 	case err == nil:
 		return 0, ""
@@ -179,7 +182,7 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 	id := rand.Text()[:12]
 	c := &client{
 		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.Page,
-		shares: s.shares, hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
+		shares: s.shares, hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, cutOff: &s.cutOff, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
@@ -207,6 +210,10 @@ func (s *Server) serveReady(inside bool) http.HandlerFunc {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 				return
 			}
+		}
+		if s.cutOff.Load() {
+			http.Error(w, cutReason, http.StatusServiceUnavailable)
+			return
 		}
 		state := "ready"
 		if s.cfg.Degraded != nil {

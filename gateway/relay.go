@@ -111,6 +111,7 @@ type Relay struct {
 	revoked   *registry.Revocations
 	registry  *registry.Registry
 	awaiting  *awaiting // nil: no cluster
+	cuts      *cutWatch // nil: no cluster
 	people    *store.Store
 	endProofs func() // ends the subscription to proofs
 	server    atomic.Pointer[Server]
@@ -193,6 +194,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
+	if cfg.ClusterListen != "" {
+		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, changed: server.setCutOff, log: r.log})
+	}
 	r.rolling = rollKeys(r.keys, r.keysChanged(&cfg), r.log)
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
 		return nil, err
@@ -544,6 +548,9 @@ func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.endStreams()
+	}
+	if r.cuts != nil {
+		r.cuts.close()
 	}
 	if r.public != nil {
 		r.public.stop()

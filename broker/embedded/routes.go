@@ -128,23 +128,64 @@ func (s *Server) Others() []string { return s.others }
 // Absent returns the configured cluster servers that accept no connection now, each
 // with the reason.
 func (s *Server) Absent(ctx context.Context) []string {
+	var found []string
+	for i, err := range s.try(ctx) {
+		if err != nil {
+			found = append(found, s.others[i]+" ("+shortReason(err)+")")
+		}
+	}
+	return found
+}
+
+// CutOff reports whether other servers of the cluster may have a majority without this
+// server and those connected to it. A server whose address refuses connections has
+// ended, and has no part in a majority. So the loss of the others' processes, or of one
+// server of two, is no cut.
+func (s *Server) CutOff(ctx context.Context) bool {
+	all, connected := s.members(), len(s.Routes())+1
+	majority := all/2 + 1
+	if connected >= majority || all-connected < majority {
+		return false
+	}
+	missing := all - connected
+	for _, err := range s.try(ctx) {
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			missing--
+		}
+	}
+	return missing >= majority
+}
+
+// members returns the number of servers in this server's cluster.
+func (s *Server) members() int {
+	named := len(s.others) + 1
+	if s.nats.GatewayAddr() != nil { // JetStream counts the servers of all regions
+		return named
+	}
+	info, err := s.nats.Jsz(nil)
+	if err != nil || info.Meta == nil {
+		return named
+	}
+	return max(named, info.Meta.Size)
+}
+
+// try connects to each of the configured servers, and returns the errors.
+func (s *Server) try(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, absentTimeout)
 	defer cancel()
-	found := make([]string, len(s.others))
+	found := make([]error, len(s.others))
 	var wg sync.WaitGroup
 	for i, address := range s.others {
 		wg.Go(func() {
 			var d net.Dialer
 			c, err := d.DialContext(ctx, "tcp", address)
-			if err != nil {
-				found[i] = address + " (" + shortReason(err) + ")"
-				return
+			if found[i] = err; err == nil {
+				_ = c.Close()
 			}
-			_ = c.Close()
 		})
 	}
 	wg.Wait()
-	return slices.DeleteFunc(found, func(f string) bool { return f == "" })
+	return found
 }
 
 // shortReason returns why a connection could not be made, without the address.

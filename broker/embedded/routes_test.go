@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"ahprelay/auth"
 )
 
 // A server's own route is found in each spelling, and no other server's.
@@ -56,7 +58,7 @@ func TestPlaceNamesServer(t *testing.T) {
 	names := map[string]bool{}
 	for _, listen := range []string{"127.0.0.5:6222", "127.0.0.6:6222", "127.0.0.7:6222"} {
 		c := Cluster{Listen: listen, Routes: routes}
-		if c.Place() == "" || c.Place() != c.Place() || names[c.Place()] {
+		if c.Place() == "" || names[c.Place()] {
 			t.Errorf("%s is named %q; want a name of its own", listen, c.Place())
 		}
 		names[c.Place()] = true
@@ -65,5 +67,45 @@ func TestPlaceNamesServer(t *testing.T) {
 		if name := c.Place(); name != "" {
 			t.Errorf("%+v is named %q; want none", c, name)
 		}
+	}
+}
+
+// A server is cut off while a majority of the others may run together: those that
+// refuse connections have ended. One of two is never cut off.
+func TestCutOffNeedsPossibleMajority(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := make([]net.Listener, 2) // they accept, and say nothing, like servers behind a cut
+	var routes []string
+	for i := range silent {
+		if silent[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent[i].Close() }()
+		routes = append(routes, silent[i].Addr().String())
+	}
+	start := func(routes ...string) *Server {
+		s, err := Start(Config{Keys: keys, Store: t.TempDir(), Cluster: Cluster{Listen: "127.0.0.1:0", Routes: routes}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	three, two := start(routes...), start(routes[0])
+	if !three.CutOff(t.Context()) {
+		t.Error("one of three, with two that may run, is not cut off")
+	}
+	if two.CutOff(t.Context()) {
+		t.Error("one of two is cut off")
+	}
+	if err := silent[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if three.CutOff(t.Context()) {
+		t.Error("one of three is cut off though another has ended")
 	}
 }

@@ -29,9 +29,7 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	b.join(t)
 	awaitStore(t, a)
 	awaitStore(t, b)
-	if err := a.Unread(); err != nil {
-		t.Errorf("Unread = %v after the store was read", err)
-	}
+	natssite.Eventually(t, "the store has been read", func() bool { return a.Unread() == nil && b.Unread() == nil })
 	for i := range 50 {
 		host := fmt.Sprintf("host%d", i)
 		if err := b.Enrol("acme", host); err != nil {

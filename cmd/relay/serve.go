@@ -30,6 +30,7 @@ type serveCmd struct {
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
 	Gateway          []string `help:"Gateway address of a relay in another region. Repeatable; at least one for each region." placeholder:"REGION=HOST:PORT"`
+	Minority         string   `help:"While this relay is cut off from the majority of its cluster for more than 15s: serve, read (clients receive and read; requests that change anything are refused with 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
@@ -72,7 +73,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
 			ClientResume: c.clientResume(), ClientBacklog: c.ClientBacklog, PersonBacklog: c.PersonBacklog, TotalBacklog: c.TotalBacklog,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: wire.Compression(c.Compress),
-			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
+			Minority: gateway.Minority(c.Minority), CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
 		},
 	}
 }

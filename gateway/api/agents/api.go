@@ -29,6 +29,9 @@ type Config struct {
 	// Accept upgrades a request, or answers it with an error.
 	Accept func(w http.ResponseWriter, r *http.Request) (Tunnel, error)
 
+	// Stopped reports whether host-agents have to connect to other relays.
+	Stopped func() bool
+
 	Life  context.Context   // ends with the server; so do all WebSockets
 	Spawn func(func()) bool // starts a goroutine that the server waits for; false: the server has ended
 }

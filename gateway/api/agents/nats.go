@@ -26,6 +26,10 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if a.Stopped() {
+		http.Error(w, "this relay is cut off from the majority of its cluster; try another", http.StatusServiceUnavailable)
+		return
+	}
 	admitted, over := a.Caller.Limits.ConnectAgent(host, a.Caller.Address(r))
 	if over != nil {
 		a.Caller.TooMany(w, over, a.HostLine("", host, r, ""))

@@ -130,6 +130,14 @@ func (a *API) endIfRevoked(sock *tunnel) {
 	}
 }
 
+// SendAway closes all WebSockets of host-agents with the advice to reconnect at once.
+// Their host-agents try other relays first, and return if they reach none.
+func (a *API) SendAway() {
+	for sock := range a.tunnels.all() {
+		a.Spawn(func() { sock.Close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason()) })
+	}
+}
+
 // Dismiss closes all WebSockets of host-agents with the advice to reconnect at once,
 // and returns when they are closed or ctx ends. Later WebSockets are refused.
 func (a *API) Dismiss(ctx context.Context) { a.tunnels.dismiss(ctx) }

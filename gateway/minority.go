@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+)
+
+// A Minority is what a relay does while it is cut off from the majority of its cluster.
+// Both sides may then serve the same host, through different host-agents.
+type Minority string
+
+// The choices. In each but MinorityServe, the relay asks its host-agents to connect to
+// other relays, which they may reach, and is not ready.
+const (
+	MinorityServe Minority = "serve" // everything goes on
+	MinorityRead  Minority = "read"  // clients receive and read; requests that change anything end their connection
+	MinorityStop  Minority = "stop"  // no client is served
+)
+
+// check reports an unknown choice.
+func (m Minority) check() error {
+	switch m {
+	case MinorityServe, MinorityRead, MinorityStop:
+		return nil
+	}
+	return fmt.Errorf("minority %q: want %s, %s or %s", string(m), MinorityServe, MinorityRead, MinorityStop)
+}
+
+// Times of a cut.
+const (
+	minorityAfter = 15 * time.Second // a shorter cut has no effect
+	minorityEvery = time.Second      // interval between looks
+	minorityLook  = 3 * time.Second  // bound for one look
+)
+
+// cutReason is the reason in close frames and at /readyz.
+const cutReason = "this relay is cut off from the majority of its cluster"
+
+// errCutOff ends a client that asks for a change during a cut.
+var errCutOff = errors.New(cutReason + "; reconnect to reach another relay")
+
+// A cutWatch finds the cuts of a relay.
+type cutWatch struct {
+	cutOff  func(context.Context) bool // see [embedded.Server.CutOff]
+	changed func(on bool)              // a cut has lasted for minorityAfter, or has ended
+	log     *slog.Logger
+
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startCutWatch starts the watch. The caller must close it.
+func startCutWatch(w *cutWatch) *cutWatch {
+	ctx, end := context.WithCancel(context.Background())
+	w.end = end
+	w.running.Go(func() { w.run(ctx) })
+	return w
+}
+
+func (w *cutWatch) close() {
+	w.end()
+	w.running.Wait()
+}
+
+func (w *cutWatch) run(ctx context.Context) {
+	tick := time.NewTicker(minorityEvery)
+	defer tick.Stop()
+	var since time.Time // of the current cut; zero: none
+	on := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		look, cancel := context.WithTimeout(ctx, minorityLook)
+		cut := w.cutOff(look)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case !cut:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		if long := !since.IsZero() && time.Since(since) >= minorityAfter; long != on {
+			on = long
+			w.log.Warn("majority of the cluster", "reachable", !on)
+			w.changed(on)
+		}
+	}
+}
+
+// setCutOff begins or ends the effect of a cut.
+func (s *Server) setCutOff(on bool) {
+	if s.cfg.Minority == MinorityServe {
+		return
+	}
+	s.cutOff.Store(on)
+	if !on {
+		return
+	}
+	s.agents.SendAway()
+	if s.cfg.Minority == MinorityStop {
+		for _, c := range s.hosts.all() {
+			c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, cutReason))
+		}
+	}
+}
+
+// unlessCutOff returns answer, except during a cut: then the host counts as away.
+func (s *Server) unlessCutOff(answer func(context.Context, notice.Answer) (notice.Outcome, error)) func(context.Context, notice.Answer) (notice.Outcome, error) {
+	return func(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
+		if s.cutOff.Load() {
+			return notice.Outcome{Result: notice.Away}, nil
+		}
+		return answer(ctx, a)
+	}
+}
+
+// stopped reports whether the relay serves nobody because of a cut.
+func (s *Server) stopped() bool { return s.cfg.Minority == MinorityStop && s.cutOff.Load() }
+
+// changes reports whether a client's message may change something at the host.
+func changes(env *ahp.Envelope) bool {
+	if env.Kind == ahp.Response {
+		return false
+	}
+	method, known := ahp.ClientMethods[string(env.Method)]
+	return !known || method.Level != ahp.Look
+}

@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/canvas"
+	"ahprelay/routing"
+)
+
+// During a cut, clients of the minority receive and read, or are served by no relay, or
+// notice nothing, as configured. A request that changes something never reaches the
+// host in the first two cases. After the cut, everything is as before.
+func TestMinority(t *testing.T) {
+	const change = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-session:/1","action":{"type":"x"}}}`
+	for mode, want := range map[Minority]struct{ reads, changes, ready bool }{
+		"":            {true, false, false},
+		MinorityRead:  {true, false, false},
+		MinorityStop:  {false, false, false},
+		MinorityServe: {true, true, true},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			inWorld(t, Config{Minority: mode}, func(w *world) {
+				w.startAgent(routing.AgentEndConfig{})
+				viewer := w.dial(w.token(nil))
+				viewer.request(1, "initialize")
+				w.hostConn(1).accept(1)
+				writer := w.dial(w.token(nil))
+				writer.request(1, "initialize")
+				w.hostConn(2).accept(1)
+				w.server.setCutOff(true)
+				ready := func() bool {
+					r := httptest.NewRecorder()
+					w.server.Handler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+					return r.Code == http.StatusOK
+				}
+				if ready() != want.ready {
+					t.Errorf("ready: %v", ready())
+				}
+				if want.reads {
+					w.hostConn(1).send(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-root://"}}`)
+					viewer.request(2, "subscribe")
+					synctest.Wait()
+					if got := len(viewer.messages()); got != 2 {
+						t.Errorf("a client that only reads got %d messages; want 2", got)
+					}
+					viewer.wantOpen()
+				} else {
+					viewer.wantClosed(ahp.CloseHostOffline, "host offline: "+cutReason)
+					w.dial(w.token(nil)).wantClosed(ahp.CloseHostOffline, "host offline: "+cutReason)
+				}
+				if want.reads {
+					writer.send(change)
+				}
+				synctest.Wait()
+				if got := len(w.hostConn(2).messages()) > 1; got != want.changes {
+					t.Errorf("the host got the change: %v", got)
+				}
+				if want.reads && !want.changes {
+					writer.wantClosed(ahp.CloseHostOffline, "host offline: "+errCutOff.Error())
+				}
+				_, release, err := w.server.hosts.lend(w.server.life, testTenant, testHost)
+				if away := errors.Is(err, canvas.ErrHostAway); away == want.changes {
+					t.Errorf("a canvas: %v", err)
+				}
+				if err == nil {
+					release()
+				}
+				answered := false
+				_, err = w.server.unlessCutOff(func(context.Context, notice.Answer) (notice.Outcome, error) {
+					answered = true
+					return notice.Outcome{}, nil
+				})(t.Context(), notice.Answer{})
+				if err != nil || answered != want.changes {
+					t.Errorf("an answer from a notification went to the host: %v, %v", answered, err)
+				}
+
+				w.server.setCutOff(false)
+				if !ready() {
+					t.Error("not ready after the cut")
+				}
+				again := w.dial(w.token(nil))
+				again.request(1, "initialize")
+				w.hostConn(3).accept(1)
+				again.send(change)
+				synctest.Wait()
+				if len(w.hostConn(3).messages()) != 2 {
+					t.Error("the host does not get a change after the cut")
+				}
+			})
+		})
+	}
+}
+
+// Only a cut of 15 s has an effect, which ends with the cut.
+func TestShortCutHasNoEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut atomic.Bool
+		var effects []bool
+		w := startCutWatch(&cutWatch{
+			cutOff: func(context.Context) bool { return cut.Load() }, changed: func(on bool) { effects = append(effects, on) }, log: slog.New(slog.DiscardHandler),
+		})
+		defer w.close()
+		for _, step := range []struct {
+			cut     bool
+			time    time.Duration
+			effects int
+		}{{false, time.Hour, 0}, {true, minorityAfter - time.Second, 0}, {false, minorityAfter, 0}, {true, minorityAfter + 2*time.Second, 1}, {true, time.Hour, 1}, {false, 2 * time.Second, 2}} {
+			cut.Store(step.cut)
+			time.Sleep(step.time)
+			synctest.Wait()
+			if len(effects) != step.effects {
+				t.Fatalf("%+v: effects %v", step, effects)
+			}
+		}
+		if !effects[0] || effects[1] {
+			t.Errorf("effects %v; want on, off", effects)
+		}
+	})
+}
+
+// A bad choice is refused.
+func TestMinorityIsChecked(t *testing.T) {
+	if Minority("all").check() == nil || Minority("read").check() != nil {
+		t.Error("the check is wrong")
+	}
+}
