@@ -49,7 +49,8 @@ var errCutOff = errors.New(cutReason + "; reconnect to reach another relay")
 // A cutWatch finds the cuts of a relay.
 type cutWatch struct {
 	cutOff  func(context.Context) bool // see [embedded.Server.CutOff]
-	changed func(on bool)              // a cut has lasted for minorityAfter, or has ended
+	members func() (connected, all int)
+	changed func(on bool) // a cut has lasted for minorityAfter, or has ended
 	log     *slog.Logger
 
 	end     context.CancelFunc
@@ -73,12 +74,17 @@ func (w *cutWatch) run(ctx context.Context) {
 	tick := time.NewTicker(minorityEvery)
 	defer tick.Stop()
 	var since time.Time // of the current cut; zero: none
-	on := false
+	on, missing := false, ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if now := missingMajority(w.members()); now != missing {
+			if missing = now; now != "" {
+				w.log.Warn("store without a majority" + now)
+			}
 		}
 		look, cancel := context.WithTimeout(ctx, minorityLook)
 		cut := w.cutOff(look)
@@ -97,6 +103,17 @@ func (w *cutWatch) run(ctx context.Context) {
 			w.changed(on)
 		}
 	}
+}
+
+// missingMajority describes the lack of a majority of servers, and the remedy, or
+// returns "". Servers that come back empty at their old addresses get their copies from
+// any that are left.
+func missingMajority(connected, all int) string {
+	if connected > all/2 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of %d relays of the cluster are connected, and changes need a majority: start the others; "+
+		"if their data is lost for good, start each with relay serve, the same keys, its old --cluster-listen and --cluster-route, and an empty data directory", connected, all)
 }
 
 // setCutOff begins or ends the effect of a cut.

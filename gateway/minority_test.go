@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,7 +108,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 		var cut atomic.Bool
 		var effects []bool
 		w := startCutWatch(&cutWatch{
-			cutOff: func(context.Context) bool { return cut.Load() }, changed: func(on bool) { effects = append(effects, on) }, log: slog.New(slog.DiscardHandler),
+			cutOff: func(context.Context) bool { return cut.Load() }, members: func() (int, int) { return 1, 3 }, changed: func(on bool) { effects = append(effects, on) }, log: slog.New(slog.DiscardHandler),
 		})
 		defer w.close()
 		for _, step := range []struct {
@@ -126,6 +127,15 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			t.Errorf("effects %v; want on, off", effects)
 		}
 	})
+}
+
+// A lack of a majority is named with its remedy.
+func TestMissingMajorityIsNamed(t *testing.T) {
+	for members, want := range map[[2]int]bool{{1, 3}: true, {2, 3}: false, {1, 2}: true, {2, 4}: true, {3, 4}: false, {1, 1}: false} {
+		if text := missingMajority(members[0], members[1]); strings.Contains(text, "relay serve") != want {
+			t.Errorf("%d of %d: %q", members[0], members[1], text)
+		}
+	}
 }
 
 // A bad choice is refused.

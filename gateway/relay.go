@@ -195,7 +195,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}
 	r.server.Store(server)
 	if cfg.ClusterListen != "" {
-		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, changed: server.setCutOff, log: r.log})
+		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, members: r.nats.Members, changed: server.setCutOff, log: r.log})
 	}
 	r.rolling = rollKeys(r.keys, r.keysChanged(&cfg), r.log)
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
@@ -412,6 +412,9 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Ti
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
 		if why := r.registry.Degraded(); why != "" {
+			if r.cuts != nil {
+				why += missingMajority(r.nats.Members())
+			}
 			return why
 		}
 		if err := r.people.Away(); err != nil {

@@ -142,7 +142,7 @@ func (s *Server) Absent(ctx context.Context) []string {
 // ended, and has no part in a majority. So the loss of the others' processes, or of one
 // server of two, is no cut.
 func (s *Server) CutOff(ctx context.Context) bool {
-	all, connected := s.members(), len(s.Routes())+1
+	connected, all := s.Members()
 	majority := all/2 + 1
 	if connected >= majority || all-connected < majority {
 		return false
@@ -156,17 +156,18 @@ func (s *Server) CutOff(ctx context.Context) bool {
 	return missing >= majority
 }
 
-// members returns the number of servers in this server's cluster.
-func (s *Server) members() int {
-	named := len(s.others) + 1
+// Members returns the number of servers in this server's cluster, and how many of them
+// are connected, this one included.
+func (s *Server) Members() (connected, all int) {
+	connected = len(s.Routes()) + 1
+	all = max(connected, len(s.others)+1)
 	if s.nats.GatewayAddr() != nil { // JetStream counts the servers of all regions
-		return named
+		return connected, all
 	}
-	info, err := s.nats.Jsz(nil)
-	if err != nil || info.Meta == nil {
-		return named
+	if info, err := s.nats.Jsz(nil); err == nil && info.Meta != nil {
+		all = max(all, info.Meta.Size)
 	}
-	return max(named, info.Meta.Size)
+	return connected, all
 }
 
 // try connects to each of the configured servers, and returns the errors.

@@ -50,6 +50,39 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 	}
 }
 
+// Two of three relays are lost at once. Empty relays in their places get everything from
+// the third.
+func TestLostMajorityIsReplacedInPlace(t *testing.T) {
+	t.Parallel()
+	members := startCluster(t, 3, registry.Config{})
+	for _, m := range members {
+		awaitWhole(t, m)
+	}
+	if err := members[0].Enrol("acme", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members[1:] {
+		m.crash()
+		m.server.Store = t.TempDir()
+	}
+	if connected, all := members[0].Server.Members(); connected != 1 || all != 3 {
+		t.Errorf("%d of %d members; want 1 of 3", connected, all)
+	}
+	for _, m := range members[1:] {
+		m.serve(t)
+	}
+	for _, m := range members[1:] {
+		m.join(t)
+	}
+	for _, m := range members {
+		awaitWhole(t, m)
+		natssite.Eventually(t, m.name+" knows the host", func() bool { _, known := m.Lookup("acme", "laptop"); return known })
+	}
+	if err := members[2].Enrol("acme", "desktop"); err != nil {
+		t.Error(err)
+	}
+}
+
 // awaitWhole returns when a member has the copies that it needs.
 func awaitWhole(t *testing.T, m *member) {
 	t.Helper()
