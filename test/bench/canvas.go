@@ -314,9 +314,12 @@ func (b *testbed) newCanvasWay(ticket, origin, relay string) (*canvasWay, error)
 	return way, err
 }
 
-type statusError struct{ code int }
+type statusError struct {
+	code int
+	body string
+}
 
-func (e *statusError) Error() string { return fmt.Sprint("status ", e.code) }
+func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.body) }
 
 // get returns how many bytes came.
 func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
@@ -329,11 +332,11 @@ func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	n, err := io.Copy(io.Discard, response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = &statusError{response.StatusCode}
+	if response.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		return 0, errors.Join(err, &statusError{response.StatusCode, string(body)})
 	}
-	return n, err
+	return io.Copy(io.Discard, response.Body)
 }
 
 // download loads a large file repeatedly until ctx ends.
