@@ -240,9 +240,9 @@ type ToolUpdate struct {
 	Status    ToolStatus
 	Input     json.RawMessage
 	Locations []Location
-	Content   []ToolContent // replaces the former content; empty but not nil clears it
-	Output    json.RawMessage
-	Error     string // for ToolFailed
+	Content   []ToolContent   // replaces the former content; empty but not nil clears it
+	Output    json.RawMessage // shown at the end if there is no Content
+	Error     string          // for ToolFailed
 }
 
 // A Location is a place in a file.

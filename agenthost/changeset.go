@@ -108,7 +108,7 @@ const maxChanged = 1000
 // agentChangedLocked adds an agent's change of a file. The changeset shows the file as
 // it was before the agent's first change.
 func (s *session) agentChangedLocked(d Diff) {
-	if s.work != nil && s.work.repo != nil {
+	if s.work != nil && s.work.repo != nil && !s.work.off {
 		return // the repository tells, at the turn's end
 	}
 	if s.changed != nil {

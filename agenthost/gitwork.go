@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"ahprelay/agenthost/repo"
@@ -18,6 +19,7 @@ import (
 // Work is a session's git repository. The host's lock guards its fields.
 type work struct {
 	repo *repo.Repo // nil until it is needed
+	off  bool       // snapshots fail, or take too long: the agent's own diffs are shown
 
 	Base  string      `json:"base"`            // the files at the session's beginning, or at its latest commit
 	Turns []turnTrees `json:"turns,omitempty"` // the latest last
@@ -36,6 +38,8 @@ type turnTrees struct {
 
 // Bounds of the changes in a repository.
 const (
+	snapshotTimeout = 5 * time.Second // before a turn
+
 	maxTurnTrees    = 64      // turns whose changes a session remembers
 	maxTurnsOpen    = 16      // changesets of turns in memory, of a session
 	maxGitFiles     = 1000    // of a changeset
@@ -54,13 +58,16 @@ var (
 
 // workOf returns the repository of the chat's session, nil if there is none.
 func (st *seat) workOf(ctx context.Context) *work {
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	s, folder := st.chat.session, st.startOfLocked().Folder
 	w := s.work
 	h.mu.Unlock()
 	if w != nil && w.repo != nil {
 		return w
+	}
+	if folder == "" {
+		return nil
 	}
 	r, err := repo.Open(ctx, folder)
 	if err != nil {
@@ -83,14 +90,23 @@ func (st *seat) beforeTurn(ctx context.Context) string {
 	if w == nil {
 		return ""
 	}
-	h := st.chat.session.host
-	tree, err := w.repo.Snapshot(ctx)
-	if err != nil {
-		h.log.Info("no changes are shown", "chat", st.chat.uri, "error", err)
+	h := st.host
+	limited, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	h.mu.Lock()
+	off := w.off
+	h.mu.Unlock()
+	if off {
 		return ""
 	}
+	tree, err := w.repo.Snapshot(limited)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err != nil {
+		w.off = ctx.Err() == nil
+		h.log.Info("no changes are read from the repository", "chat", st.chat.uri, "error", err)
+		return ""
+	}
 	if w.Base == "" {
 		w.Base = tree
 		st.chat.session.saveLocked()
@@ -100,18 +116,24 @@ func (st *seat) beforeTurn(ctx context.Context) string {
 
 // afterTurn publishes what a turn has changed.
 func (st *seat) afterTurn(turn, from string) {
-	h := st.chat.session.host
-	s := st.chat.session
+	h := st.host
 	if from == "" {
 		return
 	}
-	to, err := s.work.repo.Snapshot(h.ctx)
+	h.mu.Lock()
+	s := st.chat.session
+	r := s.work.repo
+	h.mu.Unlock()
+	to, err := r.Snapshot(h.ctx)
 	if err != nil {
 		h.log.Info("no changes are shown", "chat", st.chat.uri, "error", err)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if now, ok := h.sessions.get(s.uri); !ok || now != s {
+		return // it was removed during the turn
+	}
 	if to != from {
 		s.work.Turns = append(s.work.Turns, turnTrees{turn, from, to})
 		s.work.Turns = s.work.Turns[max(0, len(s.work.Turns)-maxTurnTrees):]

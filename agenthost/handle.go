@@ -17,8 +17,7 @@ type Chat struct{ seat *seat }
 
 // update calls f with the host's lock, unless the chat has gone.
 func (c *Chat) update(f func(ch *chat, h *Host)) {
-	ch := c.seat.chat
-	h := ch.session.host
+	ch, h := c.seat.chat, c.seat.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed && h.chats[ch.uri] == ch {
@@ -62,8 +61,7 @@ func (c *Chat) SetCommands(commands []Command) {
 // Past adds a turn to the history, during an Open with [Start.Replay]. The caller
 // ends it with [Turn.End] before the next.
 func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
-	ch := c.seat.chat
-	h := ch.session.host
+	ch, h := c.seat.chat, c.seat.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at.IsZero() {
@@ -131,7 +129,7 @@ func (c *Chat) within(folder string) (string, error) {
 
 // folders returns the chat's folders, at least one.
 func (c *Chat) folders() []string {
-	h := c.seat.chat.session.host
+	h := c.seat.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	start := c.seat.startOfLocked()

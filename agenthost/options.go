@@ -168,7 +168,7 @@ func (s *session) clientConfigLocked(env envelope) {
 }
 
 func (st *seat) setOptions(conv Conversation, values map[string]any) {
-	h := st.chat.session.host
+	h := st.host
 	config, ok := conv.(Configurable)
 	ctx, cancel := context.WithTimeout(h.ctx, CancelGrace)
 	defer cancel()

@@ -15,7 +15,7 @@ func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 		if t.past || len(t.questions) >= maxQuestions {
 			return
 		}
-		id = t.chat.session.host.cfg.NewID()
+		id = t.host.cfg.NewID()
 		t.questions[id] = answer
 		t.closeTextLocked()
 		t.emitLocked(inputRequestedAction{"chat/inputRequested", q.request(id)})

@@ -29,6 +29,7 @@ type provider struct {
 // prompt, and again after it has ended.
 type seat struct {
 	// Set at its creation, then read-only.
+	host     *Host
 	chat     *chat
 	provider *provider
 	handle   *Chat
@@ -48,7 +49,7 @@ type seat struct {
 }
 
 func (p *provider) newSeat(ch *chat) *seat {
-	st := &seat{chat: ch, provider: p, busy: make(chan struct{}, 1), chosen: map[string]any{}}
+	st := &seat{host: ch.session.host, chat: ch, provider: p, busy: make(chan struct{}, 1), chosen: map[string]any{}}
 	st.handle = &Chat{seat: st}
 	ch.seat = st
 	return st
@@ -113,7 +114,7 @@ func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 	case <-done:
 	case <-grace.C:
 		st.drop(conv, fmt.Errorf("the agent did not stop within %v", CancelGrace))
-	case <-st.chat.session.host.done:
+	case <-st.host.done:
 	}
 	return End{Reason: EndCancelled}, nil
 }
@@ -124,7 +125,7 @@ const maxSignIns = 3
 // open returns the open conversation, or opens it. The caller holds busy. Questions
 // and notices go to t, which may be nil.
 func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	conv, start := st.conv, st.startOfLocked()
 	h.mu.Unlock()
@@ -159,14 +160,14 @@ func (st *seat) startOfLocked() Start {
 	if len(folders) > 0 {
 		start.Folder, start.Folders = folders[0], folders[1:]
 	} else {
-		start.Folder = filePath(st.chat.session.host.resources.files.defaultDirectory())
+		start.Folder = filePath(st.host.resources.files.defaultDirectory())
 	}
 	return start
 }
 
 // opened keeps a new conversation.
 func (st *seat) opened(conv Conversation) error {
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.chats[st.chat.uri] != st.chat {
@@ -196,7 +197,7 @@ func (st *seat) toldLocked() {
 // drop forgets a conversation that has ended, or does not answer. The next prompt
 // opens it again.
 func (st *seat) drop(conv Conversation, why error) {
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	if st.conv == conv {
 		st.conv = nil
@@ -211,13 +212,13 @@ func (st *seat) closeLocked() {
 	st.stopLocked()
 	if conv := st.conv; conv != nil {
 		st.conv = nil
-		st.chat.session.host.goLocked(func() { _ = conv.Close() })
+		st.host.goLocked(func() { _ = conv.Close() })
 	}
 }
 
 // signIn offers the agent's sign-in methods and runs the chosen one.
 func (st *seat) signIn(ctx context.Context, t *Turn) error {
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	info := st.provider.info
 	h.mu.Unlock()
@@ -272,7 +273,7 @@ func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string
 	if model == "" || !ok {
 		return nil
 	}
-	h := st.chat.session.host
+	h := st.host
 	h.mu.Lock()
 	i := slices.IndexFunc(st.options, func(o Option) bool { return o.Category == "model" })
 	var option Option
@@ -294,7 +295,7 @@ func (st *seat) steerLocked(message json.RawMessage) bool {
 		return false
 	}
 	t, prompt := st.turn, promptOf(message)
-	st.chat.session.host.goLocked(func() {
+	st.host.goLocked(func() {
 		if err := steerer.Steer(t.ctx, prompt); err != nil && t.ctx.Err() == nil {
 			t.Notice("The agent did not take the message: " + err.Error())
 		}

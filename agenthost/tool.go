@@ -222,6 +222,9 @@ func (tool *agentTool) contents() []any {
 			list = append(list, textContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"), maxToolText)})
 		}
 	}
+	if len(list) == 0 && len(tool.Output) > 0 && tool.done {
+		list = append(list, textContent{"text", tailOf(strings.ToValidUTF8(string(tool.Output), "\uFFFD"), maxToolText)})
+	}
 	return list
 }
 

@@ -12,6 +12,7 @@ import (
 // After the turn's end they do nothing, and those with an error return [ErrEnded].
 type Turn struct {
 	// Set at its creation, then read-only.
+	host    *Host
 	chat    *chat
 	turn    *turn
 	past    bool // it is history: nothing is published
@@ -48,9 +49,10 @@ const (
 const deltaPause = 2 * time.Millisecond
 
 func newTurn(ch *chat, t *turn, past bool) *Turn {
-	ctx, cancel := context.WithCancel(ch.session.host.ctx)
+	h := ch.session.host
+	ctx, cancel := context.WithCancel(h.ctx)
 	return &Turn{
-		chat: ch, turn: t, past: past, started: t.started, ctx: ctx, cancel: cancel,
+		host: h, chat: ch, turn: t, past: past, started: t.started, ctx: ctx, cancel: cancel,
 		tools:     map[string]*agentTool{},
 		waiting:   map[string]chan toolConfirmedAction{},
 		questions: map[string]chan inputCompletedAction{},
@@ -59,7 +61,7 @@ func newTurn(ch *chat, t *turn, past bool) *Turn {
 
 // update calls f with the host's lock, unless the turn has ended.
 func (t *Turn) update(f func()) {
-	h := t.chat.session.host
+	h := t.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !t.ended && !h.closed {
@@ -103,7 +105,7 @@ func (t *Turn) textLocked(id string, thought bool, delta string) {
 		return
 	}
 	if t.part == "" || t.thought != thought || id != "" && id != t.text {
-		h := t.chat.session.host
+		h := t.host
 		h.parts++
 		t.closeTextLocked()
 		part := partID(h.parts)
@@ -116,7 +118,7 @@ func (t *Turn) textLocked(id string, thought bool, delta string) {
 	now := time.Now()
 	if wait := t.quietAt.Sub(now); wait > 0 && !t.past {
 		if t.flusher == nil {
-			t.flusher = t.chat.session.host.afterLocked(wait, func() {
+			t.flusher = t.host.afterLocked(wait, func() {
 				t.flusher = nil
 				if !t.ended {
 					t.flushLocked()
@@ -194,7 +196,7 @@ func (t *Turn) endLocked(end End, err error) {
 	if t.ended {
 		return
 	}
-	h := t.chat.session.host
+	h := t.host
 	t.flushLocked()
 	if t.plan != nil && !t.plan.done {
 		t.finishToolLocked(t.plan, ToolCompleted, "")
