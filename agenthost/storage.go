@@ -94,15 +94,23 @@ func (ss *sessionTable) restoreLocked() error {
 	return nil
 }
 
+// lockWait is how long a host waits for the end of the storage's former host. A
+// program that a killed host has just started keeps the lock for a moment.
+const lockWait = 5 * time.Second
+
 // lockStorage keeps other processes from the storage until the host closes.
 func (ss *sessionTable) lockStorage() (err error) {
 	if ss.lock, err = os.OpenFile(filepath.Join(ss.host.cfg.Storage, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	if _, err := auth.LockFile(ss.lock); err != nil {
-		return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockWait / 100) {
+		if _, err = auth.LockFile(ss.lock); err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
+		}
 	}
-	return nil
 }
 
 // forgetLocked removes a session from the disk and, if the agent can, from the agent.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/agenthost"
@@ -170,12 +171,15 @@ func TestRemovedSessionStaysAway(t *testing.T) {
 }
 
 func TestStorageHasOneHost(t *testing.T) {
-	cfg := agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: t.TempDir()}
-	newHost(t, cfg)
-	if host, err := agenthost.New(cfg); err == nil {
-		host.Close()
-		t.Error("two hosts use a storage")
-	}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: dir}
+		newHost(t, cfg)
+		if host, err := agenthost.New(cfg); err == nil {
+			host.Close()
+			t.Error("two hosts use a storage")
+		}
+	})
 }
 
 // A listingAgent has a conversation from elsewhere.
