@@ -104,7 +104,7 @@ func TestAgentAsksTwice(t *testing.T) {
 func TestHugeTurnIsCut(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		text := strings.Repeat("x", 1<<20)
-		for i := range 40 {
+		for i := range 12 {
 			turn.Text("m", text)
 			turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Title: "t", Input: []byte(`"` + text + `"`), Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: text}}})
 		}
@@ -243,7 +243,7 @@ func TestIdleSessionIsSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const sessions, turns = 10, 50
+	const sessions, turns = 5, 30
 	before := heap()
 	for i := range sessions {
 		session := fmt.Sprintf("fake:/s%d", i)

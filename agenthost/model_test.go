@@ -276,7 +276,7 @@ func drawTool(t *rapid.T) agenthost.ToolUpdate {
 // applied all actions since its snapshot has the state of a new snapshot, in every
 // version. A host that begins with the files of that moment has it too.
 func TestStateIsSnapshotAndActions(t *testing.T) {
-	const checks = 20 // by default; -rapid.checks asks for more
+	const checks = 30 // by default; -rapid.checks asks for more
 	number := flag.Lookup("rapid.checks")
 	if before := number.Value.String(); before == number.DefValue {
 		if err := flag.Set("rapid.checks", fmt.Sprint(checks)); err != nil {
