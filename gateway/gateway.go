@@ -72,6 +72,11 @@ type Config struct {
 	// over WebSocket, until ctx ends. Without it, /nats does not exist.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
+	// Listens reports whether a subject in a tenant's account may have readers, and must
+	// not block. Notifications of single viewers are then published there. Default: there
+	// are no readers.
+	Listens func(tenant, subject string) bool
+
 	// Ready returns an error while new clients should not come, for /readyz. Default:
 	// only draining counts. Inside permits addresses of relays in the error: it is
 	// false at the public listener.

@@ -223,14 +223,23 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 // runLink runs one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
+	feeds := h.newFeeder(key)
+	var feed func(string, routing.Piece)
+	if feeds != nil {
+		feed = feeds.take
+		h.spawn(func() { feeds.run(ctx) }) // false: the server ends, and so does the link
+	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendText, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
-		Report: func(r routing.Report) { h.reports.accept(key, r) },
+		Report: func(r routing.Report) { h.reports.accept(key, r) }, Feed: feed,
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
+	if feeds != nil {
+		hello.Features = append(hello.Features, link.FeatureFeed)
+	}
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
 	linked := false
 	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{

@@ -280,6 +280,12 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	dial := broker.RelayDialConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events("")}
 	trust := filepath.Join(cfg.DataDir, TrustFile)
+	switch {
+	case cfg.NATSURL != "" || cfg.NATSListen != "" && cfg.several(): // readers may be at another server
+		g.Listens = func(string, string) bool { return true }
+	case cfg.NATSListen != "":
+		g.Listens = func(tenant, subject string) bool { return r.nats.Listens(tenant, subject) }
+	}
 	if cfg.NATSURL == "" {
 		if err := r.startServer(ctx, cfg); err != nil {
 			return err

@@ -68,10 +68,6 @@ type Config struct {
 	Resume    time.Duration // how long relays, or the host's machine, may be unreachable without effect; default 15 s
 	Compress  string        // compression towards relays that support it: broker.Zstandard; default: none
 
-	// PublishAll also publishes notifications for a single client on their channel's
-	// NATS subject, for observers there. It costs bandwidth.
-	PublishAll bool
-
 	Sentinel SentinelCommand // command that starts the sentinel
 
 	HTTP *http.Client // for the relays' base URLs; default: a client that uses the environment's proxies
@@ -199,13 +195,8 @@ func New(cfg Config) (*Agent, error) {
 	a.watch = a.newWatch()
 	a.live = newLive(a)
 	a.metrics = newMetrics(a)
-	shareFrom := 0 // the default
-	if cfg.PublishAll {
-		shareFrom = 1
-	}
 	a.routing = routing.NewAgentEnd(routing.AgentEndConfig{
-		ShareFrom: shareFrom,
-		Instance:  a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
+		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil

@@ -49,11 +49,6 @@ type AgentEndConfig struct {
 	Window     int // bytes of recent bodies kept; default 8 MiB
 	Pinned     int // for each link, bytes of bodies still to be published or possibly requested by the relay; default 32 MiB
 
-	// ShareFrom is the number of connections to which a notification must be likely to
-	// go before it is published. Default 2. With 1, every notification travels on its
-	// channel's subject, at a price: see BenchmarkSingleViewer.
-	ShareFrom int
-
 	// MaxQueued bounds the bytes queued for all clients and for the host, beside the
 	// window. Beyond it, the connection without progress for longest is closed.
 	// Default 512 MiB; at least twice MaxFrame.
@@ -82,12 +77,15 @@ func (c AgentEndConfig) withDefaults() AgentEndConfig {
 	def(&c.Window, 8<<20)
 	def(&c.Pinned, 32<<20)
 	def(&c.MaxQueued, 512<<20)
-	def(&c.ShareFrom, 2)
 	if c.Stall == 0 {
 		c.Stall = 40 * time.Second
 	}
 	return c
 }
+
+// shareFrom is the number of connections to which a notification must be likely to go
+// before it is published.
+const shareFrom = 2
 
 // maxBody bounds a shared message. A longer message goes to each connection
 // separately, in fragments.
@@ -112,6 +110,7 @@ type AgentEnd struct {
 	leavingBodies int    // bodies in leaving
 	links         []*agentLink
 	conns         int
+	long          longSeen
 	held          int // bytes in the queues of all streams, and of fragmented messages on their way to the host
 	wholes        int // bytes of held in complete messages
 
@@ -137,7 +136,7 @@ func (a *AgentEnd) Hello() link.Hello {
 func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, feeds: offer.Has(link.FeatureFeed),
 	}
 	l.mux.count = func(n int) { a.held += n }
 	l.mux.drained, l.mux.delay.report = l.drained, a.cfg.Delayed
@@ -183,12 +182,12 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 
 // nextBodies returns a message with the first bodies to publish, and their number. It puts
 // many bodies into one message, because a message costs NATS and relays more than its
-// bytes. With ShareFrom 1, other programs may read the bodies, and expect one in each message.
+// bytes.
 func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	first := *a.publish.at(0)
 	together := append(a.together[:0], first)
 	defer func() { clear(together) }()
-	for bytes := len(first.frame); a.cfg.ShareFrom > 1 && len(together) < a.publish.len(); {
+	for bytes := len(first.frame); len(together) < a.publish.len(); {
 		b := *a.publish.at(len(together))
 		if bytes += len(b.frame); b.frame == nil || b.channel != first.channel || bytes > mostTogether {
 			break
@@ -234,8 +233,12 @@ func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel [
 	}
 	defer a.grown()
 	// Sharing gains nothing for a single client.
-	if !share || a.conns < a.cfg.ShareFrom {
-		return true, c.queue(item{frame: kept(message), whole: len(message), binary: binary})
+	if !share || a.conns < shareFrom {
+		it := item{frame: kept(message), whole: len(message), binary: binary}
+		if !binary && len(channel) > 0 {
+			it.fed = a.feedOnce(c.link, channel, message)
+		}
+		return true, c.queue(it)
 	}
 	b := a.bodies.find(hash, message)
 	if b == nil {
@@ -256,8 +259,8 @@ func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due boo
 	defer a.grown()
 	for i, n := range row {
 		look := true
-		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < a.cfg.ShareFrom {
-			err = c.queue(item{frame: n.message, whole: len(n.message)})
+		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < shareFrom {
+			err = c.queue(item{frame: n.message, whole: len(n.message), fed: a.feedOnce(c.link, n.channel, n.message)})
 		} else {
 			look, err = a.send(c, a.bodyOf(n), now)
 		}
@@ -288,7 +291,7 @@ func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	}
 	ch.age(time.Now())
 	b := a.bodies.add(hash, message, ch)
-	if ch.receivers() >= a.cfg.ShareFrom {
+	if ch.receivers() >= shareFrom {
 		a.share(b)
 	}
 	return b
@@ -317,14 +320,19 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
+	if b.receivers() >= shareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
 		b.channel.watch(b.arrivals)
 		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)
 		}
 	}
 	if !arrival.shared {
-		return true, c.queue(item{frame: b.frame, whole: len(b.frame)})
+		it := item{frame: b.frame, whole: len(b.frame)}
+		if !b.fed && b.place == 0 {
+			it.fed = a.feed(b.channel.on(c.link), b.channel)
+			b.fed = it.fed != 0
+		}
+		return true, c.queue(it)
 	}
 	return c.refer(b, arrival, now)
 }

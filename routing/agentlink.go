@@ -14,7 +14,8 @@ type agentLink struct {
 	agent  *AgentEnd
 	relay  string
 	lines  link.Lines
-	credit int // bytes each connection may send ahead
+	credit int  // bytes each connection may send ahead
+	feeds  bool // the relay publishes fed records
 
 	mux     mux
 	conns   map[uint64]*AgentConn

@@ -14,10 +14,10 @@ const benchClients = 100
 
 // benchAgent returns a host-agent whose connections belong to one relay that listens
 // to their channel.
-func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients, 0) }
+func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients) }
 
-func benchAgentOf(b testing.TB, clients, from int) (*AgentEnd, *agentLink) {
-	a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+func benchAgentOf(b testing.TB, clients int) (*AgentEnd, *agentLink) {
+	a := NewAgentEnd(AgentEndConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20}, &still{}).(*agentLink)
 	var start []byte
 	for i := range clients {
@@ -27,8 +27,10 @@ func benchAgentOf(b testing.TB, clients, from int) (*AgentEnd, *agentLink) {
 		b.Fatal(err)
 	}
 	fanOut(b, l, action(0))
-	if _, err := l.Handle(2, record(recordWatching, 1)); err != nil {
-		b.Fatal(err)
+	if len(l.watches) > 0 {
+		if _, err := l.Handle(2, record(recordWatching, 1)); err != nil {
+			b.Fatal(err)
+		}
 	}
 	fanOut(b, l, action(1))
 	drain(a, l, nil, nil)
@@ -134,15 +136,25 @@ func (c *payingClient) Deliver(frames []Frame) {
 }
 
 // BenchmarkSingleViewer measures host-agent and relay with 4 consecutive actions of
-// 512 bytes to the only client: in its stream, and on the channel's subject. It leaves
-// out NATS, where the subject costs two messages in place of one: see the metrics.
+// 512 bytes to the only client: without a feed, with a feed that has no reader, and with a
+// feed that is read, apart from NATS.
 func BenchmarkSingleViewer(b *testing.B) {
 	const together = 4
-	for name, from := range map[string]int{"stream": 2, "channel": 1} {
-		b.Run(name, func(b *testing.B) {
-			a, l := benchAgentOf(b, 1, from)
+	var read []byte
+	for _, way := range []struct {
+		name  string
+		feeds bool
+		feed  func(string, Piece)
+	}{
+		{"no feed", false, nil},
+		{"unread feed", true, func(string, Piece) {}},
+		{"read feed", true, func(_ string, p Piece) { read = AppendPiece(read[:0], p) }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			a, l := benchAgentOf(b, 1)
+			l.feeds = way.feeds
 			encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
-			r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
+			r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode, Feed: way.feed})
 			r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{})
 			client := &payingClient{}
 			conn, err := r.Open(Open{ID: "1"}, client)

@@ -16,6 +16,7 @@ type body struct {
 	channel  *channel
 	uses     int        // by queued items, batches and unreleased packets
 	arrivals []*arrival // one for each link with a connection that receives the body
+	fed      bool       // a relay publishes a copy from a connection's stream
 	old      bool       // outside of the window, kept for its uses
 	place    uint64     // position among all bodies queued for publication; 0: not queued
 }

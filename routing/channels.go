@@ -36,6 +36,7 @@ type channelLink struct {
 	link    *agentLink
 	watched bool   // the relay was asked to listen
 	ready   bool   // the relay has confirmed
+	named   bool   // the relay knows the channel's number in fed records
 	most    [2]int // the most connections that received one body, in this generation and the previous
 }
 

@@ -61,7 +61,7 @@
 //
 //	kind       way  fields               meaning
 //	frame      ↔    conn, bytes          a complete text message
-//	fragment   ↔    conn, flags, bytes   a piece of a message: 1 first, 2 last, 4 binary
+//	fragment   ↔    conn, flags, bytes   a piece of a message: 1 first, 2 last, 4 binary, 8 fed: a channel follows
 //	close      ↔    conn, code, reason   nothing follows in this direction
 //	credit     ↔    conn, n              n bytes were written, so n more may be sent
 //	open       →    conn, JSON of Open   connect this client to the host
@@ -81,6 +81,8 @@
 //	chunkref   ←    conn, chunk          the chunk is the next part of the connection's message
 //	drop       ←    chunk                no later record refers to that chunk
 //	report     ←    0, JSON of Report    a connection's state
+//	feed       ←    channel, token       the name of a channel in fed records, see feed.go
+//	fed        ←    conn, channel, bytes like frame; the relay also publishes it for readers
 //
 // → is from relay to host-agent. An unknown kind ends the link: the hellos of both ends
 // announce which kinds may come.

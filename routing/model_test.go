@@ -141,7 +141,7 @@ func makePlan(seed uint64) plan {
 	if dice.IntN(3) == 0 {
 		p.bounds = bounds{}
 	}
-	p.bounds.ShareFrom = 1 + int(seed%2)
+	p.bounds.Feeds = seed%2 == 0
 	kinds := drawKinds(dice)
 	for range maxSteps {
 		p.steps = append(p.steps, step{kinds[dice.IntN(len(kinds))], dice.IntN(12), sizes[dice.IntN(len(sizes))], dice.IntN(12)})

@@ -45,10 +45,10 @@ type modelWorld struct {
 
 // bounds are a world's sizes; zero means the default.
 type bounds struct {
-	ShareFrom                            int // as in AgentEndConfig
-	Credit, Queue, Window, Pinned, Total int // host-agent
-	RelayCredit, Bodies, Pending, Chunks int // relay
-	Link                                 int // the links' window
+	Feeds                                bool // relays publish for readers
+	Credit, Queue, Window, Pinned, Total int  // host-agent
+	RelayCredit, Bodies, Pending, Chunks int  // relay
+	Link                                 int  // the links' window
 }
 
 // A linkEnd is the end of a relay's link.
@@ -162,7 +162,7 @@ func (w *modelWorld) startAgent() {
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	a.agent = routing.NewAgentEnd(routing.AgentEndConfig{
 		Instance: name, Connect: w.host.connect(name),
-		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall, ShareFrom: w.bounds.ShareFrom,
+		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall,
 	})
 	a.links = link.NewAgentLinks(a.bus, link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,
@@ -233,10 +233,14 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: agent.name, Encode: encode,
 		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, PendingLimit: w.bounds.Pending, ChunkLimit: w.bounds.Chunks,
-		Report: w.report,
+		Report: w.report, Feed: func(string, routing.Piece) {},
 	})
+	hello := relay.Hello()
+	if w.bounds.Feeds {
+		hello.Features = []string{link.FeatureFeed}
+	}
 	link := link.NewRelayLink(p.bus, link.RelayLinkConfig{
-		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: relay.Hello(), Link: w.linkConfig(), Log: quiet,
+		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: hello, Link: w.linkConfig(), Log: quiet,
 	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		relay.Start(answer, lines)
 		p.mu.Lock()

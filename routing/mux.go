@@ -35,6 +35,7 @@ type item struct {
 	later  bool   // frame is not the first part of its message
 	more   bool   // frame is not the last part of its message
 	binary bool   // not a text message
+	fed    uint64 // number of the channel on which the relay publishes the frame; 0: it does not
 	body   *body  // a reference
 	chunk  *chunk // a reference to a part of a message
 }
@@ -406,9 +407,12 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	n := min(len(it.frame), s.credit, size)
 	b = slices.Grow(b, n+4*binary.MaxVarintLen64)
 	first, last := len(it.frame) == it.whole && !it.later, n == len(it.frame) && !it.more
-	if first && last && !it.binary {
+	switch {
+	case first && last && it.fed != 0:
+		b = appendBytes(appendRecord(b, recordFed, s.conn, it.fed), it.frame)
+	case first && last && !it.binary:
 		b = appendBytes(appendRecord(b, recordFrame, s.conn), it.frame)
-	} else {
+	default:
 		var flags uint64
 		if first {
 			flags |= fragmentFirst
@@ -419,7 +423,12 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		if it.binary {
 			flags |= fragmentBinary
 		}
-		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
+		if it.fed != 0 {
+			b = appendRecord(b, recordFragment, s.conn, flags|fragmentFed, it.fed)
+		} else {
+			b = appendRecord(b, recordFragment, s.conn, flags)
+		}
+		b = appendBytes(b, it.frame[:n])
 	}
 	s.spend(n + pieceCost)
 	if s.bytes {

@@ -49,8 +49,9 @@ const (
 	recordDrop     // chunk: no later record refers to it
 	recordChunkRef // conn, chunk: the chunk is the next part of the message
 
-	_ // not in use
-	_
+	// Host-agent to relay: see feed.go.
+	recordFeed // channel, token: the name of a channel in fed records
+	recordFed  // conn, channel, frame: like frame, and the relay publishes it
 
 	recordReport // host-agent to relay. 0, JSON of Report
 
@@ -62,6 +63,7 @@ const (
 	fragmentFirst = 1 << iota
 	fragmentLast
 	fragmentBinary
+	fragmentFed // a channel follows the flags; the relay publishes the message
 )
 
 // A message on a channel's subject is the CRC-32C of the rest in four bytes, big-endian, a
@@ -74,6 +76,7 @@ const (
 const (
 	bodyVersion   = 1
 	bodiesVersion = 2
+	pieceVersion  = 3 // see feed.go
 )
 
 // Bounds of bodies that leave together, in bytes.

@@ -103,6 +103,11 @@ type RelayEndConfig struct {
 	// locks, before records that take memory. May be nil.
 	Hold func()
 
+	// Feed publishes a piece of a notification on a channel's subject, for readers. It is
+	// called under locks, must not block, and must not keep the piece's data. Default:
+	// there are no readers.
+	Feed func(token string, p Piece)
+
 	// Report receives the host-agent's report about a connection, which may have
 	// ended. It is called under locks and must not block. May be nil.
 	Report func(Report)
@@ -166,7 +171,8 @@ type RelayEnd struct {
 	set    []*RelayConn
 	frames []Frame  // scratch
 	run    [][]byte // scratch
-	rows   int      // rows behind the current row, up to mostRows
+	feed   feed
+	rows   int // rows behind the current row, up to mostRows
 	block  block
 }
 
@@ -175,8 +181,8 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	cfg = cfg.withDefaults()
 	return &RelayEnd{
 		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
-		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
-		watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, incomplete: map[uint64]int{},
+		chunks: chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
+		feed:   feed{publish: cfg.Feed}, watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, incomplete: map[uint64]int{},
 	}
 }
 
@@ -370,6 +376,8 @@ type relayHandler func(r *RelayEnd, number uint64, f *link.Fields) error
 var relayRecords = [recordKinds]relayHandler{
 	recordFrame:    (*RelayEnd).frameRecord,
 	recordFragment: (*RelayEnd).fragmentRecord,
+	recordFeed:     (*RelayEnd).feedRecord,
+	recordFed:      (*RelayEnd).fedRecord,
 	recordClose:    (*RelayEnd).closeRecord,
 	recordCredit:   (*RelayEnd).creditRecord,
 	recordOpened:   (*RelayEnd).openedRecord,
@@ -460,7 +468,11 @@ const mostOfRun = 2 << 10
 // frameRecord takes a message for one client, and joins it with the messages behind it in f
 // for the same client, so that queues see one frame.
 func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
-	data := f.Bytes()
+	return r.frameFrom(conn, f.Bytes(), f)
+}
+
+// frameFrom is frameRecord for data that has been read. The rest of the packet is in f.
+func (r *RelayEnd) frameFrom(conn uint64, data []byte, f *link.Fields) error {
 	if f.Bad {
 		return nil
 	}
@@ -472,8 +484,12 @@ func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 	r.run = append(r.run[:0], data)
 	for {
 		ahead := *f
-		if recordKind(ahead.Byte()) != recordFrame || ahead.Uvarint() != conn {
+		kind, channel := recordKind(ahead.Byte()), uint64(0)
+		if kind != recordFrame && kind != recordFed || ahead.Uvarint() != conn {
 			break
+		}
+		if kind == recordFed {
+			channel = ahead.Uvarint()
 		}
 		next := ahead.Bytes()
 		if total += len(next); ahead.Bad || len(next) > mostOfRun || total > mostBlock {
@@ -481,6 +497,7 @@ func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 		}
 		*f = ahead
 		r.run = append(r.run, next)
+		r.feed.take(channel, conn, next, fragmentFirst|fragmentLast)
 	}
 	defer clear(r.run)
 	if len(r.run) == 1 {
@@ -504,11 +521,16 @@ func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 const maxFrameHead = 4
 
 func (r *RelayEnd) fragmentRecord(conn uint64, f *link.Fields) error {
-	flags := f.Uvarint()
-	if data := f.Bytes(); !f.Bad {
-		return r.piece(conn, data, flags)
+	flags, channel := f.Uvarint(), uint64(0)
+	if flags&fragmentFed != 0 {
+		channel = f.Uvarint()
 	}
-	return nil
+	data := f.Bytes()
+	if f.Bad {
+		return nil
+	}
+	r.feed.take(channel, conn, data, flags)
+	return r.piece(conn, data, flags)
 }
 
 // piece takes a message, or a piece of a message, for one client.

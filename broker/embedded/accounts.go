@@ -166,6 +166,16 @@ func (s *Server) DropTenant(tenant string) error {
 	return nil
 }
 
+// Listens reports whether a subject in a tenant's account has a subscriber.
+func (s *Server) Listens(tenant, subject string) bool {
+	public, err := s.keys.Authority().TenantAccount(tenant)
+	if err != nil {
+		return false
+	}
+	account, known := s.account(public)
+	return known && account.SubscriptionInterest(subject)
+}
+
 // Connections returns the number of connections in a tenant's account at this server.
 func (s *Server) Connections(tenant string) int {
 	public, err := s.keys.Authority().TenantAccount(tenant)

@@ -62,6 +62,10 @@ type Hello struct {
 // limited connections only there.
 const FeatureAuthority = "authority"
 
+// FeatureFeed marks a relay that publishes notifications of single viewers for readers of
+// its NATS servers, see package routing.
+const FeatureFeed = "feed"
+
 // FeatureCanvas marks a host-agent with byte streams to canvases, see package routing.
 const FeatureCanvas = "canvas"
 

@@ -181,7 +181,6 @@ type serveFlags struct {
 	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify." default:"working" enum:"working,connected,never"`
 	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
-	PublishAll      bool          `help:"Also publish messages for a single client on the subject of their channel, for readers with relay nats-credentials. This doubles the NATS messages, and about doubles the processor time of relay and host-agent for them, without the kernel's part."`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags
 }
@@ -251,7 +250,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)
-	cfg.MetricsListen, cfg.PublishAll = c.MetricsListen, c.PublishAll
+	cfg.MetricsListen = c.MetricsListen
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.ApproveOnly = c.ApproveOnly
 	cfg.NotifyAnswers = hostagent.NotifyAnswers(c.NotifyAnswers)

@@ -44,6 +44,7 @@ type app struct {
 	Access movedCmd `cmd:"" hidden:"" help:"Moved to ahp-connect access."`
 	Logout movedCmd `cmd:"" hidden:"" help:"Moved to ahp-connect logout."`
 
+	NATSTail        natsTailCmd        `cmd:"" name:"nats-tail" help:"Print a host's notifications from NATS as JSON lines."`
 	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials for reading channel notifications: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
 
 	Hosts   hostsCmd   `cmd:"" help:"List the hosts known to the running relay."`

@@ -1,0 +1,61 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker/link"
+)
+
+// tailRoom bounds the messages that wait for Tail's reader.
+const tailRoom = 4096
+
+// Tail delivers the messages on the channel subjects of a host to take until ctx ends or
+// the connection fails. The token selects a channel; "" selects all. Lost receives the
+// number of messages that were dropped because take is slow.
+func Tail(ctx context.Context, url string, creds []byte, tenant, host, token string, take func(data []byte), lost func(n int)) error {
+	into, ended, dropped := make(chan *nats.Msg, tailRoom), make(chan error, 1), make(chan struct{}, 1)
+	conn, err := nats.Connect(url, nats.UserCredentialBytes(creds), nats.MaxReconnects(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if err == nats.ErrSlowConsumer {
+				select {
+				case dropped <- struct{}{}:
+				default:
+				}
+				return
+			}
+			select {
+			case ended <- err:
+			default:
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("NATS at %s: %w", url, err)
+	}
+	defer conn.Close()
+	if token == "" {
+		token = ">"
+	}
+	sub, err := conn.ChanSubscribe(link.ChannelSubject(tenant, host, token), into)
+	if err != nil {
+		return fmt.Errorf("NATS at %s: %w", url, err)
+	}
+	before := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return fmt.Errorf("NATS at %s: %w", url, err)
+		case <-dropped:
+			if n, err := sub.Dropped(); err == nil && n > before {
+				lost(n - before)
+				before = n
+			}
+		case msg := <-into:
+			take(msg.Data)
+		}
+	}
+}

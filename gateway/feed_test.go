@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// A feeder publishes only where somebody listens, looks again, and drops pieces beyond its
+// bound while NATS is slow.
+func TestFeederPublishesForReadersOnly(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		listens, slow := false, make(chan struct{})
+		var got []string
+		w.server.hosts.cfg.Listens = func(tenant, subject string) bool {
+			return listens && tenant == testTenant && strings.HasSuffix(subject, ".chan.a")
+		}
+		f := w.server.hosts.newFeeder(hostKey{testTenant, testHost})
+		f.publish = func(subject string, data []byte) error {
+			<-slow
+			return routing.ReadFeed(data, func(p routing.Piece) {
+				got = append(got, subject[strings.LastIndex(subject, ".")+1:]+" "+string(p.Data[:1]))
+			})
+		}
+		w.running.Go(func() { f.run(w.server.life) })
+		f.take("a", routing.Piece{Number: 1, Last: true, Data: []byte("1")})
+		listens = true
+		f.take("a", routing.Piece{Number: 2, Last: true, Data: []byte("2")}) // too early
+		time.Sleep(hearAgain + time.Millisecond)
+		f.take("b", routing.Piece{Number: 3, Last: true, Data: []byte("3")})
+		f.take("a", routing.Piece{Number: 4, Last: true, Data: []byte("4")})
+		synctest.Wait()
+		for i := range 20 { // NATS is slow
+			f.take("a", routing.Piece{Number: uint64(i + 5), Last: true, Data: []byte(strings.Repeat("5", mib))})
+		}
+		if n := len(f.next.data); n > mostFed {
+			t.Errorf("%d bytes wait; want at most %d", n, mostFed)
+		}
+		close(slow)
+		synctest.Wait()
+		if len(got) < 2 || len(got) > 1+mostFed/mib || got[0] != "a 4" || got[1] != "a 5" {
+			t.Errorf("published %q; want 4, and a few of the following", got)
+		}
+	})
+}

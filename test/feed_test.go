@@ -1,0 +1,97 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// One client watches a host. relay nats-tail prints every notification, short and long, as
+// the host sent it, and no answer.
+func TestTailPrintsASingleViewersNotifications(t *testing.T) {
+	t.Parallel()
+	programs, err := procs.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, dir := newScriptedHost(t), t.TempDir()
+	s := startStackWith(t, stack.Config{DataDir: dir, Upstream: host.server.URL(), NATSOverTCP: true}, nil)
+	greet(t, s, stack.Host, "only", nil, nil)
+	conn := host.conn("only", 0)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
+	defer cancel()
+	tail := exec.CommandContext(ctx, filepath.Join(programs, procs.RelayProgram), "nats-tail",
+		"--data-dir", dir, "--host", stack.Host, "--channel", "ahp-session:/1", "--server", "nats://"+s.Relay.NATSAddr().String())
+	out, err := tail.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints strings.Builder
+	tail.Stderr = &complaints
+	if err := tail.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		scan := bufio.NewScanner(out)
+		scan.Buffer(nil, 4<<20)
+		for scan.Scan() {
+			lines <- scan.Text()
+		}
+	}()
+	next := func() string {
+		select {
+		case line, open := <-lines:
+			if !open {
+				t.Fatal("nats-tail has ended: ", complaints.String())
+			}
+			return line
+		case <-time.After(stepTime):
+			t.Fatal("nats-tail prints nothing: ", complaints.String())
+		}
+		return ""
+	}
+	say := func(channel string, n, size int) {
+		if err := conn.say(note(channel, n, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for begun := false; !begun; { // until nats-tail listens
+		say("ahp-session:/1", 0, 10)
+		select {
+		case line, open := <-lines:
+			if !open || line != note("ahp-session:/1", 0, 10) {
+				t.Fatalf("nats-tail prints %.300s; want the notification; %s", line, complaints.String())
+			}
+			begun = true
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("nats-tail prints nothing: ", complaints.String())
+		}
+	}
+	sizes := []int{20, 5000, 600_000, 1 << 20, 30}
+	for i, size := range sizes {
+		say("ahp-session:/2", i, size) // another channel
+		say("ahp-session:/1", i+1, size)
+	}
+	for i, size := range sizes {
+		line := next()
+		for i == 0 && line == note("ahp-session:/1", 0, 10) {
+			line = next()
+		}
+		if line != note("ahp-session:/1", i+1, size) {
+			t.Fatalf("line %d has %d bytes: %.100s; want notification %d", i, len(line), line, i+1)
+		}
+	}
+	cancel()
+	_ = tail.Wait() // killed
+}
