@@ -193,8 +193,8 @@ func (c Config) check() error {
 		return fmt.Errorf("agenthost: Config.Terminals is %q; want %q or %q", c.Terminals, EchoTerminals, ShellTerminals)
 	case c.Root != "" && len(c.Files) > 0:
 		return errors.New("agenthost: Config.Root and Config.Files are both set; want one")
-	case c.Root == "" && c.Writable:
-		return errors.New("agenthost: Config.Writable without Config.Root")
+	case c.Writable && len(c.directories()) == 0:
+		return errors.New("agenthost: Config.Writable without Config.Root or Folders")
 	case c.Root != "" && !filepath.IsAbs(c.Root):
 		return fmt.Errorf("agenthost: Config.Root is %q; want an absolute path", c.Root)
 	}

@@ -45,6 +45,7 @@ func (ss *sessionTable) startListsLocked() {
 // addPast adds sessions for conversations from elsewhere.
 func (ss *sessionTable) addPast(p *provider, past []Past) {
 	h := ss.host
+	past = slices.DeleteFunc(past, func(c Past) bool { return !h.resources.allows(c.Folder) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	known := map[string]bool{}

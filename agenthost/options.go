@@ -218,11 +218,15 @@ func (c Command) completion(end int) any {
 	}
 }
 
-// optionsOf checks the options of a new session.
+// optionsOf checks the options of a new session, as far as they are known.
 func (p *provider) optionsOf(h *Host, config map[string]any) (map[string]any, error) {
 	chosen := map[string]any{}
+	options := p.startOptions(h)
+	if len(options) == 0 { // before the first conversation; the agent checks them
+		maps.Copy(chosen, config)
+	}
 	for id, value := range config {
-		for _, o := range p.startOptions(h) {
+		for _, o := range options {
 			if o.ID == id && !o.accepts(value) {
 				return nil, fail(ahp.CodeInvalidParams, "Not a value of %s: %v", id, value)
 			}

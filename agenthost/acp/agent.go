@@ -153,10 +153,12 @@ func (a *Agent) start(ctx context.Context, folder string, handler acp.Handler) (
 	return &peer{process: proc, can: result.AgentCapabilities, steers: meta.Steering.Supported}, nil
 }
 
-// capabilities are what this client offers.
+// capabilities are what this client offers. It serves fs/read_text_file, but does not
+// offer it: agents read files themselves, because no file here has unsaved changes. Some
+// agents do not understand the answer for a missing file.
 func capabilities() acp.ClientCapabilities {
 	return acp.ClientCapabilities{
-		Fs:       acp.FileSystemCapabilities{ReadTextFile: true, WriteTextFile: true},
+		Fs:       acp.FileSystemCapabilities{WriteTextFile: true},
 		Terminal: true,
 		Auth:     acp.AuthCapabilities{Terminal: true},
 		Elicitation: &acp.ElicitationCapabilities{

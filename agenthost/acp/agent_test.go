@@ -25,7 +25,7 @@ func TestTurns(t *testing.T) {
 		{"read " + filepath.Join(s.folder, "absent.txt"), "markdown: cannot read: fs/read_text_file: Resource not found: " + filepath.Join(s.folder, "absent.txt") + " (-32002)"},
 		{"notice", "notice: **Careful**\n\nA notice"},
 		{"plan", "tool completed Plan - [x] Look\n- [>] Change\n- [ ] Test"},
-		{"anything else", "markdown: anything else"},
+		{"anything else", "markdown: echo: anything else"},
 	} {
 		k.prompt(c.prompt)
 		if end := k.end(); end != "turnComplete" {
@@ -98,7 +98,7 @@ func TestEdits(t *testing.T) {
 	}
 	k.confirm(turn, ready, true, "once")
 	k.end()
-	if got, want := k.last(), "tool completed Write note.txt <fileEdit>\nmarkdown: written: <nil>"; got != want {
+	if got, want := k.last(), "tool completed Write note.txt <fileEdit>\nmarkdown: done: <nil>"; got != want {
 		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
 	}
 	if text, err := os.ReadFile(filepath.Join(s.folder, "note.txt")); err != nil || string(text) != "written by the agent\n" {

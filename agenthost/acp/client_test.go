@@ -14,7 +14,7 @@ import (
 )
 
 // waiting is how long a test waits for a message.
-const waiting = time.Minute
+const waiting = 3 * time.Minute
 
 // A client is an AHP client of a host with an agent.
 type client struct {

@@ -100,6 +100,7 @@ func (a *Agent) openError(err error, start agenthost.Start) error {
 	case errors.As(err, &refused) && refused.Code == acp.CodeAuthRequired:
 		return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, agenthost.ErrSignIn)
 	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != ""):
+		a.cfg.Log.Warn("agent does not continue a conversation", "error", err)
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrUnknown, err)
 	}
 	return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, err)

@@ -20,7 +20,27 @@ const (
 // A tool is what is known of a tool call.
 type tool struct {
 	title string
+	diffs []agenthost.ToolContent  // the changes that it has shown
 	shown *agenthost.AgentTerminal // for output that the agent sends as data
+}
+
+// keepDiffs adds the changes that a tool call showed before, and replaces by the text of
+// its result. Some agents show a change only when they ask for permission.
+func (t *tool) keepDiffs(content []agenthost.ToolContent) []agenthost.ToolContent {
+	var diffs []agenthost.ToolContent
+	for _, c := range content {
+		if c.Diff != nil {
+			diffs = append(diffs, c)
+		}
+	}
+	if content == nil {
+		return nil
+	}
+	if diffs != nil {
+		t.diffs = diffs
+		return content
+	}
+	return append(t.diffs[:len(t.diffs):len(t.diffs)], content...)
 }
 
 // toolMeta is the part of a tool call's _meta that some agents use.
@@ -82,6 +102,9 @@ func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
 		if translated, ok := c.content(content); ok {
 			update.Content = append(update.Content, translated)
 		}
+	}
+	if known != nil {
+		update.Content = known.keepDiffs(update.Content)
 	}
 	if shown {
 		update.Content = append(update.Content, agenthost.ToolContent{Terminal: known.shown})

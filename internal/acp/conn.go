@@ -76,8 +76,19 @@ type Error struct {
 	Data    json.RawMessage `json:"data,omitzero"`
 }
 
-// Error returns code and message.
-func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
+// maxDetails bounds the details in the text of an error, in bytes.
+const maxDetails = 500
+
+// Error returns code and message, with the details that many agents give.
+func (e *Error) Error() string {
+	var data struct {
+		Details string `json:"details"`
+	}
+	if len(e.Data) > 0 && Decode(e.Data, &data) == nil && data.Details != "" && len(data.Details) <= maxDetails {
+		return fmt.Sprintf("%s: %s (%d)", e.Message, data.Details, e.Code)
+	}
+	return fmt.Sprintf("%s (%d)", e.Message, e.Code)
+}
 
 // A Conn exchanges messages with a peer. Its methods are safe for concurrent use.
 type Conn struct {

@@ -3,7 +3,7 @@
 // prompts are hostile. It also replays recordings of real agents.
 //
 // A test binary becomes the agent: its TestMain calls [RunIfAsked], and the test starts
-// the binary with the environment of [Command].
+// the binary with the environment of [Command], [Recorder] or [Replayer].
 //
 //	hello              says "Hello, world!" in pieces
 //	stream N SIZE      N pieces of SIZE bytes, as fast as possible
@@ -49,39 +49,42 @@ import (
 
 // Variables of the agent's environment.
 const (
-	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or the file of a recording
+	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or "record:" or "replay:" and a directory
 	storeVariable  = "ACPAGENT_STORE"  // directory for sessions; "" for none
 	withVariable   = "ACPAGENT_WITH"   // capabilities, such as "load list resume fork steer auth"
 )
 
 // Options select what an agent can do.
 type Options struct {
-	Recording string // replays this file
-	Store     string // keeps sessions in this directory
-	With      string // capabilities: load, list, resume, fork, auth, options
+	Store string // keeps sessions in this directory
+	With  string // capabilities: load, list, resume, fork, auth, options
 }
 
 // Command returns the command of the agent, which is this test binary, and the
 // additions to its environment.
 func Command(o Options) (command, environment []string) {
 	return []string{os.Args[0]}, []string{
-		scriptVariable + "=" + cmp.Or(o.Recording, "agent"), storeVariable + "=" + o.Store, withVariable + "=" + o.With,
+		scriptVariable + "=agent", storeVariable + "=" + o.Store, withVariable + "=" + o.With,
 	}
 }
 
 // RunIfAsked runs the agent and exits, if this process was started by [Command].
 func RunIfAsked() {
-	script := os.Getenv(scriptVariable)
-	switch {
-	case script == "":
+	var err error
+	kind, dir, _ := strings.Cut(os.Getenv(scriptVariable), ":")
+	switch kind {
+	case "":
 		return
-	case script != "agent":
-		if err := replay(script, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	default:
+	case "agent":
 		serve(os.Stdin, os.Stdout)
+	case "record":
+		err = record(dir)
+	case "replay":
+		err = replay(dir, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(0)
 }

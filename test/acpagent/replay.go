@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -16,22 +17,27 @@ import (
 // The messages from the agent follow when the client has sent a message like the one
 // recorded before them: a request of the same method, or an answer. Ids of answers are
 // those of the client.
-func replay(file string, in io.Reader, out io.Writer) error {
-	text, err := os.ReadFile(file)
+func replay(dir string, in io.Reader, out io.Writer) error {
+	file, err := next(dir, os.Getenv(storeVariable))
 	if err != nil {
 		return err
 	}
-	client := bufio.NewScanner(in)
-	client.Buffer(nil, 16<<20)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	text := strings.ReplaceAll(string(data), folderName, os.Getenv(folderVariable))
+	client := &listener{lines: bufio.NewScanner(in)}
+	client.lines.Buffer(nil, 16<<20)
 	ids := map[string]json.RawMessage{} // the client's ids by the recorded
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		recorded := strings.TrimSpace(line[min(2, len(line)):])
 		var m map[string]json.RawMessage
 		if json.Unmarshal([]byte(recorded), &m) != nil {
 			continue
 		}
 		if strings.HasPrefix(line, "> ") {
-			sent, err := like(client, m)
+			sent, err := client.like(m)
 			if err != nil {
 				return err
 			}
@@ -51,21 +57,34 @@ func replay(file string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	for client.Scan() { // the client closes
+	for client.lines.Scan() { // the client closes
 	}
 	return nil
 }
 
-// like reads the client's messages up to one like the recorded message.
-func like(client *bufio.Scanner, recorded map[string]json.RawMessage) (map[string]json.RawMessage, error) {
-	for client.Scan() {
+// A listener reads the client's messages.
+type listener struct {
+	lines *bufio.Scanner
+	early []map[string]json.RawMessage // read before their turn
+}
+
+// like returns a message like the recorded one, in any order.
+func (l *listener) like(recorded map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	same := func(m map[string]json.RawMessage) bool { return string(m["method"]) == string(recorded["method"]) }
+	if i := slices.IndexFunc(l.early, same); i >= 0 {
+		m := l.early[i]
+		l.early = slices.Delete(l.early, i, i+1)
+		return m, nil
+	}
+	for l.lines.Scan() {
 		var m map[string]json.RawMessage
-		if err := json.Unmarshal(client.Bytes(), &m); err != nil {
+		if err := json.Unmarshal(l.lines.Bytes(), &m); err != nil {
 			return nil, err
 		}
-		if string(m["method"]) == string(recorded["method"]) {
+		if same(m) {
 			return m, nil
 		}
+		l.early = append(l.early, m)
 	}
-	return nil, errors.Join(fmt.Errorf("the client never sent %s", recorded["method"]), client.Err())
+	return nil, errors.Join(fmt.Errorf("the client never sent %s", recorded["method"]), l.lines.Err())
 }

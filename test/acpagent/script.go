@@ -20,6 +20,9 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 		for _, word := range []string{"Hel", "lo, ", "world!"} {
 			s.say("%s", word)
 		}
+		if rest != "" {
+			s.say(" %s", prompt)
+		}
 	case "stream":
 		var n, size int
 		_, _ = fmt.Sscan(rest, &n, &size)
@@ -33,7 +36,10 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 		s.run(ctx, rest)
 	case "write":
 		file, content, _ := strings.Cut(rest, " ")
-		s.write(ctx, filepath.Join(s.saved.Cwd, file), content+"\n")
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(s.saved.Cwd, file)
+		}
+		s.write(ctx, file, content+"\n")
 	case "read":
 		var result acp.ReadTextFileResponse
 		if err := s.agent.conn.Call(ctx, "fs/read_text_file", acp.ReadTextFileRequest{SessionID: s.id, Path: rest}, &result); err != nil {
@@ -61,7 +67,7 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 		}
 	default:
 		if !s.show(verb, rest) && !s.hostile(ctx, verb, rest) {
-			s.say("%s", prompt)
+			s.say("echo: %s", prompt)
 		}
 	}
 	return ""
@@ -149,7 +155,7 @@ func (s *session) write(ctx context.Context, file, content string) {
 		call.Status = acp.ToolCallStatusFailed
 	}
 	s.update(acp.UpdateToolCallUpdate, call)
-	s.say("written: %v", err)
+	s.say("done: %v", err)
 }
 
 func (s *session) shell(ctx context.Context, command string) {

@@ -1,0 +1,296 @@
+package acp
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+	"ahprelay/test/acpagent"
+	"ahprelay/test/agents"
+)
+
+var (
+	record = flag.Bool("record", false, "TestRealAgents writes its recordings to testdata")
+	update = flag.Bool("update", false, "TestRecordedAgents writes the table of docs/agents.md")
+)
+
+// features are what an agent showed in the scenario, for docs/agents.md.
+type features map[string]string
+
+// modes in which agents ask for permission, if that is not their default.
+var modes = map[string]map[string]any{"claude": {"mode": "default"}, "codex": {"mode": "read-only"}}
+
+// columns of the table in docs/agents.md.
+var columns = []string{"text", "shell command", "permission", "diff", "cancel", "resume", "modes", "models", "usage", "commands"}
+
+// A realSite is a site that can start again.
+type realSite struct {
+	*site
+	storage string
+	cfg     Config
+}
+
+func (s *realSite) start(t *testing.T) {
+	t.Helper()
+	s.agent = New(s.cfg)
+	host, err := agenthost.New(agenthost.Config{
+		Agents: []agenthost.Agent{s.agent}, Folders: []string{s.folder}, Storage: s.storage, Terminals: agenthost.ShellTerminals, Protocol: agenthost.NewestProtocol,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host = host
+}
+
+func (s *realSite) stop(t *testing.T) {
+	t.Helper()
+	if err := s.host.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// scenario drives an agent through whole turns and returns what it showed. Features
+// that an agent lacks are left out; a wrong answer fails the test. A replayed agent
+// changes no files by itself.
+func scenario(t *testing.T, cfg Config, folder string, mode map[string]any, replayed bool) features {
+	s := &realSite{site: &site{folder: folder}, storage: t.TempDir(), cfg: cfg}
+	s.start(t)
+	defer func() { s.stop(t) }()
+	f := features{}
+	k := s.connect(t).begin(s.site, "s1", mode)
+
+	k.prompt("hello there friend")
+	k.end()
+	if got := k.last(); strings.Contains(got, "markdown: echo: hello there friend") {
+		f["text"] = "yes"
+	} else {
+		t.Errorf("the answer is %s", got)
+	}
+
+	shell, asked := k.allow("run printf from-%s-shell 42 | tee shell.txt")
+	if !strings.Contains(shell, "from-42-shell") {
+		t.Logf("the command's output is not shown: %s", shell)
+	} else {
+		f["shell command"] = "yes"
+	}
+	if asked != "" {
+		f["permission"] = asked
+	}
+	note := filepath.Join(folder, "note.txt")
+	written, _ := k.allow("write " + note + " written-by-the-agent")
+	if strings.Contains(written, "<fileEdit>") {
+		f["diff"] = "yes"
+	} else {
+		t.Logf("no diff is shown: %s", written)
+	}
+	if text, err := os.ReadFile(note); f["diff"] != "" && !replayed && (err != nil || string(text) != "written-by-the-agent\n") {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+
+	turn := k.prompt("please repeat " + strings.Repeat("many words ", 40))
+	k.until("chat/responsePart")
+	k.dispatch(k.chat, map[string]any{"type": "chat/turnCancelled", "turnId": turn, "duration": 1})
+	if k.end() == "turnCancelled" {
+		f["cancel"] = "yes"
+	}
+	k.options(f)
+	if usage := fmt.Sprint(k.state(k.chat)["turns"]); strings.Contains(usage, "inputTokens:") {
+		f["usage"] = "tokens"
+		if strings.Contains(usage, "contextSize:") {
+			f["usage"] = "tokens, context"
+		}
+		if strings.Contains(usage, "cost:") {
+			f["usage"] += ", cost"
+		}
+	}
+	if items, _ := k.call("completions", map[string]any{"channel": k.chat, "text": "/", "offset": 1})["items"].([]any); len(items) > 0 {
+		f["commands"] = "yes"
+	}
+
+	// The host starts again: the history is there, and the conversation goes on.
+	before := k.history()
+	s.stop(t)
+	s.start(t)
+	k2 := s.connect(t).open(k.session)
+	k2.turns = k.turns
+	if after := k2.history(); after != before {
+		t.Errorf("%d turns of %d are there after a restart", after, before)
+	}
+	k2.prompt("are you there")
+	if end := k2.end(); end == "turnComplete" && strings.Contains(k2.last(), "echo: are you there") && !strings.Contains(k2.last(), "does not have this conversation") {
+		f["resume"] = "yes"
+	} else {
+		t.Logf("after a restart, the turn ends with %s: %s", end, k2.last())
+	}
+	return f
+}
+
+// history returns how many completed turns a session has.
+func (k *talk) history() int {
+	k.t.Helper()
+	turns, _ := k.state(k.chat)["turns"].([]any)
+	return len(turns)
+}
+
+// allow runs a turn in which the first client allows everything once. It returns the
+// turn's parts and the options that were offered.
+func (k *talk) allow(prompt string) (parts, options string) {
+	k.t.Helper()
+	turn := k.prompt(prompt)
+	for {
+		action := k.until("chat/toolCallReady", "chat/turnComplete", "chat/turnCancelled", "chat/error")
+		if action["type"] != "chat/toolCallReady" {
+			return k.last(), options
+		}
+		offered, _ := action["options"].([]any)
+		if len(offered) == 0 {
+			continue
+		}
+		var labels []string
+		for _, o := range offered {
+			labels = append(labels, fmt.Sprint(o.(map[string]any)["label"]))
+		}
+		options = strings.Join(labels, " · ")
+		k.confirm(turn, action, true, fmt.Sprint(offered[0].(map[string]any)["id"]))
+	}
+}
+
+// options changes the model, if there are several.
+func (k *talk) options(f features) {
+	k.t.Helper()
+	config, _ := k.state(k.session)["config"].(map[string]any)
+	schema, _ := config["schema"].(map[string]any)
+	properties, _ := schema["properties"].(map[string]any)
+	values, _ := config["values"].(map[string]any)
+	var models []any
+	var model string
+	for id, p := range properties {
+		property := p.(map[string]any)
+		choices, _ := property["enum"].([]any)
+		switch property["category"] {
+		case "mode":
+			f["modes"] = fmt.Sprint(len(choices))
+		case "model":
+			model, models = id, choices
+		}
+	}
+	at := slices.IndexFunc(models, func(choice any) bool { return choice == "fake/other" }) // of OpenCode
+	if at < 0 {
+		at = slices.IndexFunc(models, func(choice any) bool { return choice != values[model] })
+	}
+	if at < 0 {
+		return
+	}
+	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{model: models[at]}})
+	k.until("session/configChanged") // the echo
+	k.until("session/configChanged") // the agent's answer
+	after, _ := k.state(k.session)["config"].(map[string]any)
+	if now := after["values"].(map[string]any)[model]; now == models[at] {
+		f["models"] = "yes"
+	} else {
+		k.t.Logf("the model is %v after a change to %v", now, models[at])
+	}
+}
+
+// TestRealAgents drives agents that are installed. make agents runs it.
+func TestRealAgents(t *testing.T) {
+	agents.Dir(t)
+	for _, name := range agents.Names {
+		t.Run(name, func(t *testing.T) {
+			folder, home := t.TempDir(), t.TempDir()
+			real := agents.Prepare(t, name, home, folder, agents.StartModel(t))
+			cfg := Config{Program: Program{Name: "test", Title: name, Command: real.Command}, Environment: real.Environment, Stderr: os.Stderr, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+			if *record {
+				dir := filepath.Join("testdata", name)
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				full, err := filepath.Abs(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var more []string
+				cfg.Program.Command, more = acpagent.Recorder(full, folder, home, real.Command)
+				cfg.Environment = append(cfg.Environment, more...)
+			}
+			f := scenario(t, cfg, folder, modes[name], false)
+			for _, column := range columns {
+				t.Logf("%-14s %s", column, f[column])
+			}
+		})
+	}
+}
+
+// TestRecordedAgents replays the recordings of TestRealAgents, and compares the table
+// in docs/agents.md with what the agents show.
+func TestRecordedAgents(t *testing.T) {
+	var table strings.Builder
+	fmt.Fprintf(&table, "| agent | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, name := range agents.Names {
+		t.Run(name, func(t *testing.T) {
+			dir, err := filepath.Abs(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder := t.TempDir()
+			command, environment := acpagent.Replayer(dir, folder, filepath.Join(t.TempDir(), "counter"))
+			f := scenario(t, Config{Program: Program{Name: "test", Title: name, Command: command}, Environment: environment, Stderr: os.Stderr}, folder, modes[name], true)
+			fmt.Fprintf(&table, "| %s |", versionOf(t, dir))
+			for _, column := range columns {
+				fmt.Fprintf(&table, " %s |", cmp.Or(f[column], "–"))
+			}
+			table.WriteString("\n")
+		})
+	}
+	const document, begin, end = "../../docs/agents.md", "<!-- table -->\n", "<!-- end of table -->"
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(text), begin)
+	now, tail, ok := strings.Cut(rest, end)
+	if !ok {
+		t.Fatalf("%s has no table", document)
+	}
+	if *update {
+		if err := os.WriteFile(document, []byte(head+begin+table.String()+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if now != table.String() {
+		t.Errorf("%s has the table\n%s\nwant\n%s\ngo test ./agenthost/acp -run TestRecordedAgents -update writes it", document, now, table.String())
+	}
+}
+
+// versionOf returns the agent's name and version in a recording.
+func versionOf(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "1.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/tmp/", "/root/", "/home/", "/work/", "/Users/"} {
+		if bytes.Contains(text, []byte(path)) {
+			t.Errorf("the recording in %s has a path of the machine: %s", dir, path)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		var m struct{ Result acp.InitializeResponse }
+		if strings.HasPrefix(line, "< ") && acp.Decode([]byte(line[2:]), &m) == nil && m.Result.AgentInfo != nil {
+			return cmp.Or(m.Result.AgentInfo.Title, m.Result.AgentInfo.Name) + " " + m.Result.AgentInfo.Version
+		}
+	}
+	t.Fatalf("no agent is named in %s", dir)
+	return ""
+}
