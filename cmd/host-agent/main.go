@@ -175,7 +175,7 @@ type serveFlags struct {
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Memory for all clients' queues together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash, and for the sessions of --agent. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
 	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify." default:"working" enum:"working,connected,never"`
@@ -287,9 +287,9 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	if c.Upstream != "" {
 		return nil, errors.New("--agent and --upstream exclude each other; choose one")
 	}
-	dir, err := sessionsDir()
-	if err != nil {
-		return nil, err
+	dir := c.stateDir(s) // of this relay's host, because one process at a time may use it
+	if dir != "" {
+		dir = filepath.Join(dir, "sessions-"+plainName(strings.TrimPrefix(c.Relay[0], "http")))
 	}
 	if c.agents, err = serveAgents(&c.Flags, c.Command, dir, s); err != nil {
 		return nil, err

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
+	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
@@ -34,7 +37,7 @@ func (c *installCmd) Run(s *streams) error {
 		return err
 	}
 	svc := c.service()
-	svc.Args, svc.User = arguments, c.RunAs
+	svc.Args, svc.User, svc.Env = arguments, c.RunAs, serviceEnvironment(arguments)
 	if c.System && c.RunAs == "" {
 		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
 	}
@@ -77,7 +80,40 @@ func (c *installCmd) arguments() ([]string, error) {
 		}
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...)
 	}
-	return args, nil
+	return pinAgents(args)
+}
+
+// pinAgents replaces the names of agents by absolute paths: a service does not have the
+// PATH of a shell. A command behind -- is not changed.
+func pinAgents(args []string) (list []string, err error) {
+	if slices.Contains(args, "--") {
+		return args, nil
+	}
+	for i, arg := range args {
+		name, inline := strings.CutPrefix(arg, "--agent=")
+		if !inline && (i == 0 || args[i-1] != "--agent") {
+			list = append(list, arg)
+			continue
+		}
+		pinned, err := (&agents.Flags{Agent: []string{name}}).Pinned()
+		if err != nil {
+			return nil, err
+		}
+		if inline {
+			pinned[0] = "--agent=" + pinned[0]
+		}
+		list = append(list, pinned[0])
+	}
+	return list, nil
+}
+
+// serviceEnvironment is the environment of a service that runs agents: the PATH for
+// the agents' own commands.
+func serviceEnvironment(args []string) map[string]string {
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--agent") }) {
+		return nil
+	}
+	return map[string]string{"PATH": os.Getenv("PATH")}
 }
 
 type uninstallCmd struct{ serviceFlags }

@@ -103,7 +103,7 @@ func (c *upCmd) credentialsFile() (string, error) {
 
 // plainName makes an address usable in a file name.
 func plainName(address string) string {
-	return strings.NewReplacer(":", "_", "[", "", "]", "").Replace(address)
+	return strings.NewReplacer(":", "_", "/", "_", "[", "", "]", "").Replace(address)
 }
 
 // stateHome returns this user's directory for host-agents.

@@ -24,6 +24,8 @@ type Service struct {
 	Args      []string // the program's arguments
 	User      string   // of a machine service
 	Directory string   // working directory; "": the system's default
+
+	Env map[string]string // additions to the service's environment
 }
 
 // noProgram stands for the service where a command only controls it.
@@ -34,7 +36,7 @@ func (noProgram) Stop(service.Service) error  { return nil }
 
 func (s *Service) open(program service.Interface) (service.Service, error) {
 	svc, err := service.New(program, &service.Config{
-		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: s.Args, UserName: s.User, WorkingDirectory: s.Directory,
+		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: s.Args, UserName: s.User, WorkingDirectory: s.Directory, EnvVars: s.Env,
 		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart"},
 	})
 	if err != nil {
@@ -58,6 +60,7 @@ Description={{Description}}
 ExecStart={{Path | cmdEscape}}{{range Arguments}} {{. | cmd}}{{end}}
 {{if WorkingDirectory}}WorkingDirectory={{WorkingDirectory | cmdEscape}}
 {{end}}{{if UserName}}User={{UserName}}
+{{end}}{{range EnvVars}}{{.}}
 {{end}}Restart=always
 RestartSec=2
 TimerSlackNSec=1ms

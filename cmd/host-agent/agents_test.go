@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestServiceHasAbsolutePaths checks the arguments of a service that runs agents.
+func TestServiceHasAbsolutePaths(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	path := filepath.Join(dir, "opencode")
+	if err := os.WriteFile(path, []byte("\x7fELF"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want []string }{
+		{[]string{"up", "http://r", "--agent", "opencode", "--folder", "/f"}, []string{"up", "http://r", "--agent", "opencode=" + path, "--folder", "/f"}},
+		{[]string{"up", "http://r", "--agent=opencode"}, []string{"up", "http://r", "--agent=opencode=" + path}},
+		{[]string{"up", "http://r"}, []string{"up", "http://r"}},
+		{[]string{"run", "--agent", "mine", "--", "x"}, []string{"run", "--agent", "mine", "--", "x"}},
+	} {
+		got, err := pinAgents(c.args)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("pinAgents(%v) = %v, %v; want %v", c.args, got, err, c.want)
+		}
+	}
+	if _, err := pinAgents([]string{"up", "--agent", "gemini"}); err == nil || !strings.Contains(err.Error(), "npm install -g @google/gemini-cli") {
+		t.Errorf("an agent that is not installed: %v", err)
+	}
+}
+
+// TestAgentsAreListed runs host-agent agents.
+func TestAgentsAreListed(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	path := filepath.Join(dir, "opencode")
+	if err := os.WriteFile(path, []byte("\x7fELF"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if err := new(app).run(t.Context(), []string{"agents"}, &out, &errs); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{path + " acp", "npm install -g @agentclientprotocol/claude-agent-acp"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the list has no %q:\n%s", want, &out)
+		}
+	}
+}
+
+// TestAgentHostIsPrivate checks where agent-host listens.
+func TestAgentHostIsPrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	for address, ok := range map[string]bool{"unix:" + filepath.Join(t.TempDir(), "s"): true, "127.0.0.1:0": true, "0.0.0.0:0": false, "192.168.1.1:0": false, "localhost": false} {
+		l, token, remove, err := (&agentHostCmd{Listen: address, TokenFile: file}).listen()
+		if (err == nil) != ok {
+			t.Errorf("--listen %s: %v; want ok %v", address, err, ok)
+		}
+		if err != nil {
+			continue
+		}
+		if kept, _ := os.ReadFile(file); !strings.HasPrefix(address, "unix:") && (token == "" || strings.TrimSpace(string(kept)) != token) {
+			t.Errorf("--listen %s: the token is %q, the file has %q", address, token, kept)
+		}
+		l.Close()
+		remove()
+	}
+	if _, _, _, err := (&agentHostCmd{Listen: "127.0.0.1:0"}).listen(); err == nil {
+		t.Error("a loopback address without a token is accepted")
+	}
+}
