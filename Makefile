@@ -15,6 +15,8 @@
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version.
 #               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that
+# make agents   installs OpenCode, Gemini CLI, Claude Code and Codex from npm into ~/.cache/ahp-agents (1.4 GB), and drives each from a phone-sized browser;
+#               ARGS=-record keeps recordings, which make test replays
 # make interop-copilot  part of interop: GitHub Copilot CLI's host, if test/install-copilot.sh has installed it
 
 GO      ?= go
@@ -32,7 +34,7 @@ LONG    := ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/
 PLAIN   := ./test/browser ./test/scale ./test/bench ./test/cmd/bench ./test/cmd/prose ./console/test ./docs/examples
 PIECES  := ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
-.PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
+.PHONY: all agents build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
 
 all: build
 
@@ -100,6 +102,11 @@ apps:
 
 interop-copilot:
 	AHP_COPILOT_DIR=$${AHP_COPILOT_DIR:-$$HOME/.cache/ahp-copilot-host} $(GO) test -count=1 -v -run '^TestCopilotHost$$' ./test
+
+agents:
+	sh test/install-agents.sh
+	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestRealAgents$$' ./agenthost/acp -args $(ARGS)
+	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestRealAgentsOnAPhone$$' ./test/browser
 
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi

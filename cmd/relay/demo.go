@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/agenthost"
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
@@ -33,6 +34,7 @@ type demoCmd struct {
 	Listen  string `help:"Public listener's address; if it is in use, a free port." default:"${listen}" placeholder:"HOST:PORT"`
 	LAN     bool   `help:"Listen for phones and other machines on the same network, without TLS: everyone on that network can read the traffic." name:"lan"`
 	Verbose bool   `help:"Log relay and host-agent." short:"v"`
+	Agent   string `help:"Use a real coding agent in the current folder in place of the scripted agent: claude, codex, gemini, opencode or any other name that host-agent agents lists." placeholder:"NAME"`
 }
 
 // Run runs the whole path in one process, on loopback addresses: client (the console,
@@ -57,7 +59,7 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer relay.Close()
-	upstream, stopHost, err := startDemoHost(log)
+	upstream, stopHost, err := c.startHost(log)
 	if err != nil {
 		return err
 	}
@@ -101,6 +103,27 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 	return relay, err
 }
 
+// startHost starts the scripted host, or a host with the chosen agent.
+func (c *demoCmd) startHost(log *slog.Logger) (upstream hostagent.Upstream, stop func(), err error) {
+	if c.Agent == "" {
+		upstream.URL, stop, err = startDemoHost(log)
+		return upstream, stop, err
+	}
+	if c.LAN {
+		return upstream, nil, errors.New("--agent and --lan exclude each other: on the network, a reader of the traffic could use the agent")
+	}
+	flags := agents.Flags{Agent: []string{c.Agent}, Folder: []string{"."}, Bypass: true}
+	programs, err := flags.Programs(nil)
+	if err != nil {
+		return upstream, nil, err
+	}
+	host, err := agents.Start(agents.Config{Flags: flags, Programs: programs, Version: cli.BuildVersion(), Log: log})
+	if err != nil {
+		return upstream, nil, err
+	}
+	return hostagent.Upstream{Local: host.Local}, func() { _ = host.Close() }, nil
+}
+
 // startDemoHost starts a host on a loopback address, and returns its URL.
 func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
 	host, err := agenthost.New(agenthost.Config{Demo: true, Protocol: agenthost.NewestProtocol, Logger: log})
@@ -121,7 +144,7 @@ func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
 	}, nil
 }
 
-func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hostagent.Agent, error) {
+func newDemoAgent(relay *gateway.Relay, upstream hostagent.Upstream, log *slog.Logger) (*hostagent.Agent, error) {
 	token, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: demoTenant, Host: demoHost, Expires: time.Now().Add(demoTTL)})
 	if err != nil {
 		return nil, err
@@ -129,7 +152,7 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 	return hostagent.New(hostagent.Config{
 		Plain:  true, // it is this process
 		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
-		Upstream: hostagent.Upstream{URL: upstream}, Version: cli.BuildVersion(), Log: log,
+		Upstream: upstream, Version: cli.BuildVersion(), Log: log,
 	})
 }
 

@@ -13,10 +13,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/test/acpagent"
 	"ahprelay/test/idp"
 )
 
 func TestMain(m *testing.M) {
+	acpagent.RunIfAsked()
 	if !idp.Main() {
 		// Tests mostly wait, so twice as many as processors run at once, unless
 		// -parallel is set.

@@ -80,6 +80,16 @@ func startStack(t *testing.T) *site { return startStackWith(t, stackConfig{}) }
 // with the test, which fails if one exits early or has a race.
 func startStackWith(t *testing.T, cfg stackConfig) *site {
 	t.Helper()
+	s := startRelayFor(t, cfg)
+	s.host = s.addHost(hostName)
+	s.startAgent(s.host)
+	return s
+}
+
+// startRelayFor returns a site with a relay, as a tenant of its own, and without a
+// host.
+func startRelayFor(t *testing.T, cfg stackConfig) *site {
+	t.Helper()
 	start := sharedRelay
 	if cfg.byURL {
 		start = sharedRelayByURL
@@ -93,9 +103,7 @@ func startStackWith(t *testing.T, cfg stackConfig) *site {
 			t.Error(err)
 		}
 	})
-	s.host = s.addHost(hostName)
 	s.proxy = startCutter(t, s.url[len("http://"):])
-	s.startAgent(s.host)
 	return s
 }
 
@@ -182,30 +190,38 @@ func startRelay(flags ...string) (r *relayOfMany, err error) {
 }
 
 func (s *site) startAgent(h *demoHost) {
+	s.t.Helper()
+	s.startAgentWith(h.name, "--upstream", "ws://"+h.address)
+}
+
+// startAgentWith starts a host-agent with additional flags. Arguments of a command come
+// last.
+func (s *site) startAgentWith(name string, more ...string) {
 	t := s.t
 	t.Helper()
-	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant, Host: h.name, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant, Host: name, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
-	file := s.file("token-" + h.name)
+	file := s.file("token-" + name)
 	must(t, os.WriteFile(file, []byte(token), 0o600))
 	relay := s.url
 	if s.cfg.uplink {
 		relay = "http://" + s.proxy.Addr().String()
 	}
-	flags := []string{"run", "--relay", relay, "--token-file", file, "--upstream", "ws://" + h.address, "--control", "off"}
+	flags := []string{"run", "--relay", relay, "--token-file", file, "--control", "off"}
 	if s.cfg.preview != "" {
 		flags = append(flags, "--preview-port", s.cfg.preview)
 	}
 	if s.cfg.noLoopback {
 		flags = append(flags, "--no-canvas-loopback")
 	}
+	flags = append(flags, more...)
 	s.agents++
-	agent := s.bench.Process("", fmt.Sprintf("host-agent-%s-%d", h.name, s.agents), procs.AgentProgram, flags...)
+	agent := s.bench.Process("", fmt.Sprintf("host-agent-%s-%d", name, s.agents), procs.AgentProgram, flags...)
 	t.Cleanup(func() { s.end(agent) })
 	s.agent = agent
-	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
+	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{name} })
 	must(t, agent.Launch(t.Context(), func() error { // an early page would see an unknown host and stop
-		info, err := procs.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
+		info, err := procs.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+name, seen)
 		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}

@@ -116,8 +116,9 @@ export function Property({ name, p, value, set, complete }: { name: string; p: J
   const label = text(p.title) || name;
   if (Array.isArray(p.enum) && !complete) {
     const labels = array(p.enumLabels);
+    const bypass = array(p.bypass); // values that skip permissions
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">Host’s default</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}</option>)}</select>{text(about) && <p class="dim">{text(about)}</p>}</>;
+    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">Host’s default</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}{bypass.includes(v) ? ' ⚠ asks for nothing' : ''}</option>)}</select>{bypass.includes(value) && <p class="error">In this mode the agent asks for no permission.</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
   return (
