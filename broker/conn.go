@@ -179,7 +179,11 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 		attempt = (attempt-1)/len(c.urls) + 1 // every URL is tried once before delays grow
 	}
 	if c.creds != nil {
-		c.creds.ready(refuses(c.nc.LastError()))
+		if last := c.lastError.Load(); last != nil && errors.Is(*last, errUnauthorized) {
+			_ = c.creds.update() // the relay's answer to this request has the reason
+		} else {
+			c.creds.ready(refuses(c.nc.LastError()))
+		}
 	}
 	wait := RetryDelay(attempt)
 	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {

@@ -104,6 +104,9 @@ func (c *credentials) accepted() {
 	c.shown = 0
 }
 
+// errUnauthorized reports that a relay refused the token in a WebSocket handshake.
+var errUnauthorized = errors.New("the token is refused")
+
 // refuses reports whether an error means that a server refused the credentials.
 func refuses(err error) bool {
 	for _, refusal := range []error{

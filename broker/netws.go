@@ -69,7 +69,11 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 			_ = conn.Close()
 		}
 		if response != nil {
-			return nil, fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
+			err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
+			if response.StatusCode == http.StatusUnauthorized {
+				err = fmt.Errorf("%w: %w", err, errUnauthorized)
+			}
+			return nil, err
 		}
 		return nil, err
 	}

@@ -1,11 +1,15 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/coder/websocket"
 
+	"ahprelay/broker"
 	agentsapi "ahprelay/gateway/api/agents"
 	"ahprelay/gateway/wire"
 )
@@ -44,3 +48,22 @@ func (f binaryFrames) Write(piece []byte) (int, error) {
 
 // Reads implements [agentsapi.Tunnel].
 func (t tunnel) Reads() uint32 { return t.Conn.Reads.Load() }
+
+// natsPatience is the wait for external NATS servers without a word in the log.
+const natsPatience = 1500 * time.Millisecond
+
+// reportAbsence logs that external NATS servers are not reached, until stopped. It adds
+// to the events of the first connection.
+func (r *Relay) reportAbsence(events *broker.Events, url, trust string) (stop func()) {
+	var last atomic.Pointer[error]
+	events.Retrying = func(_ int, err error, _ time.Duration) { last.Store(&err) }
+	late := time.AfterFunc(natsPatience, func() {
+		err := errors.New("no answer yet")
+		if p := last.Load(); p != nil {
+			err = *p
+		}
+		r.log.Warn("no connection to the NATS servers of --nats-url; they must run, and include the trust file in their configuration",
+			"servers", url, "trust_file", trust, "error", err)
+	})
+	return func() { late.Stop() }
+}

@@ -295,6 +295,9 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	} else if err := r.keys.Authority().WriteTrustConfig(trust); err != nil {
 		return err
 	}
+	if cfg.NATSURL != "" {
+		defer r.reportAbsence(&dial.Events, cfg.NATSURL, trust)()
+	}
 	if r.conn, err = broker.DialRelay(ctx, dial); err == nil {
 		r.tenants, err = broker.StartTenants(ctx, broker.TenantsConfig{Relay: dial, Events: r.events, Log: r.log})
 	}

@@ -27,6 +27,7 @@ type access struct {
 	instance  string // this run's name
 	key       *auth.AgentKey
 	compress  string        // compression method towards relays; "" for none
+	answered  func(error)   // called with the result of each request for credentials by natsConfig; may be nil
 	fetched   func()        // called after new credentials; may be nil
 	outdated  chan struct{} // wakes renewLoop when a relay reports an outdated credential; capacity 1
 }
@@ -72,7 +73,11 @@ func (a *access) natsConfig(urls []string, userJWT string, events broker.Events)
 			userJWT = ""
 			return given, nil
 		}
-		return a.credentials(ctx)
+		given, err := a.credentials(ctx)
+		if a.answered != nil {
+			a.answered(err)
+		}
+		return given, err
 	}
 	return broker.AgentDialConfig{
 		URLs: urls, Tenant: a.tenant, Host: a.host, Instance: a.instance,

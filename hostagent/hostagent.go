@@ -214,6 +214,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil && !temporary(err) {
 		return err // fails at the start rather than repeatedly in the background
 	}
+	a.answered = (&refusals{report: a.tokenRefused, fail: func(err error) { stop(err) }}).answered
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
 	var made atomic.Pointer[link.AgentLinks]
@@ -288,6 +289,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	stop(err)
 	return ended(ctx, err)
+}
+
+// tokenRefused logs the refusal of a running host-agent's token.
+func (a *Agent) tokenRefused(err error) {
+	a.cfg.Log.Error("this host-agent's token is refused; it stops in a minute unless it gets a valid one", "error", err)
 }
 
 // trouble logs an error with effect on clients while NATS is connected.

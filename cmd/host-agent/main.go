@@ -81,8 +81,19 @@ func main() {
 	var a app
 	if err := a.run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		a.Ended(os.Stderr, "host-agent", err)
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
+}
+
+// statusRefused is the exit status after a relay has refused the token: a new start
+// does not help, so units do not restart the host-agent. It is EX_NOPERM of sysexits.h.
+const statusRefused = 77
+
+func exitStatus(err error) int {
+	if hostagent.TokenRefused(err) {
+		return statusRefused
+	}
+	return 1
 }
 
 func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -91,6 +102,9 @@ func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	for _, note := range a.program().Mistyped(parsed) {
+		a.Logger(stderr).Warn(note)
+	}
 	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common})
 }
 

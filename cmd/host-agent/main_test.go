@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -296,4 +297,31 @@ func awaitOnline(t *testing.T, relay *gateway.Relay) {
 // run runs a command.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return new(app).run(ctx, args, stdout, stderr)
+}
+
+// TestRevokedToken: a running host-agent logs the refusal of its token with the remedy,
+// and a start with that token ends with the status that units do not restart.
+func TestRevokedToken(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, agenthost.Config{})
+	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--state-dir", "off", "--control", "off"}
+	ctx, stop := context.WithCancel(t.Context())
+	show := newScreen()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, args, io.Discard, show) }()
+	show.await(t, "(serving)")
+	rev := auth.Revocation{Tenant: "default", Host: "laptop", At: time.Now().Add(time.Second).UTC()}.Spanning()
+	if err := relay.Revocations().Add(rev); err != nil {
+		t.Fatal(err)
+	}
+	show.await(t, `(level=ERROR msg="this host-agent's token is refused.*relay token host)`)
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("run ended with %v", err)
+	}
+	again := exec.CommandContext(t.Context(), os.Args[0], args...)
+	out, err := again.CombinedOutput()
+	if again.ProcessState.ExitCode() != statusRefused || !strings.Contains(string(out), "relay token host") {
+		t.Errorf("a start with the token ends with %v: %s", err, out)
+	}
 }

@@ -20,7 +20,7 @@ type serviceFlags struct {
 
 // service describes the service to the system.
 func (f *serviceFlags) service() *cli.Service {
-	return &cli.Service{Name: "ahp-host-agent", Title: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay", System: f.System}
+	return &cli.Service{Name: "ahp-host-agent", Title: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay", System: f.System, Final: statusRefused}
 }
 
 type installCmd struct {

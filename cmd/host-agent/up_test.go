@@ -235,7 +235,7 @@ func TestService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always", "RestartSec=2\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
+	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit has no %q:\n%s", want, text)
 		}

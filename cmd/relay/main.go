@@ -94,5 +94,8 @@ func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	for _, note := range a.program().Mistyped(parsed) {
+		a.Logger(stderr).Warn(note)
+	}
 	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common, settings: cli.Settings(parsed)})
 }

@@ -176,3 +176,18 @@ func TestSetupLinkOpens(t *testing.T) {
 		})
 	}
 }
+
+// TestAbsentNATSServers: a relay reports soon that external NATS servers are absent,
+// with the file that they need.
+func TestAbsentNATSServers(t *testing.T) {
+	dir := t.TempDir()
+	logs := terminal{make(chan string, 1000)}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--nats-url", "nats://127.0.0.1:1"}, os.Stdout, logs)
+	}()
+	logs.sees(t, `level=WARN msg="no connection to the NATS servers[^\n]*nats-trust.conf[^\n]*refused`)
+	stop()
+	<-ended
+}

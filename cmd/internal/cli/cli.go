@@ -3,12 +3,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -44,7 +45,7 @@ type Common struct {
 	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
 	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
 	LogFormat string           `help:"Log format: text or json." enum:"text,json" default:"text"`
-	Version   kong.VersionFlag `help:"Print the version and exit."`
+	Version   kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
 // Logger returns a logger configured by the flags.
@@ -130,35 +131,58 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 	}()
 	parsed, err = parser.Parse(args)
 	if err != nil {
-		return nil, fmt.Errorf("%w (see %s --help)", err, p.Name)
+		notes := ""
+		for _, note := range p.mistypedIn(parser.Model.Node, os.Environ()) {
+			notes += "; " + note
+		}
+		return nil, fmt.Errorf("%w (see %s --help)%s", err, p.Name, notes)
 	}
 	return parsed, nil
 }
 
 // loadYAML resolves flags from a YAML file.
 func loadYAML(r io.Reader) (kong.Resolver, error) {
-	values := map[string]any{}
-	if err := yaml.NewDecoder(r).Decode(&values); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("not YAML of the form \"flag: value\": %w", err)
+	file := yamlFile{name: nameOf(r), values: map[string]any{}}
+	var node yaml.Node
+	err := yaml.NewDecoder(r).Decode(&node)
+	if err == nil {
+		err = node.Decode(&file.values)
 	}
-	return yamlFile(values), nil
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("%s is not YAML of the form \"flag: value\": %w", file.name, err)
+	}
+	if len(node.Content) == 1 {
+		file.keys = node.Content[0].Content
+	}
+	return file, nil
+}
+
+// nameOf returns the name of a configuration file.
+func nameOf(r io.Reader) string {
+	if file, ok := r.(interface{ Name() string }); ok {
+		return file.Name()
+	}
+	return "the configuration"
 }
 
 // yamlFile is a [kong.Resolver].
-type yamlFile map[string]any
+type yamlFile struct {
+	name   string
+	values map[string]any
+	keys   []*yaml.Node // and their values, in turn
+}
 
 // Validate refuses keys that match no flag of any command.
 func (y yamlFile) Validate(app *kong.Application) error {
 	known := flagNames(app.Node)
 	var unknown []string
-	for key := range y {
-		if !slices.Contains(known, key) {
-			unknown = append(unknown, key)
+	for i := 0; i < len(y.keys); i += 2 {
+		if key := y.keys[i]; !slices.Contains(known, key.Value) {
+			unknown = append(unknown, fmt.Sprintf("%s, line %d: unknown flag %s%s", y.name, key.Line, key.Value, suggestion(key.Value, known)))
 		}
 	}
 	if len(unknown) > 0 {
-		sort.Strings(unknown)
-		return fmt.Errorf("configuration file: unknown flag %s", strings.Join(unknown, ", "))
+		return errors.New(strings.Join(unknown, "; "))
 	}
 	return nil
 }
@@ -175,7 +199,7 @@ func flagNames(n *kong.Node) (names []string) {
 
 // Resolve implements [kong.Resolver].
 func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	value, ok := y[flag.Name]
+	value, ok := y.values[flag.Name]
 	if !ok {
 		return nil, nil
 	}

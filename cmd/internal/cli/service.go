@@ -24,6 +24,7 @@ type Service struct {
 	Args      []string // the program's arguments
 	User      string   // of a machine service
 	Directory string   // working directory; "": the system's default
+	Final     int      // exit status after which systemd does not start the program again; 0: none
 
 	Env map[string]string // additions to the service's environment
 }
@@ -52,6 +53,10 @@ func (s *Service) unit() string {
 	if s.System {
 		after, by = "Wants=network-online.target\nAfter=network-online.target\n", "multi-user.target"
 	}
+	final := ""
+	if s.Final != 0 {
+		final = fmt.Sprintf("RestartPreventExitStatus=%d\n", s.Final)
+	}
 	return `[Unit]
 Description={{Description}}
 ` + after + `StartLimitIntervalSec=0
@@ -62,7 +67,7 @@ ExecStart={{Path | cmdEscape}}{{range Arguments}} {{. | cmd}}{{end}}
 {{end}}{{if UserName}}User={{UserName}}
 {{end}}{{range EnvVars}}{{.}}
 {{end}}Restart=always
-RestartSec=2
+` + final + `RestartSec=2
 TimerSlackNSec=1ms
 TimeoutStopSec=20
 

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// ofServices matches the variables that Kubernetes sets for a service whose name begins
+// like a program's variables.
+var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)$`)
+
+// Mistyped returns a sentence for each variable in the environment that looks like a
+// setting of the program, but is none.
+func (p Program) Mistyped(parsed *kong.Context) []string {
+	return p.mistypedIn(parsed.Model.Node, os.Environ())
+}
+
+func (p Program) mistypedIn(model *kong.Node, environ []string) (list []string) {
+	known := envsOf(model)
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, p.Prefix+"_") && !slices.Contains(known, name) && !ofServices.MatchString(name) {
+			list = append(list, fmt.Sprintf("environment variable %s is no setting of %s%s", name, p.Name, p.suggestion(name, known)))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func envsOf(n *kong.Node) (names []string) {
+	for _, f := range n.Flags {
+		names = append(names, f.Envs...)
+	}
+	for _, c := range n.Children {
+		names = append(names, envsOf(c)...)
+	}
+	return names
+}
+
+// suggestion compares the names without their common prefix.
+func (p Program) suggestion(name string, known []string) string {
+	short := make([]string, len(known))
+	for i, k := range known {
+		short[i] = strings.TrimPrefix(k, p.Prefix+"_")
+	}
+	said := suggestion(strings.TrimPrefix(name, p.Prefix+"_"), short)
+	return strings.Replace(said, "mean ", "mean "+p.Prefix+"_", 1)
+}
+
+// suggestion returns a question for the known name that is most like a name, or "" if
+// none is like it.
+func suggestion(name string, known []string) string {
+	best, least := "", len(name)/3+1
+	for _, candidate := range known {
+		if d := distance(name, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance returns the number of inserted, removed and changed bytes between two names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			changed := diagonal
+			if a[i] != b[j] {
+				changed++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(row[j]+1, row[j+1]+1, changed)
+		}
+	}
+	return row[len(b)]
+}
