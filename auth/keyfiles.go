@@ -52,8 +52,13 @@ func LoadKeys(dir string) (*Keys, error) {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	if missing {
+		for _, name := range []string{accountFile, systemFile} {
+			if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+				return nil, fmt.Errorf("keys: %[1]s is itself a copy of a directory %[2]s, as cp makes it before %[1]s exists: move its files into %[3]s", dir, keyDir, path)
+			}
+		}
 		if err := makeKeys(dir, path); err != nil {
-			return nil, fmt.Errorf("make keys in %s: %w", dir, err)
+			return nil, fmt.Errorf("make keys in %s: %w; the data directory must be a place where this user can write", dir, err)
 		}
 	}
 	return ExistingKeys(dir)

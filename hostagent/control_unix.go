@@ -31,7 +31,7 @@ func controlDirs() (dirs []string) {
 func controlDir() (string, error) {
 	dir := controlDirs()[0]
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("control socket: %w", err)
+		return "", fmt.Errorf("control socket: %w; set its path with --control, or TMPDIR to a writable directory", err)
 	}
 	if !isPrivate(dir) {
 		return "", fmt.Errorf("control socket: %s is not a private directory of this user; set another path with --control", dir)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/dialhint"
 )
 
 // relayTimeout bounds one request to the relay's base URL.
@@ -56,7 +57,7 @@ func (e *RefusedError) Error() string {
 	case e.Status == http.StatusUnauthorized:
 		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
-		return fmt.Sprintf("no relay at that URL (HTTP %d); check --relay", e.Status)
+		return fmt.Sprintf("no relay at that URL (HTTP %d); want only its scheme, host and port, as in https://relay.example.com", e.Status)
 	}
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
@@ -193,12 +194,12 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 func exchange(client *http.Client, relay string, request *http.Request) (response *http.Response, data []byte, err error) {
 	response, err = client.Do(request)
 	if err != nil {
-		return nil, nil, fmt.Errorf("relay %s cannot be reached: %w", relay, unwrapURL(err))
+		return nil, nil, fmt.Errorf("relay %s cannot be reached: %w", relay, dialhint.Error(relay, unwrapURL(err)))
 	}
 	defer response.Body.Close()
 	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, nil, fmt.Errorf("relay %s: %w", relay, err)
+		return nil, nil, fmt.Errorf("relay %s: %w", relay, dialhint.Error(relay, err))
 	}
 	return response, data, nil
 }
@@ -224,6 +225,9 @@ func refusal(relay string, response *http.Response, data []byte) error {
 		return &limitError{err, time.Duration(seconds) * time.Second}
 	case status >= 500:
 		return err
+	}
+	if hint := dialhint.Answer(relay, text); hint != "" {
+		text += "; " + hint
 	}
 	return &RefusedError{Status: status, Text: text}
 }

@@ -101,6 +101,9 @@ func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if parsed == nil || err != nil {
 		return err
 	}
+	if err := a.Trust(); err != nil {
+		return err
+	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	for _, note := range a.program().Mistyped(parsed) {
 		a.Logger(stderr).Warn(note)

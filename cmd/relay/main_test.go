@@ -111,6 +111,16 @@ func TestOnlyServeCreatesKeys(t *testing.T) {
 	}
 }
 
+// copied returns a data directory with keys.
+func copied(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestErrorsNameFaultAndPlace: errors name the fault and its place.
 func TestErrorsNameFaultAndPlace(t *testing.T) {
 	dir := t.TempDir()
@@ -141,6 +151,9 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"unknown flag", []string{"serve", "--data-dir", dir, "--liste", "x"}, []string{"--liste"}},
 		{"no data directory", []string{"serve"}, []string{"--data-dir"}},
 		{"data directory is a file", []string{"serve", "--data-dir", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, []string{file}},
+		{"data directory cannot be made", []string{"serve", "--data-dir", "/proc/ahp-relay/x", "--listen", "127.0.0.1:0", "--admin-listen", "none"}, []string{"/proc/ahp-relay/x", "can write"}},
+		{"data directory is one of keys", []string{"serve", "--data-dir", filepath.Join(copied(t), "keys"), "--listen", "127.0.0.1:0", "--admin-listen", "none"}, []string{"copy of a directory keys", "move its files into"}},
+		{"no authority in file", []string{"hosts", "--data-dir", dir, "--ca-file", file}, []string{"--ca-file", file, "PEM"}},
 		{"bad duration", []string{"serve", "--data-dir", dir, "--resume", "soon"}, []string{"--resume", "soon"}},
 		{"bad size", []string{"serve", "--data-dir", dir, "--max-frame", "1000"}, []string{"--max-frame", "1000", "65536"}},
 		{"bad address", []string{"serve", "--data-dir", dir, "--listen", "nowhere"}, []string{"--listen", "nowhere"}},

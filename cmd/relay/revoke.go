@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -57,9 +58,15 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 		case <-ctx.Done():
 		}
 	}
+	if done.Token != "" && !issuedID.MatchString(done.Token) {
+		fmt.Fprintf(s.err, "Note: relays issue no token with an ID like %s; check it unless a different issuer did. Relays keep no list of tokens, so they cannot tell.\n", done.Token)
+	}
 	_, err = fmt.Fprintf(s.out, "revoked %s at the relay at %s and all relays connected to it; connections end\n", named(done), relay.at.URL)
 	return err
 }
+
+// issuedID matches the IDs of a relay's own tokens and devices.
+var issuedID = regexp.MustCompile(`^([A-Z2-7]{26}|device-.+)$`)
 
 // forNextStart stores a revocation in the data directory, because of a relay's absence.
 func (c *revokeCmd) forNextStart(ask operatorapi.RevokeRequest, absence error) error {

@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/internal/dialhint"
 )
 
 // requestTimeout bounds a request to the running relay.
@@ -160,6 +161,9 @@ func send(ctx context.Context, client *http.Client, base, method, path, token st
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if hint := dialhint.Answer(base, string(body)); response.StatusCode == http.StatusBadRequest && hint != "" {
+		return 0, nil, fmt.Errorf("no answer from %s: %s", base, hint)
+	}
 	return response.StatusCode, body, err
 }
 
@@ -173,5 +177,5 @@ func noAnswer(base string, err error) error {
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w answers at %s: %w; start it (relay serve), or give its address with --relay", errNoRelay, base, err)
 	}
-	return fmt.Errorf("no answer from %s: %w; give the relay's address with --relay", base, err)
+	return fmt.Errorf("no answer from %s: %w; give the relay's address with --relay", base, dialhint.Error(base, err))
 }

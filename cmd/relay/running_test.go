@@ -49,7 +49,6 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 		{"SPELT", []string{"revocations"}},
 		{url + "/setup#", []string{"setup-link", "--no-qr"}},
 		{"the operator", []string{"invitations"}},
-		{url + "/#host=laptop", []string{"share", "--host", "laptop", "--channel", "ahp-session:/a", "--no-qr"}},
 		{file, []string{"diag", file}},
 	} {
 		args := append(test.args, "--data-dir", dir)
@@ -59,6 +58,18 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 	}
 	if _, _, err := relay(t, "forget", "--data-dir", dir, "laptop"); err == nil || !strings.Contains(err.Error(), "no such host") {
 		t.Errorf("forget: %v; want the relay's answer", err)
+	}
+	if out, _, err := relay(t, "share", "--data-dir", dir, "--host", "laptop", "--channel", "ahp-session:/a", "--no-qr"); err == nil || !strings.Contains(err.Error(), "no such host") || out != "" {
+		t.Errorf("share of an unknown host = %q, %v", out, err)
+	}
+	plain := strings.Replace(url, "https", "http", 1)
+	for at, want := range map[string]string{plain: "use " + url, url: "--ca-file"} {
+		if _, _, err := relay(t, "hosts", "--data-dir", dir, "--relay", at); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("hosts --relay %s: %v; want %q", at, err, want)
+		}
+	}
+	if _, said, err := relay(t, "revoke", "--data-dir", dir, "--token", "SPELT"); err != nil || !strings.Contains(said, "no token with an ID like SPELT") {
+		t.Errorf("revoke of an ID that no relay issues: %q, %v", said, err)
 	}
 	parts := opened(t, file)
 	if !strings.Contains(parts["settings.json"], `"hold":"7m0s"`) || !strings.Contains(parts["check.txt"], url) {

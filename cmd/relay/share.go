@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -52,6 +53,9 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkHost(ctx, relay); err != nil {
+		return err
+	}
 	token, err := relay.keys.Tokens().IssueClient(who)
 	if err != nil {
 		return err
@@ -65,6 +69,23 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 		return nil
 	}
 	return cli.PrintQR(s.out, s.err, text)
+}
+
+// checkHost returns an error if the running relay does not know the host. It cannot know
+// the sessions.
+func (c *shareCmd) checkHost(ctx context.Context, relay *runningRelay) error {
+	known, _, err := relay.hosts(ctx, c.Tenant)
+	if err != nil {
+		return nil // report says that no relay answers
+	}
+	var names []string
+	for _, h := range known {
+		if h.Host == c.Host {
+			return nil
+		}
+		names = append(names, h.Host)
+	}
+	return fmt.Errorf("--host %s: no such host of tenant %s; known are: %s", c.Host, c.Tenant, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // client returns the link's authority.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/url"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/auth"
+	"ahprelay/hostagent"
 )
 
 // TestShare prints one link and nothing else, which allows one session and no more.
@@ -83,11 +85,49 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// servingHost connects host laptop to a relay until the test's end.
+func servingHost(t *testing.T, dir, base string) {
+	t.Helper()
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{base}, Token: func() (string, error) { return token, nil }, Upstream: hostagent.Upstream{URL: "ws://127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the host-agent ended with %v", err)
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		out, _, err := relay(t, "hosts", "--data-dir", dir)
+		if err == nil && strings.Contains(out, "laptop") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the relay does not know the host: %s, %v", out, err)
+		}
+	}
+}
+
 // TestRunningRelayAuditsShare: the running relay audits a share.
 func TestRunningRelayAuditsShare(t *testing.T) {
 	dir := t.TempDir()
 	audit := t.TempDir() + "/audit"
 	base := serving(t, dir, "--audit-file", audit)
+	servingHost(t, dir, base)
 	out, said, err := relay(t, "share", "--data-dir", dir, "--relay", base, "--host", "laptop", "--channel", "mock:/1", "--subject", "bob")
 	if err != nil || strings.Contains(said, "audit") {
 		t.Fatalf("%v; said %q", err, said)

@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -45,6 +47,7 @@ type Common struct {
 	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
 	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
 	LogFormat string           `help:"Log format: text or json." enum:"text,json" default:"text"`
+	CAFile    string           `help:"PEM file with the authorities of a private CA, for connections to relays and NATS; like SSL_CERT_FILE. On Linux and BSD; elsewhere, add them to the system's." type:"path" placeholder:"FILE" name:"ca-file"`
 	Version   kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
@@ -55,6 +58,27 @@ func (c *Common) Logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Trust makes this process, and those that it starts, accept the authorities in
+// --ca-file. Call it before the first connection: Go reads the system's authorities
+// once.
+func (c *Common) Trust() error {
+	if c.CAFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return fmt.Errorf("--ca-file: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(text) {
+		return fmt.Errorf("--ca-file %s: no certificate in PEM in it", c.CAFile)
+	}
+	switch runtime.GOOS {
+	case "windows", "darwin", "ios":
+		return fmt.Errorf("--ca-file: %s uses the system's authorities only; add the certificate there", runtime.GOOS)
+	}
+	return os.Setenv("SSL_CERT_FILE", c.CAFile)
 }
 
 // Ended reports why a command has ended: as a log line with --log-format json, so that

@@ -1,0 +1,67 @@
+// Package dialhint turns failures of connections to a relay into advice: TLS where
+// plain text was meant, the reverse, or a certificate that this machine does not trust.
+package dialhint
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"strings"
+	"syscall"
+)
+
+// plainAtTLS is what Go's server answers to a plain request at a TLS port, with
+// status 400.
+const plainAtTLS = "Client sent an HTTP request to an HTTPS server"
+
+// Error adds advice to the error of a request to base. Without any advice, it returns
+// err.
+func Error(base string, err error) error {
+	if hint := of(base, err); hint != "" {
+		return &hinted{err, hint}
+	}
+	return err
+}
+
+// Answer returns advice for the text of an answer from base, or "".
+func Answer(base, text string) string {
+	if strings.Contains(text, plainAtTLS) {
+		return "the server has TLS: use " + with("https", base)
+	}
+	return ""
+}
+
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.error.Error() + "; " + e.hint }
+func (e *hinted) Unwrap() error { return e.error }
+
+func of(base string, err error) string {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	plain := strings.HasPrefix(base, "http://")
+	switch {
+	case errors.As(err, &unknown):
+		return "this machine does not know the certificate's authority: give its certificate with --ca-file FILE, or in the environment with SSL_CERT_FILE"
+	case errors.As(err, &name):
+		return "use a name that the certificate contains"
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no value for it
+		return "the server has no TLS: use " + with("http", base)
+	case plain && errors.Is(err, syscall.ECONNRESET):
+		return "if the server has TLS, use " + with("https", base)
+	}
+	return ""
+}
+
+// with returns a URL with another scheme.
+func with(scheme, base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return scheme + "://"
+	}
+	u.Scheme = scheme
+	return u.String()
+}

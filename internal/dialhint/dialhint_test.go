@@ -1,0 +1,54 @@
+package dialhint_test
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+
+	"ahprelay/internal/dialhint"
+)
+
+// TestAdvice: real servers' failures lead to advice.
+func TestAdvice(t *testing.T) {
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for base, want := range map[string]string{
+		secure.URL: "--ca-file",
+		strings.Replace(plain.URL, "http", "https", 1): "use " + plain.URL,
+	} {
+		_, err := client.Get(base)
+		if err == nil {
+			t.Fatalf("%s: no error", base)
+		}
+		if got := dialhint.Error(base, err).Error(); !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {
+			t.Errorf("%s: %s; want %s", base, got, want)
+		}
+	}
+	wrong := strings.Replace(secure.URL, "https", "http", 1)
+	answer, err := client.Get(wrong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	if got := dialhint.Answer(wrong, string(text)); !strings.Contains(got, secure.URL) {
+		t.Errorf("the answer %q leads to %q", text, got)
+	}
+	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	if got := dialhint.Error(wrong, reset).Error(); !strings.Contains(got, secure.URL) {
+		t.Errorf("after a reset: %s", got)
+	}
+	if got := dialhint.Error(secure.URL, reset); got != reset {
+		t.Errorf("a reset of a TLS connection leads to %v", got)
+	}
+}
