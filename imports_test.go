@@ -22,6 +22,8 @@ var floors = [][]string{
 	{"gateway/api/agents", "gateway/api/hosts", "gateway/api/notify", "gateway/api/operator", "gateway/canvas"},
 	{"gateway/api/people"},
 	{"gateway", "hostagent", "internal/connect"},
+	{"internal/connect/client"},
+	{"internal/connect/mcpdoor"},
 	{"cmd/internal/agents", "cmd/internal/cli"},
 	{"cmd/internal/tracer"},
 	{"cmd/relay", "cmd/host-agent", "cmd/ahp-connect"},

@@ -60,7 +60,7 @@ func (c *urlCmd) Run(s *streams) error {
 type tokenCmd struct {
 	Name   string      `arg:"" optional:"" help:"The client program: a new token replaces its previous one. Without a name, the tokens are listed." placeholder:"NAME"`
 	Host   []string    `help:"Hosts that the token opens, as patterns. Default: all hosts that you may open." name:"host" aliases:"hosts" placeholder:"HOST"`
-	Level  auth.Access `help:"The token's level, at most your own: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate," default:""`
+	Level  auth.Access `help:"The token's level, at most your own: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate,read,write," default:""`
 	Revoke bool        `help:"Revoke the program's token. Its connections end."`
 }
 
@@ -100,7 +100,7 @@ func (c *tokenCmd) Run(s *streams) error {
 
 type stdioCmd struct {
 	Host  string      `arg:"" help:"The host, or RELAY/HOST." placeholder:"HOST"`
-	Level auth.Access `help:"The highest level to use: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate," default:""`
+	Level auth.Access `help:"The highest level to use: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate,read,write," default:""`
 	relayFlags
 }
 

@@ -33,6 +33,8 @@ type app struct {
 	Token tokenCmd `cmd:"" help:"List the local tokens, or make or revoke one. Each client program has a token of its own."`
 	Stdio stdioCmd `cmd:"" help:"Speak AHP with a host on standard input and output, one message on each line."`
 
+	MCP mcpCmd `cmd:"" name:"mcp" help:"Serve MCP on standard input and output, so that an agent can watch and drive the agents at your hosts."`
+
 	Install   installCmd   `cmd:"" help:"Install a service of this user's session that runs ahp-connect up (systemd, launchd, Windows services and more)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service. Sign-ins and local tokens remain."`
 	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`

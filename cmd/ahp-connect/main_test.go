@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
@@ -196,7 +197,7 @@ func TestSecondUpIsRefused(t *testing.T) {
 func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	_, tokenFile := newStack(t)
 	dir := t.TempDir()
-	before, err := command(t.Context(), dir, nil, "token", "vscode", "--host", "laptop", "--level", "talk")
+	before, err := command(t.Context(), dir, nil, "token", "vscode", "--host", "laptop", "--level", "look")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 		t.Errorf("up on a taken port: %v", err)
 	}
 	list, err := (&connect.Home{Dir: dir}).Tokens().List()
-	if err != nil || len(list) != 1 || list[0].Token == before || list[0].Name != "vscode" || list[0].Level != auth.AccessTalk {
+	if err != nil || len(list) != 1 || list[0].Token == before || list[0].Name != "vscode" || list[0].Level != auth.AccessRead {
 		t.Errorf("the tokens are %+v, %v; want the same with a new secret", list, err)
 	}
 	shown, err := command(t.Context(), dir, nil, "token")
@@ -220,4 +221,30 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	if err != nil || address != "ws://127.0.0.1:8486/ahp/laptop?tkn="+list[0].Token {
 		t.Errorf("url prints %q, %v", address, err)
 	}
+}
+
+// TestMCPServesAnAgent lists the hosts over standard input and output.
+func TestMCPServesAnAgent(t *testing.T) {
+	s, tokenFile := newStack(t)
+	in, requests := io.Pipe()
+	answers, out := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		err := new(app).run(ctx, []string{"--state-dir", t.TempDir(), "--log-level", "error", "mcp", "--relay", s.Relay.URL(), "--token-file", tokenFile}, in, out, io.Discard)
+		_ = out.Close() // as at a process's end
+		ended <- err
+	}()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).Connect(t.Context(), &mcp.IOTransport{Reader: answers, Writer: requests}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "list_hosts"})
+	if err != nil || result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "/laptop: online") {
+		t.Errorf("list_hosts: %+v, %v", result, err)
+	}
+	_ = session.Close()
+	stop()
+	_ = in.Close()
+	<-ended
 }

@@ -51,8 +51,9 @@ type Host struct {
 
 // tokens obtains tokens for the relay.
 type tokens interface {
-	// token returns a token for a host ("" for all), with at most the given level.
-	token(ctx context.Context, host string, level auth.Access) (token string, expires time.Time, err error)
+	// token returns a token for a host ("" for all), with at most the given level. The
+	// relay's audit names the program.
+	token(ctx context.Context, host string, level auth.Access, program string) (token string, expires time.Time, err error)
 }
 
 // A Relay is one relay with the person's authority there.
@@ -65,6 +66,7 @@ type Relay struct {
 
 	mu      sync.Mutex // guards the fields below
 	kept    map[keptKey]keptToken
+	program string // that uses the tokens
 	hosts   []Host
 	hostsAt time.Time
 	plain   time.Time // until then, the relay is known not to resume connections
@@ -93,12 +95,12 @@ func NewRelay(base string, tokens tokens) *Relay {
 func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
 	key := keptKey{host, level}
 	r.mu.Lock()
-	kept := r.kept[key]
+	kept, program := r.kept[key], r.program
 	r.mu.Unlock()
 	if time.Now().Before(kept.until) {
 		return kept.token, kept.until, nil
 	}
-	token, expires, err := r.tokens.token(ctx, host, level)
+	token, expires, err := r.tokens.token(ctx, host, level, program)
 	if err != nil {
 		return "", time.Time{}, r.explain(err)
 	}
@@ -107,6 +109,14 @@ func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (stri
 	r.kept[key] = kept
 	r.mu.Unlock()
 	return token, kept.until, nil
+}
+
+// ForProgram names the program that uses the tokens obtained from now on, in the relay's audit.
+func (r *Relay) ForProgram(program string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.program = program[:min(len(program), 100)]
+	clear(r.kept)
 }
 
 // forget drops the kept tokens, after the relay has refused one.
@@ -218,8 +228,8 @@ func (r *Relay) Hosts(ctx context.Context) ([]Host, error) {
 // deviceTokens obtains tokens for a signed-in device.
 type deviceTokens struct{ *device.Device }
 
-func (d deviceTokens) token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
-	ask := map[string]any{"level": level, "seconds": int(tokenTTL.Seconds())}
+func (d deviceTokens) token(ctx context.Context, host string, level auth.Access, program string) (string, time.Time, error) {
+	ask := map[string]any{"level": level, "seconds": int(tokenTTL.Seconds()), "program": program}
 	if host != "" {
 		ask["hosts"] = []string{host}
 	}
@@ -234,7 +244,7 @@ func (d deviceTokens) token(ctx context.Context, host string, level auth.Access)
 // FileTokens takes each token from a file, which may be replaced at any time.
 type FileTokens string
 
-func (f FileTokens) token(_ context.Context, _ string, level auth.Access) (string, time.Time, error) {
+func (f FileTokens) token(_ context.Context, _ string, level auth.Access, _ string) (string, time.Time, error) {
 	if level != "" {
 		return "", time.Time{}, &Refusal{ahp.CloseForbidden, "a token from --token-file keeps its level: make one with the wanted level (relay token client --level)"}
 	}

@@ -23,7 +23,7 @@
 //	POST   /api/invites           {"subject", "level", "hosts"} → {"link", "qr", "expires"}; without subject: a link with which a further device of the caller requests entry
 //	GET    /api/invites           open invitations, see invites.go
 //	DELETE /api/invites/{id}      withdraws an invitation
-//	POST   /api/tokens            {"level", "hosts", "channels", "seconds"} → {"token", "id", "expires"}: for a stock client
+//	POST   /api/tokens            {"level", "hosts", "channels", "seconds", "program"} → {"token", "id", "expires"}: for a stock client
 //	POST   /operator/invites      {"tenant", "subject"} → {"link", "expires"}: relay setup-link
 //
 // Links to sessions are in shares.go and agentshares.go, sign-in at an identity

@@ -287,6 +287,9 @@ func (a *requests) mayEnrol(who people.Person, host string, approve, replace boo
 	return nil
 }
 
+// maxProgram bounds the name of a program, in bytes.
+const maxProgram = 100
+
 // serveMakeToken makes a token for a client that cannot prove a key. It allows no more
 // than the caller's, and ends with the caller's device.
 func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
@@ -295,6 +298,7 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 		Hosts    []string
 		Channels []string
 		Seconds  int
+		Program  string // that will use the token, for the audit
 	}
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with level, hosts, channels and seconds"))
@@ -308,6 +312,8 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 		ttl = defaultToken
 	case ttl < 0 || ttl > maxTokenTTL:
 		err = fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxTokenTTL.Seconds()))
+	case len(ask.Program) > maxProgram:
+		err = fmt.Errorf("the program's name has %d bytes; want at most %d", len(ask.Program), maxProgram)
 	}
 	client.Device, client.Expires = device, a.atMost(time.Now().Add(ttl), device)
 	var token, id string
@@ -321,9 +327,13 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 		authn.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
+	program := ""
+	if ask.Program != "" {
+		program = fmt.Sprintf(", for %q", ask.Program)
+	}
 	a.Caller.Audit.Write(audit.Line{
 		Event: "token", Tenant: who.Tenant, Subject: who.Subject, Token: id, Address: a.Caller.Address(r),
-		Detail: fmt.Sprintf("by device %s, %s, until %s", device, client.Access.Level(), client.Expires.UTC().Format(time.RFC3339)),
+		Detail: fmt.Sprintf("by device %s, %s, until %s", device, client.Access.Level(), client.Expires.UTC().Format(time.RFC3339)) + program,
 	})
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "id": id, "expires": client.Expires.UTC().Truncate(time.Second)})
 }

@@ -1,0 +1,31 @@
+package watch
+
+import (
+	"encoding/json"
+
+	"ahprelay/broker/notice"
+)
+
+// A Pending is an entry of a session's inputNeeded that a person must answer.
+type Pending struct {
+	Event notice.Event // as shown to people, without title and time
+	Chat  string       // channel for the answer
+
+	question *question
+}
+
+// ReadPending reads an entry of a session's inputNeeded. It returns false if the entry
+// needs no person.
+func ReadPending(session string, raw []byte) (Pending, bool) {
+	q, e, ok := readQuestion(session, raw)
+	return Pending{e, e.Chat, q}, ok
+}
+
+// Action returns the action that answers, to be dispatched on the chat.
+func (p *Pending) Action(said Reply) ([]byte, error) {
+	action, err := p.question.action(&p.Event, said)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(action)
+}

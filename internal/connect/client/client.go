@@ -1,0 +1,242 @@
+// Package client is an AHP client for the doors of ahp-connect. Its connection to the
+// host is that of any local client: it resumes, renews its token, and is answered while
+// the relay is away.
+//
+// A [Client] is safe for concurrent use. Its callback runs in the goroutine that reads
+// the host's messages, which waits for it.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/connect"
+)
+
+// Versions are the AHP versions that the doors understand, the best first.
+var Versions = []string{"1.0.0", "0.10.0", "0.9.0"}
+
+// Config configures a [Client].
+type Config struct {
+	Relay *connect.Relay
+	Host  string
+	Level auth.Access // the highest level to use; "": the person's own, at most operate
+	Name  string      // of the program, in the host's list of clients
+	Log   *slog.Logger
+
+	// Action is called with each action, in order. Default: none.
+	Action func(channel string, action []byte)
+}
+
+// A Client is a connection to a host.
+type Client struct {
+	cfg    Config
+	out    chan []byte
+	closed chan struct{} // Close was called
+	ended  chan struct{} // the connection has ended
+	once   sync.Once
+	cancel context.CancelFunc
+
+	mu    sync.Mutex // guards the fields below
+	calls map[string]chan reply
+	last  int
+	seq   int64
+	why   *connect.Closed
+}
+
+// A reply is a response's content.
+type reply struct{ result, failure []byte }
+
+// An Error is a host's or relay's error answer.
+type Error struct {
+	Code    int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Open connects to a host, and initializes the connection.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &Client{cfg: cfg, out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), cancel: cancel, calls: map[string]chan reply{}}
+	go func() {
+		why := connect.ServeLocal(life, (*messages)(c), cfg.Relay, cfg.Host, cfg.Level, cfg.Log)
+		c.mu.Lock()
+		c.why = why
+		c.mu.Unlock()
+		close(c.ended)
+	}()
+	if _, err := c.Call(ctx, "initialize", map[string]any{
+		"channel": RootChannel, "clientId": cfg.Name + "-" + rand.Text()[:8], "protocolVersions": Versions, "clientInfo": map[string]string{"name": cfg.Name},
+	}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the connection, and returns when it has ended.
+func (c *Client) Close() {
+	c.once.Do(func() { close(c.closed) })
+	c.cancel()
+	<-c.ended
+}
+
+// Done returns a channel that is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.ended }
+
+// Err returns the reason for the end.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == nil {
+		return nil
+	}
+	return errors.New(c.why.Reason)
+}
+
+// Call sends a request, and returns the result.
+func (c *Client) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	c.mu.Lock()
+	c.last++
+	id := strconv.Itoa(c.last)
+	answer := make(chan reply, 1)
+	c.calls[id] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.calls, id)
+		c.mu.Unlock()
+	}()
+	if err := c.send(ctx, map[string]any{"jsonrpc": "2.0", "id": json.Number(id), "method": method, "params": params}); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-answer:
+		if r.failure != nil {
+			var e Error
+			if json.Unmarshal(r.failure, &e) != nil {
+				e.Message = "the host answers with an unreadable error"
+			}
+			return nil, fmt.Errorf("%s: %w", method, &e)
+		}
+		return r.result, nil
+	case <-c.ended:
+		return nil, fmt.Errorf("%s: %w", method, c.Err())
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// send sends a message.
+func (c *Client) send(ctx context.Context, message any) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	select {
+	case c.out <- data:
+		return nil
+	case <-c.ended:
+		return c.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Subscribe subscribes to a channel, and returns its state.
+func (c *Client) Subscribe(ctx context.Context, channel string) (state json.RawMessage, err error) {
+	result, err := c.Call(ctx, "subscribe", map[string]any{"channel": channel})
+	if err != nil {
+		return nil, err
+	}
+	snapshot, _ := ahp.MemberOf(result, "snapshot")
+	if snapshot.Raw == nil {
+		return nil, fmt.Errorf("%s has no state", channel)
+	}
+	m, _ := ahp.MemberOf(snapshot.Raw, "state")
+	return m.Raw, nil
+}
+
+// Unsubscribe ends a subscription.
+func (c *Client) Unsubscribe(ctx context.Context, channel string) error {
+	return c.send(ctx, map[string]any{"jsonrpc": "2.0", "method": "unsubscribe", "params": map[string]any{"channel": channel}})
+}
+
+// Dispatch sends an action.
+func (c *Client) Dispatch(ctx context.Context, channel string, action any) error {
+	c.mu.Lock()
+	c.seq++
+	seq := c.seq
+	c.mu.Unlock()
+	return c.send(ctx, map[string]any{"jsonrpc": "2.0", "method": "dispatchAction", "params": map[string]any{"channel": channel, "clientSeq": seq, "action": action}})
+}
+
+// messages is the Client's side of its pipe to the host.
+type messages Client
+
+// Read implements [connect.Messages].
+func (m *messages) Read() ([]byte, error) {
+	select {
+	case b := <-m.out:
+		return b, nil
+	case <-m.closed:
+		return nil, &connect.Closed{Code: 1000}
+	}
+}
+
+// Close implements [connect.Messages].
+func (m *messages) Close(ahp.CloseCode, string) { m.once.Do(func() { close(m.closed) }) }
+
+// Write implements [connect.Messages]: it handles a message of the host.
+func (m *messages) Write(message []byte) error {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return nil // not ours to judge
+	}
+	switch env.Kind {
+	case ahp.Response:
+		m.mu.Lock()
+		answer := m.calls[string(env.ID)]
+		m.mu.Unlock()
+		if answer != nil {
+			select {
+			case answer <- reply{clone(env.Result), clone(env.Error)}:
+			default: // a second answer
+			}
+		}
+	case ahp.Request:
+		refusal := ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client serves no requests", nil)
+		go (*Client)(m).refuse(refusal)
+	default:
+		if string(env.Method) == "action" && m.cfg.Action != nil {
+			if action, ok := ahp.MemberOf(env.Params, "action"); ok {
+				m.cfg.Action(string(env.Channel), action.Raw)
+			}
+		}
+	}
+	return nil
+}
+
+// refuse answers a host's request. It ends with the connection.
+func (c *Client) refuse(message []byte) {
+	select {
+	case c.out <- message:
+	case <-c.ended:
+	}
+}
+
+func clone(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append([]byte{}, b...)
+}

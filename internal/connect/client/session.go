@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"ahprelay/ahp"
+	"ahprelay/hostagent/watch"
+)
+
+// RootChannel is the channel of the connection's own commands.
+const RootChannel = "ahp-root://"
+
+// A Summary is a session in a host's list.
+type Summary struct {
+	Session  string `json:"resource"`
+	Provider string `json:"provider"`
+	Title    string `json:"title"`
+	Activity string `json:"activity"`
+	Status   int    `json:"status"`
+}
+
+// Session status bits.
+const (
+	statusError       = 2
+	statusRunning     = 8
+	statusInputNeeded = 16
+)
+
+// Words returns a session's status in a word.
+func Words(status int) string {
+	switch {
+	case status&statusInputNeeded != 0:
+		return "waits for an answer"
+	case status&statusRunning != 0:
+		return "working"
+	case status&statusError != 0:
+		return "failed"
+	}
+	return "idle"
+}
+
+// Sessions lists the host's sessions.
+func (c *Client) Sessions(ctx context.Context) ([]Summary, error) {
+	result, err := c.Call(ctx, "listSessions", map[string]any{"channel": RootChannel})
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Items []Summary }
+	return list.Items, json.Unmarshal(result, &list)
+}
+
+// A Session is a session's state.
+type Session struct {
+	Title       string            `json:"title"`
+	Status      int               `json:"status"`
+	DefaultChat string            `json:"defaultChat"`
+	InputNeeded []json.RawMessage `json:"inputNeeded"`
+}
+
+// Session returns a session's state, and stays subscribed.
+func (c *Client) Session(ctx context.Context, session string) (s Session, err error) {
+	state, err := c.Subscribe(ctx, session)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(state, &s); err != nil {
+		return s, fmt.Errorf("%s: unreadable state: %w", session, err)
+	}
+	if s.DefaultChat == "" {
+		return s, fmt.Errorf("%s has no chat yet", session)
+	}
+	return s, nil
+}
+
+// Questions returns the questions of a session that a person must answer.
+func (s *Session) Questions(session string) (list []watch.Pending) {
+	for _, raw := range s.InputNeeded {
+		if p, ok := watch.ReadPending(session, raw); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// A Chat is a chat's state.
+type Chat struct {
+	Turns  []Turn `json:"turns"`
+	Active *Turn  `json:"activeTurn"`
+}
+
+// A Turn is a message and its answer.
+type Turn struct {
+	ID      string `json:"id"`
+	Message struct {
+		Text string `json:"text"`
+	} `json:"message"`
+	Parts []Part          `json:"responseParts"`
+	State string          `json:"state"`
+	Error json.RawMessage `json:"error"`
+}
+
+// A Part is a part of an answer.
+type Part struct {
+	Kind     string          `json:"kind"`
+	ID       string          `json:"id"`
+	Content  json.RawMessage `json:"content"`
+	ToolCall *ToolCall       `json:"toolCall"`
+}
+
+// A ToolCall is a use of a tool.
+type ToolCall struct {
+	ID         string          `json:"toolCallId"`
+	Name       string          `json:"toolName"`
+	Display    string          `json:"displayName"`
+	Status     string          `json:"status"`
+	Invocation json.RawMessage `json:"invocationMessage"`
+	Past       json.RawMessage `json:"pastTenseMessage"`
+	Input      json.RawMessage `json:"toolInput"`
+	Success    *bool           `json:"success"`
+	Content    json.RawMessage `json:"content"`
+}
+
+// Text returns a plain or Markdown text.
+func Text(raw json.RawMessage) string {
+	if text, ok := ahp.Text(raw); ok {
+		return text
+	}
+	return ahp.TextOf(raw, "markdown")
+}
+
+// ReadChat reads a chat's state.
+func ReadChat(state []byte) (chat Chat, err error) { return chat, json.Unmarshal(state, &chat) }
+
+// Chat returns a chat's state, and ends the subscription.
+func (c *Client) Chat(ctx context.Context, channel string) (Chat, error) {
+	state, err := c.Subscribe(ctx, channel)
+	if err != nil {
+		return Chat{}, err
+	}
+	if err := c.Unsubscribe(ctx, channel); err != nil {
+		return Chat{}, err
+	}
+	return ReadChat(state)
+}
+
+// Transcript returns the last turns of a chat as text of at most the given bytes. What is
+// left out is noted at the front.
+func (chat *Chat) Transcript(turns, most int) string {
+	all := chat.Turns
+	if chat.Active != nil {
+		all = append(all[:len(all):len(all)], *chat.Active)
+	}
+	left := max(0, len(all)-turns)
+	var b strings.Builder
+	for _, turn := range all[left:] {
+		turn.write(&b)
+	}
+	text := b.String()
+	note := ""
+	if left > 0 {
+		note = fmt.Sprintf("(%d earlier turns)\n", left)
+	}
+	if len(text) > most {
+		cut := len(text) - most
+		for cut < len(text) && !utf8.RuneStart(text[cut]) {
+			cut++
+		}
+		text, note = text[cut:], "(the beginning is left out)\n"
+	}
+	return note + text
+}
+
+func (turn *Turn) write(b *strings.Builder) {
+	fmt.Fprintf(b, "USER: %s\n", turn.Message.Text)
+	for _, part := range turn.Parts {
+		switch {
+		case part.ToolCall != nil:
+			call := part.ToolCall
+			fmt.Fprintf(b, "TOOL %s (%s): %s\n", call.Display, call.Status, Text(call.Invocation))
+			if input, ok := ahp.Text(call.Input); ok && input != "" {
+				fmt.Fprintf(b, "  input: %s\n", input)
+			}
+		case part.Kind == "markdown":
+			fmt.Fprintf(b, "AGENT: %s\n", Text(part.Content))
+		}
+	}
+	if len(turn.Error) > 0 {
+		fmt.Fprintf(b, "ERROR: %s\n", ahp.TextOf(turn.Error, "message"))
+	}
+}
+
+// Say begins a turn with a message, or queues the message behind a running turn. It
+// returns the turn's id.
+func (c *Client) Say(ctx context.Context, chat, text string, running bool) (turn string, err error) {
+	message := map[string]any{"text": text, "origin": map[string]any{"kind": "user"}}
+	if running {
+		id := rand.Text()
+		return id, c.Dispatch(ctx, chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message})
+	}
+	turn = rand.Text()
+	return turn, c.Dispatch(ctx, chat, map[string]any{"type": "chat/turnStarted", "turnId": turn, "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), "message": message})
+}
+
+// Create starts a session of a provider in a folder ("": none), and returns its address.
+func (c *Client) Create(ctx context.Context, provider, folder string) (session string, err error) {
+	session = provider + ":/" + strings.ToLower(rand.Text())
+	params := map[string]any{"channel": session, "provider": provider}
+	if folder != "" {
+		params["workingDirectories"] = []string{folder}
+	}
+	_, err = c.Call(ctx, "createSession", params)
+	return session, err
+}
