@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth/device"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/connect"
+	"ahprelay/internal/dialhint"
 )
 
 type loginCmd struct {
@@ -38,7 +39,7 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	}
 	d, err := login.Run(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", c.URL, dialhint.Error(c.URL, err))
 	}
 	inStore, why, err := s.home.Save(d)
 	if err != nil {
