@@ -57,7 +57,7 @@ func (e *RefusedError) Error() string {
 	case e.Status == http.StatusUnauthorized:
 		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
-		return fmt.Sprintf("no relay at that URL (HTTP %d); want only its scheme, host and port, as in https://relay.example.com", e.Status)
+		return fmt.Sprintf("no relay at that URL (HTTP %d); check --relay, or the URL of up: usually only scheme, host and port, as in https://relay.example.com", e.Status)
 	}
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }

@@ -183,7 +183,7 @@ func TestRemoteRelayNeedsTLS(t *testing.T) {
 func TestURLWithPath(t *testing.T) {
 	relay, _ := newRelay(t)
 	_, err := agent(t.Context(), t, "up", "--no-qr", "--upstream", "ws://127.0.0.1:1", "--credentials-file", filepath.Join(t.TempDir(), "c"), relay.URL()+"/foo")
-	if err == nil || !strings.Contains(err.Error(), "want only its scheme, host and port") {
+	if err == nil || !strings.Contains(err.Error(), "only scheme, host and port") {
 		t.Errorf("up URL/foo: %v", err)
 	}
 }
