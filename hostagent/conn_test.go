@@ -22,6 +22,7 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/contentproxy"
+	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
@@ -58,6 +59,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
 			known:    view.NewHost(gate.Key),
 			audits:   coalesce.New(auditEvery),
+			awake:    awake.New(awake.Config{Mode: awake.Never}),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.live = newLive(w.agent)
