@@ -216,6 +216,18 @@ func (st *seat) closeLocked() {
 	}
 }
 
+// rest waits until the agent has stopped, at most for CancelGrace.
+func (st *seat) rest() {
+	grace := time.NewTimer(CancelGrace)
+	defer grace.Stop()
+	select {
+	case st.busy <- struct{}{}:
+		<-st.busy
+	case <-grace.C:
+	case <-st.host.done:
+	}
+}
+
 // signIn offers the agent's sign-in methods and runs the chosen one.
 func (st *seat) signIn(ctx context.Context, t *Turn) error {
 	h := st.host

@@ -388,8 +388,14 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 	for _, uri := range s.turnsOpen {
 		delete(h.changesets.open, uri)
 	}
-	if w := s.work; w != nil {
-		h.goLocked(func() { w.leaveWorktree(h) })
+	if w := s.work; w != nil && w.Worktree != "" {
+		chats := slices.Clone(s.listed)
+		h.goLocked(func() {
+			for _, ch := range chats {
+				ch.seat.rest()
+			}
+			w.leaveWorktree(h)
+		})
 	}
 	h.sessions.remove(s.uri)
 	s.forgetLocked()
