@@ -194,9 +194,7 @@ func TestStoreAway(t *testing.T) {
 	members := startCluster(t, 2, registry.Config{})
 	a, b := members[0], members[1]
 	for _, host := range []string{"laptop", "desktop"} {
-		if err := a.Enrol("acme", host); err != nil {
-			t.Fatal(err)
-		}
+		natssite.Eventually(t, "the new store takes "+host, func() bool { return a.Enrol("acme", host) == nil })
 	}
 	held, _ := holderOf(t, "laptop", []*member{b, a}, named("agent"))
 	acquire(t, held)
