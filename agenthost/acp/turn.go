@@ -24,9 +24,10 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 		err      error
 	}
 	answered := make(chan result, 1)
+	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: c.blocks(prompt)}) // before a cancellation
 	go func() {
 		var r result
-		r.err = c.call(c.life, "session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: c.blocks(prompt)}, &r.response)
+		r.err = sent.Wait(c.life, &r.response)
 		answered <- r
 	}()
 	select {

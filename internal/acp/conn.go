@@ -261,44 +261,65 @@ func (c *Conn) answered(id json.RawMessage, a answer) {
 // first, a later answer is ignored. Messages that the peer sent before the answer have
 // been handled.
 func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
-	reply := make(chan answer, 1)
-	c.mu.Lock()
-	c.lastID++
-	id := strconv.FormatInt(c.lastID, 10)
-	c.calls[id] = reply
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.calls, id)
-	}()
+	return c.Begin(method, params).Wait(ctx, result)
+}
+
+// A Pending is a request that waits for its answer.
+type Pending struct {
+	conn   *Conn
+	method string
+	id     string
+	reply  chan answer
+	err    error // of sending
+}
+
+// Begin sends a request. Messages sent later follow it. The caller calls Wait once.
+func (c *Conn) Begin(method string, params any) *Pending {
+	p := &Pending{conn: c, method: method, reply: make(chan answer, 1)}
 	text, err := json.Marshal(params)
 	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+		p.err = err
+		return p
 	}
-	if err := c.send(message{ID: json.RawMessage(id), Method: method, Params: text}); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+	c.mu.Lock()
+	c.lastID++
+	p.id = strconv.FormatInt(c.lastID, 10)
+	c.calls[p.id] = p.reply
+	c.mu.Unlock()
+	p.err = c.send(message{ID: json.RawMessage(p.id), Method: method, Params: text})
+	return p
+}
+
+// Wait reads the answer into result, as in [Conn.Call].
+func (p *Pending) Wait(ctx context.Context, result any) error {
+	defer func() {
+		p.conn.mu.Lock()
+		defer p.conn.mu.Unlock()
+		delete(p.conn.calls, p.id)
+	}()
+	if p.err != nil {
+		return fmt.Errorf("%s: %w", p.method, p.err)
 	}
 	var a answer
 	select {
-	case a = <-reply:
+	case a = <-p.reply:
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
-	case <-c.done:
+		return fmt.Errorf("%s: %w", p.method, context.Cause(ctx))
+	case <-p.conn.done:
 		select {
-		case a = <-reply: // the answer came before the end
+		case a = <-p.reply: // the answer came before the end
 		default:
-			return fmt.Errorf("%s: %w", method, c.ended())
+			return fmt.Errorf("%s: %w", p.method, p.conn.ended())
 		}
 	}
 	if a.err != nil {
-		return fmt.Errorf("%s: %w", method, a.err)
+		return fmt.Errorf("%s: %w", p.method, a.err)
 	}
 	if result == nil {
 		return nil
 	}
 	if err := Decode(a.result, result); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+		return fmt.Errorf("%s: %w", p.method, err)
 	}
 	return nil
 }
