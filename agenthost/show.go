@@ -58,7 +58,7 @@ func (s *script) part(raw string) {
 	s.emit(partAction{"chat/responsePart", s.turnID, json.RawMessage(raw)})
 }
 
-const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. See [the notes](https://example.com/notes), `session.go` and [the test](session_test.go:3).\n\n" +
+const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. See [the notes](https://example.com/notes), and `session.go`.\n\n" +
 	"| package | tests | time |\n|---|---:|---:|\n| cart | 318 | 2.1 s |\n| session | 41 | 0.3 s |\n\n" +
 	"1. Pass the clock in.\n2. Run it 500 times:\n   - with `-race`,\n   - without.\n\n" +
 	"```go\nfunc newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)} // one hour\n}\n```\n\n> Nothing else depends on it.\n\n- [x] found\n- [ ] mended\n"

@@ -103,9 +103,6 @@ func TestConsoleStates(t *testing.T) {
 	for _, want := range []string{".md table td", ".md pre.code .hl-keyword", ".md a[target=_blank][rel~=noopener]", ".thinking", ".system", ".picture", ".edits", ".tool[data-kind=command] .error"} {
 		p.until(want, patience, func() bool { return p.count(lastTurn+" "+want) > 0 })
 	}
-	p.click(lastTurn + " button.link") // a relative path
-	p.wants("#beside-title", "session_test.go")
-	p.click("#beside-hide")
 	p.wants(lastTurn+" .parts > .raw", "of a version to come")
 	p.wants(lastTurn+" .tool .raw", "x-smell")
 	p.wants(lastTurn+" .tool[data-kind=command] pre.command", "go test ./cart")
@@ -145,6 +142,10 @@ func TestConsoleStates(t *testing.T) {
 	p.wants("#help", "Host-agent")
 	p.seen("help")
 	p.click("#help [aria-label=Close]")
+
+	p.say("see [the session](session.go:3)")
+	p.click(lastTurn + " button.link") // a relative path
+	p.wants("#beside-title", "session.go")
 }
 
 // approves answers the agent's permission requests.
