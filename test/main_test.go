@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	}
 	// The tests mostly wait, so more of them than processors run at a time.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
