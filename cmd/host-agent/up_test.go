@@ -271,7 +271,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/run/systemd/system"); os.IsNotExist(err) {
-		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, "host-agent up https://relay.example.com") {
+		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, " up --no-qr ") {
 			t.Errorf("without systemd: %s, %v", out, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 
 	"github.com/nats-io/nats.go"
@@ -166,7 +167,7 @@ func (f *Fleet) ask(i int) error {
 	if h.keeper != "" {
 		subject += "." + h.keeper
 	}
-	body := fmt.Sprintf(`{"op":"hold","instance":"agent-%d","seq":%d,"presence":{"state":"online","agentVersion":"1","wire":[1,1]}}`, i, h.seq)
+	body := fmt.Sprintf(`{"op":"hold","instance":"agent-%d","seq":%d,"presence":{"state":"online","agentVersion":"1","wire":[%d,%d]}}`, i, h.seq, link.WireMin, link.WireMax)
 	h.mu.Unlock()
 	return h.conn.PublishRequest(subject, h.inbox, []byte(body))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/link"
 
 	"github.com/nats-io/nkeys"
 )
@@ -121,7 +122,7 @@ func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Dura
 		for seq, step := range []struct{ what, op, state string }{
 			{"a lease", "hold", "online"}, {"a renewal", "hold", "online"}, {"a change of presence", "hold", "offline"}, {"the end of a lease", "release", "offline"},
 		} {
-			body := fmt.Sprintf(`{"op":%q,"instance":%q,"seq":%d,"presence":{"state":%q,"wire":[1,1]}}`, step.op, instance, seq+1, step.state)
+			body := fmt.Sprintf(`{"op":%q,"instance":%q,"seq":%d,"presence":{"state":%q,"wire":[%d,%d]}}`, step.op, instance, seq+1, step.state, link.WireMin, link.WireMax)
 			if err := timed(all, step.what, func() error { return asker.ask(ctx, host, body) }); err != nil {
 				return nil, err
 			}
