@@ -27,7 +27,6 @@ type access struct {
 	instance  string // this run's name
 	key       *auth.AgentKey
 	compress  string        // compression method towards relays; "" for none
-	answered  func(error)   // called with the result of each request for credentials by natsConfig; may be nil
 	fetched   func()        // called after new credentials; may be nil
 	outdated  chan struct{} // wakes renewLoop when a relay reports an outdated credential; capacity 1
 }
@@ -66,16 +65,17 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 }
 
 // natsConfig returns the configuration for connecting to NATS through any of urls. The
-// first connection uses userJWT if it is set.
-func (a *access) natsConfig(urls []string, userJWT string, events broker.Events) broker.AgentDialConfig {
+// first connection uses userJWT if it is set. answered receives the result of each
+// request for credentials; it may be nil.
+func (a *access) natsConfig(urls []string, userJWT string, answered func(error), events broker.Events) broker.AgentDialConfig {
 	fetch := func(ctx context.Context) (string, error) {
 		if given := userJWT; given != "" {
 			userJWT = ""
 			return given, nil
 		}
 		given, err := a.credentials(ctx)
-		if a.answered != nil {
-			a.answered(err)
+		if answered != nil {
+			answered(err)
 		}
 		return given, err
 	}

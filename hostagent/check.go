@@ -39,7 +39,7 @@ const checkTime = 10 * time.Second
 func (a *Agent) checkNATS(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	conn, err := broker.DialAgent(ctx, a.natsConfig([]string{url}, "", broker.Events{}))
+	conn, err := broker.DialAgent(ctx, a.natsConfig([]string{url}, "", nil, broker.Events{}))
 	if err != nil {
 		return err
 	}

@@ -214,11 +214,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil && !temporary(err) {
 		return err // fails at the start rather than repeatedly in the background
 	}
-	a.answered = (&refusals{report: a.tokenRefused, fail: func(err error) { stop(err) }}).answered
+	refused := &refusals{report: a.tokenRefused, fail: func(err error) { stop(err) }}
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
 	var made atomic.Pointer[link.AgentLinks]
-	conn, err := a.dial(ctx, userJWT, func() {
+	conn, err := a.dial(ctx, userJWT, refused.answered, func() {
 		if links := made.Load(); links != nil {
 			links.Resumed()
 		}
@@ -330,9 +330,10 @@ func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bo
 const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS, first with userJWT if it is set. The connection returns by
-// itself; resumed is called after each interruption.
-func (a *Agent) dial(ctx context.Context, userJWT string, resumed func()) (*broker.Conn, error) {
-	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
+// itself: answered receives the result of each request for credentials, and resumed is
+// called after each interruption.
+func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), resumed func()) (*broker.Conn, error) {
+	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, answered, broker.Events{
 		Connected: func(url string) { a.cfg.Log.Info("relay connected", "nats", url) },
 		Disconnected: func(err error) {
 			a.metrics.lost.Inc()

@@ -94,7 +94,7 @@ func (in *sentinelInput) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{}))
+	conn, err := broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, nil, broker.Events{}))
 	if err != nil {
 		return err
 	}
