@@ -67,7 +67,7 @@ func TestCompletion(t *testing.T) {
 COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tiny_tool; echo "${COMPREPLY[*]}"`
 	for line, want := range map[string]string{
 		"tiny-tool se":                         "serve",
-		"tiny-tool token ":                     "client host --help --config --log-level --log-format --version",
+		"tiny-tool token ":                     "client host --help --config --log-level --log-format --ca-file --version",
 		"tiny-tool --log-level warn token c":   "client",
 		"tiny-tool serve --mode ":              "fast slow",
 		"tiny-tool serve --mode s":             "slow",
@@ -76,7 +76,7 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tiny_tool; echo "${COMPREPLY[*]}"`
 		"tiny-tool serve --data-dir /x --mod":  "--mode",
 		"tiny-tool serve --sec":                "",
 		"tiny-tool in":                         "",
-		"tiny-tool serve --log-format json --": "--help --config --log-level --log-format --version --data-dir --mode --plain",
+		"tiny-tool serve --log-format json --": "--help --config --log-level --log-format --ca-file --version --data-dir --mode --plain",
 	} {
 		words := append([]string{"-c", script, "bash"}, strings.Split(line, " ")...)
 		out, err := exec.Command("bash", words...).CombinedOutput()

@@ -48,7 +48,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := Settings(parsed)
-	want := map[string]string{"listen": "127.0.0.1:1", "urls": "nats://***@c, d", "n": "3", "odd": "set", "other": "", "log-format": "text", "log-level": "INFO", "config": ""}
+	want := map[string]string{"listen": "127.0.0.1:1", "urls": "nats://***@c, d", "n": "3", "odd": "set", "other": "", "log-format": "text", "log-level": "INFO", "config": "", "ca-file": ""}
 	for name, value := range want {
 		if got[name] != value {
 			t.Errorf("%s is %q; want %q", name, got[name], value)
