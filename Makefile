@@ -3,6 +3,7 @@
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
+# make console-site RELAY=https://relay.example.com   the console as a static site for an origin that is not the relay's, in artifacts/console-site, with its hashes
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
@@ -10,13 +11,17 @@
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
-# make packages the .deb of make release installed, started and removed in a chroot, and its images run with podman
+# make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman
 # make release  an archive of each program, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system, ARGS='-key FILE' signs (RELEASING.md)
+# make release-twice  the same in two clean clones, with caches of their own, and compares all files; same ARGS
+# make site     the documentation's site, in bin/site, with a generator from npm; then checks it in Chromium, with axe-core and all links
+# make recording  the animated picture at the top of README, from the console in Chromium, with ffmpeg
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version.
 #               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that
 # make agents   installs OpenCode, Gemini CLI, Claude Code and Codex from npm into ~/.cache/ahp-agents (1.4 GB), and drives each from a phone-sized browser;
 #               ARGS=-record keeps recordings, which make test replays
+# make clients  installs acpx and the MCP inspector from npm into ~/.cache/ahp-clients (334 MB), and drives ahp-connect's doors with them
 # make interop-copilot  part of interop: GitHub Copilot CLI's host, if test/install-copilot.sh has installed it
 
 GO      ?= go
@@ -32,16 +37,16 @@ PKGS    := ./...
 LONG    := ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/large ./test/faults ./test/nat ./hostagent
 # Tools, pages and examples: their tests run without the race detector.
 PLAIN   := ./test/browser ./test/scale ./test/bench ./test/cmd/bench ./test/cmd/prose ./console/test ./docs/examples
-PIECES  := ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
+PIECES  := ./agenthost ./agenthost/acp ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
-.PHONY: all agents build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
+.PHONY: all agents build test lint console-site bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot pictures release release-twice packages site recording
 
 all: build
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
-test: deps
+test:
 	@GO="$(GO)" MAKE="$(MAKE)" PLAIN="$(PLAIN)" sh test/run.sh $(LONG) $(PKGS)
 
 # What analyses makes garbage for half of its time; with GOGC it collects less of that.
@@ -52,6 +57,9 @@ lint:
 	$(GO) run ./test/cmd/prose --check
 	$(GO) run ./console/build -types
 	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)
+
+console-site:
+	@$(GO) run ./console/site -relay "$(RELAY)"
 
 bench:
 	@sh test/bench/install-deps.sh
@@ -75,7 +83,10 @@ fuzz:
 release:
 	cd packaging/release && $(GO) vet ./... && $(GO) run ./chartcheck ../helm/ahp-relay && $(GO) run . -out ../../dist $(ARGS)
 
-# As root, with debootstrap, podman, runc and containernetworking-plugins.
+release-twice:
+	cd packaging/release && $(GO) run ./twice $(ARGS)
+
+# As root on Debian; test/packages lists what it needs.
 packages:
 	$(GO) run ./test/packages $(ARGS)
 
@@ -97,6 +108,13 @@ notify:
 faults:
 	$(GO) run ./test/cmd/faults --out docs/faults.md
 
+site:
+	sh packaging/site/make.sh
+	AHP_TEST_SITE=$(CURDIR)/bin/site $(GO) test -count=1 -v -run '^TestSite$$' ./test/browser
+
+recording:
+	AHP_RECORDING=$(CURDIR)/docs/console/tour.webp $(GO) test -count=1 -v -run '^TestRecording$$' ./test/browser
+
 apps:
 	AHP_TEST_APPS=$(APPS) $(GO) test -count=1 -v -run '^TestApp' ./test/browser
 
@@ -108,10 +126,13 @@ agents:
 	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestRealAgents$$' ./agenthost/acp -args $(ARGS)
 	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestRealAgentsOnAPhone$$' ./test/browser
 
+.PHONY: clients
+clients:
+	sh test/install-clients.sh
+	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 10m -run '^TestReal(ACP|MCP)Client$$' ./cmd/ahp-connect
+
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestFlows' ./test
 	$(GO) test -count=1 -v -timeout 20m -parallel 1 -run '^TestWorkbench' ./test/browser
 
-deps:
-	@sh test/install-deps.sh

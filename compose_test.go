@@ -2,14 +2,15 @@ package ahprelay
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// TestComposeIsLocal has what Docker publishes be of this machine only, as long
-// as nobody says otherwise: nothing is encrypted there.
+// TestComposeIsLocal: by default, the published ports are reachable from this machine
+// only, because nothing on them is encrypted.
 func TestComposeIsLocal(t *testing.T) {
 	text, err := os.ReadFile("docker-compose.yml")
 	if err != nil {
@@ -47,5 +48,44 @@ func TestComposeIsLocal(t *testing.T) {
 	}
 	if published == 0 {
 		t.Error("nothing is published: the relay cannot be reached")
+	}
+}
+
+// TestComposeWithCertificate: with the second file, the relay has a certificate, the
+// host-agent reaches it by the certificate's name, and no key gets into an image.
+func TestComposeWithCertificate(t *testing.T) {
+	text, err := os.ReadFile("docker-compose.tls.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compose struct {
+		Services map[string]struct {
+			Container   string `yaml:"container_name"`
+			Ports       []string
+			Environment map[string]string
+			Secrets     []string
+		}
+		Secrets map[string]struct{ File string }
+	}
+	if err := yaml.Unmarshal(text, &compose); err != nil {
+		t.Fatal(err)
+	}
+	relay, agent := compose.Services["relay"], compose.Services["host-agent"]
+	for name, secret := range map[string]string{"AHP_RELAY_TLS_CERT": "tls-cert", "AHP_RELAY_TLS_KEY": "tls-key"} {
+		if relay.Environment[name] != "/run/secrets/"+secret || !slices.Contains(relay.Secrets, secret) {
+			t.Errorf("%s is %s, secrets are %q", name, relay.Environment[name], relay.Secrets)
+		}
+		for _, file := range []string{".dockerignore", ".gitignore"} {
+			ignored, err := os.ReadFile(file)
+			if err != nil || !strings.Contains(string(ignored), strings.TrimPrefix(compose.Secrets[secret].File, "./")+"\n") {
+				t.Errorf("%s does not have %s: %v", file, compose.Secrets[secret].File, err)
+			}
+		}
+	}
+	if relay.Container != "${AHP_NAME}" || agent.Environment["AHP_AGENT_RELAY"] != "https://${AHP_NAME}:8484" || agent.Environment["AHP_AGENT_RELAY_PLAIN"] != "false" {
+		t.Errorf("the host-agent reaches %s, the relay is %s; want the certificate's name", agent.Environment["AHP_AGENT_RELAY"], relay.Container)
+	}
+	if len(relay.Ports) > 0 {
+		t.Error("ports of both files are published")
 	}
 }

@@ -64,7 +64,7 @@ func TestLinksOfDocuments(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort holds the README to what somebody reads who has just come: 10 KB.
+// TestReadmeIsShort limits the README to 10 KB, the length that a newcomer reads.
 func TestReadmeIsShort(t *testing.T) {
 	info, err := os.Stat("README.md")
 	if err != nil {

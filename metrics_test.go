@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
-var metricName = regexp.MustCompile(`\bahp_(relay|agent)_[a-z0-9_]+`)
+var metricName = regexp.MustCompile(`\b(ahp_(relay|agent)|mcp_sampling)_[a-z0-9_]+`)
 
 // metricsInCode returns the names of metrics, which are literals in the code; and
 // those that have no prefix of this project's, of whatever is made into a metric.
@@ -170,5 +172,51 @@ func TestDashboard(t *testing.T) {
 	}
 	if seen < 40 {
 		t.Errorf("%d metrics in the dashboard; want all", seen)
+	}
+}
+
+// TestAlerts: each alert asks for metrics that there are, and has a runbook.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("packaging/helm/ahp-relay/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	runbooks, err := os.ReadFile("docs/runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, _ := metricsInCode(t)
+	headings := anchors(string(runbooks))
+	alerts := 0
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			alerts++
+			for _, name := range metricName.FindAllString(rule.Expr, -1) {
+				if !names[name] && !names[strings.TrimSuffix(name, "_bucket")] {
+					t.Errorf("%s asks for %s, which no code makes", rule.Alert, name)
+				}
+			}
+			anchor := strings.ToLower(rule.Alert)
+			if rule.Annotations["runbook"] != "docs/runbooks.md#"+anchor || !slices.Contains(headings, anchor) {
+				t.Errorf("%s has the runbook %q; want docs/runbooks.md#%s, which must have that heading", rule.Alert, rule.Annotations["runbook"], anchor)
+			}
+			if rule.Annotations["summary"] == "" {
+				t.Errorf("%s has no summary", rule.Alert)
+			}
+		}
+	}
+	if alerts < 10 || len(headings) != alerts+1 {
+		t.Errorf("%d alerts, %d headings in docs/runbooks.md; want a heading for each alert, and the title", alerts, len(headings))
 	}
 }

@@ -103,6 +103,14 @@ type chatUpdatedAction struct {
 	} `json:"changes"`
 }
 
+type chatTitleAction struct {
+	Type    string `json:"type"`
+	Chat    string `json:"chat"`
+	Changes struct {
+		Title string `json:"title"`
+	} `json:"changes"`
+}
+
 type titleAction struct {
 	Type  string `json:"type"`
 	Title string `json:"title"`

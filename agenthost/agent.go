@@ -81,7 +81,9 @@ var (
 	// host keeps its transcript and begins a new conversation behind it.
 	ErrUnknown = errors.New("the agent does not have this conversation")
 
-	// ErrBusy reports that the conversation is open elsewhere.
+	// ErrBusy reports that the conversation is open in a different place. From
+	// [Conversation.Prompt] it means that the conversation went on there: the host opens
+	// it again, and repeats the prompt.
 	ErrBusy = errors.New("the conversation is open in a different place")
 
 	// ErrEnded reports that the turn, the chat or the host has ended.

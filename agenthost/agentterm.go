@@ -14,7 +14,7 @@ type AgentTerminal struct {
 	limit    int
 }
 
-// agentCols is the width of an agent's terminal, in which nobody types.
+// agentCols is the width of an agent's terminal, which takes no input from users.
 const agentCols = 120
 
 // openAgentTerminalLocked runs an agent's command.

@@ -3,6 +3,7 @@ package agenthost
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 )
@@ -42,7 +43,8 @@ type changesetInfo struct {
 }
 
 // changeOperations are the operations on changes.
-const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle"},` +
+const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle","_meta":{"` + messageMeta + `":true}},` +
+	`{"id":"pull-request","label":"Create Pull Request","scopes":["changeset"],"status":"idle"},` +
 	`{"id":"revert","label":"Revert","scopes":["resource"],"status":"idle"}]`
 
 func (c *changeset) state() any {
@@ -147,30 +149,61 @@ func (cs *changesetTable) changesetActionLocked(env envelope) {
 	h.publishLocked(env, nil)
 }
 
+// operationParams are the parameters of invokeChangesetOperation.
+type operationParams struct {
+	Channel     string `json:"channel"`
+	OperationID string `json:"operationId"`
+	Target      *struct {
+		Resource string `json:"resource"`
+	} `json:"target"`
+	Meta map[string]json.RawMessage `json:"_meta"`
+}
+
+// message returns the client's commit message, or "".
+func (p *operationParams) message() string {
+	var text string
+	if json.Unmarshal(p.Meta[messageMeta], &text) != nil || len(text) > maxMessage {
+		return ""
+	}
+	return strings.TrimSpace(text)
+}
+
+// operationResult is its result.
+type operationResult struct {
+	Message  string    `json:"message"` // for people
+	FollowUp *followUp `json:"followUp,omitempty"`
+}
+
+// followUp is a resource to show after an operation.
+type followUp struct {
+	Content struct {
+		URI string `json:"uri"`
+	} `json:"content"`
+	External bool `json:"external"`
+}
+
 // invokeChangesetOperationLocked answers invokeChangesetOperation: commit removes all
 // changes, revert those in one file.
 func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := cs.host
-	params, err := decodeParams[struct {
-		Channel     string `json:"channel"`
-		OperationID string `json:"operationId"`
-		Target      *struct {
-			Resource string `json:"resource"`
-		} `json:"target"`
-	}](raw)
+	params, err := decodeParams[operationParams](raw)
 	if err != nil {
 		return nil, err
 	}
 	c := h.changesets.open[params.Channel]
-	said := struct {
-		Message string `json:"message"`
-	}{"Committed."}
+	said := operationResult{Message: "Committed."}
 	switch {
 	case c == nil:
 		return nil, fail(ahp.CodeNotFound, "Changeset not found: %s", params.Channel)
 	case params.OperationID == "commit":
+		if message := params.message(); message != "" {
+			said.Message = "Committed: " + message
+		}
 		c.files = nil
 		h.emitLocked(c.uri, plainAction{"changeset/cleared"})
+	case params.OperationID == "pull-request":
+		said = operationResult{"Created.", &followUp{External: true}}
+		said.FollowUp.Content.URI = "https://example.com/pulls/1"
 	case params.OperationID == "revert" && params.Target != nil:
 		said.Message = "Reverted."
 		id := params.Target.Resource

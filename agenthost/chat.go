@@ -168,7 +168,9 @@ func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, err
 	return struct{}{}, nil
 }
 
-// turnAt returns the index for a cursor.
+// turnAt returns the index of the turn named in a cursor. For a cursor without a name,
+// it returns the number of turns. It reports false for an invalid cursor or a missing
+// turn.
 func (ch *chat) turnAt(cursor string) (int, bool) {
 	id, ok := strings.CutPrefix(cursor, cursorPrefix)
 	if !ok {

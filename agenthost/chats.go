@@ -72,7 +72,9 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	if s.provider != nil {
 		st := s.provider.newSeat(ch)
 		if params.Source != nil {
-			st.forkOf = h.chats[params.Source.Chat].seat.id
+			source := h.chats[params.Source.Chat].seat
+			st.forkOf = source.id
+			h.goLocked(func() { st.copyFrom(source) })
 		}
 	}
 	h.chats[ch.uri] = ch
@@ -99,6 +101,8 @@ func forkable(source *chat, end int) error {
 	case st == nil:
 	case !st.provider.info.Forks:
 		return fail(ahp.CodeInvalidParams, "%s cannot continue in a new chat", st.provider.info.Name)
+	case source.active != nil:
+		return fail(ahp.CodeTurnInProgress, "A turn is in progress: %s", source.uri)
 	case end != len(source.turns)-1:
 		return fail(ahp.CodeInvalidParams, "%s continues in a new chat only from the latest turn", st.provider.info.Name)
 	}

@@ -115,11 +115,21 @@ func (ch *chat) clientTurnLocked(env envelope) {
 }
 
 func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string) {
+	if ch.seat != nil {
+		ch.seat.endUnaskedLocked()
+	}
 	ch.stopLocked()
 	ch.applyLocked(a, env)
 	if s := ch.session; s.title == "" {
 		s.setTitleLocked(titleOf(prompt))
 		s.host.emitLocked(s.uri, titleAction{"session/titleChanged", s.title})
+	}
+	if ch.title == "" && ch != ch.session.chat { // the default chat goes by the session's name
+		ch.title = titleOf(prompt)
+		ch.session.saveLocked()
+		named := chatTitleAction{Type: "session/chatUpdated", Chat: ch.uri}
+		named.Changes.Title = ch.title
+		ch.session.host.emitLocked(ch.session.uri, named)
 	}
 	if ch.seat != nil {
 		ch.seat.startLocked()

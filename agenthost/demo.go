@@ -83,28 +83,50 @@ func (h *Host) startDemoLocked() {
 		s.announced = s.summary()
 		at = at.Add(3 * time.Hour)
 	}
-	h.openDemoCanvasLocked()
-	live, _ := h.sessions.get(providerName + ":/" + demoSessions[0].name)
-	h.demo.chat = live.chat
+	h.openDemoCanvasLocked(h.demoSessionLocked("notes"), "Mention the new search.")
+	h.demo.chat = h.demoSessionLocked("live").chat
 	if !h.cfg.Still {
 		h.afterLocked(demoBreak, h.demo.speakLocked)
 	}
 }
 
-// openDemoCanvasLocked opens the first host canvas in the last session, with a note.
-func (h *Host) openDemoCanvasLocked() {
-	s, _ := h.sessions.get(providerName + ":/" + demoSessions[len(demoSessions)-1].name)
+// openDemoCanvasLocked opens the first host canvas in a session, with a note. It returns
+// the canvas's channel, or "".
+func (h *Host) openDemoCanvasLocked(s *session, note string) string {
 	if len(h.cfg.Canvases) == 0 {
-		return
+		return ""
 	}
 	v, err := h.canvases.newCanvasLocked(s, h.cfg.Canvases[0].ID, nil)
 	if err == nil {
-		v.notes = []string{"Mention the new search."}
+		v.notes = []string{note}
 		err = h.canvases.addCanvasLocked(v)
 	}
 	if err != nil {
 		h.log.Warn("the demo has no canvas", "error", err)
+		return ""
 	}
+	return v.channel
+}
+
+// demoQuestion is the prompt of the demo's session that waits for an answer.
+const demoQuestion = "Please add a test for that."
+
+// ShowDemo prepares a demo host for a visitor: a canvas is open beside the live session,
+// and a different session waits for a permission. It returns the live session and its
+// canvas's channel.
+func ShowDemo(h *Host) (session, canvas string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.startDemoLocked()
+	live, asking := h.demoSessionLocked("live"), h.demoSessionLocked("login")
+	canvas = h.openDemoCanvasLocked(live, "The image of the landing page is 4 MB.")
+	asking.chat.startDemoTurnLocked(demoQuestion, (*script).askEdit)
+	return live.uri, canvas
+}
+
+func (h *Host) demoSessionLocked(name string) *session {
+	s, _ := h.sessions.get(providerName + ":/" + name)
+	return s
 }
 
 func (h *Host) pastTurnLocked(t demoTurn, at time.Time) *turn {
@@ -144,14 +166,20 @@ func (d *demo) speakLocked() {
 	}
 	t := demoTalk[d.next%len(demoTalk)]
 	d.next++
+	ch.startDemoTurnLocked(t.prompt, func(s *script) { s.echo(t.reply, demoWord) })
+	words := len(strings.Fields(t.reply))
+	h.afterLocked(time.Duration(words+1)*demoWord+demoBreak, d.speakLocked)
+}
+
+// startDemoTurnLocked starts a turn without a client.
+func (ch *chat) startDemoTurnLocked(prompt string, play func(*script)) {
+	h := ch.session.host
 	started := turnStartedAction{
 		Type:      "chat/turnStarted",
 		TurnID:    h.cfg.NewID(),
 		StartedAt: timestamp(h.cfg.Now()),
-		Message:   userMessage(t.prompt),
+		Message:   userMessage(prompt),
 	}
 	ch.applyLocked(started, own(ch.uri, started))
-	ch.runLocked(len(strings.Fields(t.prompt)), func(s *script) { s.echo(t.reply, demoWord) })
-	words := len(strings.Fields(t.reply))
-	h.afterLocked(time.Duration(words+1)*demoWord+demoBreak, d.speakLocked)
+	ch.runLocked(len(strings.Fields(prompt)), play)
 }

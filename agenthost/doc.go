@@ -26,10 +26,9 @@
 //
 // # Storage
 //
-// With [Config.Storage], sessions survive the host: see package transcript. What a
-// client has seen is on disk. A turn that the host's
-// end has interrupted ends with an error of the type interrupted. Turns that nobody
-// looks at are not in memory.
+// With [Config.Storage], sessions survive the host: see package transcript. A change is
+// on disk before clients see it. If the host ends during a turn, the turn ends with an
+// error of the type interrupted. Turns of chats without subscribers are not in memory.
 //
 // # Repositories
 //
@@ -37,7 +36,9 @@
 // all changes since its beginning or its latest commit, and <session>/changeset/turn/<id>
 // for each of its latest turns. The operation discard restores a file, unless it has
 // changed since. The operation commit commits the changed files, and nothing else that
-// is staged. The config isolation "worktree" begins a session in a new worktree.
+// is staged. Its _meta {"agenthost.message": true} offers a message: the invocation may
+// have one in _meta under the same name; without it, the session's title is used. The
+// session's _meta.git.branchName is the branch. The config isolation "worktree" begins a session in a new worktree.
 // disposeSession removes that worktree unless it has uncommitted work. Without a
 // repository, the session's changeset has the agent's own diffs, without operations.
 //

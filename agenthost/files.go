@@ -164,8 +164,7 @@ func (m *memFS) link(name string) {
 	}
 }
 
-// Open implements [fs.FS] for names known to Stat. ReadFile and ReadDir return their
-// content.
+// Open implements [fs.FS]. It always fails: callers use Stat, ReadFile and ReadDir.
 func (m *memFS) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.ErrUnsupported}
 }
@@ -181,7 +180,8 @@ func (m *memFS) Stat(name string) (fs.FileInfo, error) {
 	return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }
 
-// ReadFile implements [fs.ReadFileFS].
+// ReadFile implements [fs.ReadFileFS], but returns no error for a missing file: callers
+// use Stat first.
 func (m *memFS) ReadFile(name string) ([]byte, error) {
 	return []byte(m.files[name]), nil
 }

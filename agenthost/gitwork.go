@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,8 @@ import (
 type work struct {
 	repo *repo.Repo // nil until it is needed
 	off  bool       // snapshots fail, or take too long: the agent's own diffs are shown
+
+	branch string // when the changes were last read; "": none
 
 	Base  string      `json:"base"`            // the files at the session's beginning, or at its latest commit
 	Turns []turnTrees `json:"turns,omitempty"` // the latest last
@@ -45,11 +48,13 @@ const (
 	maxGitFiles     = 1000    // of a changeset
 	maxGitContent   = 8 << 20 // bytes of a changeset's texts; later files have no text
 	turnChanges     = "/changeset/turn/"
+	maxMessage      = 16 << 10            // bytes of a commit message
+	messageMeta     = "agenthost.message" // in _meta of an operation that takes a message, and of its invocation
 	discardedPrompt = "This gives the file the content that it had before. It cannot be undone."
 )
 
 var (
-	commitOperation = `{"id":"commit","label":"Commit","description":"Commits these files as they are, on the present branch.","scopes":["changeset"],"status":"idle"}`
+	commitOperation = `{"id":"commit","label":"Commit","description":"Commits these files as they are, on the present branch.","scopes":["changeset"],"status":"idle","_meta":{"` + messageMeta + `":true}}`
 	discard         = `{"id":"discard","label":"Discard","description":"Discards the changes in this file.","scopes":["resource"],"confirmation":"` + discardedPrompt + `","status":"idle"}`
 
 	sessionOperations = json.RawMessage(`[` + commitOperation + `,` + discard + `]`)
@@ -114,7 +119,7 @@ func (st *seat) beforeTurn(ctx context.Context) string {
 	return tree
 }
 
-// afterTurn publishes what a turn has changed.
+// afterTurn publishes the files changed by a turn.
 func (st *seat) afterTurn(turn, from string) {
 	h := st.host
 	if from == "" {
@@ -154,6 +159,13 @@ func (s *session) gitChangesLocked() *changeset {
 	return s.changed
 }
 
+// countLocked reads a session's changes, if the host has not done so since its start.
+func (c *changeset) countLocked() {
+	if c != nil && c.trees != nil && !c.computed && c.failed == "" {
+		c.computeLocked()
+	}
+}
+
 // turnChangesetLocked returns the changeset of a turn, nil if the session does not
 // remember it.
 func (ts *changesetTable) turnChangesetLocked(uri string) *changeset {
@@ -191,7 +203,7 @@ func (c *changeset) computeLocked() {
 		known[id] = f
 	}
 	h.goLocked(func() {
-		files, order, err := c.read(from, to, known)
+		files, order, branch, err := c.read(from, to, known)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		c.computing = false
@@ -200,6 +212,7 @@ func (c *changeset) computeLocked() {
 			c.failed = "The changes cannot be read from the repository."
 		} else {
 			c.failed, c.from, c.git = "", from, files
+			c.onBranchLocked(branch)
 		}
 		c.publishLocked(order)
 		if c.again {
@@ -214,24 +227,25 @@ type gitFile struct {
 	edit   json.RawMessage
 }
 
-// read returns the files that differ, and their ids in order. Files in known are not
-// read again.
-func (c *changeset) read(from, to string, known map[string]gitFile) (map[string]gitFile, []string, error) {
+// read returns the files that differ, their ids in order, and the present branch. Files
+// in known are not read again.
+func (c *changeset) read(from, to string, known map[string]gitFile) (_ map[string]gitFile, order []string, branch string, err error) {
 	h := c.session.host
 	w, err := c.session.openWork()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	if to == "" {
 		if to, err = w.repo.Snapshot(h.ctx); err != nil {
-			return nil, nil, err
+			return nil, nil, "", err
 		}
 	}
 	changes, err := w.repo.Changes(h.ctx, from, to)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
-	files, order, left := map[string]gitFile{}, []string{}, int64(maxGitContent)
+	files, left := map[string]gitFile{}, int64(maxGitContent)
+	order = []string{}
 	for _, change := range changes[:min(len(changes), maxGitFiles)] {
 		id := fileURI(change.Path)
 		order = append(order, id)
@@ -244,7 +258,31 @@ func (c *changeset) read(from, to string, known map[string]gitFile) (map[string]
 		edit.After = newSide(change.Path, w.text(h.ctx, change.After, &left))
 		files[id] = gitFile{change, encode(edit)}
 	}
-	return files, order, nil
+	return files, order, w.repo.Branch(h.ctx), nil
+}
+
+// onBranchLocked publishes the present branch, in the form of VS Code's host.
+func (c *changeset) onBranchLocked(branch string) {
+	s := c.session
+	if s.work == nil || s.work.branch == branch {
+		return
+	}
+	s.work.branch = branch
+	s.host.emitLocked(s.uri, struct {
+		Type string          `json:"type"`
+		Meta json.RawMessage `json:"_meta,omitempty"`
+	}{"session/metaChanged", metaOf(s)})
+}
+
+// metaOf returns a session's _meta.
+func metaOf(s *session) json.RawMessage {
+	switch {
+	case len(s.directories) == 0:
+		return workspaceless
+	case s.work != nil && s.work.branch != "":
+		return encode(map[string]any{"git": map[string]string{"branchName": s.work.branch}})
+	}
+	return nil
 }
 
 // openWork returns the session's repository.
@@ -316,13 +354,7 @@ func (c *changeset) publishLocked(order []string) {
 // invokeGit answers invokeChangesetOperation on a host with agents.
 func (ts *changesetTable) invokeGit(_ *conn, raw json.RawMessage) (any, error) {
 	h := ts.host
-	params, err := decodeParams[struct {
-		Channel     string `json:"channel"`
-		OperationID string `json:"operationId"`
-		Target      *struct {
-			Resource string `json:"resource"`
-		} `json:"target"`
-	}](raw)
+	params, err := decodeParams[operationParams](raw)
 	if err != nil {
 		return nil, err
 	}
@@ -334,14 +366,12 @@ func (ts *changesetTable) invokeGit(_ *conn, raw json.RawMessage) (any, error) {
 		file, known = c.git[params.Target.Resource]
 	}
 	h.mu.Unlock()
-	said := struct {
-		Message string `json:"message"`
-	}{"Committed."}
+	said := operationResult{Message: "Committed."}
 	switch {
 	case c == nil:
 		return nil, fail(ahp.CodeNotFound, "Changeset not found: %s", params.Channel)
 	case c.trees != nil && params.OperationID == "commit" && c == c.session.changed:
-		err = c.commit()
+		err = c.commit(params.message())
 	case c.trees != nil && params.OperationID == "discard" && known:
 		said.Message = "Discarded."
 		err = c.discard(file.change)
@@ -387,15 +417,16 @@ func (c *changeset) ids() []string {
 	return ids
 }
 
-// commit commits the session's changes. Later changes are relative to the commit.
-func (c *changeset) commit() error {
+// commit commits the session's changes, by default with the session's title. Later
+// changes are relative to the commit.
+func (c *changeset) commit(message string) error {
 	h := c.session.host
 	w, err := c.session.openWork()
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
-	title := c.session.title
+	message = cmp.Or(message, c.session.title, "Changes of a session")
 	var changes []repo.Change
 	for _, f := range c.git {
 		changes = append(changes, f.change)
@@ -404,10 +435,7 @@ func (c *changeset) commit() error {
 	if len(changes) == 0 {
 		return errors.New("there is nothing to commit")
 	}
-	if title == "" {
-		title = "Changes of a session"
-	}
-	if err := w.repo.Commit(h.ctx, changes, title); err != nil {
+	if err := w.repo.Commit(h.ctx, changes, message); err != nil {
 		return err
 	}
 	tree, err := w.repo.Snapshot(h.ctx)

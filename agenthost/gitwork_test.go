@@ -106,12 +106,29 @@ func TestChangesInARepository(t *testing.T) {
 	}
 	// After a restart, the changes are those since the session's beginning.
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, storage)})
+	d.call("subscribe", `{"channel":"`+fakeSession+`"}`) // counts them
+	for sum := ""; sum != "map[additions:1 deletions:1 files:1]"; {
+		items := d.call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)
+		sum = fmt.Sprint(items[0].(map[string]any)["changes"])
+	}
 	d.wantFiles(changed, "a.txtmap[added:1 removed:1]")
 
+	branch := strings.TrimSpace(runGit(t, dir, "branch", "--show-current"))
+	state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+	if got := fmt.Sprint(state["_meta"]); got != "map[git:map[branchName:"+branch+"]]" {
+		t.Errorf("the session's branch is %s; want %s", got, branch)
+	}
 	c.call("invokeChangesetOperation", `{"channel":"`+changed+`","operationId":"commit"}`)
 	c.wantFiles(changed)
 	if got := runGit(t, dir, "show", "--format=%s", "--name-only"); got != "a.txt=two new.txt=n\n\na.txt\n" {
 		t.Errorf("the commit is %q", got)
+	}
+	c.prompt("t3", "a.txt=four")
+	c.wantFiles(changed, "a.txtmap[added:1 removed:1]")
+	c.call("invokeChangesetOperation", `{"channel":"`+changed+`","operationId":"commit","_meta":{"agenthost.message":" Counts to four\n"}}`)
+	c.wantFiles(changed)
+	if got := runGit(t, dir, "log", "-1", "--format=%B"); strings.TrimSpace(got) != "Counts to four" {
+		t.Errorf("the message of the commit is %q", got)
 	}
 	if got := runGit(t, dir, "status", "--porcelain"); got != "?? mine.txt\n" {
 		t.Errorf("the status is %q", got)
@@ -144,9 +161,9 @@ func TestSessionInAWorktree(t *testing.T) {
 		if keep {
 			continue
 		}
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			if _, err := os.Stat(wt); os.IsNotExist(err) || time.Now().After(deadline) {
-				break
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if !strings.Contains(runGit(t, dir, "worktree", "list"), wt) || time.Now().After(deadline) {
+				break // git removes the folder first, and then its entry
 			}
 		}
 	}

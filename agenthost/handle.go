@@ -71,16 +71,18 @@ func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
 }
 
 // Begin begins a turn of the agent's own accord, which the caller ends with
-// [Turn.End]. It fails during another turn.
-func (c *Chat) Begin(prompt Prompt) (*Turn, error) {
+// [Turn.End]. It fails during another turn. A client's prompt ends it, too.
+func (c *Chat) Begin() (*Turn, error) {
 	var begun *Turn
 	c.update(func(ch *chat, h *Host) {
 		if ch.active != nil {
 			return
 		}
-		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), messageOf(prompt)}
+		message := map[string]any{"text": "The agent goes on by itself.", "origin": plainOrigin{"systemNotification"}}
+		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), encode(message)}
 		ch.applyLocked(a, own(ch.uri, a))
 		begun = newTurn(ch, ch.active, false)
+		begun.unasked = true
 		c.seat.turn = begun
 	})
 	if begun == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // A Host is an AHP host. Its methods are safe for concurrent use. The host itself
-// serves connections; its tables hold what they share.
+// serves connections; its tables hold their shared state.
 type Host struct {
 	core
 
@@ -30,7 +30,7 @@ type Host struct {
 	demo  *demo            // nil until it begins
 }
 
-// A core is what all parts of a host share: its lock, its clients, the sequence of its
+// A core holds the shared state of a host: its lock, its clients, the sequence of its
 // actions, its goroutines and timers.
 type core struct {
 	// Set by New, then read-only.

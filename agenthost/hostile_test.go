@@ -231,7 +231,7 @@ func TestCommandsComplete(t *testing.T) {
 	}
 }
 
-// TestIdleSessionIsSmall bounds the memory of a session that nobody looks at.
+// TestIdleSessionIsSmall bounds the memory of a session without subscribers.
 func TestIdleSessionIsSmall(t *testing.T) {
 	agent := newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Text("", strings.Repeat("An answer. ", 1000))

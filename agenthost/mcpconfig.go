@@ -25,6 +25,9 @@ type MCPServer struct {
 	// Capabilities are promised to clients with mcpApps. Default: all.
 	Capabilities *MCPCapabilities
 
+	// Icons are shown beside the name. Default: none.
+	Icons []MCPIcon
+
 	// Apps are additional user interfaces, for [MCPMemory].
 	Apps []MCPApp `json:"-"`
 
@@ -35,6 +38,13 @@ type MCPServer struct {
 	// Tokens maps each valid token to its scopes. Default: demo-grant, with all
 	// scopes.
 	Tokens map[string][]string `json:"-"`
+}
+
+// An MCPIcon is AHP's Icon: a picture at an address, which may be a data: URI.
+type MCPIcon struct {
+	Src         string `json:"src"`
+	ContentType string `json:"contentType,omitempty"`
+	Theme       string `json:"theme,omitempty"` // light, dark, or "" for both
 }
 
 // An MCPTransport connects a host and an MCP server.

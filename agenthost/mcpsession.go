@@ -38,6 +38,8 @@ type mcpCustomization struct {
 	State   any      `json:"state"`
 	Channel string   `json:"channel,omitempty"`
 	MCPApp  *mcpApps `json:"mcpApp,omitempty"`
+
+	Icons []MCPIcon `json:"icons,omitempty"`
 }
 
 type mcpApps struct {
@@ -113,7 +115,7 @@ func (m *mcpServer) channel() string {
 
 // customization returns the server's state for clients with or without mcpApps.
 func (m *mcpServer) customization(apps bool) mcpCustomization {
-	c := mcpCustomization{Type: "mcpServer", ID: m.id, URI: m.uri(), Name: m.up.cfg.Name, Enabled: m.enabled, State: m.state()}
+	c := mcpCustomization{Type: "mcpServer", ID: m.id, URI: m.uri(), Name: m.up.cfg.Name, Icons: m.up.cfg.Icons, Enabled: m.enabled, State: m.state()}
 	if apps && !m.hidden {
 		c.Channel, c.MCPApp = m.channel(), &mcpApps{m.up.cfg.Capabilities}
 	}

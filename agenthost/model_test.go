@@ -291,6 +291,13 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	dir := t.TempDir()
 	play := &player{make(chan func(context.Context, *agenthost.Turn))}
 	agent := newFake(play.prompt)
+	var handle *agenthost.Chat // set by the first prompt
+	var own *agenthost.Turn    // that the agent has begun by itself
+	opened := agent.open
+	agent.open = func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		handle = chat
+		return opened(ctx, start, chat)
+	}
 	host, err := agenthost.New(agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir, Protocol: agenthost.NewestProtocol})
 	if err != nil {
 		rt.Fatal(err)
@@ -309,9 +316,22 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	turns := 0
 	working := func() bool { return first.mirror.turn() != nil }
 	tell := func(f func(ctx context.Context, turn *agenthost.Turn)) {
-		if working() {
+		switch {
+		case own != nil:
+			f(own.Context(), own)
+		case working():
 			play.step(f)
 		}
+	}
+	begin := func() {
+		turns++
+		own = nil // a prompt ends it
+		id := fmt.Sprint("t", turns)
+		first.prompt(id, "go")
+		for !working() || first.mirror.turn()["id"] != id {
+			first.read("ping", `{"channel":"ahp-root://"}`)
+		}
+		play.step(func(context.Context, *agenthost.Turn) {}) // the conversation is open
 	}
 	check := func(rt *rapid.T) {
 		for _, w := range watchers {
@@ -338,9 +358,15 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		"":        check,
 		"restart": restart,
 		"begin": func(rt *rapid.T) {
-			if !working() {
-				turns++
-				first.prompt(fmt.Sprint("t", turns), "go")
+			if !working() || own != nil {
+				begin()
+			}
+		},
+		"unasked": func(rt *rapid.T) {
+			if !working() && handle != nil {
+				if own, err = handle.Begin(); err != nil {
+					rt.Fatal(err)
+				}
 				for !working() {
 					first.read("ping", `{"channel":"ahp-root://"}`)
 				}
@@ -400,7 +426,12 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		},
 		"end": func(rt *rapid.T) {
 			if working() {
-				play.steps <- nil
+				if own != nil {
+					own.End(agenthost.End{}, nil)
+					own = nil
+				} else {
+					play.steps <- nil
+				}
 				for working() {
 					first.read("ping", `{"channel":"ahp-root://"}`)
 				}
@@ -408,6 +439,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		},
 		"cancel": func(rt *rapid.T) {
 			if working() {
+				own = nil
 				first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/turnCancelled","turnId":%q,"duration":1}`, first.mirror.turn()["id"]))
 				for working() {
 					first.read("ping", `{"channel":"ahp-root://"}`)

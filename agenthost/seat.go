@@ -78,18 +78,42 @@ func (st *seat) startLocked() {
 // stopLocked cancels the agent's turn. The host expects nothing more of it.
 func (st *seat) stopLocked() {
 	if st.turn != nil {
-		st.turn.stopLocked()
+		st.turn.stopLocked(context.Canceled)
 		st.turn = nil
 	}
 }
 
-// run plays a turn; the caller holds busy. It returns when the agent has finished, or
-// with the turn's end after CancelGrace.
+// endUnaskedLocked ends a turn that the agent has begun by itself.
+func (st *seat) endUnaskedLocked() {
+	if t := st.turn; t != nil && t.unasked {
+		st.turn = nil // queued messages stay queued
+		t.endLocked(End{}, nil)
+	}
+}
+
+// run plays a turn; the caller holds busy. A conversation that went on in a different
+// place opens again first.
 func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 	conv, err := st.open(t.ctx, t)
 	if err != nil {
 		return End{}, err
 	}
+	end, err := st.play(t, conv, prompt)
+	if !errors.Is(err, ErrBusy) {
+		return end, err
+	}
+	st.forget(conv)
+	_ = conv.Close()
+	if conv, err = st.open(t.ctx, t); err != nil {
+		return End{}, err
+	}
+	t.Notice("This conversation went on in a different place, for example in the agent's own terminal. The agent knows what was said there. It is not shown here.")
+	return st.play(t, conv, prompt)
+}
+
+// play gives a prompt to a conversation. It returns when the agent has finished, or with
+// the turn's end after CancelGrace.
+func (st *seat) play(t *Turn, conv Conversation, prompt Prompt) (End, error) {
 	type outcome struct {
 		end End
 		err error
@@ -153,6 +177,22 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	}
 }
 
+// copyFrom opens a copy of a conversation, before that goes on.
+func (st *seat) copyFrom(source *seat) {
+	ctx := st.host.ctx
+	for _, busy := range []chan struct{}{source.busy, st.busy} {
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+		case <-ctx.Done():
+			return
+		}
+	}
+	if _, err := st.open(ctx, nil); err != nil && ctx.Err() == nil {
+		st.host.log.Warn("conversation not copied yet; the next prompt tries again", "chat", st.chat.uri, "error", err)
+	}
+}
+
 // startOfLocked says where the conversation begins.
 func (st *seat) startOfLocked() Start {
 	folders := folderPaths(st.chat.session.directories)
@@ -197,14 +237,18 @@ func (st *seat) toldLocked() {
 // drop forgets a conversation that has ended, or does not answer. The next prompt
 // opens it again.
 func (st *seat) drop(conv Conversation, why error) {
+	st.forget(conv)
+	st.host.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
+	go func() { _ = conv.Close() }() // it may hang like the turn
+}
+
+func (st *seat) forget(conv Conversation) {
 	h := st.host
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if st.conv == conv {
 		st.conv = nil
 	}
-	h.mu.Unlock()
-	h.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
-	go func() { _ = conv.Close() }() // it may hang like the turn
 }
 
 // closeLocked ends the conversation with its chat.

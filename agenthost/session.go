@@ -125,9 +125,7 @@ func (s *session) state(o offer) sessionState {
 	if len(s.directories) > 0 || s.provider != nil {
 		state.Config = s.config()
 	}
-	if len(s.directories) == 0 {
-		state.Meta = workspaceless
-	}
+	state.Meta = metaOf(s)
 	state.Customizations = s.customizations(o.mcpApps)
 	if o.seeds() {
 		state.Canvases, state.OpenCanvases = s.declarations(), s.refs()
@@ -149,9 +147,7 @@ func (s *session) summary() summary {
 		Chats:              s.chatSummaries(),
 		DefaultChat:        s.chat.uri,
 	}
-	if len(s.directories) == 0 {
-		sum.Meta = workspaceless
-	}
+	sum.Meta = metaOf(s)
 	return sum
 }
 

@@ -143,8 +143,9 @@ func (s *script) askFor(members string) {
 // askedFor is askFor's tool call.
 const askedFor = "tc-asked"
 
-// changeAskedLocked changes the pending request if a message asks for it, and reports
-// whether it did.
+// changeAskedLocked obeys a message that begins with [approvePrompt]: it announces the
+// pending tool call again, with the members in the message. It reports false for any
+// other message.
 func (ch *chat) changeAskedLocked(message string) bool {
 	members, ok := strings.CutPrefix(message, approvePrompt)
 	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: ch.active.ID, ToolCallID: askedFor}

@@ -291,7 +291,7 @@ func storedTurn(raw []byte) *turn {
 	return &turn{ID: head.ID, raw: raw}
 }
 
-// unloadLocked forgets the chat's turns if nobody looks at them.
+// unloadLocked drops the chat's turns from memory if no client is subscribed.
 func (ch *chat) unloadLocked() {
 	l := ch.log
 	if l == nil || !l.loaded || ch.active != nil || len(ch.turns) == 0 {

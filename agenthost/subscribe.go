@@ -33,7 +33,7 @@ type subscribeParams struct {
 	FlowControl *subscribeWindow `json:"flowControl"`
 }
 
-// A subscribeWindow asks for windowed delivery.
+// A subscribeWindow requests flow control for a subscription, with the client's limits.
 type subscribeWindow struct {
 	Receive receiveLimits `json:"receive"`
 }
@@ -132,6 +132,7 @@ func (c *conn) stateLocked(uri string, v view) (any, error) {
 		return h.sessions.chatStateLocked(uri, v, c.offer)
 	}
 	if s, ok := h.sessions.get(uri); ok {
+		s.changed.countLocked()
 		return s.state(c.offer), nil
 	}
 	if t, ok := h.terminals.get(uri); ok {

@@ -189,7 +189,7 @@ func (ts *terminalTable) openBackendLocked(t *terminal) (backend, error) {
 	return h.terminals.startShellLocked(t)
 }
 
-// maxScreen bounds a terminal's size.
+// maxScreen bounds a terminal's columns and its rows.
 const maxScreen = 10_000
 
 func orDefault(n, fallback int) int {

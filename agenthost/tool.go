@@ -130,10 +130,10 @@ func (tool *agentTool) meta() json.RawMessage {
 	return encode(map[string]any{"toolKind": tool.Kind})
 }
 
-// invocation says what the call does.
+// invocation describes the call to people.
 func (tool *agentTool) invocation() string {
 	title := cmp.Or(tool.Title, tool.display())
-	if len(tool.Locations) > 0 && !strings.Contains(title, lastName(tool.Locations[0].Path)) {
+	if tool.Kind != ToolExecute && len(tool.Locations) > 0 && !strings.Contains(title, lastName(tool.Locations[0].Path)) {
 		title += " " + tool.Locations[0].Path
 	}
 	return title
@@ -141,8 +141,12 @@ func (tool *agentTool) invocation() string {
 
 func lastName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// input returns the tool's input as a text.
+// input returns the tool's input as a text. A change of a file that is shown has none:
+// the input would repeat it.
 func (tool *agentTool) input() json.RawMessage {
+	if tool.Kind == ToolEdit && slices.ContainsFunc(tool.Content, func(c ToolContent) bool { return c.Diff != nil }) {
+		return nil
+	}
 	if len(tool.Input) == 0 || bytes.Equal(tool.Input, []byte("{}")) || bytes.Equal(tool.Input, []byte("null")) {
 		return nil
 	}
@@ -407,8 +411,8 @@ func wireOptions(options []PermissionOption) []confirmOption {
 
 func (o PermissionOption) allows() bool { return o.Kind == AllowOnce || o.Kind == AllowAlways }
 
-// chosenOption returns the option of an answer: the selected one if it says the same as
-// the answer, or else the narrowest that does.
+// chosenOption returns the option of an answer: the selected option if it agrees with
+// the answer, or else the narrowest option that agrees.
 func chosenOption(a toolConfirmedAction, options []PermissionOption) (string, error) {
 	kinds := []PermissionKind{RejectOnce, RejectAlways}
 	if *a.Approved {

@@ -16,9 +16,10 @@ type Turn struct {
 	chat    *chat
 	turn    *turn
 	past    bool // it is history: nothing is published
+	unasked bool // it has begun without a prompt
 	started time.Time
 	ctx     context.Context // ends with the turn
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 
 	// Guarded by the host's lock.
 	ended     bool
@@ -50,7 +51,7 @@ const deltaPause = 2 * time.Millisecond
 
 func newTurn(ch *chat, t *turn, past bool) *Turn {
 	h := ch.session.host
-	ctx, cancel := context.WithCancel(h.ctx)
+	ctx, cancel := context.WithCancelCause(h.ctx)
 	return &Turn{
 		host: h, chat: ch, turn: t, past: past, started: t.started, ctx: ctx, cancel: cancel,
 		tools:     map[string]*agentTool{},
@@ -58,6 +59,9 @@ func newTurn(ch *chat, t *turn, past bool) *Turn {
 		questions: map[string]chan inputCompletedAction{},
 	}
 }
+
+// Context ends with the turn. Its cause is [ErrEnded] unless the turn was cancelled.
+func (t *Turn) Context() context.Context { return t.ctx }
 
 // update calls f with the host's lock, unless the turn has ended.
 func (t *Turn) update(f func()) {
@@ -164,7 +168,7 @@ func (t *Turn) noticeLocked(markdown string) {
 	}{"systemNotification", map[string]string{"markdown": markdown}}})
 }
 
-// Usage replaces what is known of the turn's usage.
+// Usage replaces the turn's usage so far.
 func (t *Turn) Usage(u Usage) {
 	t.update(func() { t.usageLocked(u) })
 }
@@ -219,22 +223,22 @@ func (t *Turn) endLocked(end End, err error) {
 		t.noticeLocked("The agent refused to continue.")
 	}
 	if t.past {
-		t.stopLocked()
+		t.stopLocked(ErrEnded)
 		t.chat.addPastLocked(t.turn, action)
 		return
 	}
 	t.emitLocked(action)
-	t.stopLocked()
+	t.stopLocked(ErrEnded)
 	t.chat.turnEndedLocked(t)
 }
 
 // stopLocked makes the handle useless: the turn has ended or is given up.
-func (t *Turn) stopLocked() {
+func (t *Turn) stopLocked(why error) {
 	if t.ended {
 		return
 	}
 	t.ended = true
 	t.flusher.stopLocked()
 	t.flusher, t.held = nil, ""
-	t.cancel()
+	t.cancel(why)
 }

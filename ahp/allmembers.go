@@ -2,8 +2,8 @@ package ahp
 
 import "strconv"
 
-// AllMembers returns a raw JSON object's members in order. It refuses everything that
-// [Members] refuses, for all keys.
+// AllMembers returns a raw JSON object's members in order. Like [Members], it refuses an
+// invalid object. It also refuses every duplicate key.
 func AllMembers(object []byte) ([]Member, error) {
 	s := scanner{buf: object}
 	list, err := s.members()

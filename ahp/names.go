@@ -2,12 +2,12 @@ package ahp
 
 import "fmt"
 
-// MaxNameLen is the longest name, in bytes.
+// MaxNameLen bounds the name of a tenant, a host or a process instance, in bytes.
 const MaxNameLen = 63
 
 // CheckName reports why s cannot name a tenant, a host or a process instance: a name
 // matches [a-z0-9-]{1,63}, so it is a single NATS token, URL path segment and DNS
-// label. The error begins with what, the named thing.
+// label. The error begins with the argument what, such as "host".
 func CheckName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("%s is empty; want 1 to %d of a-z, 0-9 and -", what, MaxNameLen)

@@ -123,8 +123,8 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 }
 
 // Name returns the name of a canvas's origin below the canvas domain. All relays
-// compute the same name for a client's canvas, and nobody without the keys can guess
-// it. The name alone gives no access.
+// compute the same name for a client's canvas, and it cannot be guessed without the
+// keys. The name alone gives no access.
 func (c Canvases) Name(g *CanvasGrant) string {
 	mac := hmac.New(sha256.New, c.keys.oldest().canvases)
 	for _, part := range []string{g.Tenant, g.Host, g.Subject, g.ClientID, g.Channel, g.Instance, g.Authority} {

@@ -15,6 +15,8 @@ import (
 	"slices"
 
 	"github.com/nats-io/nkeys"
+
+	"ahprelay/internal/atomicfile"
 )
 
 // Names in the data directory.
@@ -116,7 +118,7 @@ func makeKeys(dir, path string) (err error) {
 		}
 		return err
 	}
-	return syncDir(dir)
+	return atomicfile.SyncDir(dir)
 }
 
 // writeKeys creates a token key, and the nkeys with the given file names.
@@ -130,7 +132,7 @@ func writeKeys(dir string, names ...string) error {
 		return err
 	}
 	block := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := writeSynced(filepath.Join(dir, tokenFile), block, 0o600); err != nil {
+	if err := atomicfile.Create(filepath.Join(dir, tokenFile), block, 0o600); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -142,50 +144,11 @@ func writeKeys(dir string, names ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := writeSynced(filepath.Join(dir, name), append(seed, '\n'), 0o600); err != nil {
+		if err := atomicfile.Create(filepath.Join(dir, name), append(seed, '\n'), 0o600); err != nil {
 			return err
 		}
 	}
-	return syncDir(dir)
-}
-
-// writeSynced writes a new file and syncs it to disk.
-func writeSynced(path string, data []byte, perm fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// ReplaceFile replaces a file's content. After a crash, even of the machine, the file
-// has either the old content or the new, complete.
-func ReplaceFile(path string, data []byte, perm fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(perm), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir syncs a directory, so that new names survive a crash of the machine.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.SyncDir(dir)
 }
 
 func readKeys(dir string) (*Keys, error) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+
+	"ahprelay/internal/atomicfile"
 )
 
 // Keys can be rotated. The first set lies in the key directory itself, each later set
@@ -282,7 +284,7 @@ func AddKeys(dir string, made, signs time.Time) (SetInfo, error) {
 	if err != nil {
 		return SetInfo{}, errors.Join(fmt.Errorf("add keys: %w", err), os.RemoveAll(tmp))
 	}
-	return SetInfo{ID: s.id, Made: s.made, Signs: s.signs}, syncDir(path)
+	return SetInfo{ID: s.id, Made: s.made, Signs: s.signs}, atomicfile.SyncDir(path)
 }
 
 func writeSet(dir string, times setTimes) (*keySet, error) {
@@ -293,7 +295,7 @@ func writeSet(dir string, times setTimes) (*keySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeSynced(filepath.Join(dir, setFile), append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.Create(filepath.Join(dir, setFile), append(data, '\n'), 0o600); err != nil {
 		return nil, err
 	}
 	return readSet(dir)
@@ -325,14 +327,14 @@ func RetireKeys(dir, id string, now time.Time, force bool) error {
 	path := filepath.Join(dir, keyDir)
 	if !sets[i].first {
 		path = filepath.Join(path, setPrefix+id)
-		return errors.Join(os.RemoveAll(path), syncDir(filepath.Dir(path)))
+		return errors.Join(os.RemoveAll(path), atomicfile.SyncDir(filepath.Dir(path)))
 	}
 	data, err := json.Marshal(now.UTC())
 	if err != nil {
 		return err
 	}
-	if err := ReplaceFile(filepath.Join(path, retiredFile), append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.Replace(filepath.Join(path, retiredFile), append(data, '\n'), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(filepath.Join(path, tokenFile)), os.Remove(filepath.Join(path, operatorFile)), syncDir(path))
+	return errors.Join(os.Remove(filepath.Join(path, tokenFile)), os.Remove(filepath.Join(path, operatorFile)), atomicfile.SyncDir(path))
 }

@@ -43,3 +43,6 @@ func (s *Sealer) Open(name string, sealed []byte) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// Overhead returns how many bytes Seal adds.
+func (s *Sealer) Overhead() int { return s.aead.Overhead() }

@@ -71,8 +71,9 @@ type Client struct {
 	Audience string
 
 	// Set in a device's token. Revoking the device revokes all of its tokens.
-	Device string // the device's ID; "": none
-	Key    string // thumbprint of the key to be proved with each use (RFC 9449); "": a bearer token
+	Device     string // the device's ID; "": none
+	DeviceName string // for display
+	Key        string // thumbprint of the key to be proved with each use (RFC 9449); "": a bearer token
 
 	// Origins are the grants from which the token was derived, nearest first. Revoking
 	// any of them ends the token.
@@ -175,6 +176,7 @@ type claims struct {
 	Reverse        bool     `json:"reverse,omitempty"`
 	MaxConnections int      `json:"maxConnections,omitempty"`
 	Device         string   `json:"device,omitempty"`
+	DeviceName     string   `json:"deviceName,omitempty"`
 	Watches        string   `json:"audience,omitempty"`
 	Origins        []Origin `json:"origins,omitempty"`
 
@@ -198,7 +200,7 @@ func (t Tokens) IssueClient(c Client) (string, error) {
 	cl := t.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
 	cl.Files, cl.Reverse, cl.MaxConnections, cl.Device = c.Files, c.Reverse, c.MaxConnections, c.Device
-	cl.Watches, cl.Origins = c.Audience, c.Origins
+	cl.DeviceName, cl.Watches, cl.Origins = c.DeviceName, c.Audience, c.Origins
 	if c.Key != "" {
 		cl.Confirmation = &confirmation{Thumbprint: c.Key}
 	}
@@ -397,6 +399,9 @@ func (cl *claims) client() (Client, error) {
 	c.Device, c.Audience, c.Origins = cl.Device, cl.Watches, cl.Origins
 	if cl.Device != "" && CheckSubject(cl.Device) != nil {
 		return Client{}, errors.New("device is too long, or unprintable")
+	}
+	if CheckSubject(cl.DeviceName) == nil { // a device chooses its name, so a bad name ends nothing
+		c.DeviceName = cl.DeviceName
 	}
 	if cl.Confirmation != nil {
 		c.Key = cl.Confirmation.Thumbprint

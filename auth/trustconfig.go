@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"ahprelay/internal/atomicfile"
 )
 
 // AccountsDir is the directory in which external NATS servers keep the tenants'
@@ -58,7 +60,7 @@ func (a Authority) WriteTrustConfig(path string) error {
 		return err
 	}
 	text := fmt.Sprintf(trustConfig, filepath.Base(path), strings.Join(operators, ", "), a.keys.system.public, AccountsDir, system, a.keys.account.public, relays, StoreDir)
-	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // it holds no secret
+	if err := atomicfile.Replace(path, []byte(text), 0o644); err != nil { // it holds no secret
 		return fmt.Errorf("write NATS configuration: %w", err)
 	}
 	return nil

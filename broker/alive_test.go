@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// aliveConn returns a Conn whose line is one end of a pair, and the far end. Each
-// probe is a byte there, and is reported to asked.
+// aliveConn returns a Conn over one end of a network pair, and the far end. Each probe
+// sends a byte to the far end and calls asked.
 func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net.Conn) {
 	t.Helper()
 	near, far := livePair(t)

@@ -55,6 +55,9 @@ type Events struct {
 	// Retrying announces another attempt after wait. It may be called concurrently
 	// with other callbacks.
 	Retrying func(attempt int, err error, wait time.Duration)
+	// Standby reports the URL of a new second connection, or "" for its end or use. It
+	// may be called concurrently with other callbacks.
+	Standby func(url string)
 	// Woke reports that the machine slept or its clock jumped forward. The Conn
 	// reconnects. It may be called concurrently with other callbacks.
 	Woke func(slept time.Duration)
@@ -77,6 +80,7 @@ type Conn struct {
 	turn      atomic.Int32 // index in urls of the connection or the next attempt
 	wanted    atomic.Int32 // index in urls of the next attempt, counted from 1; 0: the one after turn
 	creds     *credentials // nil if they never expire
+	standbys  *standbys    // of the second connection; nil: there is none
 	running   sync.WaitGroup
 	closing   atomic.Bool
 	lostAt    atomic.Int64          // when the connection was lost, Unix nanoseconds; 0: never
@@ -201,6 +205,10 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 func (c *Conn) turnToNext() {
 	if i := c.wanted.Swap(0); i > 0 {
 		c.turnTo(int(i) - 1)
+		return
+	}
+	if i := slices.Index(c.urls, c.standbys.url()); i >= 0 {
+		c.turnTo(i)
 		return
 	}
 	c.turnTo((int(c.turn.Load()) + 1) % len(c.urls))

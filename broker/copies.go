@@ -18,6 +18,7 @@ const (
 	firstLook = 500 * time.Millisecond
 	lastLook  = 20 * time.Second
 	countEach = 2 * time.Second // interval of counting servers meanwhile
+	turn      = 7 * time.Second // for the responsible relay, before others act
 )
 
 // Copies keeps the number of copies in JetStream as high as possible.
@@ -29,12 +30,15 @@ type Copies struct {
 	// Make sets the number of copies.
 	Make func(ctx context.Context, copies int) error
 
-	// Mine reports whether this relay is responsible.
+	// Mine reports whether this relay is responsible. A responsible relay of an earlier
+	// version may not know these data, so any other relay acts after some time.
 	Mine func() bool
 
 	// Servers returns the number of other servers known to this relay's server.
 	// Default: unknown.
 	Servers func() int
+
+	short time.Time // since when copies have been missing, and others responsible; owned by Keep
 }
 
 // Keep raises the number of copies whenever possible, until ctx ends.
@@ -84,7 +88,12 @@ func (c *Copies) servers() int {
 // raise tries to add copies, and reports whether the maximum is reached.
 func (c *Copies) raise(ctx context.Context) bool {
 	copies, err := c.Count(ctx)
-	if err != nil || copies >= MaxCopies || !c.Mine() {
+	if err != nil || copies >= MaxCopies || c.Mine() {
+		c.short = time.Time{}
+	} else if c.short.IsZero() {
+		c.short = time.Now()
+	}
+	if err != nil || copies >= MaxCopies || !c.short.IsZero() && time.Since(c.short) < turn {
 		return err == nil && copies >= MaxCopies
 	}
 	made := copies

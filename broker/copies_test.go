@@ -116,3 +116,14 @@ func TestCopiesOfOthersServers(t *testing.T) {
 		y.after(t, 4*time.Second, 3)
 	})
 }
+
+// TestOthersAddCopies: the responsible relay may be of a version that does not know these
+// data. It has its turn first.
+func TestOthersAddCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := &youngCluster{servers: 3, copies: 2, notMine: true}
+		y.keep(t, true)
+		y.after(t, 5*time.Second, 2)
+		y.after(t, 25*time.Second, 3)
+	})
+}

@@ -86,7 +86,8 @@ func renewAfter(life time.Duration) time.Duration {
 	return life*7/10 + rand.N(life/10+1)
 }
 
-// show returns the credentials for a login.
+// show returns the credentials for a login, and counts the login until accepted resets
+// the count. Without credentials, it returns an error with the reason.
 func (c *credentials) show() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

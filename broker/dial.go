@@ -202,7 +202,8 @@ type AgentDialConfig struct {
 // during the attempt.
 //
 // All URLs must lead to the same NATS servers. The first is tried first. Each failure
-// or loss selects the next.
+// or loss selects the next. With several WebSocket URLs, a second, idle connection
+// leads to a different URL (see standby.go), and takes over after a loss.
 //
 // A connection ends after idleTimeout without received bytes, or after writeTimeout
 // without progress. Credentials are renewed before they expire.
@@ -228,6 +229,9 @@ func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	c.running.Go(func() { c.renewLoop(life) })
 	c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
 	c.running.Go(func() { c.askWhenSilent(life) })
+	if c.standbys != nil {
+		c.running.Go(func() { c.standbys.run(life) })
+	}
 	return c, nil
 }
 
@@ -240,9 +244,20 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 	if strings.HasPrefix(cfg.URLs[0], "ws") {
 		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress, instance: cfg.Instance}
 		direct := proxied(dial, cfg.proxy)
+		if len(cfg.URLs) > 1 {
+			c.standbys = newStandbys(c, func(ctx context.Context, url string) (*wsConn, error) {
+				return through.handshake(ctx, life, url, direct, true)
+			}, cfg.Events.Standby)
+			through.advised, through.learn = c.standbys.advise, c.standbys.learn
+		}
 		network = networkOptions(newDialer(life, func(ctx context.Context, _, _ string) (net.Conn, error) {
 			at := c.urls[c.turn.Load()]
 			c.through.Store(&at)
+			if c.standbys != nil {
+				if ready := c.standbys.take(at); ready != nil {
+					return ready, nil
+				}
+			}
 			return through.dial(ctx, life, at, direct)
 		}, c), "", nil)
 	} else {

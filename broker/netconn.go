@@ -21,7 +21,7 @@ const (
 	// there is other traffic: any message proves that the connection is alive.
 	askAfter = 4 * time.Second
 
-	// writeTimeout ends a connection whose kernel accepts no byte.
+	// writeTimeout ends a connection if the kernel accepts no byte for this long.
 	writeTimeout = 5 * time.Second
 
 	// writePiece is the number of bytes that must leave within writeTimeout. A

@@ -44,7 +44,8 @@ func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	}
 }
 
-// live returns a dialFunc whose connections end with life, or without progress.
+// live returns a dialFunc. Its connections end when life ends, or after a time without
+// progress.
 func live(life context.Context, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialLive(ctx, life, dial, network, address)

@@ -29,10 +29,25 @@ type wsDialer struct {
 	headers  func() (http.Header, error)
 	compress string
 	instance string
+
+	advised func(payload []byte)    // receives the payload of each ping of a relay; nil: no use
+	learn   func(url, place string) // receives the place of each relay; nil: no use
 }
 
 // dial connects through the WebSocket at a URL. The connection ends with life.
 func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc) (net.Conn, error) {
+	c, err := d.handshake(ctx, life, rawURL, dial, false)
+	if err == nil {
+		err = c.pack()
+	}
+	if err != nil {
+		return nil, err // not a typed nil
+	}
+	return c, nil
+}
+
+// handshake opens a WebSocket, which may be idle until its use.
+func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dialFunc, idle bool) (*wsConn, error) {
 	header := http.Header{}
 	if d.headers != nil {
 		given, err := d.headers()
@@ -45,6 +60,9 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		header.Set(CompressHeader, d.compress)
 	}
 	header.Set(InstanceHeader, d.instance)
+	if idle {
+		header.Set(StandbyHeader, "1")
+	}
 	var below atomic.Pointer[netConn] // the transport may still dial after ctx has ended the handshake
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,
@@ -63,6 +81,12 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived: func(_ context.Context, payload []byte) bool {
+			if d.advised != nil && !idle {
+				d.advised(payload)
+			}
+			return true
+		},
 	})
 	if err != nil {
 		if conn := below.Load(); conn != nil {
@@ -79,13 +103,28 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	}
 	ws.SetReadLimit(-1) // NATS has its own limits
 	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load(), relay: response.Header.Get(RelayHeader)}
-	if d.compress != "" && response.Header.Get(CompressHeader) == d.compress {
-		if c.packed, err = newPacker(c.Conn); err != nil {
+	c.packs = d.compress != "" && response.Header.Get(CompressHeader) == d.compress
+	if d.learn != nil {
+		d.learn(rawURL, response.Header.Get(PlaceHeader))
+	}
+	if idle {
+		if err := knowsStandby(response); err != nil {
 			_ = c.Close()
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// pack starts compression, if the relay has accepted it. An error closes the connection.
+func (c *wsConn) pack() (err error) {
+	if !c.packs {
+		return nil
+	}
+	if c.packed, err = newPacker(c.Conn); err != nil {
+		_ = c.Close()
+	}
+	return err
 }
 
 // A wsConn is a connection through a WebSocket.
@@ -95,6 +134,7 @@ type wsConn struct {
 	below *netConn
 	relay string // relay instance, from RelayHeader; "": unknown
 
+	packs  bool    // the relay accepts compression
 	packed *packer // nil: no compression
 }
 

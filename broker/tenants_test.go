@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestDroppedWhileItIsOpened drops accounts during their opening: NATS does not accept
-// their users, who would not be served.
+// TestDroppedWhileItIsOpened drops accounts during their opening. NATS must then refuse
+// their users, because no relay would serve them.
 func TestDroppedWhileItIsOpened(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -33,10 +33,10 @@
 //
 // # Who may read
 //
-// The host decides first about each read. A read is served only on a connection whose client
-// is subscribed to the canvas, as the host has confirmed on that connection, and only from the
-// scheme, host and port that the host gave for it, to this client or, later, to another. All
-// other reads are refused (§8):
+// The host decides first about each read. A read is served only if the host has confirmed on
+// this connection that the client is subscribed to the canvas. The scheme, host and port must
+// be those that the host gave for the canvas, to this client or, later, to a different client.
+// All other reads are refused (§8):
 //
 //	-32602  the address is malformed, or names a different instance than the channel
 //	-32009  not subscribed, or the origin may not be read

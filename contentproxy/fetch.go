@@ -51,7 +51,7 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// A fetcher reads from origins.
+// A fetcher reads canvas resources from the loopback origins that serve them.
 type fetcher struct {
 	client *http.Client
 	limit  int         // bytes of one resource

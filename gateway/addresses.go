@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // Addresses are those of a running relay, for commands on its machine. The relay keeps
@@ -107,7 +107,7 @@ func withLocal(others certificates) (certificates, []byte, error) {
 func (r *Relay) publish() {
 	text, err := json.Marshal(Addresses{URL: r.URL(), Admin: r.AdminURL(), Public: r.PublicURL(), Certificate: r.local})
 	if err == nil {
-		err = auth.ReplaceFile(filepath.Join(r.dir.path, addressesName), text, 0o600)
+		err = atomicfile.Replace(filepath.Join(r.dir.path, addressesName), text, 0o600)
 	}
 	if err != nil {
 		r.log.Warn("addresses not written: commands on this machine need --relay", "error", err)

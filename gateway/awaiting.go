@@ -22,9 +22,9 @@ const (
 	awaitLook  = 5 * time.Second // bound for one look
 )
 
-// An awaiting finds what a relay of a cluster waits for before it is ready: relays that
-// are absent, until it has read the registry, and then its copies of the stores.
-// Without them, the next relay that is replaced may take the last copy along.
+// An awaiting finds the reason why a relay of a cluster is not ready: absent relays
+// until it has read the registry, and then missing copies of the stores. Without them,
+// the next relay that is replaced may take the last copy along.
 type awaiting struct {
 	nats    *embedded.Server
 	js      jetstream.JetStream
@@ -37,7 +37,7 @@ type awaiting struct {
 	lack    atomic.Pointer[lack] // nil: the relay is ready
 }
 
-// A lack is what a relay waits for.
+// A lack is the reason why a relay is not ready.
 type lack struct {
 	why     error
 	waiting string // for what; it may contain addresses of relays
@@ -87,7 +87,7 @@ func (a *awaiting) run(ctx context.Context) {
 	}
 }
 
-// look returns what the relay waits for now, or nil.
+// look returns the reason why the relay is not ready now, or nil.
 func (a *awaiting) look(ctx context.Context) *lack {
 	ctx, cancel := context.WithTimeout(ctx, awaitLook)
 	defer cancel()
@@ -114,8 +114,8 @@ func (a *awaiting) awaited(ctx context.Context) string {
 	return "a second relay: none is named with --cluster-route, and none has connected"
 }
 
-// err returns what the relay waits for, or nil. Inside permits addresses of relays: it
-// is false at the public listener.
+// err returns the lack as an error, or nil. Inside permits addresses of relays: it is
+// false at the public listener.
 func (l *lack) err(inside bool) error {
 	switch {
 	case l == nil:

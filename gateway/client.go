@@ -209,11 +209,11 @@ func (c *client) handedLocked() {
 // readLoop reads messages until the connection ends.
 func (c *client) readLoop() error {
 	for {
-		r, err := c.sock.Next()
+		r, binary, err := c.sock.Next()
 		if err != nil {
 			return err
 		}
-		if err := c.read(r); err != nil {
+		if err := c.read(r, binary); err != nil {
 			return err
 		}
 		c.load.rest(c.shares, c.host.tenant, c.worked)
@@ -221,7 +221,7 @@ func (c *client) readLoop() error {
 }
 
 // read reads one message and passes it on.
-func (c *client) read(r io.Reader) error {
+func (c *client) read(r io.Reader, binary bool) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	defer c.load.doneReading()
@@ -237,12 +237,19 @@ func (c *client) read(r io.Reader) error {
 		*buf = message[:0]
 	}
 	switch {
-	case errors.Is(err, wire.ErrTooBig) && ready:
+	case errors.Is(err, wire.ErrTooBig) && ready && !c.sock.Sealed:
 		idle.Deep(func() { err = c.skip(r, message, limit) })
 	case err == nil:
 		c.framesIn.Add(1)
 		c.bytesIn.Add(int64(len(message)))
-		idle.Deep(func() { err = c.fromClient(message) }) // parsing and sending would double this stack for good
+		take := (*client).fromClient
+		switch {
+		case binary:
+			take = fromSealed
+		case c.sock.Sealed:
+			take = forRelay
+		}
+		idle.Deep(func() { err = take(c, message) }) // parsing and sending would double this stack for good
 	}
 	return err
 }
@@ -475,7 +482,12 @@ func (c *client) openLocked(link linkUse) {
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to enforce this token's limits; upgrade it"))
 		return
 	}
-	if who.Audience != "" {
+	if c.sock.Sealed && !link.seals {
+		c.phase = phaseClosed
+		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed: its owner starts host-agent with --sealed"))
+		return
+	}
+	if who.Audience != "" && !c.sock.Sealed {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
@@ -498,11 +510,12 @@ func (c *client) openLocked(link linkUse) {
 // openAs returns the description of the client for the host-agent.
 func (c *client) openAs(who auth.Client) routing.Open {
 	open := routing.Open{
-		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
-		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
+		ID: c.id, Subject: who.Subject, Token: who.ID, DeviceID: who.Device, Access: string(who.Access),
+		Expires: &who.Expires, Remote: c.remote, Device: who.DeviceName, Strict: c.cfg.strict(c.host),
 		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
+		Sealed: c.sock.Sealed,
 	}
-	if c.cfg.Tracer != nil && open.Full() {
+	if c.cfg.Tracer != nil && open.Full() && !open.Sealed {
 		open.Trace = c.sock.Trace
 	}
 	return open
@@ -571,7 +584,7 @@ func (c *client) readFailed(err error) closing {
 		return c.out.close(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, err.Error()))
 	case errors.As(err, &bad):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
-	case errors.Is(err, wire.ErrBinary):
+	case errors.Is(err, wire.ErrBinary), errors.Is(err, wire.ErrText):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, err.Error()))
 	case errors.Is(err, errCut):
 		return c.out.close(ahp.CloseOverloaded, "")

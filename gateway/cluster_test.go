@@ -75,6 +75,7 @@ func (p *phone) setUp(link string) (status int, said string) {
 // asked at the first, and loses access at both when it is removed at either. A proof
 // is valid at a single relay.
 func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
+	t.Parallel()
 	one, two := pair(t)
 	var links []string
 	for _, relay := range []*Relay{one, two} {

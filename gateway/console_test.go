@@ -11,7 +11,7 @@ import (
 
 // TestConsolePagesHaveSecurityHeaders checks the security headers of each page and its files.
 func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
-	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
+	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/math.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
 		console(canvas.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		for name, want := range map[string]string{

@@ -13,6 +13,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/internal/atomicfile"
 )
 
 // Files in the data directory beside the keys. Each relay of a cluster has its own.
@@ -115,7 +116,7 @@ func (d *dataDir) node(place func() string) (string, error) {
 		return "", fmt.Errorf("data directory: %w", err)
 	}
 	name := cmp.Or(place(), "relay-"+link.NewInstance())
-	if err := auth.ReplaceFile(path, []byte(name+"\n"), 0o600); err != nil {
+	if err := atomicfile.Replace(path, []byte(name+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
 	}
 	return name, nil

@@ -116,7 +116,8 @@ func (c *clientEnd) wantTold(want []string) {
 	}
 }
 
-// A client that does not offer compression, or whose relay disables it, gets none.
+// Messages to a client are compressed only if the client offers compression and the
+// relay permits it.
 func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 	inWorld(t, Config{Compress: wire.CompressOff}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

@@ -15,6 +15,7 @@ import (
 
 // A relay starts on a full disk, and reports it. It needs the permission to mount.
 func TestRelayStartsOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
 		t.Skip("no right to mount a disk:", err)

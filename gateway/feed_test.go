@@ -9,8 +9,8 @@ import (
 	"ahprelay/routing"
 )
 
-// A feeder publishes only where somebody listens, looks again, and drops pieces beyond its
-// bound while NATS is slow.
+// A feeder publishes only to subjects with listeners, and checks for new listeners. While
+// NATS is slow, it drops pieces beyond its bound.
 func TestFeederPublishesForReadersOnly(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		listens, slow := false, make(chan struct{})

@@ -29,12 +29,15 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	notifyapi "ahprelay/gateway/api/notify"
 	peopleapi "ahprelay/gateway/api/people"
+	rememberedapi "ahprelay/gateway/api/remembered"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/notify"
+	"ahprelay/gateway/remembered"
 	"ahprelay/gateway/wire"
 	"ahprelay/internal/fair"
+	"ahprelay/internal/meter"
 	"ahprelay/internal/tracing"
 )
 
@@ -91,6 +94,10 @@ type Config struct {
 	// DefaultOrigins.
 	Origins []string
 
+	// ConsoleOrigins are the origins of consoles that the relay does not serve. Their
+	// pages may connect, and call the HTTP interfaces under /api/ with tokens.
+	ConsoleOrigins []string
+
 	MaxFrame      int           // longest message in bytes, each way; default 128 MiB, or a quarter of MaxQueued if that is less
 	MaxFirstFrame int           // longest message before the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client before it counts as too slow; default 8 MiB, at least 1 MiB
@@ -123,12 +130,20 @@ type Config struct {
 	// compression. Default: CompressFar.
 	Compress wire.Compression
 
+	// Place names the relay's region and zone. Host-agents keep a second connection to a
+	// relay with a different value. Default: all relays are at one place.
+	Place string
+
 	// Minority is what the relay does while it is cut off from the majority of its
 	// cluster for 15 s. Default: MinorityRead.
 	Minority Minority
 
 	// Limits bound the use per subject, tenant and address.
 	Limits admission.Limits
+
+	// Wake are the operator's commands to wake hosts that are away, by tenant/host. A shell
+	// runs them with AHP_TENANT and AHP_HOST in its environment.
+	Wake map[string]string
 
 	// TrustProxy lists the proxies in front of the relay: their X-Forwarded-For header
 	// names the client's address. Default: none.
@@ -246,7 +261,7 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("%q in Origins is not a pattern; want for example *.example.com", pattern)
 		}
 	}
-	if err := cfg.checkStrict(); err != nil {
+	if err := errors.Join(cfg.checkConsoles(), cfg.checkStrict()); err != nil {
 		return err
 	}
 	return ahp.CheckName("Instance", cfg.Instance)
@@ -282,26 +297,28 @@ const clientShare = 1.0 / 16
 // A Server is the relay's edge: it serves clients and host-agents over HTTP and
 // WebSocket.
 type Server struct {
-	cfg       Config
-	hosts     *hosts
-	metrics   *metrics
-	budget    *budget
-	canvases  *canvas.Canvases
-	carried   *carried // nil: connections do not resume
-	reports   *reports
-	httpConns *httpConns
-	audit     *audit.Log
-	limits    *admission.Limiter
-	shares    *fair.Shares // of the processors, among tenants
-	revoked   *registry.Revocations
-	board     *notify.Board
-	caller    *authn.Checker // authenticates requests
-	hostAPI   *hostsapi.API
-	agents    *agentsapi.API
-	people    *peopleapi.API
-	notify    *notifyapi.API
-	public    http.Handler
-	admin     http.Handler
+	cfg        Config
+	hosts      *hosts
+	metrics    *metrics
+	budget     *budget
+	canvases   *canvas.Canvases
+	carried    *carried // nil: connections do not resume
+	reports    *reports
+	httpConns  *httpConns
+	audit      *audit.Log
+	limits     *admission.Limiter
+	shares     *fair.Shares // of the processors, among tenants
+	revoked    *registry.Revocations
+	board      *notify.Board
+	caller     *authn.Checker // authenticates requests
+	hostAPI    *hostsapi.API
+	agents     *agentsapi.API
+	people     *peopleapi.API
+	notify     *notifyapi.API
+	remembered *rememberedapi.API
+	keeper     atomic.Pointer[remembered.Keeper] // nil until the relay's has started
+	public     http.Handler
+	admin      http.Handler
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
@@ -309,6 +326,7 @@ type Server struct {
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
+	cutSeen  atomic.Bool   // a cut was seen; it may be short
 	cutOff   atomic.Bool   // a cut from the majority of the cluster has an effect
 	revoking chan struct{} // wakes watchRevocations; holds one
 
@@ -332,7 +350,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// A directory is what a Server asks a [registry.Registry] about hosts.
+// A directory answers a Server's questions about hosts. [registry.Registry] implements
+// it.
 type directory interface {
 	Lookup(tenant, host string) (registry.Host, bool)
 	Find(ctx context.Context, tenant, host string) error
@@ -386,10 +405,10 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.httpConns = newHTTPConns(s.caller.ManyOf, func(address string) {
 		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: evictedReason})
 	}, bounds)
-	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL})
+	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL, Wake: cfg.Wake, Life: s.life, Spawn: s.spawn})
 	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
-		NATS: cfg.NATS, Accept: s.acceptTunnel, Stopped: s.stopped, Life: s.life, Spawn: s.spawn,
+		NATS: cfg.NATS, Accept: s.acceptTunnel, Stopped: s.stopped, Leaving: s.leaving, Place: cfg.Place, Life: s.life, Spawn: s.spawn,
 	})
 	s.people = peopleapi.New(peopleapi.Config{
 		Caller: s.caller, Agents: s.agents, People: cfg.People, SignIn: cfg.SignIn, Log: cfg.Log, CredentialTTL: cfg.CredentialTTL,
@@ -399,6 +418,12 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.notify = notifyapi.New(notifyapi.Config{
 		Caller: s.caller, Board: s.board, Instance: cfg.Instance, Standing: s.people.Standing, Life: s.life,
 	})
+	s.remembered = &rememberedapi.API{Caller: s.caller, Source: func() rememberedapi.Source {
+		if k := s.keeper.Load(); k != nil {
+			return k
+		}
+		return nil
+	}}
 	s.canvases = canvas.New(canvas.Config{
 		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend, MaxHeader: maxHeader,
 	})
@@ -417,6 +442,11 @@ func (s *Server) Handler() http.Handler { return s.public }
 // AdminHandler serves the admin listener. It answers only requests for a loopback
 // address that do not come from a web page.
 func (s *Server) AdminHandler() http.Handler { return s.admin }
+
+// MetricsHandler serves metrics alone, for a listener at an address.
+func (s *Server) MetricsHandler(at net.Addr) http.Handler {
+	return meter.Page(s.metrics.registry, at)
+}
 
 // Resumed reports to the Server that a tenant's connection to NATS has been
 // interrupted.

@@ -343,8 +343,8 @@ func TestInvalidCloseCodesBecomeResync(t *testing.T) {
 	}
 }
 
-// A host-agent accepts only smaller messages than the relay: clients that send larger
-// ones are closed, and no others.
+// A host-agent accepts only smaller messages than the relay: only clients that send
+// larger messages are closed.
 func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const limit = 300 << 10

@@ -74,6 +74,7 @@ type linkUse struct {
 	enforces  bool              // the host-agent enforces limits on clients
 	canvases  bool              // it accepts streams to canvases
 	previews  bool              // it accepts streams to previews
+	seals     bool              // it opens sealed connections
 }
 
 // Reasons for ending a link.
@@ -236,7 +237,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed}
 	if feeds != nil {
 		hello.Features = append(hello.Features, link.FeatureFeed)
 	}
@@ -249,7 +250,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
+		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview), answer.Has(link.FeatureSealed)})
 		return relay
 	})
 	h.mu.Lock()

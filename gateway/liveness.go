@@ -106,8 +106,8 @@ func (c *client) absent() bool {
 	return r != nil && r.Away()
 }
 
-// probe checks a connection whose client has opened a new one, and gives it up without
-// a sign of life within probeTime.
+// probe checks the old connection of a client that has opened a new one. Without a sign
+// of life within probeTime, the old connection is given up.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return
@@ -136,7 +136,7 @@ func (c *client) probe() {
 	}
 }
 
-// giveUp ends a connection whose client is gone.
+// giveUp ends the connection of a vanished client.
 func (c *client) giveUp(cause, reason string) {
 	end := c.out.abort(closing{code: wire.CloseLost, reason: reason, full: true, lost: true})
 	c.log().Info("client given up", "reason", reason)

@@ -446,8 +446,8 @@ func TestDrainLosesNothing(t *testing.T) {
 	})
 }
 
-// A relay drains clients that read nothing, that do not answer the close, and whose
-// host reads nothing. Each gets a close frame where possible.
+// A relay drains clients that read nothing, clients that do not answer the close, and
+// clients of a host that reads nothing. Each client gets a close frame if possible.
 func TestDrainEndsWithStalledClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -35,6 +36,8 @@ func (m Minority) check() error {
 
 // Times of a cut.
 const (
+	adviseAfter   = 2 * time.Second  // host-agents are advised to move, which costs them a pause
+	adviseEvery   = 5 * time.Second  // interval between advices
 	minorityAfter = 15 * time.Second // a shorter cut has no effect
 	minorityEvery = time.Second      // interval between looks
 	minorityLook  = 3 * time.Second  // bound for one look
@@ -50,8 +53,10 @@ var errCutOff = errors.New(cutReason + "; reconnect to reach another relay")
 type cutWatch struct {
 	cutOff  func(context.Context) bool // see [embedded.Server.CutOff]
 	members func() (connected, all int)
+	advise  func()        // a cut has lasted for adviseAfter, and each adviseEvery later
 	changed func(on bool) // a cut has lasted for minorityAfter, or has ended
 	log     *slog.Logger
+	seen    *atomic.Bool // a cut was seen
 
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -73,7 +78,7 @@ func (w *cutWatch) close() {
 func (w *cutWatch) run(ctx context.Context) {
 	tick := time.NewTicker(minorityEvery)
 	defer tick.Stop()
-	var since time.Time // of the current cut; zero: none
+	var since, advised time.Time // of the current cut, and of the last advice; zero: none
 	on, missing := false, ""
 	for {
 		select {
@@ -97,6 +102,11 @@ func (w *cutWatch) run(ctx context.Context) {
 		case since.IsZero():
 			since = time.Now()
 		}
+		w.seen.Store(!since.IsZero())
+		if !since.IsZero() && time.Since(since) >= adviseAfter && time.Since(advised) >= adviseEvery {
+			advised = time.Now()
+			w.advise()
+		}
 		if long := !since.IsZero() && time.Since(since) >= minorityAfter; long != on {
 			on = long
 			w.log.Warn("majority of the cluster", "reachable", !on)
@@ -115,6 +125,17 @@ func missingMajority(connected, all int) string {
 	return fmt.Sprintf("; %d of %d relays of the cluster are connected, and changes need a majority: start the others; "+
 		"if their data is lost for good, start each with relay serve, the same keys, its old --cluster-listen and --cluster-route, and an empty data directory", connected, all)
 }
+
+// leave advises host-agents to move to other relays. With MinorityServe, it does
+// nothing.
+func (s *Server) leave() {
+	if s.cfg.Minority != MinorityServe {
+		s.agents.Advise()
+	}
+}
+
+// leaving reports whether host-agents should not connect to this relay.
+func (s *Server) leaving() bool { return s.cfg.Minority != MinorityServe && s.cutSeen.Load() }
 
 // setCutOff begins or ends the effect of a cut.
 func (s *Server) setCutOff(on bool) {
@@ -143,7 +164,7 @@ func (s *Server) unlessCutOff(answer func(context.Context, notice.Answer) (notic
 	}
 }
 
-// stopped reports whether the relay serves nobody because of a cut.
+// stopped reports whether a cut keeps the relay from serving any client.
 func (s *Server) stopped() bool { return s.cfg.Minority == MinorityStop && s.cutOff.Load() }
 
 // changes reports whether a client's message may change something at the host.

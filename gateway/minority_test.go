@@ -107,8 +107,11 @@ func TestShortCutHasNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cut atomic.Bool
 		var effects []bool
+		var seen atomic.Bool
+		advised := 0
 		w := startCutWatch(&cutWatch{
 			cutOff: func(context.Context) bool { return cut.Load() }, members: func() (int, int) { return 1, 3 }, changed: func(on bool) { effects = append(effects, on) }, log: slog.New(slog.DiscardHandler),
+			advise: func() { advised++ }, seen: &seen,
 		})
 		defer w.close()
 		for _, step := range []struct {
@@ -119,6 +122,10 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			cut.Store(step.cut)
 			time.Sleep(step.time)
 			synctest.Wait()
+			if seen.Load() != step.cut || (advised > 0) != step.cut {
+				t.Errorf("%+v: a cut is seen: %v, and advised %d times", step, seen.Load(), advised)
+			}
+			advised = 0
 			if len(effects) != step.effects {
 				t.Fatalf("%+v: effects %v", step, effects)
 			}

@@ -49,6 +49,11 @@ func (f binaryFrames) Write(piece []byte) (int, error) {
 // Reads implements [agentsapi.Tunnel].
 func (t tunnel) Reads() uint32 { return t.Conn.Reads.Load() }
 
+// Ping implements [agentsapi.Tunnel].
+func (t tunnel) Ping(payload string) {
+	_ = t.Write(wire.AppendFrame(nil, wire.FinBit|wire.OpPing, []byte(payload))) // a failure also fails the next read
+}
+
 // natsPatience is the wait for external NATS servers without a word in the log.
 const natsPatience = 1500 * time.Millisecond
 

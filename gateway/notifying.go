@@ -23,9 +23,10 @@ type NotifyConfig struct {
 	Ways    []notify.TenantTarget // targets of tenants
 }
 
-// startNotify starts notifications for the events on the server's board, and connects
-// the board to host-agents.
+// startNotify starts to keep the last states of hosts, and notifications for the events on
+// the server's board, and connects the board to host-agents.
 func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Server) (err error) {
+	r.startKeeper(cfg, server)
 	if cfg.Notify.Mail != nil {
 		if err := cfg.Notify.Mail.Check(); err != nil {
 			return err

@@ -66,7 +66,7 @@ type closing struct {
 // slowConsumer begins the reason of CloseOverloaded when the client reads too slowly.
 const slowConsumer = "slow consumer"
 
-// push queues frames. It closes a client whose queue is above the limit.
+// push queues frames. If the queue is above the limit, it closes the client.
 func (o *outbox) push(frames ...routing.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -157,11 +157,18 @@ func (p *phone) renew() (status int, said string) {
 }
 
 // setUp starts a relay with an owner's phone.
-func setUp(t *testing.T) (*Relay, *phone) {
-	relay, err := StartRelay(t.Context(), RelayConfig{
+func setUp(t *testing.T) (*Relay, *phone) { return setUpWith(t, nil) }
+
+// setUpWith is setUp with a change of the configuration.
+func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
+	cfg := RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener,
 		Notify: NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
-	})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	relay, err := StartRelay(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

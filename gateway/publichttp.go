@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"ahprelay/ahp"
@@ -28,6 +29,7 @@ func (s *Server) publicHandler() http.Handler {
 	}
 	s.hostAPI.Routes(mux)
 	s.notify.Routes(mux)
+	s.remembered.Routes(mux)
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady(false))
 	s.agents.Routes(mux)
@@ -36,11 +38,13 @@ func (s *Server) publicHandler() http.Handler {
 		s.people.Routes(mux)
 	}
 	mux.HandleFunc("GET "+oauthClientPath, serveOAuthClient)
+	mux.HandleFunc("GET "+authn.ResourcePath, s.caller.ServeResource)
+	mux.HandleFunc("GET "+authn.ResourcePath+"/{path...}", s.caller.ServeResource)
 	mux.Handle("POST /share", http.RedirectHandler("/", http.StatusSeeOther)) // the console's service worker handles shared content; without it, the content is lost
 	page := console(s.canvases.Origin)
 	mux.Handle("GET /", page)
 	mux.Handle("GET /{$}", s.rootHandler(page))
-	return closeUpgrades(s.canvases.Handler(mux))
+	return closeUpgrades(s.canvases.Handler(s.admitConsoles(mux)))
 }
 
 // closeUpgrades closes the connection after a request that asks for an upgrade and
@@ -117,7 +121,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		return
 	}
 	s.hostAPI.TellEndpoint(w, who, r.PathValue("host"))
-	sock, err := wire.Accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.Mode())
+	sock, err := wire.Accept(s.life, w, r, slices.Concat(s.cfg.Origins, s.cfg.ConsoleOrigins), s.cfg.Stall, s.cfg.Compress.Mode())
 	if err != nil {
 		admitted.Leave()
 		s.caller.Refuse("handshake", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: err.Error()}.Of(who))

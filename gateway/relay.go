@@ -23,15 +23,17 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/notify"
+	"ahprelay/gateway/remembered"
 )
 
 // RelayConfig configures a [Relay]. Everything except DataDir has a default.
 type RelayConfig struct {
-	DataDir     string // required; holds keys and the registry; not shared with other relays
-	Listen      string // public listener; default 127.0.0.1:8484
-	AdminListen string // admin listener; default 127.0.0.1:8485; "none" for none
-	NATSListen  string // NATS over TCP for host-agents, with the public listener's TLS unless the address is loopback; default: none, host-agents use /nats
-	NATSURL     string // an external NATS cluster to join; default: the embedded server
+	DataDir       string // required; holds keys and the registry; not shared with other relays
+	Listen        string // public listener; default 127.0.0.1:8484
+	AdminListen   string // admin listener; default 127.0.0.1:8485; "none" for none
+	MetricsListen string // listener for /metrics alone, readable without authentication; default: none, the admin listener has it
+	NATSListen    string // NATS over TCP for host-agents, with the public listener's TLS unless the address is loopback; default: none, host-agents use /nats
+	NATSURL       string // an external NATS cluster to join; default: the embedded server
 
 	// ForgetAfter is the time after which an absent host is forgotten. Default: never.
 	ForgetAfter time.Duration
@@ -45,6 +47,10 @@ type RelayConfig struct {
 	// no cluster. See [embedded.Cluster].
 	ClusterListen string
 	ClusterRoutes []string
+
+	// ClusterAdvertise is the address at which relays that learn about this relay
+	// indirectly reach it. Default: ClusterListen.
+	ClusterAdvertise string
 
 	// Region names this relay's cluster of NATS servers, where gateways join several
 	// clusters: embedded servers as configured below (see [embedded.Gateways]), or the
@@ -60,6 +66,10 @@ type RelayConfig struct {
 	ListenPlain bool
 
 	Notify NotifyConfig // notifications
+
+	// RememberHost and RememberTenant are the quotas, in bytes, for the sealed last
+	// states of a host and of a tenant's hosts. Default: see package remembered.
+	RememberHost, RememberTenant int64
 
 	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, NATS, Ready and Degraded
 
@@ -119,12 +129,15 @@ type Relay struct {
 	teller    *notify.Notifier
 	exchange  *notify.Exchange
 	records   *store.Store
+	kept      *store.Store // sealed last states
+	keeper    *remembered.Keeper
 	certs     certificates // nil: no TLS
 	named     certificates // those from files; nil: none
 	local     []byte       // see Addresses.Certificate
 	endCerts  func()       // ends getting them
 	public    *listener
 	admin     *listener // nil: none
+	metrics   *listener // nil: none
 	rolling   *keyRoll  // nil: not started yet
 }
 
@@ -140,10 +153,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := cfg.TLS.check(cfg.Gateway.CanvasDomain); err != nil {
-		return nil, err
-	}
-	if err := cfg.checkPlain(ctx); err != nil {
+	if err := cfg.Check(ctx); err != nil {
 		return nil, err
 	}
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
@@ -161,6 +171,11 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 			return nil, err
 		}
 	}
+	if cfg.MetricsListen != "" {
+		if r.metrics, err = listen(ctx, "--metrics-listen", cfg.MetricsListen, ""); err != nil {
+			return nil, err
+		}
+	}
 	if r.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
 		return nil, err
 	}
@@ -171,9 +186,6 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	cfg.Gateway.Instance = link.NewInstance()
-	if err = cfg.checkCluster(); err != nil {
-		return nil, err
-	}
 	if r.revoked, err = registry.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
 		return nil, err
 	}
@@ -195,7 +207,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}
 	r.server.Store(server)
 	if cfg.ClusterListen != "" {
-		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, members: r.nats.Members, changed: server.setCutOff, log: r.log})
+		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, members: r.nats.Members, advise: server.leave, changed: server.setCutOff, seen: &server.cutSeen, log: r.log})
 	}
 	r.rolling = rollKeys(r.keys, r.keysChanged(&cfg), r.log)
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
@@ -204,6 +216,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	r.public.serve(server.Handler(), server.httpConns, cfg.times, r.log)
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
+	}
+	if r.metrics != nil {
+		r.metrics.serve(server.MetricsHandler(r.metrics.Addr()), nil, cfg.times, r.log)
 	}
 	r.publish()
 	return r, nil
@@ -242,6 +257,22 @@ func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
 		return nil
 	}
 	return r.certs.tlsConfig(false)
+}
+
+// Check returns an error for settings with which no relay starts: those that contradict
+// each other, or would carry tokens over a network in plain text. It opens no port and
+// no data directory.
+func (c *RelayConfig) Check(ctx context.Context) error {
+	if err := c.TLS.check(c.Gateway.CanvasDomain); err != nil {
+		return err
+	}
+	if err := c.checkPlain(ctx); err != nil {
+		return err
+	}
+	if _, err := c.gateways(); err != nil {
+		return err
+	}
+	return c.checkCluster()
 }
 
 // checkCluster reports settings that conflict.
@@ -310,7 +341,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // startServer starts the embedded server. In a cluster it waits for a route to another
 // relay for a moment, then starts alone.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
-	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes}
+	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes, Advertise: cfg.ClusterAdvertise}
 	node, err := r.dir.node(cluster.Place)
 	if err != nil {
 		return err
@@ -473,8 +504,8 @@ func (r *Relay) resumed(tenant string) {
 	}
 }
 
-// Done returns a channel that is closed when the relay has lost NATS for good and must
-// be restarted.
+// Done returns a channel that is closed when the relay has lost NATS for good, or after
+// Close. After such a loss, the relay must be restarted.
 func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 
 // Keys returns the keys for signing tokens.
@@ -570,17 +601,22 @@ func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.Close()
 	}
-	if r.admin != nil {
-		r.admin.stop()
+	for _, l := range []*listener{r.admin, r.metrics} {
+		if l != nil {
+			l.stop()
+		}
 	}
 	if r.endCerts != nil {
 		r.endCerts()
+	}
+	if r.keeper != nil {
+		r.keeper.Close()
 	}
 	r.stopNotify()
 	if r.endProofs != nil {
 		r.endProofs()
 	}
-	for _, s := range []*store.Store{r.people, r.records} {
+	for _, s := range []*store.Store{r.people, r.records, r.kept} {
 		if s != nil {
 			s.Close()
 		}

@@ -323,3 +323,32 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_, _ = wire.ReadAll(agent, nil, 1<<20, noted)
 	_ = agent.Close()
 }
+
+// TestMetricsListener serves metrics alone, also to names of machines.
+func TestMetricsListener(t *testing.T) {
+	r, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, MetricsListen: "0.0.0.0:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	_, port, err := net.SplitHostPort(r.metrics.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/metrics": 200, "/admin/connections": 404, "/admin/settings": 404, "/debug/pprof/": 404, "/": 404} {
+		request, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+port+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = "relay-0.peers:8486"
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s: %s; want %d", path, response.Status, want)
+		}
+	}
+}

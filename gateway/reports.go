@@ -59,6 +59,9 @@ func mcpMetric(kind, name, help string) gateMetric {
 var (
 	samplingDesc = prometheus.NewDesc("ahp_relay_mcp_sampling_capability_warnings_total",
 		"ahp_relay_mcp_capability_warnings_total for the class "+samplingWarning+".", nil, nil)
+	// unprefixedSamplingDesc is the same under its older name.
+	unprefixedSamplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
+		"The same as ahp_relay_mcp_sampling_capability_warnings_total.", nil, nil)
 	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
 		"Gate events from host-agents unknown to this relay.", nil, nil)
 )
@@ -142,6 +145,7 @@ func (r *reports) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- samplingDesc
+	out <- unprefixedSamplingDesc
 	out <- otherSeenDesc
 }
 
@@ -156,7 +160,9 @@ func (r *reports) Collect(out chan<- prometheus.Metric) {
 			send(m.desc, seen[occasion{m.kind, class}], class)
 		}
 	}
-	send(samplingDesc, seen[occasion{mcpgate.Warning, samplingWarning}])
+	sampling := seen[occasion{mcpgate.Warning, samplingWarning}]
+	send(samplingDesc, sampling)
+	send(unprefixedSamplingDesc, sampling)
 	send(otherSeenDesc, seen[occasion{other, other}])
 }
 
@@ -170,6 +176,9 @@ type mcpInfo struct {
 	Strict  bool            `json:"strict"`         // requested by the relay
 	MCP     json.RawMessage `json:"mcp,omitempty"`  // reported by the host-agent
 	Seen    json.RawMessage `json:"seen,omitempty"` // reported by the host-agent
+
+	// Declared is MCP.clientCapabilities as a text: the JSON that the client has sent.
+	Declared string `json:"client_capabilities_json,omitempty"`
 }
 
 func (a *adminPages) mcpInfo(c *client) mcpInfo {
@@ -181,6 +190,10 @@ func (a *adminPages) mcpInfo(c *client) mcpInfo {
 		var parts struct{ MCP, Seen json.RawMessage }
 		if json.Unmarshal(*state, &parts) == nil {
 			info.MCP, info.Seen = parts.MCP, parts.Seen
+			var mcp mcpgate.State
+			if json.Unmarshal(parts.MCP, &mcp) == nil {
+				info.Declared = string(mcp.Capabilities)
+			}
 		}
 	}
 	return info

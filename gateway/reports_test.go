@@ -85,6 +85,8 @@ func TestReportsAreShown(t *testing.T) {
 					ClientCapabilities map[string]any
 				}
 				Seen map[string]map[string]int
+
+				Declared string `json:"client_capabilities_json"`
 			}
 		}
 		if err := json.Unmarshal([]byte(w.admin("/admin/runtime/mcp?details=1")), &all); err != nil {
@@ -92,7 +94,7 @@ func TestReportsAreShown(t *testing.T) {
 		}
 		d := all.Details[0]
 		if all.Connections != 1 || all.Warnings["sampling_without_client_capability"] != 3 || all.Rejections["method_not_served"] != 2 ||
-			d.ID != h.open.ID || d.Subject != "ada" || d.Host != testHost || !d.MCP.Initialized || d.MCP.ClientCapabilities["mcpApps"] == nil || d.Seen["warning"]["x"] != 3 {
+			d.ID != h.open.ID || d.Subject != "ada" || d.Host != testHost || !d.MCP.Initialized || d.MCP.ClientCapabilities["mcpApps"] == nil || d.Seen["warning"]["x"] != 3 || d.Declared != `{"mcpApps":{}}` {
 			t.Errorf("/admin/runtime/mcp: %+v", all)
 		}
 		if page := w.admin("/admin/runtime/mcp"); strings.Contains(page, "details") || strings.Contains(page, h.open.ID) {
@@ -104,7 +106,7 @@ func TestReportsAreShown(t *testing.T) {
 
 		// A second report adds to the counts, and replaces the state.
 		h.report(routing.Report{Conn: h.open.ID, State: []byte(`{"mcp":{"initialized":false}}`), Counts: []routing.Count{warning}})
-		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "ahp_relay_mcp_sampling_capability_warnings_total": "6"})
+		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "ahp_relay_mcp_sampling_capability_warnings_total": "6", "mcp_sampling_capability_warnings_total": "6"})
 		if page := w.admin("/admin/runtime/mcp?details=1"); !strings.Contains(page, `"initialized":false`) || strings.Contains(page, "mcpApps") {
 			t.Errorf("after the second report: %s", page)
 		}

@@ -11,11 +11,12 @@ import (
 	"ahprelay/auth/people"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/store"
+	"ahprelay/gateway/remembered"
 )
 
-// Beside the registry, relays share two stores (package store): people, where a full
-// store refuses new requests, and notification records, where a full store drops the
-// oldest.
+// Beside the registry, relays share three stores (package store): people, where a full
+// store refuses new requests; notification records, where a full store drops the
+// oldest; and remembered sessions, which have quotas (package remembered).
 
 // peopleBucket is the bucket for records of people.
 const peopleBucket = "ahp-people"
@@ -34,7 +35,10 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		return g != nil && g.Maintains()
 	}
 	start := func(c store.Config, purpose, file string) (*store.Store, error) {
-		c.Conn, c.Log, c.Maintains, c.File = r.conn, r.log, first, filepath.Join(cfg.DataDir, file)
+		c.Conn, c.Log, c.Maintains = r.conn, r.log, first
+		if file != "" {
+			c.File = filepath.Join(cfg.DataDir, file)
+		}
 		if cfg.ClusterListen != "" {
 			c.Servers = func() int { return len(r.nats.Routes()) }
 		}
@@ -48,8 +52,21 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	}, "people", peopleName); err != nil {
 		return err
 	}
-	r.records, err = start(store.Config{Name: "notification records"}, "records", recordsName)
+	if r.records, err = start(store.Config{Name: "notification records"}, "records", recordsName); err != nil {
+		return err
+	}
+	r.kept, err = start(store.Config{
+		Name: "remembered sessions", Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
+	}, "remembered", "")
 	return err
+}
+
+// startKeeper starts to keep the last states of hosts.
+func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
+	r.keeper = remembered.Start(remembered.Config{
+		Store: r.kept, Tenants: r.tenants, Registry: r.registry, PerHost: cfg.RememberHost, PerTenant: cfg.RememberTenant, Log: r.log,
+	})
+	server.keeper.Store(r.keeper)
 }
 
 // awaitRecords waits until a store is loaded; in is false after a timeout.

@@ -52,7 +52,7 @@ func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 			defer sock.Kill()
 			for i := range 3 {
 				heard := sock.Conn.Reads.Load()
-				in, err := sock.Next()
+				in, _, err := sock.Next()
 				if err != nil {
 					t.Errorf("message %d: %v", i, err)
 					return

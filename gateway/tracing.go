@@ -13,7 +13,7 @@ import (
 // to the host-agent and back; package routing is not involved.
 func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, open routing.Open, client routing.ClientConn) (upstream, error) {
 	var requests *tracing.Conn
-	if tracer != nil {
+	if tracer != nil && !open.Sealed {
 		requests = tracer.Conn(tracing.Connection{ID: open.ID, Tenant: host.tenant, Host: host.name, Full: open.Full(), Traceparent: open.Trace})
 		client = &tracedClient{ClientConn: client, requests: requests}
 	}

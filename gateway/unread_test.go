@@ -50,8 +50,8 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	}
 }
 
-// A relay of a cluster without any route says what it waits for, and is ready when a
-// second relay has come.
+// A relay of a cluster without any route reports the reason for its wait, and is ready
+// when a second relay has joined.
 func TestClusterWithoutRouteWaitsForSecondRelay(t *testing.T) {
 	t.Parallel()
 	own := natssite.FreePort(t)

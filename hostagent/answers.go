@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
 	"ahprelay/broker"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent/watch"
@@ -36,8 +37,8 @@ const (
 )
 
 // mayAnswer removes from an event the answers forbidden by this host's settings.
-func (a *Agent) mayAnswer(e *notice.Event) {
-	if a.cfg.NotifyAnswers == AnswersNone {
+func (cfg *Config) mayAnswer(e *notice.Event) {
+	if cfg.NotifyAnswers == AnswersNone {
 		e.Answer, e.Options = notice.NoForm, nil
 		return
 	}
@@ -155,7 +156,7 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 		Channels: given.Channels, Methods: given.Methods, Remote: given.Remote,
 	}
 	e, known := a.ledger.Open(given.Event)
-	if _, blocked := a.blocked.has(open); blocked || known && !a.letsAnswer(open, &e) {
+	if _, blocked := a.blocked.has(open); blocked || known && !letsAnswer(a.policy(open), &e) {
 		out.Result = notice.Forbidden
 		a.auditAnswer(open, &e, out)
 		return out
@@ -175,6 +176,10 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 		if out.Result, err = a.dispatch(ctx, open, answer); err != nil {
 			a.cfg.Log.Warn("answer not delivered to the host", "error", err)
 		}
+		if out.Result == notice.Given {
+			kind, id := answerOf(answer.Action)
+			a.given.note(givenKey{answer.Chat, kind, id}, giver{given.Subject, given.Device}, 0)
+		}
 		a.auditAnswer(open, &e, out)
 	}
 	return out
@@ -185,9 +190,8 @@ func (a *Agent) auditAnswer(open routing.Open, e *notice.Event, out *notice.Outc
 		"session", e.Session, "kind", string(e.Kind), "result", string(out.Result))
 }
 
-// letsAnswer reports whether a client with the authority of open may answer an event.
-func (a *Agent) letsAnswer(open routing.Open, e *notice.Event) bool {
-	policy := a.policy(open)
+// letsAnswer reports whether a client with this authority may answer an event.
+func letsAnswer(policy gate.Policy, e *notice.Event) bool {
 	needs := auth.AccessTalk
 	if e.Kind == notice.Approval {
 		needs = auth.AccessApprove

@@ -33,14 +33,14 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 	} {
 		a := &Agent{cfg: Config{NotifyAnswers: test.policy}}
 		e := notice.Event{Kind: notice.Approval, Risky: test.risky, Hidden: test.hidden, Answer: notice.Choice, Options: []notice.Option{more, no, yes}}
-		a.mayAnswer(&e)
+		a.cfg.mayAnswer(&e)
 		if diff := cmp.Diff(test.want, e.Options); diff != "" || (e.Answer == notice.NoForm) != (test.want == nil) {
 			t.Errorf("%q, risky %v, hidden %v: %q (-want +got):\n%s", test.policy, test.risky, test.hidden, e.Answer, diff)
 		}
 	}
 	a := &Agent{cfg: Config{NotifyAnswers: AnswersSafe}}
 	words := notice.Event{Kind: notice.Approval, Risky: true, Answer: notice.Text}
-	if a.mayAnswer(&words); words.Answer != notice.NoForm {
+	if a.cfg.mayAnswer(&words); words.Answer != notice.NoForm {
 		t.Error("words may be said to what is risky")
 	}
 }
@@ -74,7 +74,7 @@ func TestOnlyPermittedPeopleAnswer(t *testing.T) {
 	} {
 		a := &Agent{cfg: Config{Allow: &test.allow, ApproveOnly: test.only, Upstream: Upstream{URL: "ws://127.0.0.1:1"}}}
 		for kind, want := range map[notice.Kind]bool{notice.Approval: test.tells, notice.Question: test.asks} {
-			if got := a.letsAnswer(test.open, &notice.Event{Kind: kind, Session: "s:/1"}); got != want {
+			if got := letsAnswer(a.policy(test.open), &notice.Event{Kind: kind, Session: "s:/1"}); got != want {
 				t.Errorf("%s: %s may be answered: %v; want %v", test.name, kind, got, want)
 			}
 		}

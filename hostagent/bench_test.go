@@ -30,7 +30,7 @@ func benchConn(t testing.TB, open routing.Open) *hostConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.canvases.Close)
-	c := &hostConn{agent: a, open: open, policy: a.policy(open), log: a.cfg.Log}
+	c := &hostConn{agent: a, conn: &clientLine{}, open: open, policy: a.policy(open), log: a.cfg.Log}
 	c.writer.c, c.reader.c = c, c
 	c.gates = a.chain(c, open, a.subjects.Enter(a.who(open, c.policy)))
 	return c

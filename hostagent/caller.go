@@ -114,7 +114,7 @@ func isRefused(err error) bool {
 		(errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, windowsRefused) || errors.Is(dial, fs.ErrNotExist))
 }
 
-// who returns a client's identity for the gates.
+// who returns a client's subject and permissions for the gates.
 func (a *Agent) who(open routing.Open, policy gate.Policy) gate.User {
 	who := gate.User{Subject: open.Subject, Write: policy.Speaks()}
 	switch {

@@ -26,7 +26,7 @@ import (
 // and its reader those from the host.
 type hostConn struct {
 	agent  *Agent
-	conn   *routing.AgentConn
+	conn   *clientLine
 	open   routing.Open
 	policy gate.Policy
 	since  time.Time
@@ -34,14 +34,15 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 	ended  <-chan struct{}    // closed by cancel
 
-	order  lockorder.Mutex[lockorder.HostConn] // held from a message's decision until the message, or its answer, is queued for the client
-	gates  gate.Chain                          // guarded by order
-	asks   asks                                // requests that the client did not send
-	canvas *contentproxy.Conn
-	report *reporter
-	traced *tracing.Conn // nil without tracing
-	counts counts
-	kicked atomic.Bool // by the host's owner
+	order   lockorder.Mutex[lockorder.HostConn] // held from a message's decision until the message, or its answer, is queued for the client
+	gates   gate.Chain                          // guarded by order
+	asks    asks                                // requests that the client did not send
+	canvas  *contentproxy.Conn
+	report  *reporter
+	traced  *tracing.Conn // nil without tracing
+	counts  counts
+	kicked  atomic.Bool // by the host's owner
+	hasKeys atomic.Bool // it has asked for the keys of remembered sessions
 
 	writer hostWriter
 	reader hostReader
@@ -49,12 +50,21 @@ type hostConn struct {
 
 // connect accepts a client's connection and returns at once.
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
-	if open.Canvas != nil {
+	switch {
+	case a.seals != nil:
+		return a.seals.connect(conn, open)
+	case open.Canvas != nil:
 		return a.live.connect(conn, open)
 	}
+	return serveClient(a, &clientLine{AgentConn: conn}, open, a.policy(open))
+}
+
+// serveClient serves a client with the given authority until it leaves. It returns at
+// once.
+func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Policy) *hostConn {
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
-		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(),
+		agent: a, conn: conn, open: open, policy: policy, since: time.Now(), cancel: cancel, ended: ctx.Done(),
 		log:    a.connLog(&open),
 		traced: a.cfg.Tracer.Conn(tracing.Connection{ID: open.ID, Tenant: a.tenant, Host: a.host, Full: open.Full(), Traceparent: open.Trace}),
 	}
@@ -63,14 +73,17 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	if !a.clients.enter(c) {
 		a.conns.Go(func() {
 			defer cancel()
+			defer conn.stop()
 			conn.Close(ahp.CloseHostOffline, stoppedReason)
 		})
 		return c
 	}
+	c.policy = a.policy(open)           // again: a session that becomes private ends the connections in clients
 	bar, blocked := a.blocked.has(open) // a concurrent kick finds the connection in clients
 	if blocked {
 		a.conns.Go(func() {
 			defer cancel()
+			defer conn.stop()
 			defer a.clients.leave(c)
 			c.reject(bar)
 		})
@@ -82,6 +95,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	c.gates = a.chain(c, open, identity)
 	a.conns.Go(func() {
 		defer cancel()
+		defer conn.stop()
 		defer a.clients.leave(c)
 		defer identity.Leave()
 		defer a.processLeft(c.gates.View.Host())
@@ -101,7 +115,8 @@ func (a *Agent) connLog(open *routing.Open) *slog.Logger {
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
 	known := a.process()
 	c.canvas = a.canvases.Conn(known)
-	chain := gate.Chain{View: known.Conn(open.Subject), Gates: []gate.Gate{identity, gate.Windows{}}}
+	chain := gate.Chain{View: known.Conn(open.Subject)}
+	chain.Gates = []gate.Gate{identity, givenGate{chain.View, &a.given, giver{open.Subject, open.Device}}, privateGate{chain.View, c}, gate.Windows{}}
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
@@ -138,6 +153,7 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 	if len(a.cfg.ApproveOnly) > 0 && !auth.MatchesAny(a.cfg.ApproveOnly, open.Subject) {
 		policy = policy.Narrow(gate.NewPolicy(auth.AccessTalk, nil, nil, true))
 	}
+	policy.Hidden = a.private.hidden(open)
 	policy.SharedFiles = a.cfg.HostFiles.shared(a.cfg.Upstream)
 	return policy
 }
@@ -160,6 +176,9 @@ const leaveTime = 30 * time.Second
 // Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	c.writer.leave(code, reason)
+	if code == ahp.CloseTokenEnded && c.hasKeys.Load() {
+		c.agent.last.keeper.HolderEnded()
+	}
 	time.AfterFunc(leaveTime, c.cancel)
 }
 

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -19,6 +17,8 @@ import (
 // Unix socket that only the host's owner can reach.
 //
 //	GET  /clients  → Clients
+//	GET  /devices  → Devices, at a sealed host
+//	POST /devices  DeviceOrder → PairingCode for "pair", else {}
 //	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds; or {"preview"} → {"ended"}
 //
 // An error is {"error"}.
@@ -81,10 +81,10 @@ func (a *Agent) list() Clients {
 }
 
 // controlHandler serves the control socket.
-func (a *Agent) controlHandler() http.Handler {
+func controlHandler(list func() Clients, end func(kick) (ended int, err error)) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, a.list()) })
-	mux.HandleFunc("POST /kick", a.serveKick)
+	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, list()) })
+	mux.HandleFunc("POST /kick", func(w http.ResponseWriter, r *http.Request) { serveKick(w, r, end) })
 	return mux
 }
 
@@ -93,7 +93,7 @@ type Kicked struct {
 	Ended int `json:"ended"` // connections
 }
 
-func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
+func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {
 	var k kick
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
 	switch {
@@ -101,7 +101,7 @@ func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
 		return
 	}
-	ended, err := a.kick(k)
+	ended, err := end(k)
 	switch {
 	case errors.Is(err, errNobody):
 		writeError(w, http.StatusNotFound, err)
@@ -122,25 +122,23 @@ func writeError(w http.ResponseWriter, status int, err error) {
 	say(w, status, map[string]string{"error": err.Error()})
 }
 
-// serveControl serves the control socket until ctx ends. If that fails, the host is
-// served without a control socket.
+// serveControl serves the control socket, if there is one, until ctx ends. If that fails,
+// the host is served without it.
 func (a *Agent) serveControl(ctx context.Context) {
+	if a.cfg.Control == "" {
+		return
+	}
 	listener, remove, err := ListenPrivate(a.cfg.Control)
 	if err != nil {
 		a.cfg.Log.Error("control socket unavailable: host-agent clients and kick cannot reach this host-agent", "error", err)
 		return
 	}
 	a.cfg.Log.Info("control socket", "path", a.cfg.Control)
-	server := &http.Server{
-		Handler: a.controlHandler(), ReadHeaderTimeout: controlTimeout, WriteTimeout: controlTimeout,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = server.Serve(listener) })
-	<-ctx.Done()
-	remove()
-	_ = server.Close()
-	wg.Wait()
+	defer remove()
+	mux := controlHandler(a.list, a.kick)
+	mux.HandleFunc("GET /devices", a.seals.serveDevices)
+	mux.HandleFunc("POST /devices", a.seals.serveDeviceOrder)
+	serveHTTP(ctx, listener, mux)
 }
 
 // controlTimeout bounds a request to the control socket.
@@ -167,7 +165,8 @@ func (c Control) KickSubject(ctx context.Context, subject string, bar time.Durat
 	return c.kick(ctx, kick{Subject: subject, For: bar})
 }
 
-// ClosePreview closes the preview with an id.
+// ClosePreview closes the preview with an id, and returns the number of closed previews.
+// An unknown id is an error.
 func (c Control) ClosePreview(ctx context.Context, id string) (ended int, err error) {
 	return c.kick(ctx, kick{Preview: id})
 }
@@ -176,6 +175,18 @@ func (c Control) kick(ctx context.Context, k kick) (ended int, err error) {
 	var kicked Kicked
 	err = c.do(ctx, http.MethodPost, "/kick", k, &kicked)
 	return kicked.Ended, err
+}
+
+// Devices returns the devices of a sealed host.
+func (c Control) Devices(ctx context.Context) (list Devices, err error) {
+	err = c.do(ctx, http.MethodGet, "/devices", nil, &list)
+	return list, err
+}
+
+// OrderDevices changes the devices of a sealed host. The answer to "pair" is the code.
+func (c Control) OrderDevices(ctx context.Context, order DeviceOrder) (code PairingCode, err error) {
+	err = c.do(ctx, http.MethodPost, "/devices", order, &code)
+	return code, err
 }
 
 // ErrNoAgent reports a control socket without a listening host-agent.

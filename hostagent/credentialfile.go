@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // A CredentialFile holds a host-agent's credential and the key bound to it: JSON with
@@ -95,7 +96,7 @@ func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	if err != nil {
 		return err
 	}
-	if err := auth.ReplaceFile(f.path, append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.Replace(f.path, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("credentials file: %w", err)
 	}
 	return nil

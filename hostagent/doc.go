@@ -33,6 +33,9 @@
 //
 // Package gate enforces the clients' permissions.
 //
+// A client may ask the host-agent who has answered a chat's questions
+// (relay/answers, see given.go). The host never receives that request.
+//
 // # The host-agent's own requests
 //
 // The host receives a few requests on a client's connection that the client has not

@@ -20,6 +20,7 @@ import (
 	"ahprelay/broker/notice"
 	"ahprelay/broker/registry"
 	"ahprelay/contentproxy"
+	"ahprelay/hostagent/remembering"
 	"ahprelay/hostagent/watch"
 	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
@@ -56,6 +57,10 @@ type Config struct {
 
 	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing, and sleep is not announced
 	OnBattery bool       // KeepAwake also without mains power
+
+	Remember remembering.Mode // what relays keep, sealed, for people to read while the host is away; default: nothing
+
+	Sealed *Sealing // seals the host, with keys and devices in StateDir; nil: not sealed
 
 	StateDir string // directory of the run file, which lets a successor release the host after a crash; "": none
 
@@ -103,6 +108,8 @@ type Agent struct {
 	audits   *coalesce.Table // coalesces repeated audit lines
 	sentinel *sentinel
 
+	seals *seals // nil: the host is not sealed
+
 	clients    clientIndex
 	frames     frameCache
 	known      *view.Host // the host's state, from its messages
@@ -117,9 +124,13 @@ type Agent struct {
 	awake    *awake.Keeper
 
 	ledger *notice.Ledger // events to report to relays
-	watch  *watch.Watch   // nil without notifications
+	watch  *watch.Watch   // nil if nothing needs it
+
+	last lastStates
 
 	outcomes outcomes // of answers from notifications
+	given    givenAnswers
+	private  privateSessions
 
 	metrics *metrics
 }
@@ -191,7 +202,10 @@ func New(cfg Config) (*Agent, error) {
 	a.canvases = contentproxy.NewHost(canvas)
 	a.known = view.NewHost(gate.Key)
 	a.ledger = notice.NewLedger(a.instance)
-	a.awake = awake.New(awake.Config{Mode: cmp.Or(cfg.KeepAwake, awake.Never), OnBattery: cfg.OnBattery, Log: cfg.Log, Changed: a.presence.keptAwake})
+	a.ledger.Limit(a.private.owner)
+	if err = openState(a); err != nil {
+		return nil, fmt.Errorf("host-agent: %w", err)
+	}
 	a.watch = a.newWatch()
 	a.live = newLive(a)
 	a.metrics = newMetrics(a)
@@ -200,6 +214,21 @@ func New(cfg Config) (*Agent, error) {
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil
+}
+
+// openState opens the parts that keep state.
+func openState(a *Agent) (err error) {
+	keptAwake := a.presence.keptAwake
+	if a.cfg.Sealed != nil {
+		keptAwake = nil // its report counts sessions
+		a.seals = &seals{agent: a}
+		if a.seals.vault, err = openVault(a.cfg.StateDir, a.tenant, a.host); err != nil {
+			return err
+		}
+	}
+	a.awake = awake.New(awake.Config{Mode: cmp.Or(a.cfg.KeepAwake, awake.Never), OnBattery: a.cfg.OnBattery, Log: a.cfg.Log, Changed: keptAwake})
+	a.last, err = newLastStates(a)
+	return err
 }
 
 // Run serves the host until ctx ends. It returns an error if it cannot continue: the
@@ -247,14 +276,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.conns.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait() // no connections are made after this
-	if a.cfg.MetricsListen != "" {
-		wg.Go(func() { a.serveMetrics(life) })
+	wg.Go(func() { a.metrics.serve(life, a.cfg.MetricsListen, a.cfg.Log) })
+	for _, task := range []func(context.Context){a.monitor.run, a.awake.Run, a.audits.Run, a.live.serve, a.live.watch} {
+		wg.Go(func() { task(life) })
 	}
-	wg.Go(func() { a.monitor.run(life) })
-	wg.Go(func() { a.awake.Run(life) })
-	wg.Go(func() { a.audits.Run(life) })
-	wg.Go(func() { a.live.serve(life) })
-	wg.Go(func() { a.live.watch(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	wg.Go(func() { a.goHome(life, conn) })
 	if a.cfg.KeepAwake != "" {
@@ -274,12 +299,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	run.holds()
 	a.cfg.Log.Info("serving")
-	if a.cfg.Control != "" {
-		wg.Go(func() { a.serveControl(life) })
-	}
-	if a.watch != nil {
-		wg.Go(func() { a.notices(life, conn) })
-	}
+	a.seals.showFirstCode()
+	wg.Go(func() { a.serveControl(life) })
+	wg.Go(func() { a.notices(life, conn) })
 	wg.Go(func() { stop(links.Run(life)) })
 	if err = holder.Run(serve); err == nil {
 		err = context.Cause(serve)
@@ -349,6 +371,12 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 			resumed()
 		},
 		Error: func(err error) { a.cfg.Log.Warn("NATS error", "error", err) },
+		Standby: func(url string) {
+			a.metrics.standby.Store(url != "")
+			if url != "" {
+				a.cfg.Log.Info("second connection", "nats", url)
+			}
+		},
 		Woke: func(slept time.Duration) {
 			a.cfg.Log.Info("sleep or clock change detected; reconnecting", "slept", slept.Round(time.Second))
 		},
@@ -367,6 +395,9 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
+	if a.seals != nil {
+		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed}
+	}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
 		Linked: lease.Recheck, // answers show from now on which relays are gone

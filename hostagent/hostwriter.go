@@ -135,10 +135,24 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 		w.answers.Add(-1)
 		return sock.Write(d.message, false)
 	}
+	if seal := w.c.conn.seal; seal != nil && d.about == nil {
+		message, err := seal.open(&d)
+		if err != nil {
+			return w.c.broken(err)
+		}
+		if message == nil {
+			return nil
+		}
+		d.message, d.binary = message, false
+	}
 	env, err := ahp.Peek(d.message)
 	if err != nil || d.binary {
-		// A correct relay never sends this.
-		w.c.conn.Close(ahp.CloseBadMessage, "the relay sent an invalid message")
+		// A correct relay never sends this, but the client of a sealed host can.
+		from := "relay"
+		if w.c.conn.seal != nil {
+			from = "client"
+		}
+		w.c.conn.Close(ahp.CloseBadMessage, "the "+from+" sent an invalid message")
 		w.c.cancel()
 		return errBadMessage
 	}
@@ -149,6 +163,9 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	} else if !w.c.subscribed(d.about.Channel) {
 		w.c.dropAsk(env.ID, d.about)
 		return nil
+	}
+	if isRequest, err := w.answersKeys(&env); isRequest {
+		return err
 	}
 	request := w.trace(&env, &d)
 	decision, err := w.decide(d.message, &env)

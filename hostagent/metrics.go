@@ -24,7 +24,8 @@ type metrics struct {
 	delays     prometheus.Histogram
 	lost, back prometheus.Counter // the connection to NATS
 
-	conn atomic.Pointer[broker.Conn] // nil before the first connection
+	conn    atomic.Pointer[broker.Conn] // nil before the first connection
+	standby atomic.Bool                 // it has a second connection
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -53,6 +54,7 @@ type census struct {
 	blocked   int
 	previews  int
 	connected bool
+	standby   bool
 	in, out   uint64 // bytes carried by NATS
 }
 
@@ -61,6 +63,7 @@ func (a *Agent) census() census {
 		presence: a.presence.now(), clients: len(a.clients.every()), total: a.clients.total(), routing: a.routing.Stats(), blocked: len(a.blocked.list()),
 		previews: len(a.live.previews.list(func(*openPreview) bool { return true })),
 	}
+	n.standby = a.metrics.standby.Load()
 	if conn := a.metrics.conn.Load(); conn != nil {
 		n.connected = conn.Connected()
 		n.in, n.out = conn.Traffic()
@@ -80,6 +83,7 @@ func hostStats(a *Agent) prometheus.Collector {
 	t.Gauge("ahp_agent_host_up", "Whether the host is up.", func(n census) float64 { return meter.Bool(n.presence.State == registry.Online) })
 	t.Gauge("ahp_agent_host_silent_seconds", "The host's silence as last reported to relays; 0 while it answers.", func(n census) float64 { return float64(n.presence.Silent) / 1000 })
 	t.Gauge("ahp_agent_connected", "Whether NATS is connected, directly or through a relay.", func(n census) float64 { return meter.Bool(n.connected) })
+	t.Gauge("ahp_agent_standby", "Whether a second, idle connection to a different relay is open.", func(n census) float64 { return meter.Bool(n.standby) })
 	t.Gauge("ahp_agent_links", "Links to relays.", func(n census) float64 { return float64(n.routing.Links) })
 	t.Gauge("ahp_agent_clients", "Client connections.", func(n census) float64 { return float64(n.clients) })
 	t.Gauge("ahp_agent_barred", "Subjects and tokens blocked by the host's owner.", func(n census) float64 { return float64(n.blocked) })
@@ -118,28 +122,25 @@ func checkListen(address string) error {
 	return nil
 }
 
-// metricsHandler serves metrics at an address. At a loopback address it accepts only
-// loopback names as Host; otherwise a web page could reach it by DNS rebinding.
-func (a *Agent) metricsHandler(at net.Addr) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", meter.Handler(a.metrics.registry))
-	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-		return meter.LocalOnly(mux)
-	}
-	return meter.NoPages(mux)
-}
-
-// serveMetrics serves metrics until ctx ends. If that fails, the host is served
-// without metrics.
-func (a *Agent) serveMetrics(ctx context.Context) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.MetricsListen)
-	if err != nil {
-		a.cfg.Log.Error("metrics unavailable", "error", err)
+// serve serves the metrics at an address until ctx ends, unless the address is empty. If
+// that fails, the host is served without metrics.
+func (m *metrics) serve(ctx context.Context, address string, log *slog.Logger) {
+	if address == "" {
 		return
 	}
-	a.cfg.Log.Info("metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		log.Error("metrics unavailable", "error", err)
+		return
+	}
+	log.Info("metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	serveHTTP(ctx, listener, meter.Page(m.registry, listener.Addr()))
+}
+
+// serveHTTP serves requests for the host's owner until ctx ends.
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
-		Handler: a.metricsHandler(listener.Addr()), ReadHeaderTimeout: controlTimeout, WriteTimeout: controlTimeout,
+		Handler: handler, ReadHeaderTimeout: controlTimeout, WriteTimeout: controlTimeout,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	var wg sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"ahprelay/internal/meter"
 	"ahprelay/routing"
 )
 
@@ -20,7 +21,7 @@ import (
 func scrape(a *Agent, at net.Addr, host string) (status int, page string) {
 	r := httptest.NewRequest(http.MethodGet, "http://"+host+"/metrics", nil)
 	got := httptest.NewRecorder()
-	a.metricsHandler(at).ServeHTTP(got, r)
+	meter.Page(a.metrics.registry, at).ServeHTTP(got, r)
 	return got.Code, got.Body.String()
 }
 
@@ -72,7 +73,7 @@ func TestMetricsAreServed(t *testing.T) {
 	a.cfg.Log = slog.New(slog.NewTextHandler(in, nil))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { a.serveMetrics(ctx); close(ended) }()
+	go func() { a.metrics.serve(ctx, a.cfg.MetricsListen, a.cfg.Log); close(ended) }()
 	said := make([]byte, 1000)
 	n, _ := out.Read(said)
 	_, url, _ := bytes.Cut(said[:n], []byte("url="))

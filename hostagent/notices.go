@@ -31,35 +31,51 @@ const (
 	noticeTimeout = 2 * time.Second
 )
 
-// notices watches the host and reports events to relays until ctx ends. A command is
-// not watched: it is a new process for each connection, so a separate connection would
-// see no session.
+// notices watches the host until ctx ends, reports events to relays, and writes the
+// last state of sessions there.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
+	if a.seals != nil { // the watch only keeps the machine awake: reports are not sealed
+		if a.watch != nil {
+			a.watch.Run(ctx)
+		}
+		return
+	}
 	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { a.last.run(ctx, conn) })
+	if a.watch == nil {
+		return
+	}
 	watching.Go(func() { a.watch.Run(ctx) })
-	watching.Go(func() { a.takeAnswers(ctx, conn) })
-	a.report(ctx, conn)
-	watching.Wait()
+	if a.cfg.notifies() {
+		watching.Go(func() { a.takeAnswers(ctx, conn) })
+		a.report(ctx, conn)
+	}
 }
 
-// newWatch returns the watch of the host, or nil without notifications.
+// notifies reports whether events go to relays.
+func (c *Config) notifies() bool { return c.Notify != "" && c.Notify != NotifyOff }
+
+// newWatch returns the watch of the host, or nil if nothing needs it. A command is
+// not watched: it is a new process for each connection, so a separate connection would
+// see no session.
 func (a *Agent) newWatch() *watch.Watch {
-	if a.cfg.Notify == "" || a.cfg.Notify == NotifyOff || len(a.cfg.Upstream.Command) > 0 {
+	if !a.cfg.notifies() && a.last.keeper == nil || len(a.cfg.Upstream.Command) > 0 {
 		return nil
 	}
-	return watch.New(watch.Config{
-		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.tells, Answers: a.mayAnswer, Working: a.awake.Sessions,
-		Dial: func(ctx context.Context) (watch.Socket, error) {
-			ctx, cancel := context.WithTimeout(ctx, openTime)
-			defer cancel()
-			return a.dialForMonitor(ctx, nil)
-		},
-	})
+	cfg := watch.Config{
+		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.cfg.tells, Answers: a.cfg.mayAnswer, Working: a.awake.Sessions,
+		Dial: a.last.dial,
+	}
+	if a.last.keeper != nil {
+		cfg.Summary, cfg.Listed = a.last.keeper.Summary, a.last.keeper.Listed
+	}
+	return watch.New(cfg)
 }
 
 // tells reports whether the host's owner permits clients to see a session.
-func (a *Agent) tells(session string) bool {
-	return a.cfg.Allow == nil || a.cfg.Allow.Takes(session, "listSessions")
+func (cfg *Config) tells(session string) bool {
+	return cfg.Allow == nil || cfg.Allow.Takes(session, "listSessions")
 }
 
 // report sends reports until ctx ends.

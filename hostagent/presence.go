@@ -62,6 +62,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 			return
 		}
 		a.cfg.Log.Info("the machine is about to sleep")
+		a.last.flush(ctx)
 		for end := time.Now().Add(sleepDelay); !settled() && time.Now().Before(end) && ctx.Err() == nil; {
 			time.Sleep(settledEvery)
 		}
@@ -74,7 +75,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 
 // Times of an announcement of sleep.
 const (
-	sleepDelay   = 2 * time.Second // for a relay's confirmation
+	sleepDelay   = 2 * time.Second // for the last state of sessions, and for a relay's confirmation
 	settledEvery = 20 * time.Millisecond
 )
 
@@ -95,7 +96,7 @@ func (p *presence) clients(n int) {
 	signal(p.counted)
 }
 
-// keptAwake sets what keeps the machine awake.
+// keptAwake sets the numbers of sessions and people that keep the machine awake.
 func (p *presence) keptAwake(by awake.Held) {
 	p.mu.Lock()
 	p.current.KeptAwake = [2]int{by.Sessions, by.People}

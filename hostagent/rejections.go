@@ -33,7 +33,9 @@ type pace struct {
 	due map[string]time.Time // by action, bounded by the labels of actions: when the earlier rejections are worked off at one per rejectedEvery
 }
 
-// wait returns the delay after a rejected action, at most rejectedEvery.
+// wait counts a rejection of an action, and returns the delay before the client's next
+// message. A burst of up to rejectedAtOnce rejections has no delay. Beyond such a burst,
+// the delay is at most rejectedEvery.
 func (p *pace) wait(action string, now time.Time) time.Duration {
 	if p.due == nil {
 		p.due = map[string]time.Time{}

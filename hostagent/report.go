@@ -16,7 +16,7 @@ import (
 // the MCP state to the relay.
 type reporter struct {
 	id   string // connection id
-	conn *routing.AgentConn
+	conn *clientLine
 	log  *slog.Logger
 	mcp  *mcpgate.Gate
 

@@ -95,7 +95,8 @@ func (r *runFile) here() (runNote, bool) {
 	return runNote{Boot: boot, Inode: inode}, ok && boot != ""
 }
 
-// note records an instance about to run.
+// note records that this host-agent, with a new instance name, is about to run. Earlier
+// instances that may still hold the host stay in the file.
 func (r *runFile) note(instance string) error {
 	return r.write(append([]string{instance}, r.previous...))
 }
@@ -183,7 +184,7 @@ func (r *run) close() {
 	}
 }
 
-// check logs an error, whose only effect is that a successor has to wait.
+// check logs an error. It is not fatal: a successor only has to wait.
 func (r *run) check(err error) {
 	if err != nil {
 		r.log.Warn("run file unavailable: after a crash with its sentinel, a new host-agent must wait for the lease", "error", err)

@@ -276,8 +276,8 @@ func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 
 // fragmentRecord collects a message. Each piece is credited on arrival, because the message
 // may exceed the credit. No piece is credited while other messages wait for the host:
-// a host that reads nothing would otherwise receive one message after another. At most
-// two messages are thus buffered.
+// otherwise messages would pile up before a host that does not read. So at most two
+// messages are buffered.
 func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	flags, data := f.Uvarint(), f.Bytes()
 	if f.Bad {
@@ -314,7 +314,7 @@ func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 		return nil
 	}
 	message := c.partial
-	c.endPartial()
+	c.link.agent.endPartial(c)
 	c.whole += len(message)
 	l.agent.wholes += len(message)
 	c.unwritten += cost

@@ -276,7 +276,7 @@ func (r *RelayEnd) Audit(rest bool) error {
 		return fmt.Errorf("%d bytes of chunks, counted %d; the limit is %d; number %d is arriving", chunked, r.chunks.bytes, r.chunks.limit, r.chunks.arriving)
 	}
 	places, rows, incomplete := 0, map[*row]bool{}, map[uint64]int{}
-	for _, list := range r.awaited {
+	for _, list := range r.awaited.slots {
 		places += len(list)
 		for _, p := range list {
 			if !rows[p.row] {
@@ -285,8 +285,8 @@ func (r *RelayEnd) Audit(rest bool) error {
 			}
 		}
 	}
-	if places != r.places || len(incomplete) != len(r.incomplete) {
-		return fmt.Errorf("%d places and %d packets wait for bodies, counted %d and %d", places, len(incomplete), r.places, len(r.incomplete))
+	if places != r.awaited.count || len(incomplete) != len(r.incomplete) {
+		return fmt.Errorf("%d places and %d packets wait for bodies, counted %d and %d", places, len(incomplete), r.awaited.count, len(r.incomplete))
 	}
 	for packet, n := range incomplete {
 		if r.incomplete[packet] != n {
@@ -301,8 +301,8 @@ func (r *RelayEnd) Audit(rest bool) error {
 			return fmt.Errorf("connection %d: %w", number, err)
 		}
 	}
-	if uint64(len(r.conns)+len(r.free)) != r.last {
-		return fmt.Errorf("%d connections and %d free numbers, of %d", len(r.conns), len(r.free), r.last)
+	if uint64(len(r.conns)+len(r.numbers.free)) != r.numbers.last {
+		return fmt.Errorf("%d connections and %d free numbers, of %d", len(r.conns), len(r.numbers.free), r.numbers.last)
 	}
 	return r.mux.audit(rest)
 }

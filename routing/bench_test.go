@@ -12,8 +12,8 @@ import (
 
 const benchClients = 100
 
-// benchAgent returns a host-agent whose connections belong to one relay that listens
-// to their channel.
+// benchAgent returns a host-agent with benchClients connections from one relay, all
+// subscribed to the same channel.
 func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients) }
 
 func benchAgentOf(b testing.TB, clients int) (*AgentEnd, *agentLink) {

@@ -308,8 +308,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// OpenBytes makes the host-agent open a byte stream for the purpose in open. Bytes
-// written at once travel together with open.
+// OpenBytes makes the host-agent open a byte stream for the purpose in open. The caller
+// may write immediately: the bytes follow open without a wait for the host-agent.
 func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	b := newByteConn(open.ID, r.cfg.Kept)
 	conn, err := r.open(open, byteClient{b}, true)

@@ -27,7 +27,7 @@ func (r *RelayEnd) Dump() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var s strings.Builder
-	fmt.Fprintf(&s, "relay: %d records, %d streams with a turn, %d places for missing bodies\n", r.mux.control.len(), r.mux.turns.len(), r.places)
+	fmt.Fprintf(&s, "relay: %d records, %d streams with a turn, %d places for missing bodies\n", r.mux.control.len(), r.mux.turns.len(), r.awaited.count)
 	for number, c := range r.conns {
 		fmt.Fprintf(&s, "  connection %d: %v, pending %d, client there %v, received close %v\n", number, &c.stream, c.pending.len(), c.client != nil, c.received)
 	}

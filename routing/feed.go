@@ -12,9 +12,9 @@ import (
 // Readers of the NATS servers, such as an operator's tools, hear every notification on its
 // channel's subject. A body is there already. A notification for a single connection travels
 // in that connection's stream; the host-agent marks it, and the relay publishes it again.
-// That costs the host's line nothing, and the relay only where somebody may listen
-// ([link.FeatureFeed]). Of a notification that travels in several streams, one is marked.
-// A message on a channel's subject that the relay publishes is
+// That costs nothing on the host's line. The relay publishes only if there may be a reader
+// ([link.FeatureFeed]). If a notification travels in several streams, it is marked in a
+// single stream. A message on a channel's subject that the relay publishes is
 //
 //	checksum (4 bytes), version 3, source, number, piece, flags, bytes
 //

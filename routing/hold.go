@@ -210,14 +210,10 @@ type turn struct {
 // give grants the turn.
 func (t *turn) give() {
 	t.given = true
-	t.conn.reserve(t.bytes)
+	t.conn.holds.Store(true)
+	t.conn.reserved += t.bytes
+	t.conn.link.agent.reserved += t.bytes
 	close(t.ready)
-}
-
-func (c *AgentConn) reserve(n int) {
-	c.holds.Store(true)
-	c.reserved += n
-	c.link.agent.reserved += n
 }
 
 // Reserve waits for room for a message with n bytes that is about to be read from the
@@ -236,23 +232,23 @@ func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 		case <-t.ready:
 			return nil
 		case <-look.C:
-			if c.waitsNoMore(t) {
+			if t.ended() {
 				return ErrConnClosed
 			}
 		case <-done:
-			c.giveUp(t)
+			t.giveUp()
 			return ErrConnClosed
 		}
 	}
 }
 
-// waitsNoMore reports whether a connection that waits for its turn has ended. It makes
+// ended reports whether the connection that waits for its turn has ended. It makes
 // room for the first turn by closing connections without progress.
-func (c *AgentConn) waitsNoMore(t *turn) (ended bool) {
-	a := c.link.agent
+func (t *turn) ended() bool {
+	a := t.conn.link.agent
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c.stream.ended {
+	if t.conn.stream.ended {
 		a.drop(t)
 		return true
 	}
@@ -268,10 +264,11 @@ func (c *AgentConn) waitsNoMore(t *turn) (ended bool) {
 }
 
 // giveUp cancels a turn. If it was granted meanwhile, Unreserve follows.
-func (c *AgentConn) giveUp(t *turn) {
-	c.link.agent.mu.Lock()
-	defer c.link.agent.mu.Unlock()
-	c.link.agent.drop(t)
+func (t *turn) giveUp() {
+	a := t.conn.link.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop(t)
 }
 
 func (a *AgentEnd) drop(t *turn) {
@@ -309,10 +306,9 @@ func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	return a.wholes == 0 || a.total()+a.cfg.MaxFrame-len(c.partial) <= a.cfg.MaxQueued*3/4
 }
 
-// endPartial ends the collection of a message for the host.
-func (c *AgentConn) endPartial() {
+// endPartial ends the collection of a connection's message for the host.
+func (a *AgentEnd) endPartial(c *AgentConn) {
 	if c.partial != nil {
-		a := c.link.agent
 		a.uploads = slices.DeleteFunc(a.uploads, func(other *AgentConn) bool { return other == c })
 		c.partial = nil
 	}

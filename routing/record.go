@@ -105,13 +105,15 @@ func openBodies(message []byte) (rest []byte, intact bool) {
 
 // Open describes a connection that the host-agent is to open.
 type Open struct {
-	ID      string     `json:"id"`      // the connection's id in all logs
-	Subject string     `json:"subject"` // the token's subject
-	Token   string     `json:"token"`   // the token's jti
-	Access  string     `json:"access"`  // read, write or admin
-	Expires *time.Time `json:"expires,omitempty"`
-	Remote  string     `json:"remote,omitempty"` // the client's network address
-	Strict  bool       `json:"strict,omitempty"` // refuse everything that host and client have not declared, see package mcpgate
+	ID       string     `json:"id"`                 // the connection's id in all logs
+	Subject  string     `json:"subject"`            // the token's subject
+	Token    string     `json:"token"`              // the token's jti
+	DeviceID string     `json:"deviceId,omitempty"` // ID of the device that got the token
+	Access   string     `json:"access"`             // read, write or admin
+	Expires  *time.Time `json:"expires,omitempty"`
+	Remote   string     `json:"remote,omitempty"` // the client's network address
+	Device   string     `json:"device,omitempty"` // the name of the person's device, for display
+	Strict   bool       `json:"strict,omitempty"` // refuse everything that host and client have not declared, see package mcpgate
 
 	// Channels and Methods limit the client: patterns, see package auth. Relays send
 	// them only to host-agents that enforce them ([link.FeatureAuthority]).
@@ -120,6 +122,11 @@ type Open struct {
 
 	Files   bool `json:"files,omitempty"`   // the client may also read files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
+
+	// Sealed makes the connection carry binary messages that only the client and the
+	// host-agent can read (docs/sealed.md). Nothing else here then has authority. Relays
+	// send it only to host-agents with [link.FeatureSealed].
+	Sealed bool `json:"sealed,omitempty"`
 
 	// Trace is the W3C traceparent of the client's handshake. Relays with tracing send
 	// it for clients with full authority.

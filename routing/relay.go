@@ -53,8 +53,8 @@ type ClientConn interface {
 	// Deliver queues output for the client. It may keep the frames, but not the slice.
 	Deliver(frames []Frame)
 
-	// Closed reports that nothing more comes, and why. The relay still writes what is
-	// queued.
+	// Closed reports the end of the connection and its cause. The relay still writes
+	// the queued messages.
 	Closed(code ahp.CloseCode, reason string)
 }
 
@@ -155,14 +155,12 @@ type RelayEnd struct {
 	mux        mux
 	credit     int // bytes that may be sent ahead on each connection
 	conns      map[uint64]*RelayConn
-	free       []uint64 // used numbers that are free again
-	last       uint64   // highest number used
+	numbers    connNumbers
 	bodies     bodyStore
 	chunks     chunkStore
-	watched    map[uint64]string        // watch number to token
-	awaited    map[uint64][]missingSlot // for each requested body, the slots that it fills
-	places     int                      // slots in awaited
-	incomplete map[uint64]int           // for each packet, its incomplete rows
+	watched    map[uint64]string // watch number to token
+	awaited    awaitedBodies
+	incomplete map[uint64]int // for each packet, its incomplete rows
 	ended      error
 
 	packet uint64 // the packet being handled
@@ -182,7 +180,7 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	return &RelayEnd{
 		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
 		chunks: chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
-		feed:   feed{publish: cfg.Feed}, watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, incomplete: map[uint64]int{},
+		feed:   feed{publish: cfg.Feed}, watched: map[uint64]string{}, awaited: awaitedBodies{slots: map[uint64][]missingSlot{}}, incomplete: map[uint64]int{},
 	}
 }
 
@@ -213,7 +211,7 @@ func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn,
 	if r.ended != nil {
 		return nil, r.ended
 	}
-	number, err := r.number()
+	number, err := r.numbers.take()
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +219,7 @@ func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn,
 		relay: r, client: client,
 		stream: stream{conn: number, credit: r.credit, window: r.cfg.Credit, room: make(chan struct{}, 1)},
 		bytes:  ofBytes,
+		binary: open.Sealed,
 	}
 	if ofBytes {
 		c.stream.ofBytes()
@@ -233,17 +232,24 @@ func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn,
 	return c, nil
 }
 
-func (r *RelayEnd) number() (uint64, error) {
-	if n := len(r.free); n > 0 {
-		number := r.free[n-1]
-		r.free = r.free[:n-1]
+// connNumbers are the numbers of a link's connections.
+type connNumbers struct {
+	free []uint64 // used numbers that are free again
+	last uint64   // highest number used
+}
+
+// take returns a free number. The error is [ErrTooManyConns].
+func (n *connNumbers) take() (uint64, error) {
+	if free := len(n.free); free > 0 {
+		number := n.free[free-1]
+		n.free = n.free[:free-1]
 		return number, nil
 	}
-	if r.last+1 >= maxConns {
+	if n.last+1 >= maxConns {
 		return 0, ErrTooManyConns
 	}
-	r.last++
-	return r.last, nil
+	n.last++
+	return n.last, nil
 }
 
 // Next implements [link.Traffic].
@@ -322,7 +328,7 @@ func (r *RelayEnd) Ended(reason error) {
 		c.finish(code, detail)
 	}
 	r.cfg.Kept(-r.bodies.bytes - r.chunks.bytes)
-	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
+	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, awaitedBodies{} // a client may hold on to its connection
 }
 
 // Handle implements [link.Traffic]. When memory is short, it waits before the first
@@ -360,8 +366,8 @@ func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) 
 			return false, fmt.Errorf("%w: cut short", link.ErrBadPacket)
 		}
 	}
-	if r.places > maxMissingSlots || r.mux.control.len() > maxControl {
-		return false, fmt.Errorf("%w: %d references to missing bodies and %d control records exceed the bounds", link.ErrBadPacket, r.places, r.mux.control.len())
+	if r.awaited.count > maxMissingSlots || r.mux.control.len() > maxControl {
+		return false, fmt.Errorf("%w: %d references to missing bodies and %d control records exceed the bounds", link.ErrBadPacket, r.awaited.count, r.mux.control.len())
 	}
 	r.packet = 0
 	r.block.drop()

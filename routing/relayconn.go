@@ -19,6 +19,7 @@ type RelayConn struct {
 	pending      fifo[pendingItem] // waits for a missing body
 	pendingBytes int               // sizes of pending, with pendingCost for each
 	bytes        bool              // carries bytes in place of messages: see ByteConn
+	binary       bool              // its messages are binary
 	opened       bool              // the client has received the event Opened
 	received     bool              // the host-agent's close has arrived
 	sentClose    bool              // our close has left
@@ -44,7 +45,8 @@ type closing struct {
 	reason string
 }
 
-// Send queues one complete text message for the host, and keeps it. It waits while the
+// Send queues one complete message for the host, and keeps it. The message is text, or
+// binary on a sealed connection. Send waits while the
 // queue is full. The error is [ErrConnClosed] once the connection has ended. At most
 // one goroutine may Send at a time.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
@@ -82,7 +84,7 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 	if c.client == nil {
 		return ErrConnClosed
 	}
-	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit, counted)
+	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message), binary: c.binary}, r.cfg.QueueLimit, counted)
 }
 
 // Written returns the credit of frames that were written to the client.
@@ -275,6 +277,6 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 func (c *RelayConn) recycle() {
 	if c.received && c.sentClose && c.relay.conns[c.stream.conn] == c {
 		delete(c.relay.conns, c.stream.conn)
-		c.relay.free = append(c.relay.free, c.stream.conn)
+		c.relay.numbers.free = append(c.relay.numbers.free, c.stream.conn)
 	}
 }

@@ -100,12 +100,11 @@ func (r *RelayEnd) lookUp() *row {
 			missing = &row{packet: r.packet}
 		}
 		missing.missing++
-		if len(r.awaited[number]) == 0 {
+		if len(r.awaited.slots[number]) == 0 {
 			r.mux.sendControl(appendRecord(nil, recordNeed, number))
 			r.lines.Wake()
 		}
-		r.awaited[number] = append(r.awaited[number], missingSlot{missing, i})
-		r.places++
+		r.awaited.add(number, missingSlot{missing, i})
 	}
 	if missing != nil {
 		missing.frames = append(missing.frames, r.frames...)
@@ -122,7 +121,7 @@ func (r *RelayEnd) lookUp() *row {
 func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared) {
 	frame := Frame{Data: encoded, Messages: 1, Credit: size + pieceCost, Shared: shared}
 	r.bodies.put(number, frame)
-	for _, p := range r.takeAwaited(number) {
+	for _, p := range r.awaited.take(number) {
 		p.row.missing--
 		p.row.frames[p.index] = frame
 		p.row.bytes += len(frame.Data)
@@ -137,7 +136,7 @@ func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared)
 
 // goneRecord handles the host-agent's answer that it no longer has a body.
 func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
-	for _, p := range r.takeAwaited(number) {
+	for _, p := range r.awaited.take(number) {
 		p.row.missing--
 		if p.row.missing == 0 {
 			r.rowComplete(p.row)
@@ -149,11 +148,23 @@ func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
 	return nil
 }
 
-func (r *RelayEnd) takeAwaited(number uint64) []missingSlot {
-	places := r.awaited[number]
-	delete(r.awaited, number)
-	r.places -= len(places)
-	return places
+// awaitedBodies are the slots that wait for requested bodies, by the number of the body.
+type awaitedBodies struct {
+	slots map[uint64][]missingSlot
+	count int // slots
+}
+
+func (a *awaitedBodies) add(number uint64, slot missingSlot) {
+	a.slots[number] = append(a.slots[number], slot)
+	a.count++
+}
+
+// take removes and returns the slots that wait for a body.
+func (a *awaitedBodies) take(number uint64) []missingSlot {
+	slots := a.slots[number]
+	delete(a.slots, number)
+	a.count -= len(slots)
+	return slots
 }
 
 // rowComplete records that a row has no missing body any more.

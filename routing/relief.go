@@ -60,6 +60,6 @@ func (c *AgentConn) weight() int { return c.stream.queued + len(c.partial) + c.w
 // complete messages, which the host has a moment to take.
 func (c *AgentConn) forgetFragments() {
 	c.link.agent.held -= len(c.partial)
-	c.endPartial()
+	c.link.agent.endPartial(c)
 	c.wrote()
 }

@@ -39,7 +39,7 @@ func (s *bodyStore) counted(n int) {
 	s.kept(n)
 }
 
-// forgetBelow drops bodies numbered below floor, up to the first that is not.
+// forgetBelow drops the oldest bodies while their numbers are below floor.
 func (s *bodyStore) forgetBelow(floor uint64) {
 	for s.order.len() > 0 && *s.order.at(0) < floor {
 		s.drop()

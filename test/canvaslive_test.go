@@ -570,9 +570,9 @@ func TestCanvasLiveReadOnly(t *testing.T) {
 	}
 }
 
-// Headers with which applications turn a GET into a different method reach the
-// application from a viewer who may use the canvas, and not from a viewer who may only
-// look.
+// Some headers make an application treat a GET as a different method. They reach the
+// application from a viewer with the level to use the canvas, and are removed for a
+// viewer at the level look.
 func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 	t.Parallel()
 	overriding := []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Method", "X-Rewrite-Url"}

@@ -33,9 +33,9 @@ import (
 //	fence A                    A has got all that the host sent before now
 //	drop A                     A's network is gone
 //
-// What a step waits for is used up by it. Variables that are set from the
-// beginning: provider, and uuid1 to uuid9, now, and session and chat as hosts
-// form their URIs.
+// A step consumes the message that it waits for. Variables that are set from the
+// beginning: provider, and uuid1 to uuid9, now, and session and chat as hosts form
+// their URIs.
 type flow struct {
 	name  string
 	lines []string

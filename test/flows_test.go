@@ -203,8 +203,8 @@ func wantAsHostSent(t *testing.T, tap *stack.Tap, clients []*flowClient) {
 	}
 }
 
-// wantFramesOf compares one client's frames with those of its connection at
-// the host, which is the one that got what the client sent.
+// wantFramesOf compares a client's frames with those of its connection at the host: the
+// connection that received the client's messages.
 func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 	t.Helper()
 	gone := false

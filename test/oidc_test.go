@@ -109,3 +109,45 @@ func isRefusal(err error) bool {
 	var e *refclient.RPCError
 	return errors.As(err, &e) && e.Code == ahp.CodePermissionDenied
 }
+
+// TestOAuthClientsFindTheirServer follows the challenge of a refused request to the
+// metadata of its resource (RFC 9728), which names the provider.
+func TestOAuthClientsFindTheirServer(t *testing.T) {
+	t.Parallel()
+	url, _ := startIssuer(t)
+	provider, err := oidc.New(oidc.Config{Issuer: url, Audience: "ahp", Rules: []oidc.Rule{{Hosts: []string{"*"}, Access: auth.AccessRead}}}, oidc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(provider.Close)
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Issuers: map[string]auth.Verifier{url: provider}}}})
+	get := func(address string) *http.Response {
+		t.Helper()
+		response, err := http.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response
+	}
+	for _, path := range []string{"/ahp/" + stack.Host, "/api/hosts"} {
+		refused := get(s.Relay.URL() + path)
+		_, rest, _ := strings.Cut(refused.Header.Get("WWW-Authenticate"), `resource_metadata="`)
+		address, _, ok := strings.Cut(rest, `"`)
+		if refused.StatusCode != http.StatusUnauthorized || !ok {
+			t.Fatalf("%s answers %d, %q", path, refused.StatusCode, refused.Header.Get("WWW-Authenticate"))
+		}
+		var metadata struct {
+			Resource string   `json:"resource"`
+			Servers  []string `json:"authorization_servers"`
+			Methods  []string `json:"bearer_methods_supported"`
+		}
+		if err := json.NewDecoder(get(address).Body).Decode(&metadata); err != nil {
+			t.Fatal(err)
+		}
+		if metadata.Resource != s.Relay.URL()+path || len(metadata.Servers) != 1 || metadata.Servers[0] != url || len(metadata.Methods) == 0 {
+			t.Errorf("the metadata of %s is %+v", path, metadata)
+		}
+	}
+}

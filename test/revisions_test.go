@@ -17,8 +17,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A gitHost is a host with one session, whose changeset names a file in a revision. It
-// serves any revision.
+// A gitHost is a host with one session. The changeset of the session names a file in a
+// revision. The host serves any revision.
 type gitHost struct {
 	mu   sync.Mutex
 	read []string // URIs that it was asked for
@@ -79,8 +79,8 @@ func (h *gitHost) result(env *ahp.Envelope) string {
 	return "null"
 }
 
-// Viewers of links, who share a connection to the host, read only the revisions that
-// the host has named.
+// Viewers of shared links use one connection to the host. They can read only the
+// revisions that the host has named.
 func TestOnlyNamedRevisionsAreReadThroughAnAudience(t *testing.T) {
 	t.Parallel()
 	host := new(gitHost)

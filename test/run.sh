@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh PACKAGES: make lint beside the tests of the packages, with the race detector
-# except for those in $PLAIN. Says once more at the end what failed.
+# except for those in $PLAIN. Installs what they need. Repeats the failures at the end.
 set -u
 go=${GO:-go}
 log=$(mktemp -d)
@@ -25,12 +25,15 @@ job() {
 	} | tee "$log/$name.log" &
 }
 
-GOGC=400 "$go" run ./test/cmd/programs || exit
+sh test/install-deps.sh & # mostly waits, for the network and the disk
+deps=$!
+GOGC=400 "$go" run ./test/cmd/programs && wait $deps || exit
+tested() { "$go" list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@"; } # lint compiles the others
 # shellcheck disable=SC2086 # lists of packages
-plain=$("$go" list $PLAIN) && all=$("$go" list "$@") || exit
+plain=$(tested $PLAIN) && all=$(tested "$@") || exit
 raced=$(printf '%s\n' "$all" | grep -vxF "$plain")
-# Tests wait for much of their time, so more packages than there are
-# processors are at work. With six at a time, tests of clusters missed their deadlines.
+# Tests wait for much of their time, so more packages than there are processors are at
+# work. With seven at a time, tests of clusters missed their deadlines.
 # shellcheck disable=SC2086
 {
 	job plain tests -p 1 $plain

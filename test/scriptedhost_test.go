@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A scriptedHost is a host whose connections follow the test's script. It accepts
-// every client, and answers all further requests with null.
+// A scriptedHost is a host that follows the test's script on each connection. It
+// accepts every client, and answers requests outside the script with null.
 type scriptedHost struct {
 	*testing.T
 	server *stack.Server
@@ -94,7 +94,7 @@ func (c *scriptedConn) hear(p *scriptedHost, message []byte) {
 	if env.Kind == ahp.Request {
 		_ = c.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":null}`, env.ID))
 	}
-	// Only now does the test find the connection: what it says comes behind the answer.
+	// Only now does the test find the connection: its messages follow the answer.
 	if m := string(env.Method); m == "initialize" || m == "reconnect" {
 		id := [...]ahp.Member{{Name: "clientId"}}
 		_ = ahp.Members(env.Params, id[:])

@@ -219,7 +219,7 @@ func awaitReason(t *testing.T, s *stack.Stack, why string) {
 	}
 }
 
-// The table of clients whose files the host may request for whom.
+// TestFilesOfClientsStayWithTheirSubject lists the clients whose files the host may request, for each requesting client.
 func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

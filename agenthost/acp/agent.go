@@ -33,6 +33,10 @@ type Config struct {
 	// Grace is how long a cancelled agent may take to end its turn. Default: 8 s.
 	Grace time.Duration
 
+	// Quiet is how long an agent that goes on without a prompt may say nothing before
+	// its turn ends. Default: 3 s.
+	Quiet time.Duration
+
 	// MaxLine bounds a message of the agent, in bytes. Default: 16 MiB.
 	MaxLine int
 }
@@ -41,8 +45,9 @@ type Config struct {
 type Agent struct {
 	cfg Config
 
-	mu   sync.Mutex // guards info
-	info agenthost.AgentInfo
+	mu       sync.Mutex // guards the fields below
+	info     agenthost.AgentInfo
+	signedIn string // the sign-in method that worked last
 }
 
 // Times within which an agent answers.
@@ -65,6 +70,9 @@ func New(cfg Config) *Agent {
 	if cfg.Grace == 0 {
 		cfg.Grace = 8 * time.Second
 	}
+	if cfg.Quiet == 0 {
+		cfg.Quiet = 3 * time.Second
+	}
 	cfg.Log = cfg.Log.With("agent", cfg.Program.Name)
 	return &Agent{cfg: cfg, info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
 }
@@ -86,7 +94,7 @@ func (a *Agent) change(change func(*agenthost.AgentInfo)) {
 	a.cfg.Changed()
 }
 
-// Probe starts the agent for a moment to learn what it offers.
+// Probe starts the agent briefly to learn its capabilities and sign-in methods.
 func (a *Agent) Probe(ctx context.Context, folder string) error {
 	return a.briefly(ctx, folder, func(context.Context, *peer) error { return nil })
 }
@@ -182,7 +190,7 @@ func (p *process) because(err error) error {
 	return p.err
 }
 
-// learn keeps what an agent has declared.
+// learn records an agent's declared capabilities and sign-in methods.
 func (a *Agent) learn(r acp.InitializeResponse) {
 	can := r.AgentCapabilities
 	var methods []agenthost.SignInMethod
@@ -233,9 +241,17 @@ func (a *Agent) signInMethod(m acp.AuthMethod) agenthost.SignInMethod {
 
 // SignIn implements [agenthost.SignerIn].
 func (a *Agent) SignIn(ctx context.Context, method string) error {
-	return a.briefly(ctx, "", func(ctx context.Context, p *peer) error {
-		return p.conn.Call(ctx, "authenticate", acp.AuthenticateRequest{MethodID: method}, nil)
-	})
+	err := a.briefly(ctx, "", func(ctx context.Context, p *peer) error { return p.authenticate(ctx, method) })
+	if err == nil {
+		a.mu.Lock()
+		a.signedIn = method
+		a.mu.Unlock()
+	}
+	return err
+}
+
+func (p *peer) authenticate(ctx context.Context, method string) error {
+	return p.call(ctx, "authenticate", acp.AuthenticateRequest{MethodID: method}, nil)
 }
 
 // maxListed bounds the conversations from elsewhere.
@@ -243,28 +259,34 @@ const maxListed = 1000
 
 // List implements [agenthost.Lister].
 func (a *Agent) List(ctx context.Context, folder string) (list []agenthost.Past, err error) {
-	err = a.briefly(ctx, folder, func(ctx context.Context, p *peer) error {
-		if p.can.SessionCapabilities.List == nil {
-			return nil
-		}
-		ask := acp.ListSessionsRequest{Cwd: folder}
-		for len(list) < maxListed {
-			var page acp.ListSessionsResponse
-			if err := p.conn.Call(ctx, "session/list", ask, &page); err != nil {
-				return err
-			}
-			for _, s := range page.Sessions {
-				modified, _ := time.Parse(time.RFC3339, s.UpdatedAt) // unknown times are zero
-				list = append(list, agenthost.Past{ID: s.SessionID, Folder: s.Cwd, Title: s.Title, Modified: modified})
-			}
-			if page.NextCursor == "" || page.NextCursor == ask.Cursor || len(page.Sessions) == 0 {
-				return nil
-			}
-			ask.Cursor = page.NextCursor
-		}
-		return nil
+	err = a.briefly(ctx, folder, func(ctx context.Context, p *peer) (err error) {
+		list, err = p.list(ctx, folder)
+		return err
 	})
-	return list[:min(len(list), maxListed)], err
+	return list, err
+}
+
+// list returns the agent's conversations in a folder.
+func (p *peer) list(ctx context.Context, folder string) (list []agenthost.Past, err error) {
+	if p.can.SessionCapabilities.List == nil {
+		return nil, nil
+	}
+	ask := acp.ListSessionsRequest{Cwd: folder}
+	for len(list) < maxListed {
+		var page acp.ListSessionsResponse
+		if err := p.call(ctx, "session/list", ask, &page); err != nil {
+			return list, err
+		}
+		for _, s := range page.Sessions {
+			modified, _ := time.Parse(time.RFC3339, s.UpdatedAt) // unknown times are zero
+			list = append(list, agenthost.Past{ID: s.SessionID, Folder: s.Cwd, Title: s.Title, Modified: modified})
+		}
+		if page.NextCursor == "" || page.NextCursor == ask.Cursor || len(page.Sessions) == 0 {
+			break
+		}
+		ask.Cursor = page.NextCursor
+	}
+	return list[:min(len(list), maxListed)], nil
 }
 
 // Delete implements [agenthost.Deleter].

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"ahprelay/agenthost"
 	"ahprelay/test/acpagent"
 )
 
@@ -220,16 +219,103 @@ func TestSessionsRunInTheFoldersOnly(t *testing.T) {
 	}
 }
 
+// TestSignIn signs in with both kinds of methods: a request to the agent, which lasts
+// as long as its process, and a command in a terminal.
 func TestSignIn(t *testing.T) {
-	s := newSite(t, acpagent.Options{With: "auth"}, nil)
-	if err := s.agent.Probe(t.Context(), s.folder); err != nil {
-		t.Fatal(err)
+	for _, method := range []string{"key", "terminal"} {
+		t.Run(method, func(t *testing.T) {
+			s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "auth"}, nil)
+			k := s.connect(t).begin(s, "s1", nil)
+			k.prompt("hello")
+			request := k.until("chat/inputRequested")["request"].(map[string]any)
+			if got := fmt.Sprint(request); !strings.Contains(got, "needs a sign-in") || !strings.Contains(got, "Use a key") {
+				t.Errorf("the question is %s", got)
+			}
+			k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": map[string]any{
+				"method": map[string]any{"state": "submitted", "value": map[string]any{"kind": "selected", "value": method}},
+			}})
+			if method == "terminal" {
+				shown := k.until("chat/toolCallContentChanged")["content"].([]any)[0].(map[string]any)
+				terminal := fmt.Sprint(shown["resource"])
+				k.state(terminal)
+				k.dispatch(terminal, map[string]any{"type": "terminal/input", "data": "secret\r"})
+			}
+			if end := k.end(); end != "turnComplete" || !strings.HasSuffix(k.last(), "markdown: Hello, world!") {
+				t.Fatalf("the turn ends with %s: %s", end, k.last())
+			}
+			s.connect(t).begin(s, "s2", nil).works() // in a process of its own
+		})
 	}
-	if got := s.agent.Info().SignIn; len(got) != 1 || got[0].ID != "key" {
-		t.Errorf("the sign-in methods are %+v", got)
+}
+
+// TestASignInThatIsDeclined leaves the reason in the turn.
+func TestASignInThatIsDeclined(t *testing.T) {
+	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "auth"}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("hello")
+	request := k.until("chat/inputRequested")["request"].(map[string]any)
+	k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "decline"})
+	if end := k.end(); end != "error" || !strings.Contains(k.last(), "needs a sign-in") {
+		t.Errorf("the turn ends with %s: %s", end, k.last())
 	}
-	_, err := s.agent.Open(t.Context(), agenthost.Start{Folder: s.folder}, nil)
-	if !errors.Is(err, agenthost.ErrSignIn) {
-		t.Errorf("Open = %v; want %v", err, agenthost.ErrSignIn)
+}
+
+// TestSteering: an agent that can be steered takes a message during a turn. For a
+// different agent the message becomes the next prompt.
+func TestSteering(t *testing.T) {
+	for _, steers := range []bool{true, false} {
+		options := acpagent.Options{Store: t.TempDir()}
+		if steers {
+			options.With = "steer"
+		}
+		s := newSite(t, options, nil)
+		k := s.connect(t).begin(s, "s1", nil)
+		turn := k.prompt("slow")
+		k.until("chat/delta")
+		k.dispatch(k.chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "p1", "message": map[string]any{"text": "hello", "origin": map[string]any{"kind": "user"}}})
+		if !steers {
+			k.cancel(turn)
+			k.until("chat/turnCancelled")
+			if end := k.end(); end != "turnComplete" || k.last() != "markdown: Hello, world!" {
+				t.Errorf("the message's turn ends with %s: %s", end, k.last())
+			}
+			continue
+		}
+		for got := ""; !strings.Contains(got, "steered: hello"); {
+			action := k.until("chat/delta", "chat/responsePart")
+			got = fmt.Sprint(action["content"], action["part"])
+		}
+		k.cancel(turn)
+		k.end()
+		if turns := k.history(); turns != 1 {
+			t.Errorf("%d turns; want 1", turns)
+		}
+	}
+}
+
+// TestFork copies a conversation. Both then go on by themselves, at once.
+func TestFork(t *testing.T) {
+	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load fork"}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	turn := k.prompt("remember blue")
+	k.end()
+	copied := k.chat + "-copy"
+	k.call("createChat", map[string]any{"channel": k.session, "chat": copied, "source": map[string]any{"chat": k.chat, "turnId": turn}})
+	k.prompt("remember red")
+	k.end()
+	other := &talk{client: k.client, session: k.session, chat: copied, turns: 10}
+	other.state(copied)
+	other.prompt("recall")
+	other.end()
+	if got := other.last(); got != "markdown: remember blue" {
+		t.Errorf("the copy recalls %s", got)
+	}
+	k.prompt("recall")
+	k.end()
+	if got := k.last(); got != "markdown: remember blue remember red" {
+		t.Errorf("the source recalls %s", got)
+	}
+	if turns := other.history(); turns != 2 {
+		t.Errorf("the copy has %d turns; want 2", turns)
 	}
 }

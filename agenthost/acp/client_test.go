@@ -18,7 +18,7 @@ const waiting = 3 * time.Minute
 
 // A client is an AHP client of a host with an agent.
 type client struct {
-	t  *testing.T
+	t  testing.TB
 	in io.Writer
 
 	mu     sync.Mutex
@@ -37,14 +37,20 @@ type site struct {
 }
 
 // newSite starts a host with a test agent.
-func newSite(t *testing.T, options acpagent.Options, change func(*Config)) *site {
+func newSite(t testing.TB, options acpagent.Options, change func(*Config)) *site {
 	t.Helper()
 	command, environment := acpagent.Command(options)
 	cfg := Config{Program: Program{Name: "test", Title: "Test", Command: command}, Environment: environment}
+	ready := make(chan struct{})
+	s := &site{folder: t.TempDir()}
+	cfg.Changed = func() {
+		<-ready
+		s.host.AgentChanged("test")
+	}
 	if change != nil {
 		change(&cfg)
 	}
-	s := &site{agent: New(cfg), folder: t.TempDir()}
+	s.agent = New(cfg)
 	host, err := agenthost.New(agenthost.Config{
 		Agents: []agenthost.Agent{s.agent}, Folders: []string{s.folder}, Terminals: agenthost.ShellTerminals, NoBypass: cfg.NoBypass, Protocol: agenthost.NewestProtocol,
 	})
@@ -57,11 +63,12 @@ func newSite(t *testing.T, options acpagent.Options, change func(*Config)) *site
 		}
 	})
 	s.host = host
+	close(ready)
 	return s
 }
 
 // connect returns a client that has initialized.
-func (s *site) connect(t *testing.T) *client {
+func (s *site) connect(t testing.TB) *client {
 	t.Helper()
 	fromClient, in := io.Pipe()
 	out, toClient := io.Pipe()

@@ -41,15 +41,17 @@
 //
 // # Agents that misbehave
 //
-// Lines that are not messages are counted and skipped. Updates of unknown kinds, of
-// other sessions and outside a turn change nothing. A turn that is cancelled ends after
-// [Config.Grace] even if the agent does not answer: its process is then killed, and the
-// next prompt continues the conversation in a new one. A permission that is requested
-// twice at once with the same content is asked once.
+// Lines that are not messages are counted and skipped. Updates of unknown kinds and of other
+// sessions change nothing. Text and requests after the end of a turn form a separate turn,
+// which ends when the agent is quiet for [Config.Quiet]. After a cancelled turn, and before
+// the first prompt, they change nothing. A turn that is cancelled ends after [Config.Grace]
+// even if the agent does not answer: its process is then killed, and the next prompt
+// continues the conversation in a new one. A permission that is requested twice at once with
+// the same content is asked once.
 //
 // # Modes that skip permissions
 //
-// Options whose names mean that the agent asks for nothing are marked as bypassing. With
+// Options with names that promise to skip permissions are marked as bypassing. With
 // [Config.NoBypass] they are neither offered nor accepted, and an agent that starts or
 // continues in such a mode is moved to a different one.
 package acp

@@ -12,8 +12,8 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// hostile starts a host with two sessions: one for the agent that misbehaves, and one
-// that must not notice.
+// hostile starts a host with two sessions. The agent misbehaves in bad; good must be
+// unaffected.
 func hostile(t *testing.T, change func(*Config)) (bad, good *talk) {
 	t.Helper()
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load resume"}, change)
@@ -105,7 +105,7 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 	good.works()
 }
 
-// TestAnswersAfterACancel: what an agent says and asks behind a cancelled turn changes
+// TestAnswersAfterACancel: an agent's text and requests after a cancelled turn change
 // nothing.
 func TestAnswersAfterACancel(t *testing.T) {
 	bad, good := hostile(t, nil)

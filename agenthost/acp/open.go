@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"ahprelay/agenthost"
 	"ahprelay/internal/acp"
@@ -28,11 +29,15 @@ type conversation struct {
 
 	text collector // owned by the connection's goroutine
 
-	mu        sync.Mutex // guards the fields below
-	session   string     // the agent's id of the session; "" before it is known
-	turn      *agenthost.Turn
-	turnCtx   context.Context
+	mu        sync.Mutex        // guards the fields below
+	session   string            // the agent's id of the session; "" before it is known
+	turn      *agenthost.Turn   // may have ended
+	prompting bool              // Prompt runs
+	hushed    bool              // what the agent says without a prompt is left out
+	quiet     *time.Timer       // ends an unasked turn; nil in other turns
 	past      bool              // the agent replays the history
+	heard     time.Time         // the latest update
+	rested    time.Time         // the end of the latest prompt; zero before the first
 	said      *agenthost.Prompt // a user's message in it, whose turn has not begun
 	saidID    string            // its messageId
 	closed    bool
@@ -54,7 +59,7 @@ type opened struct {
 // Open implements [agenthost.Agent].
 func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 	life, stop := context.WithCancel(context.Background())
-	c := &conversation{agent: a, chat: chat, start: start, life: life, terminals: map[string]*agenthost.AgentTerminal{}}
+	c := &conversation{agent: a, chat: chat, start: start, life: life, hushed: true, terminals: map[string]*agenthost.AgentTerminal{}}
 	p, err := a.start(ctx, start.Folder, c)
 	if err != nil {
 		stop()
@@ -70,6 +75,11 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	result, err := c.begin(ctx)
+	if method := a.signInFor(err); method != "" {
+		if err = p.authenticate(ctx, method); err == nil {
+			result, err = c.begin(ctx)
+		}
+	}
 	if err == nil {
 		c.mu.Lock()
 		c.id, c.session = result.SessionID, result.SessionID
@@ -93,12 +103,26 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 	return c, nil
 }
 
+// signInFor returns the sign-in method to repeat after an error, "" if there is none.
+// With some agents a sign-in lasts as long as their process.
+func (a *Agent) signInFor(err error) string {
+	var refused *acp.Error
+	if !errors.As(err, &refused) || refused.Code != acp.CodeAuthRequired {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.signedIn
+}
+
 // openError translates an error of Open.
 func (a *Agent) openError(err error, start agenthost.Start) error {
 	var refused *acp.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == acp.CodeAuthRequired:
 		return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, agenthost.ErrSignIn)
+	case errors.As(err, &refused) && busyPattern.MatchString(err.Error()):
+		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrBusy, err)
 	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != ""):
 		a.cfg.Log.Warn("agent does not continue a conversation", "error", err)
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrUnknown, err)
@@ -118,21 +142,24 @@ func (c *conversation) begin(ctx context.Context) (r opened, err error) {
 	case start.ForkOf != "" && can.SessionCapabilities.Fork == nil, start.ID != "" && start.Replay && !can.LoadSession:
 		return r, agenthost.ErrUnknown
 	case start.ForkOf != "":
-		err = c.call(ctx, "session/fork", acp.ForkSessionRequest{SessionID: start.ForkOf, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = c.peer.call(ctx, "session/fork", acp.ForkSessionRequest{SessionID: start.ForkOf, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 	case start.ID == "":
-		err = c.call(ctx, "session/new", acp.NewSessionRequest{Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = c.peer.call(ctx, "session/new", acp.NewSessionRequest{Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 	case can.SessionCapabilities.Resume != nil && !start.Replay:
 		c.mu.Lock()
 		c.session = start.ID
 		c.mu.Unlock()
-		err = c.call(ctx, "session/resume", acp.ResumeSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = c.peer.call(ctx, "session/resume", acp.ResumeSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 		r.SessionID = start.ID
 	case can.LoadSession:
 		c.mu.Lock()
 		c.session, c.past = start.ID, start.Replay
 		c.mu.Unlock()
-		err = c.call(ctx, "session/load", acp.LoadSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = c.peer.call(ctx, "session/load", acp.LoadSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 		r.SessionID = start.ID
+		if err == nil {
+			err = c.settle(ctx)
+		}
 		c.endPast()
 	default:
 		return r, agenthost.ErrUnknown
@@ -143,8 +170,31 @@ func (c *conversation) begin(ctx context.Context) (r opened, err error) {
 	return r, err
 }
 
-func (c *conversation) call(ctx context.Context, method string, params, result any) error {
-	return c.peer.conn.Call(ctx, method, params, result)
+// settleTime is how long an agent may pause while it replays a history.
+const settleTime = 250 * time.Millisecond
+
+// settle waits for the end of a replayed history: some agents send it behind their
+// answer.
+func (c *conversation) settle(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		wait := settleTime - time.Since(c.heard)
+		c.mu.Unlock()
+		if wait <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.peer.conn.Done():
+			return acp.ErrClosed
+		}
+	}
+}
+
+func (p *peer) call(ctx context.Context, method string, params, result any) error {
+	return p.conn.Call(ctx, method, params, result)
 }
 
 func mcpServers(endpoints []agenthost.MCPEndpoint) []acp.McpServer {
@@ -189,7 +239,11 @@ func (c *conversation) reportLost() {
 	closed := c.closed
 	c.closed = true
 	terminals := slices.Collect(maps.Values(c.terminals))
+	turn, unasked := c.turn, c.quiet != nil
 	c.mu.Unlock()
+	if unasked {
+		turn.End(agenthost.End{}, c.peer.err)
+	}
 	for _, t := range terminals {
 		t.Kill()
 	}

@@ -34,7 +34,7 @@ type modelState struct {
 	Current string `json:"currentModelId"`
 }
 
-// errBypass refuses what [Config.NoBypass] forbids.
+// errBypass refuses a mode or command under [Config.NoBypass].
 var errBypass = errors.New("the host's owner has forbidden modes and commands that skip permissions (--no-bypass)")
 
 // bypassPattern matches the names of modes and commands with which an agent asks for
@@ -254,9 +254,9 @@ func (c *conversation) SetOption(ctx context.Context, id string, value any) erro
 	}
 	var err error
 	if id == modeOption {
-		err = c.call(ctx, "session/set_mode", acp.SetSessionModeRequest{SessionID: c.session, ModeID: text}, nil)
+		err = c.peer.call(ctx, "session/set_mode", acp.SetSessionModeRequest{SessionID: c.session, ModeID: text}, nil)
 	} else {
-		err = c.call(ctx, "session/set_model", struct {
+		err = c.peer.call(ctx, "session/set_model", struct {
 			SessionID string `json:"sessionId"`
 			ModelID   string `json:"modelId"`
 		}{c.session, text}, nil)
@@ -279,7 +279,7 @@ func (c *conversation) setConfig(ctx context.Context, id string, value any) erro
 		return err
 	}
 	var result acp.SetSessionConfigOptionResponse
-	if err := c.call(ctx, "session/set_config_option", r, &result); err != nil {
+	if err := c.peer.call(ctx, "session/set_config_option", r, &result); err != nil {
 		return err
 	}
 	c.optionsChanged(func(o *options) {

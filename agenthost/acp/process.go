@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"ahprelay/internal/acp"
@@ -94,7 +95,7 @@ func (p *process) run() {
 	select {
 	case <-exited:
 		killGroup(p.cmd) // children hold the pipe
-		// What the agent wrote before its end is still in the pipe.
+		// The agent's last output is still in the pipe.
 		select {
 		case <-p.conn.Done():
 		case <-time.After(outputTime):
@@ -111,7 +112,7 @@ func (p *process) run() {
 	_ = p.out.Close()
 	p.conn.Fail(errStopped)
 	wg.Wait()
-	if errors.Is(p.err, io.EOF) || errors.Is(p.err, os.ErrClosed) {
+	if errors.Is(p.err, io.EOF) || errors.Is(p.err, os.ErrClosed) || errors.Is(p.err, syscall.EPIPE) {
 		p.err = exitError(waited)
 	}
 }

@@ -30,7 +30,7 @@ type features map[string]string
 var modes = map[string]map[string]any{"claude": {"mode": "default"}, "codex": {"mode": "read-only"}}
 
 // columns of the table in docs/agents.md.
-var columns = []string{"text", "shell command", "permission", "diff", "cancel", "resume", "modes", "models", "usage", "commands"}
+var columns = []string{"text", "shell command", "terminal", "permission", "diff", "question", "cancel", "resume", "modes", "models", "usage", "commands"}
 
 // A realSite is a site that can start again.
 type realSite struct {
@@ -58,10 +58,10 @@ func (s *realSite) stop(t *testing.T) {
 	}
 }
 
-// scenario drives an agent through whole turns and returns what it showed. Features
-// that an agent lacks are left out; a wrong answer fails the test. A replayed agent
-// changes no files by itself.
-func scenario(t *testing.T, cfg Config, folder string, mode map[string]any, replayed bool) features {
+// scenario drives an agent through whole turns and returns the features that it showed.
+// Features that an agent lacks are left out; a wrong answer fails the test. A replayed
+// agent changes no files by itself.
+func scenario(t *testing.T, name string, cfg Config, folder string, mode map[string]any, replayed bool) features {
 	s := &realSite{site: &site{folder: folder}, storage: t.TempDir(), cfg: cfg}
 	s.start(t)
 	defer func() { s.stop(t) }()
@@ -76,17 +76,20 @@ func scenario(t *testing.T, cfg Config, folder string, mode map[string]any, repl
 		t.Errorf("the answer is %s", got)
 	}
 
-	shell, asked := k.allow("run printf from-%s-shell 42 | tee shell.txt")
+	shell, asked, terminal := k.allow("run printf from-%s-shell 42 | tee shell.txt")
 	if !strings.Contains(shell, "from-42-shell") {
 		t.Logf("the command's output is not shown: %s", shell)
 	} else {
 		f["shell command"] = "yes"
 	}
+	if terminal {
+		f["terminal"] = "yes"
+	}
 	if asked != "" {
 		f["permission"] = asked
 	}
 	note := filepath.Join(folder, "note.txt")
-	written, _ := k.allow("write " + note + " written-by-the-agent")
+	written, _, _ := k.allow("write " + note + " written-by-the-agent")
 	if strings.Contains(written, "<fileEdit>") {
 		f["diff"] = "yes"
 	} else {
@@ -94,6 +97,12 @@ func scenario(t *testing.T, cfg Config, folder string, mode map[string]any, repl
 	}
 	if text, err := os.ReadFile(note); f["diff"] != "" && !replayed && (err != nil || string(text) != "written-by-the-agent\n") {
 		t.Errorf("the file has %q, %v", text, err)
+	}
+
+	if said := k.answer(); strings.Contains(said, "Blue") {
+		f["question"] = "yes"
+	} else {
+		t.Logf("no question is asked: %s", said)
 	}
 
 	turn := k.prompt("please repeat " + strings.Repeat("many words ", 40))
@@ -119,6 +128,9 @@ func scenario(t *testing.T, cfg Config, folder string, mode map[string]any, repl
 	// The host starts again: the history is there, and the conversation goes on.
 	before := k.history()
 	s.stop(t)
+	if !replayed {
+		agents.Rest(name)
+	}
 	s.start(t)
 	k2 := s.connect(t).open(k.session)
 	k2.turns = k.turns
@@ -142,14 +154,19 @@ func (k *talk) history() int {
 }
 
 // allow runs a turn in which the first client allows everything once. It returns the
-// turn's parts and the options that were offered.
-func (k *talk) allow(prompt string) (parts, options string) {
+// turn's parts, the options that were offered, and whether a terminal was shown.
+func (k *talk) allow(prompt string) (parts, options string, terminal bool) {
 	k.t.Helper()
 	turn := k.prompt(prompt)
 	for {
-		action := k.until("chat/toolCallReady", "chat/turnComplete", "chat/turnCancelled", "chat/error")
-		if action["type"] != "chat/toolCallReady" {
-			return k.last(), options
+		action := k.until("chat/toolCallReady", "chat/toolCallContentChanged", "chat/turnComplete", "chat/turnCancelled", "chat/error")
+		switch action["type"] {
+		case "chat/toolCallReady":
+		case "chat/toolCallContentChanged":
+			terminal = terminal || strings.Contains(contents(action["content"]), "<terminal>")
+			continue
+		default:
+			return k.last(), options, terminal
 		}
 		offered, _ := action["options"].([]any)
 		if len(offered) == 0 {
@@ -161,6 +178,32 @@ func (k *talk) allow(prompt string) (parts, options string) {
 		}
 		options = strings.Join(labels, " · ")
 		k.confirm(turn, action, true, fmt.Sprint(offered[0].(map[string]any)["id"]))
+	}
+}
+
+// answer runs a turn in which the agent asks a question, answers "Blue", and returns the
+// turn's parts.
+func (k *talk) answer() string {
+	k.t.Helper()
+	k.prompt("ask")
+	for {
+		action := k.until("chat/inputRequested", "chat/turnComplete", "chat/turnCancelled", "chat/error")
+		if action["type"] != "chat/inputRequested" {
+			return k.last()
+		}
+		request := action["request"].(map[string]any)
+		answers := map[string]any{}
+		questions, _ := request["questions"].([]any)
+		for _, q := range questions {
+			question := q.(map[string]any)
+			options, _ := question["options"].([]any)
+			for _, o := range options {
+				if option := o.(map[string]any); option["label"] == "Blue" {
+					answers[question["id"].(string)] = map[string]any{"state": "submitted", "value": map[string]any{"kind": "selected", "value": option["id"]}}
+				}
+			}
+		}
+		k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": answers})
 	}
 }
 
@@ -225,7 +268,7 @@ func TestRealAgents(t *testing.T) {
 				cfg.Program.Command, more = acpagent.Recorder(full, folder, home, real.Command)
 				cfg.Environment = append(cfg.Environment, more...)
 			}
-			f := scenario(t, cfg, folder, modes[name], false)
+			f := scenario(t, name, cfg, folder, modes[name], false)
 			for _, column := range columns {
 				t.Logf("%-14s %s", column, f[column])
 			}
@@ -246,7 +289,7 @@ func TestRecordedAgents(t *testing.T) {
 			}
 			folder := t.TempDir()
 			command, environment := acpagent.Replayer(dir, folder, filepath.Join(t.TempDir(), "counter"))
-			f := scenario(t, Config{Program: Program{Name: "test", Title: name, Command: command}, Environment: environment, Stderr: os.Stderr}, folder, modes[name], true)
+			f := scenario(t, name, Config{Program: Program{Name: "test", Title: name, Command: command}, Environment: environment, Stderr: os.Stderr}, folder, modes[name], true)
 			fmt.Fprintf(&table, "| %s |", versionOf(t, dir))
 			for _, column := range columns {
 				fmt.Fprintf(&table, " %s |", cmp.Or(f[column], "–"))

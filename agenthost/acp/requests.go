@@ -19,7 +19,7 @@ func (c *conversation) Request(r *acp.Request) {
 	case "elicitation/create":
 		c.question(r)
 	case "fs/read_text_file", "fs/write_text_file":
-		go func() { r.Reply(c.file(r)) }()
+		go func() { r.Reply(file(c.chat, r)) }()
 	case "terminal/create", "terminal/output", "terminal/kill", "terminal/release", "terminal/wait_for_exit":
 		go func() { r.Reply(c.terminalRequest(r)) }()
 	default:
@@ -35,7 +35,7 @@ type permission struct {
 	done     chan struct{}  // closed when it is answered
 }
 
-// cancelled is the answer for a permission that nobody can give.
+// cancelled answers a permission request that gets no decision from a user.
 var cancelled = acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeCancelled}}
 
 // permission asks for permission. The same request, repeated while the first waits,
@@ -46,8 +46,9 @@ func (c *conversation) permission(r *acp.Request) {
 		r.Reply(cancelled, nil)
 		return
 	}
+	turn := c.current(true)
 	c.mu.Lock()
-	turn, ctx, past := c.turn, c.turnCtx, c.past
+	past := c.past
 	var before []*permission
 	for _, other := range c.asked {
 		if other.tool == p.ToolCall.ToolCallID {
@@ -79,7 +80,7 @@ func (c *conversation) permission(r *acp.Request) {
 		for _, other := range before {
 			<-other.done
 		}
-		id, err := turn.Ask(ctx, update, options)
+		id, err := turn.Ask(turn.Context(), update, options)
 		answer := cancelled
 		if err == nil {
 			answer.Outcome = acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: id}
@@ -104,8 +105,8 @@ func (c *conversation) answered(p *permission) []*acp.Request {
 	return p.requests
 }
 
-// file serves a file below the conversation's folders.
-func (c *conversation) file(r *acp.Request) (any, error) {
+// file serves a file below the chat's folders.
+func file(chat *agenthost.Chat, r *acp.Request) (any, error) {
 	var p struct {
 		acp.WriteTextFileRequest
 		Line  *int64 `json:"line"`
@@ -115,9 +116,9 @@ func (c *conversation) file(r *acp.Request) (any, error) {
 		return nil, err
 	}
 	if r.Method == "fs/write_text_file" {
-		return struct{}{}, fileError(c.chat.WriteFile(p.Path, p.Content), p.Path)
+		return struct{}{}, fileError(chat.WriteFile(p.Path, p.Content), p.Path)
 	}
-	text, err := c.chat.ReadFile(p.Path)
+	text, err := chat.ReadFile(p.Path)
 	if err != nil {
 		return nil, fileError(err, p.Path)
 	}
@@ -246,8 +247,9 @@ func (c *conversation) createTerminal(params json.RawMessage) (any, error) {
 // question asks the user.
 func (c *conversation) question(r *acp.Request) {
 	var p acp.CreateElicitationRequest
+	turn := c.current(true)
 	c.mu.Lock()
-	turn, ctx, past := c.turn, c.turnCtx, c.past
+	past := c.past
 	c.mu.Unlock()
 	if acp.Decode(r.Params, &p) != nil || turn == nil || past {
 		r.Reply(acp.CreateElicitationResponse{Action: acp.CreateElicitationResponseCancel}, nil)
@@ -255,7 +257,7 @@ func (c *conversation) question(r *acp.Request) {
 	}
 	question := questionOf(p, r.Params)
 	go func() {
-		answer, err := turn.Question(ctx, question)
+		answer, err := turn.Question(turn.Context(), question)
 		r.Reply(answerOf(answer, err, question), nil)
 	}()
 }

@@ -17,9 +17,10 @@ const (
 	maxDiff = 1 << 20 // of each side of a diff
 )
 
-// A tool is what is known of a tool call.
+// A tool holds the state of a tool call.
 type tool struct {
 	title string
+	ended bool
 	diffs []agenthost.ToolContent  // the changes that it has shown
 	shown *agenthost.AgentTerminal // for output that the agent sends as data
 }
@@ -74,6 +75,9 @@ func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
 	}
 	if known != nil {
 		known.title = cmp.Or(u.Title, known.title)
+		if u.Status != "" {
+			known.ended = u.Status == acp.ToolCallStatusCompleted || u.Status == acp.ToolCallStatusFailed
+		}
 	}
 	c.mu.Unlock()
 	update := agenthost.ToolUpdate{
@@ -200,7 +204,8 @@ func shortened(text string) string {
 	return text[:from] + fmt.Sprintf("\n… %d bytes left out …\n", to-from) + text[to:]
 }
 
-// command returns the slash command of a prompt, "" for other prompts.
+// command returns the name of the slash command that begins a prompt, without the
+// slash. It returns "" for a prompt without a command.
 func command(text string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	name, ok := strings.CutPrefix(word, "/")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"ahprelay/agenthost"
 	"ahprelay/internal/acp"
@@ -17,14 +18,23 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	if c.agent.cfg.NoBypass && isBypass(command(prompt.Text), "", "") {
 		return agenthost.End{}, errBypass
 	}
-	c.beginTurn(ctx, turn)
-	defer c.endTurn()
+	c.mu.Lock()
+	rested := c.rested
+	if !rested.IsZero() && c.heard.After(rested) {
+		rested = c.heard
+	}
+	c.mu.Unlock()
+	if c.peer.changedElsewhere(ctx, c.start.Folder, c.id, rested) {
+		return agenthost.End{}, agenthost.ErrBusy
+	}
+	c.beginTurn(turn)
+	defer c.endTurn(ctx)
 	type result struct {
 		response acp.PromptResponse
 		err      error
 	}
 	answered := make(chan result, 1)
-	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: c.blocks(prompt)}) // before a cancellation
+	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}) // before a cancellation
 	go func() {
 		var r result
 		r.err = sent.Wait(c.life, &r.response)
@@ -38,7 +48,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 			}
 			return agenthost.End{}, err
 		}
-		return agenthost.End{Reason: agenthost.EndReason(r.response.StopReason), Usage: c.usageWith(r.response.Usage)}, nil
+		return agenthost.End{Reason: agenthost.EndReason(r.response.StopReason), Usage: c.usageOf(r.response)}, nil
 	case <-ctx.Done():
 	}
 	_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // a lost agent is noticed below
@@ -46,7 +56,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	defer grace.Stop()
 	select {
 	case r := <-answered:
-		return agenthost.End{Reason: agenthost.EndCancelled, Usage: c.usageWith(r.response.Usage)}, nil
+		return agenthost.End{Reason: agenthost.EndCancelled, Usage: c.usageOf(r.response)}, nil
 	case <-grace.C:
 		c.agent.cfg.Log.Warn("agent killed: it did not end a cancelled turn", "after", c.agent.cfg.Grace)
 		c.peer.end()
@@ -60,31 +70,113 @@ type steered struct{ *conversation }
 
 // Steer implements [agenthost.Steerer].
 func (c steered) Steer(ctx context.Context, prompt agenthost.Prompt) error {
-	return c.call(ctx, "_session/steering", acp.PromptRequest{SessionID: c.id, Prompt: c.blocks(prompt)}, nil)
+	return c.peer.call(ctx, "_session/steering", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}, nil)
 }
 
-func (c *conversation) beginTurn(ctx context.Context, turn *agenthost.Turn) {
+func (c *conversation) beginTurn(turn *agenthost.Turn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn, c.turnCtx, c.tools = turn, ctx, map[string]*tool{}
+	c.takeTurnLocked(turn)
+	c.prompting, c.hushed = true, false
 }
 
-// endTurn makes later updates of the turn ineffective.
-func (c *conversation) endTurn() {
+// takeTurnLocked makes a turn the present one.
+func (c *conversation) takeTurnLocked(turn *agenthost.Turn) {
+	if c.quiet != nil {
+		c.quiet.Stop()
+	}
+	c.turn, c.tools, c.quiet = turn, map[string]*tool{}, nil
+}
+
+// endTurn ends a prompt. The host then ends the turn at once. Behind a cancelled turn the
+// agent is hushed.
+func (c *conversation) endTurn(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn, c.turnCtx, c.tools = nil, nil, nil
+	c.prompting, c.hushed, c.rested = false, ctx.Err() != nil, time.Now()
 }
 
-// blocks translates a prompt.
-func (c *conversation) blocks(prompt agenthost.Prompt) []acp.ContentBlock {
-	can := c.peer.can.PromptCapabilities
+// current returns the turn of the next update, nil if there is none. In a replayed
+// history it begins a turn for the user's message before the update. Behind the end of
+// a turn, it begins an unasked turn if the update can stand alone.
+func (c *conversation) current(alone bool) *agenthost.Turn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.past {
+		if c.said != nil || c.turn == nil {
+			c.nextPastLocked()
+		}
+		return c.turn
+	}
+	if turn := c.turn; turn != nil && !c.prompting && c.quiet == nil {
+		c.mu.Unlock()
+		<-turn.Context().Done()
+		c.mu.Lock()
+	}
+	if c.turn != nil && c.turn.Context().Err() == nil {
+		if c.quiet != nil {
+			c.quiet.Reset(c.agent.cfg.Quiet)
+		}
+		return c.turn
+	}
+	if !alone || c.prompting || c.hushed || c.closed {
+		return nil
+	}
+	turn, err := c.chat.Begin()
+	if err != nil {
+		return nil // a prompt has come first
+	}
+	c.takeTurnLocked(turn)
+	c.quiet = time.AfterFunc(c.agent.cfg.Quiet, func() { c.endUnasked(turn) })
+	context.AfterFunc(turn.Context(), func() { c.unaskedEnded(turn) })
+	return turn
+}
+
+// endUnasked ends an unasked turn in which the agent has become quiet, unless a tool
+// works or waits.
+func (c *conversation) endUnasked(turn *agenthost.Turn) {
+	c.mu.Lock()
+	if c.turn != turn || c.quiet == nil {
+		c.mu.Unlock()
+		return
+	}
+	for _, t := range c.tools {
+		if !t.ended {
+			c.quiet.Reset(c.agent.cfg.Quiet)
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.mu.Unlock()
+	turn.End(agenthost.End{}, nil)
+}
+
+// unaskedEnded follows the end of an unasked turn. If a client has cancelled it, the
+// agent is to stop.
+func (c *conversation) unaskedEnded(turn *agenthost.Turn) {
+	c.mu.Lock()
+	cancelled := context.Cause(turn.Context()) != agenthost.ErrEnded && c.turn == turn
+	if c.turn == turn {
+		c.takeTurnLocked(nil)
+		c.hushed = c.hushed || cancelled
+	}
+	c.mu.Unlock()
+	if cancelled {
+		_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // a lost agent has stopped
+	}
+}
+
+// blocks translates a prompt for an agent.
+func blocks(can acp.PromptCapabilities, prompt agenthost.Prompt) []acp.ContentBlock {
 	list := []acp.ContentBlock{}
 	if prompt.Text != "" || len(prompt.Attachments) == 0 {
 		list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: prompt.Text})
 	}
 	for _, a := range prompt.Attachments {
 		kind, _, _ := strings.Cut(a.MIMEType, "/")
+		if a.Text == "" && kind == "text" && utf8.Valid(a.Data) {
+			a.Text = string(a.Data) // agents read few other forms of text
+		}
 		data := base64.StdEncoding.EncodeToString(a.Data)
 		switch {
 		case len(a.Data) > 0 && kind == "image" && can.Image:
@@ -110,21 +202,33 @@ func (c *conversation) blocks(prompt agenthost.Prompt) []acp.ContentBlock {
 	return list
 }
 
-// usageWith returns the usage of a turn: what the prompt's answer says, and the
-// conversation's context and cost.
-func (c *conversation) usageWith(u *acp.Usage) *agenthost.Usage {
+// usageOf returns the usage of a turn: the tokens from the answer to the prompt, with
+// the conversation's context and cost.
+func (c *conversation) usageOf(r acp.PromptResponse) *agenthost.Usage {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if u == nil {
+	usage := c.usage
+	c.mu.Unlock()
+	if u := r.Usage; u != nil {
+		usage.InputTokens, usage.OutputTokens = int(u.InputTokens), int(u.OutputTokens)
+		if u.CachedReadTokens != nil {
+			usage.CachedTokens = int(*u.CachedReadTokens)
+		}
+		if u.ThoughtTokens != nil {
+			usage.ThoughtTokens = int(*u.ThoughtTokens)
+		}
+		return &usage
+	}
+	var meta struct { // of Gemini CLI
+		Quota struct {
+			Tokens struct {
+				Input  int `json:"input_tokens"`
+				Output int `json:"output_tokens"`
+			} `json:"token_count"`
+		} `json:"quota"`
+	}
+	if r.Meta == nil || acp.Decode(r.Meta, &meta) != nil || meta.Quota.Tokens.Input == 0 {
 		return nil
 	}
-	usage := c.usage
-	usage.InputTokens, usage.OutputTokens = int(u.InputTokens), int(u.OutputTokens)
-	if u.CachedReadTokens != nil {
-		usage.CachedTokens = int(*u.CachedReadTokens)
-	}
-	if u.ThoughtTokens != nil {
-		usage.ThoughtTokens = int(*u.ThoughtTokens)
-	}
+	usage.InputTokens, usage.OutputTokens = meta.Quota.Tokens.Input, meta.Quota.Tokens.Output
 	return &usage
 }

@@ -61,17 +61,17 @@ func (c *conversation) Notify(method string, params json.RawMessage) {
 		c.userChunk(n.Update)
 		return
 	}
-	turn := c.current()
 	switch kind {
 	case acp.UpdateAgentMessageChunk, acp.UpdateAgentThoughtChunk:
-		c.chunk(turn, kind == acp.UpdateAgentThoughtChunk, n.Update)
+		c.chunk(kind == acp.UpdateAgentThoughtChunk, n.Update)
 		return
 	case acp.UpdateAvailableCommandsUpdate, acp.UpdateSessionInfoUpdate, acp.UpdateCurrentModeUpdate, acp.UpdateConfigOptionUpdate:
 		c.sessionUpdate(kind, n.Update)
 		return
 	}
 	c.text.flush()
-	if turn != nil {
+	alone := kind == acp.UpdateToolCall || kind == acp.UpdatePlan || kind == acp.UpdateNotice
+	if turn := c.current(alone); turn != nil {
 		c.turnUpdate(turn, kind, n.Update)
 	}
 }
@@ -81,6 +81,7 @@ func (c *conversation) Notify(method string, params json.RawMessage) {
 func (c *conversation) isMine(session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.heard = time.Now()
 	return c.session == "" || c.session == session
 }
 
@@ -88,17 +89,6 @@ func (c *conversation) isMine(session string) bool {
 func decoded[T any](update json.RawMessage) (v T) {
 	_ = acp.Decode(update, &v) // it was read once for its kind
 	return v
-}
-
-// current returns the turn of the next update, nil between turns. In a replayed
-// history, it begins a turn for the user's message before it.
-func (c *conversation) current() *agenthost.Turn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.past && (c.said != nil || c.turn == nil) {
-		c.nextPastLocked()
-	}
-	return c.turn
 }
 
 // nextPastLocked ends the turn of the history, and begins the next.
@@ -163,16 +153,16 @@ func attachment(b acp.ContentBlock) (agenthost.Attachment, bool) {
 }
 
 // chunk adds to a text.
-func (c *conversation) chunk(turn *agenthost.Turn, thought bool, update json.RawMessage) {
-	if turn == nil {
-		return // behind the end of its turn
-	}
+func (c *conversation) chunk(thought bool, update json.RawMessage) {
 	chunk := decoded[acp.ContentChunk](update)
 	text := chunk.Content.Text
 	if chunk.Content.Type != acp.ContentBlockText {
 		text = placeholder(chunk.Content)
 	}
-	if text != "" {
+	if text == "" {
+		return
+	}
+	if turn := c.current(true); turn != nil {
 		c.text.add(turn, thought, chunk.MessageID, text)
 	}
 }

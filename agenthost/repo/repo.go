@@ -128,8 +128,8 @@ type Change struct {
 	name           string // in the working tree
 }
 
-// Changes returns the files that differ between two trees. A moved file is a deleted
-// one and a new one.
+// Changes returns the files that differ between two trees. A moved file counts as a
+// deletion and a new file.
 func (r *Repo) Changes(ctx context.Context, from, to string) ([]Change, error) {
 	out, err := r.git(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", "--raw", "--numstat", from, to)
 	if err != nil {
@@ -230,6 +230,15 @@ func (r *Repo) Commit(ctx context.Context, changes []Change, message string) err
 	}
 	_, err := r.gitWith(ctx, nil, strings.NewReader(names.String()), "-C", r.top, "commit", "--quiet", "--only", "--message="+message, "--pathspec-from-file=-", "--pathspec-file-nul")
 	return err
+}
+
+// Branch returns the name of the present branch, or "" if there is none.
+func (r *Repo) Branch(ctx context.Context) string {
+	name, err := r.git(ctx, nil, "symbolic-ref", "--quiet", "--short", "HEAD")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(name, "\n")
 }
 
 // AddWorktree makes a worktree with a new branch at the present commit.

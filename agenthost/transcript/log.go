@@ -8,7 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"ahprelay/internal/atomicfile"
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -93,27 +94,11 @@ func (l *Log) rewrite(records [][]byte) error {
 	for _, r := range records {
 		all.Write(line(r))
 	}
-	if err := errors.Join(l.Close(), replace(l.path, all.Bytes())); err != nil {
+	if err := errors.Join(l.Close(), atomicfile.Replace(l.path, all.Bytes(), 0o600)); err != nil {
 		return err
 	}
 	l.size = int64(all.Len())
 	return nil
-}
-
-// replace writes a file so that a crash leaves the former or the new content.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 // Append adds a record. When Append returns, the record survives the process; after

@@ -1,5 +1,5 @@
 // Package transcript keeps sessions on disk, so that they survive their host's process
-// and its machine. It does not read what it keeps.
+// and its machine. It does not interpret the records.
 //
 // # Files
 //

@@ -151,3 +151,21 @@ func (h *Host) owners(uri string, as func(Thing) bool) (list []string) {
 	}
 	return list
 }
+
+// Belonging returns the URIs that belong to a channel, according to the host.
+func (h *Host) Belonging(channel string) (list []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	channel = h.key(channel)
+	for _, uri := range h.owned.Keys() {
+		o, _ := h.owned.Peek(uri)
+		for i := range o.links {
+			l := &o.links[i]
+			if holds, _ := h.holdsLocked(uri, l); holds && l.of == channel && l.thing != Content && l.thing != Hint {
+				list = append(list, uri)
+				break
+			}
+		}
+	}
+	return list
+}

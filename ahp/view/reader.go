@@ -129,7 +129,8 @@ type reader struct {
 	their bool // inside the call of a client's tool
 }
 
-// follow reads a value at a node and below.
+// follow walks a value along the paths from a node. It adds a fact for each URI at a
+// path's end, and for each tool call's options. An unreadable object sets Lost.
 func (r *reader) follow(n *node, raw []byte) {
 	if raw == nil {
 		return

@@ -295,8 +295,8 @@ func TestClientActionsHaveFewFacts(t *testing.T) {
 	}
 }
 
-// sayNothing are hosts' notifications, and requests, whose messages carry no channel
-// state: files, and results of a single method.
+// sayNothing lists notifications and requests without channel state. They concern
+// files, or the result of a single method.
 var sayNothing = []string{
 	"root/progress", "auth/required", "otlp/exportLogs", "otlp/exportTraces", "otlp/exportMetrics", "channel/credit", "channel/ready", "tcp/data", "tcp/eof",
 	"ping", "authenticate", "createTcpConnection", "createSession", "disposeSession", "createChat", "moveChat", "disposeChat", "completions",

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // Bounds of a relay's answers.
@@ -258,7 +259,7 @@ func (d *Device) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	return auth.ReplaceFile(path, data, 0o600)
+	return atomicfile.Replace(path, data, 0o600)
 }
 
 // Call sends a request with the person's authority, with body as JSON unless nil, and

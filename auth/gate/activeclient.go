@@ -25,7 +25,7 @@ import (
 // activeClientSet is the action's type.
 const activeClientSet = "session/activeClientSet"
 
-// Bounds for entries whose echoes are still due on a connection.
+// Bounds for the entries of a connection that the host has not echoed yet.
 const (
 	maxClaims     = 16
 	maxClaimBytes = 64 << 10 // of an entry

@@ -22,8 +22,8 @@ type Authority struct {
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
 	a := &Authority{policy: p, view: v}
-	if len(p.Channels) > 0 {
-		a.reach = newReach(p.Channels, v.Host())
+	if len(p.Channels) > 0 || len(p.Hidden) > 0 {
+		a.reach = newReach(p.Channels, p.Hidden, v.Host())
 	}
 	if len(p.files) > 0 {
 		a.mentions = newMentions(a.reach)
@@ -103,6 +103,11 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	}
 	if !a.policy.Writes() {
 		if no := a.judgeAction(env); no != nil {
+			return no
+		}
+	}
+	if a.reach != nil && m.Target == ahp.OnResources {
+		if no := a.reach.judgeContent(env); no != nil {
 			return no
 		}
 	}

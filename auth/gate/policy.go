@@ -18,6 +18,8 @@ type Policy struct {
 	// everything.
 	Channels, Methods [][]string
 
+	Hidden []string // channels that the client may not see, nor anything that belongs to them
+
 	files []fileRule // each must allow a file; none: all files are in reach
 
 	// SharedFiles means that the host's files are on this machine: symbolic links are
@@ -60,6 +62,7 @@ func (p Policy) Narrow(q Policy) Policy {
 	p.Reverse = p.Reverse && q.Reverse
 	p.Channels = slices.Concat(p.Channels, q.Channels)
 	p.Methods = slices.Concat(p.Methods, q.Methods)
+	p.Hidden = slices.Concat(p.Hidden, q.Hidden)
 	p.files = slices.Concat(p.files, q.files)
 	return p
 }
@@ -78,6 +81,16 @@ func (p Policy) Canvas() (look, use bool) {
 	return look, look && p.Writes() && p.allowsMethod("dispatchAction")
 }
 
+// SeesAll reports whether the policy permits all sessions of the host.
+func (p Policy) SeesAll() bool {
+	return len(p.Channels) == 0 && len(p.Hidden) == 0 && p.Access.Includes(auth.AccessRead) && p.allowsMethod("listSessions") && p.allowsMethod("subscribe")
+}
+
+// Sees reports whether the policy permits a session.
+func (p Policy) Sees(session string) bool {
+	return session != "" && p.Access.Includes(auth.AccessRead) && p.Takes(session, "subscribe")
+}
+
 // Previews reports whether the client may open ports of the host's machine as pages.
 // This needs the same authority as raw connections.
 func (p Policy) Previews() bool {
@@ -85,7 +98,9 @@ func (p Policy) Previews() bool {
 }
 
 // Full reports whether the policy allows everything, so that it needs no gate.
-func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
+func (p Policy) Full() bool {
+	return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 && len(p.Hidden) == 0
+}
 
 // Gate returns the gate that enforces the policy on one connection, or nil if the
 // policy is full. The gate relies on the view's reading.
@@ -103,7 +118,7 @@ func (p Policy) Takes(channel, method string) bool {
 			return false
 		}
 	}
-	return p.allowsMethod(method)
+	return !slices.Contains(p.Hidden, channel) && p.allowsMethod(method)
 }
 
 // allowsMethod reports whether the method lists match a method.

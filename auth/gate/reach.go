@@ -21,9 +21,10 @@ const (
 // match, and those that belong to these, according to the host. URIs are compared as
 // [canonical] writes them. A URI that is not canonical must match literally.
 type reach struct {
-	lists patternLists
-	root  bool // the root itself is in reach
-	host  *view.Host
+	lists  patternLists
+	hidden map[string]bool // canonical; nothing that belongs to these is in reach
+	root   bool            // the root itself is in reach; never with hidden channels, so everything is filtered
+	host   *view.Host
 	progress
 	inReach map[string]bool // a cache of channels in reach
 	changes uint64          // host.Changes() when the cache was filled
@@ -34,8 +35,11 @@ type patternList struct{ given, canonical []string }
 
 func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
 
-func newReach(lists [][]string, host *view.Host) *reach {
-	r := &reach{host: host, progress: newProgress(), inReach: map[string]bool{}}
+func newReach(lists [][]string, hidden []string, host *view.Host) *reach {
+	r := &reach{host: host, progress: newProgress(), inReach: map[string]bool{}, hidden: map[string]bool{}}
+	for _, uri := range hidden {
+		r.hidden[Key(uri)] = true
+	}
 	for _, list := range lists {
 		r.lists = append(r.lists, newPatternList(list))
 	}
@@ -67,23 +71,67 @@ func (r *reach) allowsNext(channel []byte) bool {
 	return true
 }
 
-// allows reports whether a URI is in reach: it is named, or lies below a URI in reach.
+// allows reports whether a URI is in reach: objection has the rules.
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
 // errOut reports an unreachable URI.
 var errOut = errors.New("out of reach")
 
-// objection returns why a URI is unreachable, or nil. A file's URI never matches
-// literally: it must lead below a named URI.
+// objection returns why a URI is out of reach, or nil. In reach are the named URIs,
+// those below them, and those that belong to them according to the host, except hidden
+// channels. A file's URI never matches literally: it must lead below a named URI.
 func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
 	}
 	file := isFile(uri)
+	if len(r.hidden) > 0 && (uri == ahp.RootChannel || !file && r.hides(uri, map[string]bool{})) {
+		return errOut
+	}
 	if err := r.taken(uri, file); err == nil || file || !r.belongs(uri, map[string]bool{}) {
 		return err
 	}
 	return nil
+}
+
+// hides reports whether a URI is a hidden channel, lies below one, or belongs to one,
+// according to the host. It hides URIs without a canonical form, because a host may read
+// them as anything.
+func (r *reach) hides(uri string, seen map[string]bool) bool {
+	if seen[uri] {
+		return false
+	}
+	plain, err := canonical(uri)
+	if err != nil || len(seen) >= maxOwners {
+		return true
+	}
+	seen[uri] = true
+	if session := sessionIn(plain); session != "" && session != uri && r.hides(session, seen) {
+		return true
+	}
+	return above(plain, func(u string) bool {
+		return r.hidden[u] || slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return !isFile(owner) && r.hides(owner, seen) })
+	})
+}
+
+// judgeContent refuses to read content of hidden channels.
+func (r *reach) judgeContent(env *ahp.Envelope) *refusal {
+	if len(r.hidden) == 0 || !ahp.IsObject(env.Params) {
+		return nil
+	}
+	_, no := judgeKeys(env.Params, resourceKeys, textOnly, func(uri string) *refusal {
+		hides := func(u string) bool {
+			return slices.ContainsFunc(r.host.ContentOf(u), func(of string) bool { return r.hides(of, map[string]bool{}) })
+		}
+		if hides(uri) || above(Key(uri), hides) {
+			return notFor(uri, errOut)
+		}
+		if isFile(uri) {
+			return nil
+		}
+		return r.judgeURI(uri)
+	})
+	return no
 }
 
 // contentObjection returns why a URI is unreadable: it is unreachable, and is no
@@ -198,6 +246,9 @@ func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
 	case ahp.OnSubscriptions:
 		return r.judgeSubscriptions(env)
 	case ahp.OnHost:
+		if len(r.hidden) > 0 && r.lists.match(ahp.RootChannel) {
+			return nil
+		}
 		return r.judgeURI(ahp.RootChannel)
 	}
 	if string(env.Method) == "subscribe" {
@@ -243,8 +294,8 @@ func quote(uri string) string {
 	return strings.ToValidUTF8(uri, "?")
 }
 
-// judgeRoot allows every client to subscribe to the root, because its state and
-// actions are filtered; but not with flow control, whose frames are not.
+// judgeRoot allows every client to subscribe to the root, because its state and actions
+// are filtered; but not with flow control: its frames are not filtered.
 func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "flowControl"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {

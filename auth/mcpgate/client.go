@@ -23,6 +23,7 @@ const (
 	samplingClient
 	elicitation
 	roots
+	progress // a name of our own: MCP has none
 )
 
 // classOf lists each missing capability's event class.
@@ -60,13 +61,22 @@ const (
 // lacks reports whether the client is known to lack a capability.
 func (d *declared) lacks(c capability) bool { return d.known && d.flags&c == 0 }
 
+// asksForProgress reports whether a message's params have a progressToken, with which
+// an MCP client asks for the progress of its request.
+func asksForProgress(params []byte) bool {
+	meta, token := [...]ahp.Member{{Name: "_meta"}}, [...]ahp.Member{{Name: "progressToken"}}
+	return bytes.Contains(params, []byte("progressToken")) &&
+		ahp.Members(params, meta[:]) == nil && ahp.IsObject(meta[0].Raw) &&
+		ahp.Members(meta[0].Raw, token[:]) == nil && !ahp.IsNone(token[0].Raw)
+}
+
 // readDeclared parses a client's capabilities, nil if it has sent none.
 func readDeclared(raw []byte, from string) declared {
 	d := declared{known: true, from: from}
 	if ahp.IsNone(raw) {
 		return d
 	}
-	m := [...]ahp.Member{{Name: "canvas"}, {Name: "mcpApps"}, {Name: "sampling"}, {Name: "elicitation"}, {Name: "roots"}}
+	m := [...]ahp.Member{{Name: "canvas"}, {Name: "mcpApps"}, {Name: "sampling"}, {Name: "elicitation"}, {Name: "roots"}, {Name: "progress"}}
 	if ahp.Members(raw, m[:]) != nil {
 		return declared{}
 	}

@@ -64,6 +64,39 @@ func TestHostRequestsNeedCapabilities(t *testing.T) {
 	}
 }
 
+// TestProgressNeedsDeclaration proves progress always passes, and warns if the client has
+// neither declared it nor asked for it.
+func TestProgressNeedsDeclaration(t *testing.T) {
+	const warning = "warning:progress_without_client_capability"
+	ask := func(meta string) string {
+		return `{"id":7,"method":"tools/call","params":{"channel":"` + uri + `","name":"x"` + meta + `}}`
+	}
+	for _, strict := range []bool{false, true} {
+		for _, test := range []struct{ declared, asked, want string }{
+			{"", "", warning},
+			{`{"sampling":{}}`, ask(""), warning},
+			{`{"sampling":{}}`, ask(`,"_meta":{"progressToken":null}`), warning},
+			{`{"sampling":{}}`, ask(`,"arguments":{"progressToken":1}`), warning},
+			{`{"progress":{}}`, "", ""},
+			{`{"sampling":{}}`, ask(`,"_meta":{"progressToken":1}`), ""},
+			{"unknown", "", ""},
+		} {
+			w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
+			if test.declared != "unknown" {
+				w.greet("c", test.declared)
+			}
+			if test.asked != "" {
+				w.client(test.asked)
+			}
+			w.took()
+			got := w.host(`{"method":"notifications/progress","params":{"channel":"` + uri + `","progressToken":1,"progress":0.5}}`)
+			if seen := w.took(); got != "pass" || seen != test.want {
+				t.Errorf("strict %v, declared %s, asked %s: %s %q; want %q", strict, test.declared, test.asked, got, seen, test.want)
+			}
+		}
+	}
+}
+
 // TestRefusalWithoutChannel proves the refusal of a host's request on an AHP channel
 // has AHP's form.
 func TestRefusalWithoutChannel(t *testing.T) {

@@ -89,6 +89,10 @@
 // passes in strict mode too, because the gate neither changes messages nor leaves gaps
 // in a sequence of actions; but the channels in that state serve the client nothing.
 //
+// notifications/progress on an mcp:// channel causes a warning, and passes in both
+// modes, unless the client has declared progress or sent a progressToken on such a
+// channel. MCP has no capability for it.
+//
 // A client that returns with reconnect declares nothing. Its earlier declaration
 // holds, from any connection to this host process on which the same subject used the
 // same clientId, for the last 1024 of these. Otherwise its capabilities are unknown,

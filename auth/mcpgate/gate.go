@@ -32,13 +32,14 @@ const (
 	unknownCapabilitySet  = "unknown_capability_set"
 	capabilitiesUnknown   = "client_capabilities_unknown"
 	notKept               = "state_not_kept"
+	progressUndeclared    = "progress_without_client_capability"
 )
 
 // Classes returns an event kind's classes.
 func Classes(kind string) (list []string) {
 	switch kind {
 	case Warning:
-		list = missing()
+		list = append(missing(), progressUndeclared)
 	case Rejection:
 		list = append(missing(), methodNotServed, notificationNotServed, channelUnavailable, listChangedNotServed)
 	case Observation:
@@ -74,6 +75,7 @@ type Gate struct {
 	register *register // the fields below are guarded by its lock
 	client   declared
 	greeted  bool    // the host has accepted initialize or reconnect
+	asked    bool    // the client has sent a progressToken on an mcp:// channel
 	events   []Event // reported when the lock is free
 	changed  bool
 }
@@ -122,6 +124,7 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	case isMCP(env.Channel):
 		g.register.mu.Lock()
 		defer g.unlock()
+		g.asked = g.asked || asksForProgress(env.Params)
 		return g.toServer(env)
 	case env.Kind == ahp.Request && mayDescribeServers(string(env.Method)):
 		if _, full := g.view.Waits(env.ID); full { // the response will be unknown
@@ -233,6 +236,12 @@ func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, reading *view.Reading) gate
 		g.register.mu.Lock()
 		defer g.unlock()
 		return g.listChanged(env)
+	case env.Kind == ahp.Notification && isMCP(env.Channel) && string(env.Method) == mcpProgress:
+		g.register.mu.Lock()
+		defer g.unlock()
+		if g.client.lacks(progress) && !g.asked {
+			g.note(Warning, progressUndeclared, env.Method)
+		}
 	}
 	return gate.Decision{}
 }

@@ -50,8 +50,8 @@ func lengthAsJSON(text string) (n int) {
 	return n
 }
 
-// State returns the gate's state. It takes less than 24 KiB as JSON, in which <, > and
-// & are not escaped.
+// State returns the gate's state. Its JSON is smaller than 24 KiB, if <, > and & stay
+// unescaped: channels beyond this bound are only counted, in Omitted.
 func (g *Gate) State() State {
 	g.register.mu.Lock()
 	defer g.register.mu.Unlock()

@@ -169,7 +169,9 @@ type Invite struct {
 	Expires time.Time `json:"expires"`
 }
 
-// A Directory lets in people and devices. It is safe for concurrent use.
+// A Directory lets in people and devices. It keeps their records in a [Store], with the
+// invitations, the requests for entry and the links to sessions. It is safe for
+// concurrent use.
 type Directory struct {
 	// Removed reports whether a device's tokens are revoked. Such a device is out,
 	// even if a store that was unreachable still has it. Set it before the first use.

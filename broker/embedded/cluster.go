@@ -37,7 +37,7 @@ type Cluster struct {
 	Advertise string
 }
 
-// listens describes the listener for messages.
+// listens returns the cluster listener in brackets, for errors.
 func (c *Cluster) listens() string {
 	if c.Listen == "" {
 		return ""

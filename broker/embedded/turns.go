@@ -58,9 +58,9 @@ func newTurns() *turns {
 	}
 }
 
-// enter reports whether a writer may write without a turn until leave: while no writer
-// waits for a turn, and there is room. Once a turn is requested, admitted writers
-// finish one read and take turns afterwards.
+// enter reports whether a writer may do one write without a turn; the writer then calls
+// leave. It refuses while any writer has or awaits a turn, or while atOnce writers write
+// without one. A turn requested later does not interrupt the write.
 func (t *turns) enter() bool {
 	if t.asked.Load() > 0 {
 		return false
@@ -156,7 +156,8 @@ func (w *turnWriter) rest(d time.Duration) {
 	}
 }
 
-// A turnConn is a connection to the server whose writes take turns.
+// A turnConn is a connection to the server. Its writes take turns with those of other
+// connections.
 type turnConn struct {
 	net.Conn
 	in     *turnWriter

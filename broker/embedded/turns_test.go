@@ -57,9 +57,9 @@ func (s *taken) String() string {
 	return string(s.text)
 }
 
-// TestHostAgentsTakeTurns floods from many connections of a host-agent. One of them at
-// a time has work in the server, and another tenant's message arrives after one turn.
-// All bytes arrive unchanged.
+// TestHostAgentsTakeTurns floods the server from many connections of a host-agent. The
+// server works for a single connection at a time, and a message of another tenant
+// arrives after one turn. All bytes arrive unchanged.
 func TestHostAgentsTakeTurns(t *testing.T) {
 	const conns, chunks, work = 8, 50, 500 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A host-agent instance with an older lease than the relay knows of does not answer,
-// and asks whether it still holds the host. With a newer lease it gets its link. Ends
-// without lease numbers link with everybody.
+// If the relay knows a newer lease than a host-agent instance has, the instance does
+// not answer, and asks whether it still holds the host. With a newer lease it gets its
+// link. Ends without lease numbers always get a link.
 func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	for _, test := range []struct {
 		name         string

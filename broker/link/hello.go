@@ -27,8 +27,8 @@ const (
 	WireMax = 2
 )
 
-// ErrOutdated reports a host-agent instance whose lease is older than the newest lease
-// that the relay knows.
+// ErrOutdated reports a host-agent instance with an older lease than the relay's newest
+// lease of the host.
 var ErrOutdated = errors.New("host-agent has an older lease than the relay knows of")
 
 // ErrIncompatible reports peers without a common wire version.
@@ -71,6 +71,9 @@ const FeatureCanvas = "canvas"
 
 // FeaturePreview marks a host-agent with byte streams to previews.
 const FeaturePreview = "preview"
+
+// FeatureSealed marks a host-agent whose host is sealed: see package sealed.
+const FeatureSealed = "sealed"
 
 // Has reports whether both ends have a feature, according to a welcome.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }

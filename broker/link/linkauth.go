@@ -103,7 +103,7 @@ func (s *linkSeal) seal(packet []byte) []byte {
 	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open checks and removes what the peer's seal has appended.
+// open checks and removes the trailer appended by the peer's seal.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
 		return cutSum(packet)

@@ -17,8 +17,8 @@ type Bus interface {
 	// Publish sends one message and does not keep data.
 	Publish(subject string, data []byte) error
 
-	// Together calls publish. Everything that publish sends, on this subject and
-	// others of its tenant, leaves in one piece when it returns.
+	// Together calls publish. All messages that publish sends for this tenant leave
+	// together when publish returns.
 	Together(subject string, publish func())
 
 	// Subscribe delivers the messages of a subject, which may contain wildcards, to

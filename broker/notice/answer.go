@@ -29,6 +29,7 @@ type Answer struct {
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 	Remote   string   `json:"remote,omitempty"`
+	Device   string   `json:"device,omitempty"` // the name of the person's device, for display
 }
 
 // A SignedAnswer is an Answer with the relay's signature (auth.AnswerRequest), because

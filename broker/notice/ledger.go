@@ -9,7 +9,8 @@ import (
 // use.
 type Ledger struct {
 	instance string
-	wake     chan struct{} // holds one
+	only     func(session string) string // returns the only subject that may see a session, or ""; nil: all may
+	wake     chan struct{}               // holds one
 
 	mu     sync.Mutex // guards the fields below
 	seq    uint64
@@ -26,9 +27,27 @@ func NewLedger(instance string) *Ledger {
 	return &Ledger{instance: instance, wake: make(chan struct{}, 1), known: map[string]bool{}, dirty: true}
 }
 
+// Limit makes the ledger ask for each session's only subject. Call it before the first
+// Add, and [Ledger.Judge] after each change.
+func (l *Ledger) Limit(only func(session string) string) { l.only = only }
+
+// Judge applies a change of the sessions' only subjects to the open events, and reports
+// those that differ.
+func (l *Ledger) Judge() {
+	l.mu.Lock()
+	open := slices.Clone(l.open)
+	l.mu.Unlock()
+	for _, e := range open {
+		l.Add(e)
+	}
+}
+
 // Add adds an event. It replaces an open event with the same ID, and reports it again
 // if it differs. Beyond the bounds, the oldest events are dropped.
 func (l *Ledger) Add(e Event) {
+	if l.only != nil && e.Session != "" {
+		e.Only = l.only(e.Session)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := &l.over

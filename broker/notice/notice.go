@@ -79,6 +79,7 @@ type Event struct {
 	Options []Option  `json:"options,omitempty"`
 	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or not yet
 	Hidden  bool      `json:"edits,omitempty"` // the event omits part of the request; the JSON name is older
+	Only    string    `json:"only,omitempty"`  // the only subject that may see the event; "": all
 	At      time.Time `json:"at"`
 }
 
@@ -98,8 +99,8 @@ const (
 	MaxReport = 512 << 10 // bytes
 )
 
-// ID returns the ID of an event that needs a person; what is the host's name for it in
-// its session.
+// ID returns the ID of an event that needs a person. The argument what is the host's
+// name for the event within its session.
 func ID(session, what string) string {
 	sum := sha256.Sum256([]byte(session + "\x00" + what))
 	return hex.EncodeToString(sum[:16])

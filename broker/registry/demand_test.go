@@ -86,7 +86,7 @@ func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	})
 }
 
-// told writes a host into the store that got credentials from another relay.
+// told writes a host into the store, as another relay does after it issued credentials.
 func (a *agentLogin) told(t *testing.T, r *Registry) {
 	t.Helper()
 	now := time.Now()

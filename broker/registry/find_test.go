@@ -50,8 +50,8 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	}
 }
 
-// A cluster of three whose routes name all three starts with two of them, and the
-// third joins later.
+// A cluster of three relays starts with two of them, although the routes name all
+// three. The third relay joins later.
 func TestClusterOfThreeStartsWithTwo(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3, registry.Config{})

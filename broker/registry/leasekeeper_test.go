@@ -91,8 +91,8 @@ func TestLineProvesHolderToRival(t *testing.T) {
 	})
 }
 
-// An instance that has lost its host is disconnected, so that it asks again. An
-// instance whose lease another relay keeps is not.
+// An instance that has lost its host to another instance is disconnected, and then asks
+// again. If only another relay keeps its lease now, it stays connected.
 func TestLostHolderIsDisconnected(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)

@@ -56,8 +56,8 @@ func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 	})
 }
 
-// A host-agent that may ask rarely is told to ask at once when its lease moves to
-// another relay, expires, or is lost by another relay's word; and not otherwise.
+// A relay makes a host-agent check its lease at once if the lease moves to another
+// relay, expires, or is reported lost by another relay, and only then.
 func TestHostAgentLearnsOfItsLeaseAtOnce(t *testing.T) {
 	lost := leased("agent", "other", 3, 1)
 	lost.Lease.Lost = true

@@ -101,7 +101,7 @@ func (rg *regions) foreign(v *view) *view {
 	return v
 }
 
-// homeOf returns a host's home view.
+// homeOf returns the view of a host's home region.
 func (rg *regions) homeOf(k *knownHost) *view {
 	if k.home != nil {
 		return k.home

@@ -9,9 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A host-agent that renews its credential at one relay stays connected at another
-// relay, which learns of the old credential's end before the store delivers the new
-// one.
+// A host-agent renews its credential at one relay while connected to another. The other
+// relay learns of the old credential's end before the store delivers the new
+// credential. The host-agent stays connected.
 func TestRenewedIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // Write delays, to combine changes.
@@ -181,5 +181,5 @@ func replaceJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
+	return atomicfile.Replace(path, append(data, '\n'), 0o600)
 }

@@ -322,8 +322,8 @@ func (c *Conn) endLocked(err error) {
 	c.changeLocked()
 }
 
-// expireLocked ends the stream of a peer that is away for too long, and of a closed
-// Conn whose bytes have arrived. It returns the time of the next check.
+// expireLocked ends the stream if the peer is away for too long, or if the Conn is
+// closed and all its bytes have arrived. It returns the time of the next check.
 func (c *Conn) expireLocked(now time.Time) time.Time {
 	if c.closed && c.link.Settled() {
 		c.endLocked(net.ErrClosed)
@@ -496,7 +496,7 @@ func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
 	}
 }
 
-// errSilent reports a carrier whose peer does not answer.
+// errSilent reports that the peer does not answer on a carrier.
 var errSilent = errors.New("the peer does not answer on this carrier")
 
 // next returns the next packet for a carrier, or nil and the time to ask again.

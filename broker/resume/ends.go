@@ -149,7 +149,7 @@ func (r *Relay) all() []*stream {
 	return list
 }
 
-// Count returns the number of streams, and of those whose client is away.
+// Count returns the number of streams, and how many of them have an absent client.
 func (r *Relay) Count() (streams, away int) {
 	for _, s := range r.all() {
 		if s.Err() == nil {

@@ -63,7 +63,7 @@ type welcomed struct {
 	resume time.Duration
 }
 
-// Bounds of what a relay may ask of a client.
+// Largest values that a client accepts from a relay.
 const (
 	maxWindow = 64 << 20
 	maxTime   = 24 * time.Hour

@@ -17,8 +17,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A network carries the carriers of one client. While it is down, dialling fails. While
-// it is frozen, nothing arrives, without any error. What is on its way when a carrier
-// ends is lost.
+// it is frozen, nothing arrives, without any error. Bytes in transit are lost when a
+// carrier ends.
 type network struct {
 	relay *resume.Relay
 	pool  *resume.Pool

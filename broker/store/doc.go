@@ -33,6 +33,10 @@
 // person (Config.Known), this applies only to a new stream: if the relay has seen the
 // stream before, it deletes records that are missing there.
 //
+// With [Config.Sizes], memory holds only the size and time of each record, which the
+// servers send without the data, and [Store.Load] reads one record. There is no file:
+// a record that the stream has lost is gone.
+//
 // # Bounds
 //
 // Beyond the bounds, the oldest records are removed if relays create them. Records

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // saveAfter is the delay of a write to the file, to combine changes.
@@ -87,5 +87,5 @@ func (s *Store) saveFile() error {
 	if err != nil {
 		return err
 	}
-	return auth.ReplaceFile(s.cfg.File, append(data, '\n'), 0o600)
+	return atomicfile.Replace(s.cfg.File, append(data, '\n'), 0o600)
 }

@@ -56,8 +56,12 @@ type Config struct {
 	Sealer *auth.Sealer // required
 	Name   string       // description for people; required
 	Stream string       // its name; default: ahp-records
-	File   string       // keeps records without expiry; default: none
-	Log    *slog.Logger // default: none
+
+	// Subjects is the prefix of the records' subjects. Default: ahp.relays.v1.records.
+	Subjects string
+
+	File string       // keeps records without expiry; default: none
+	Log  *slog.Logger // default: none
 
 	// Bucket names a JetStream key-value bucket that holds the records as JSON values,
 	// instead of Stream.
@@ -70,6 +74,12 @@ type Config struct {
 	// Known deletes a record that is missing in a stream this relay has seen before.
 	// Default: the stream has lost the record, and gets it again.
 	Known bool
+
+	// Sizes keeps the records' data out of memory: a Record has its size, and Load reads
+	// its data from the stream. The oldest records are removed beyond MaxBytes. Such a
+	// Store has no file, and Most and Known do not apply.
+	Sizes    bool
+	MaxBytes int64 // of all records; default: 1 GiB
 
 	// Maintains reports whether this relay adds copies of the stream. Default: always.
 	Maintains func() bool
@@ -85,7 +95,14 @@ type Record struct {
 	Rev   uint64
 	Data  []byte    // nil: removed; must not be changed
 	Until time.Time // expiry; zero: never
+
+	// With Config.Sizes, Data is nil.
+	Size int       // of the stored message in bytes; 0: removed
+	At   time.Time // when the record was stored
 }
+
+// gone reports whether a record is removed.
+func (r *Record) gone() bool { return r.Data == nil && r.Size == 0 }
 
 // A Change is a change to make.
 type Change struct {
@@ -135,7 +152,7 @@ type follower struct {
 // Start reads the file and begins to follow the stream. The file's records are current
 // until the stream was read: see Ready. Close ends the Store.
 func Start(ctx context.Context, cfg Config) (*Store, error) {
-	cfg.Stream = cmp.Or(cfg.Stream, "ahp-records")
+	cfg.Stream, cfg.Subjects, cfg.MaxBytes = cmp.Or(cfg.Stream, "ahp-records"), cmp.Or(cfg.Subjects, streamSubjects), cmp.Or(cfg.MaxBytes, maxBytes)
 	if cfg.Bucket != "" {
 		cfg.Stream = bucketStream + cfg.Bucket
 	}
@@ -214,6 +231,18 @@ func (s *Store) Read(key string) ([]byte, error) {
 		r = s.Get(key)
 	}
 	return slices.Clone(r.Data), nil
+}
+
+// Load returns a record with its data from the stream; without data, it was removed.
+func (s *Store) Load(ctx context.Context, key string) (Record, error) {
+	if !recordKey.MatchString(key) {
+		return Record{Key: key}, nil
+	}
+	r, err := s.fetch(ctx, key)
+	if err == nil && r.Rev != 0 {
+		s.learn(r)
+	}
+	return r, err
 }
 
 // All returns the data of all records with a prefix, by key.
@@ -313,7 +342,7 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 		select {
 		case ack := <-f.Ok():
 			results[i].Rev = ack.Sequence
-			s.apply(changes[i].record(ack.Sequence), 0)
+			s.apply(s.recordOf(&changes[i], ack.Sequence), 0)
 		case err := <-f.Err():
 			results[i].Err = storeError(err)
 		case <-ctx.Done():
@@ -322,9 +351,15 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 	}
 }
 
-// record returns the record after a change.
-func (c *Change) record(rev uint64) Record {
+// recordOf returns the record after a change.
+func (s *Store) recordOf(c *Change, rev uint64) Record {
 	r := Record{Key: c.Key, Rev: rev, Data: c.Data}
+	if s.cfg.Sizes {
+		r.Data, r.At = nil, time.Now()
+		if c.Data != nil {
+			r.Size = len(c.Data) + s.cfg.Sealer.Overhead()
+		}
+	}
 	if after := c.lasts(); after > 0 {
 		r.Until = time.Now().Add(after)
 	}
@@ -353,7 +388,7 @@ func (s *Store) apply(r Record, epoch uint64) {
 		s.records[r.Key] = k
 	case epoch > k.epoch: // revisions of an earlier epoch are not comparable
 		k.epoch = epoch
-		if r.Rev == k.Rev && string(r.Data) == string(k.Data) {
+		if r.Rev == k.Rev && string(r.Data) == string(k.Data) && r.Size == k.Size {
 			return
 		}
 	case r.Rev <= k.Rev:
@@ -369,7 +404,7 @@ func (s *Store) notifyLocked(r Record) {
 			f.notify(r)
 		}
 	}
-	if r.Until.IsZero() || r.Data == nil {
+	if r.Until.IsZero() || r.gone() {
 		wakeUp(s.save)
 	}
 }

@@ -34,7 +34,7 @@ func (s *Store) subjects() string {
 	if s.cfg.Bucket != "" {
 		return bucketSubjects + s.cfg.Bucket + "."
 	}
-	return streamSubjects
+	return s.cfg.Subjects
 }
 
 // open finds or creates the stream.
@@ -62,9 +62,9 @@ func (s *Store) create(ctx context.Context, copies int) (err error) {
 		return err
 	}
 	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: s.cfg.Stream, Description: s.cfg.Name, Subjects: []string{streamSubjects + ">"},
+		Name: s.cfg.Stream, Description: s.cfg.Name, Subjects: []string{s.cfg.Subjects + ">"},
 		Storage: jetstream.FileStorage, Replicas: copies, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
-		MaxMsgs: maxRecords, MaxBytes: maxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
+		MaxMsgs: maxRecords, MaxBytes: s.cfg.MaxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
 	})
 	return err
 }
@@ -110,24 +110,41 @@ func storeError(err error) error {
 
 // refresh reads a record from the stream.
 func (s *Store) refresh(ctx context.Context, key string) error {
+	r, err := s.fetch(ctx, key)
+	if err != nil || r.Rev == 0 {
+		return err
+	}
+	s.learn(r)
+	return nil
+}
+
+// learn applies a fetched record.
+func (s *Store) learn(r Record) {
+	if s.cfg.Sizes {
+		r.Data = nil
+	}
+	s.apply(r, 0)
+}
+
+// fetch reads a record from the stream; its revision is 0 if there is none.
+func (s *Store) fetch(ctx context.Context, key string) (Record, error) {
 	s.mu.Lock()
 	stream := s.stream
 	s.mu.Unlock()
+	if stream == nil {
+		return Record{Key: key}, ErrAway
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	msg, err := stream.GetLastMsgForSubject(ctx, s.subjects()+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		s.removed(key)
-		return nil
+		return Record{Key: key}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrAway, err)
+		return Record{Key: key}, fmt.Errorf("%w: %w", ErrAway, err)
 	}
-	r, err := s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
-	if err == nil {
-		s.apply(r, 0)
-	}
-	return err
+	return s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
 }
 
 // removed records that the stream no longer has a record.
@@ -136,7 +153,7 @@ func (s *Store) removed(key string) {
 	defer s.mu.Unlock()
 	if k := s.records[key]; k != nil {
 		delete(s.records, key)
-		if k.Data != nil {
+		if !k.gone() {
 			s.notifyLocked(Record{Key: key})
 		}
 	}
@@ -152,6 +169,12 @@ func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64
 			after = time.Duration(seconds) * time.Second
 		}
 		r.Until = at.Add(after)
+	}
+	if s.cfg.Sizes {
+		r.Size, r.At = len(data), at
+		if size := header.Get(nats.MsgSize); size != "" {
+			r.Size, _ = strconv.Atoi(size) // the server's own
+		}
 	}
 	if len(data) == 0 {
 		return r, nil
@@ -241,7 +264,7 @@ func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesCo
 	defer cancel()
 	cfg := jetstream.ConsumerConfig{
 		FilterSubject: ">", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerIdle,
+		HeadersOnly: s.cfg.Sizes, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerIdle,
 	}
 	if at.last > 0 {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, at.last+1
@@ -295,16 +318,16 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	now := time.Now()
 	s.mu.Lock()
 	s.err = nil
-	first, removed := !s.synced, s.cfg.Known && id == s.streamID
+	first, removed := !s.synced, s.cfg.Sizes || s.cfg.Known && id == s.streamID
 	s.synced = true
 	var missing []Change
 	for key, k := range s.records {
 		switch {
 		case k.epoch >= epoch:
-		case removed && k.Data != nil:
+		case removed && !k.gone():
 			delete(s.records, key)
 			s.notifyLocked(Record{Key: key})
-		case !k.Until.IsZero() && !k.Until.After(now), k.Data == nil:
+		case !k.Until.IsZero() && !k.Until.After(now), k.gone():
 			delete(s.records, key)
 		default:
 			c := Change{Key: key, Data: k.Data}

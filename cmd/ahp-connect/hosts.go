@@ -110,11 +110,7 @@ func (c *stdioCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	relay, host, named := strings.Cut(c.Host, "/")
-	if !named {
-		relay, host = "", c.Host
-	}
-	found, err := relays.Find(ctx, relay, host)
+	found, host, err := relays.FindHost(ctx, c.Host)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,14 @@ type app struct {
 	Token tokenCmd `cmd:"" help:"List the local tokens, or make or revoke one. Each client program has a token of its own."`
 	Stdio stdioCmd `cmd:"" help:"Speak AHP with a host on standard input and output, one message on each line."`
 
+	Pair    pairCmd    `cmd:"" help:"Pair this machine with a sealed host, by the code that the host shows."`
+	Unpair  unpairCmd  `cmd:"" help:"Forget a sealed host's key, for instance after it has changed. The host then opens only after a new pairing."`
+	Devices devicesCmd `cmd:"" help:"List the devices of a sealed host that you own, or remove one."`
+
+	Open   openCmd   `cmd:"" help:"Open the console in your browser, served by the running ahp-connect up."`
+	VSCode vscodeCmd `cmd:"" name:"vscode" help:"Write hosts into the settings of VS Code on this machine, or remove them."`
+
+	ACP acpCmd `cmd:"" name:"acp" help:"Be an agent of the Agent Client Protocol on standard input and output, so that an editor drives a session on a distant host."`
 	MCP mcpCmd `cmd:"" name:"mcp" help:"Serve MCP on standard input and output, so that an agent can watch and drive the agents at your hosts."`
 
 	Install   installCmd   `cmd:"" help:"Install a service of this user's session that runs ahp-connect up (systemd, launchd, Windows services and more)."`
@@ -71,7 +79,7 @@ func (f *homeFlags) home() (*connect.Home, error) {
 	return h, nil
 }
 
-// streams is what a command uses.
+// streams holds a command's input, outputs, log and home directory.
 type streams struct {
 	in   io.Reader
 	out  io.Writer

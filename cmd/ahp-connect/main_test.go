@@ -167,6 +167,10 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"token --revoke vscode", "no token for"},
 		{"token vscode --host a*a*a*a*a*a*a*a*a*b", "host pattern"},
 		{"stdio laptop", "ahp-connect login"},
+		{"acp --host laptop", "ahp-connect login"},
+		{"mcp", "ahp-connect login"},
+		{"vscode", "ahp-connect hosts lists them"},
+		{"vscode laptop", "ahp-connect login"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := command(ctx, dir, strings.NewReader(""), strings.Fields(test.args)...)
@@ -247,4 +251,30 @@ func TestMCPServesAnAgent(t *testing.T) {
 	stop()
 	_ = in.Close()
 	<-ended
+}
+
+// TestOpenHidesTheToken opens the browser with a file that only its user can read.
+func TestOpenHidesTheToken(t *testing.T) {
+	dir := t.TempDir()
+	was := browse
+	defer func() { browse = was }()
+	opened := ""
+	browse = func(file string) error {
+		opened = file
+		return nil
+	}
+	out, err := command(t.Context(), dir, nil, "open", "laptop")
+	if err != nil || strings.Contains(out, "local_") {
+		t.Errorf("open prints %q, %v", out, err)
+	}
+	text, err := os.ReadFile(opened)
+	if err != nil || !strings.Contains(string(text), "http://127.0.0.1:8486/#host=laptop&amp;token=local_") {
+		t.Errorf("the browser gets %s, %v", text, err)
+	}
+	if info, err := os.Stat(opened); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+	if out, err := command(t.Context(), dir, nil, "open", "--print"); err != nil || !strings.HasPrefix(out, "http://127.0.0.1:8486/#token=local_") {
+		t.Errorf("open --print prints %q, %v", out, err)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/device"
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/internal/atomicfile"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/dialhint"
 )
@@ -104,7 +105,7 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	for {
-		if err := auth.ReplaceFile(c.Keep, []byte(token+"\n"), 0o600); err != nil {
+		if err := atomicfile.Replace(c.Keep, []byte(token+"\n"), 0o600); err != nil {
 			return err
 		}
 		if token, err = c.renewed(ctx, s, d); err != nil {

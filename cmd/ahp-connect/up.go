@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/internal/atomicfile"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/memory"
 )
@@ -32,7 +32,7 @@ func (f *relayFlags) relays(home *connect.Home) (*connect.Relays, error) {
 	if err := connect.CheckURL(f.Relay, f.RelayPlain); err != nil {
 		return nil, err
 	}
-	return connect.NewRelays(connect.NewRelay(f.Relay, connect.FileTokens(f.TokenFile))), nil
+	return connect.NewRelays(connect.NewRelay(f.Relay, connect.FileTokens(f.TokenFile))).Seal(home), nil
 }
 
 type upCmd struct {
@@ -71,7 +71,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return err
 		}
-		if err := auth.ReplaceFile(c.LocalTokenFile, []byte(token.Token+"\n"), 0o600); err != nil {
+		if err := atomicfile.Replace(c.LocalTokenFile, []byte(token.Token+"\n"), 0o600); err != nil {
 			return err
 		}
 	} else if err := s.home.NoteAddress(addressOf(l)); err != nil {

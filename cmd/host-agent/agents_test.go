@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"ahprelay/test/acpagent"
 )
 
 // TestServiceHasAbsolutePaths checks the arguments of a service that runs agents.
@@ -71,5 +74,28 @@ func TestAgentHostIsPrivate(t *testing.T) {
 	}
 	if _, _, _, err := (&agentHostCmd{Listen: "127.0.0.1:0"}).listen(); err == nil {
 		t.Error("a loopback address without a token is accepted")
+	}
+}
+
+// TestUpRecognizesAgents gives a command without --agent: up serves an agent as an
+// agent, and a host as a host.
+func TestUpRecognizesAgents(t *testing.T) {
+	agent, environment := acpagent.Command(acpagent.Options{})
+	agent = slices.Concat([]string{"/usr/bin/env"}, environment, agent)
+	host := slices.Concat([]string{"/usr/bin/env", "AHP_TEST_PROGRAM=1", os.Args[0], "agent-host", "--stdio", "--dir", t.TempDir(), "--folder", t.TempDir(), "--agent", "x", "--"}, agent)
+	for _, c := range []struct {
+		name    string
+		command []string
+		want    []string
+	}{{"an agent", agent, []string{"acpagent"}}, {"a host", host, nil}, {"neither", []string{"/bin/cat"}, nil}} {
+		up := &upCmd{Command: append([]string{"--"}, c.command...)}
+		var said bytes.Buffer
+		if err := up.recognize(t.Context(), &streams{err: &said}); err != nil || !slices.Equal(up.Agent, c.want) {
+			t.Errorf("%s: %q, %v; want %q\n%s", c.name, up.Agent, err, c.want, &said)
+		}
+	}
+	up := &upCmd{Command: []string{"--", filepath.Join(t.TempDir(), "absent")}}
+	if err := up.recognize(t.Context(), &streams{err: io.Discard}); err == nil {
+		t.Error("an absent command is accepted")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"ahprelay/cmd/internal/tracer"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
+	"ahprelay/hostagent/remembering"
 	"ahprelay/internal/awake"
 	"ahprelay/internal/memory"
 
@@ -48,6 +49,7 @@ type app struct {
 	Check   checkCmd   `cmd:"" help:"Check relay, token and host without serving."`
 	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token for a credential bound to a key of this machine. The token is then used up."`
 	Clients clientsCmd `cmd:"" help:"List the clients at this machine's host."`
+	Devices devicesCmd `cmd:"" help:"List the devices of this machine's sealed host, or admit or remove one."`
 	Kick    kickCmd    `cmd:"" help:"End a client's connection, or all connections of a subject, and refuse new ones for a while."`
 
 	Share   shareCmd   `cmd:"" help:"Print a link, and its QR code, to one session of this machine's host."`
@@ -131,10 +133,7 @@ type plainFlag struct {
 }
 
 func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
-	command := f.Command
-	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
-	}
+	command := agents.Behind(f.Command)
 	upstream := hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err}
 	if f.agents != nil {
 		upstream = hostagent.Upstream{Local: f.agents.Local}
@@ -193,9 +192,11 @@ type serveFlags struct {
 	MaxQueued       int           `help:"Memory for all clients' queues together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
 	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash, and for the sessions of --agent. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	Sealed          bool          `help:"Seal the host: only devices paired by a code open it, and relays carry its conversations without reading them. Canvases by URL, links and notifications are then off."`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
-	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify." default:"working" enum:"working,connected,never"`
+	Remember        string        `help:"What relays keep for people to read while this host is away, sealed with keys that the relays do not store: turns (the list of sessions and the end of each conversation), titles (the list) or off (nothing; earlier records are removed)." default:"turns" enum:"off,titles,turns"`
+	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify or --remember." default:"working" enum:"working,connected,never"`
 	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
@@ -266,12 +267,16 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
+	if c.Sealed {
+		cfg.Sealed = c.sealing(s)
+	}
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.MetricsListen = c.MetricsListen
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.ApproveOnly = c.ApproveOnly
 	cfg.NotifyAnswers = hostagent.NotifyAnswers(c.NotifyAnswers)
 	cfg.Notify = hostagent.Notify(c.Notify)
+	cfg.Remember = remembering.Mode(c.Remember)
 	cfg.KeepAwake, cfg.OnBattery = awake.Mode(c.KeepAwake), c.OnBattery
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {

@@ -21,12 +21,14 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/test/acpagent"
 	"ahprelay/test/stack"
 )
 
 // TestMain runs the tests, or the program: tests start it in a process of its own, and
 // the command run starts it once more as its sentinel.
 func TestMain(m *testing.M) {
+	acpagent.RunIfAsked()
 	if os.Getenv("AHP_TEST_PROGRAM") != "" || len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "sentinel") {
 		main()
 		return

@@ -33,7 +33,7 @@ type upCmd struct {
 	Name              string   `help:"Suggested host name; the person who approves decides." placeholder:"HOST"`
 	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
 	Enroll            bool     `help:"Join the relay and find the host, then print the command that serves it." name:"only-join"`
-	Command           []string `arg:"" optional:"" passthrough:"" help:"Host command, behind --; with --agent, the agent's command."`
+	Command           []string `arg:"" optional:"" passthrough:"" help:"Command of a coding agent or of a host, behind --. host-agent asks the command which protocol it speaks; --agent gives an agent a name."`
 	agents.Flags
 	serveFlags
 	plainFlag
@@ -55,6 +55,10 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 		serve.Agent = c.Agent // if find has chosen one
 	}
+	if err := c.recognize(ctx, s); err != nil {
+		return err
+	}
+	serve.Agent = c.Agent
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.join(ctx, s, file); err != nil {
 			return err
@@ -68,8 +72,17 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		for _, agent := range serve.Agent {
 			line += " --agent " + agent
 		}
+		for _, folder := range serve.Folder {
+			line += " --folder " + folder
+		}
 		if serve.UpstreamTokenFile != "" {
 			line += " --upstream-token-file " + serve.UpstreamTokenFile
+		}
+		if serve.Sealed {
+			line += " --sealed"
+		}
+		if len(c.Command) > 0 {
+			line += " -- " + strings.Join(agents.Behind(c.Command), " ")
 		}
 		_, err := fmt.Fprintln(s.out, line)
 		return err
@@ -80,6 +93,25 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	}
 	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install starts it automatically.\n", what, c.URL)
 	return serve.Run(ctx, s)
+}
+
+// recognize asks a command without --agent whether it is a coding agent. Otherwise it
+// is a host.
+func (c *upCmd) recognize(ctx context.Context, s *streams) error {
+	command := agents.Behind(c.Command)
+	if len(command) == 0 || len(c.Agent) > 0 {
+		return nil
+	}
+	program, err := acp.Speaks(ctx, command, s.err)
+	if errors.Is(err, acp.ErrOther) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "%s is a coding agent: --agent %s\n", program.Title, program.Name)
+	c.Agent = []string{program.Name}
+	return nil
 }
 
 // credentialsFile returns the credential file's path for this relay.

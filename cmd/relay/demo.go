@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -51,7 +52,7 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	}
 	dir, err := os.MkdirTemp("", "ahp-relay-demo-")
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return fmt.Errorf("demo: %w; set TMPDIR to a writable directory", err)
 	}
 	defer os.RemoveAll(dir)
 	relay, err := c.startRelay(ctx, dir, log)
@@ -59,12 +60,12 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer relay.Close()
-	upstream, stopHost, err := c.startHost(log)
+	host, err := c.startHost(log)
 	if err != nil {
 		return err
 	}
-	defer stopHost()
-	agent, err := newDemoAgent(relay, upstream, log)
+	defer host.stop()
+	agent, err := newDemoAgent(relay, host.upstream, log)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,8 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	defer cancel()
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- agent.Run(ctx) })
-	if err := c.welcome(s.out, relay); err != nil {
+	awaitDemoHost(ctx, relay)
+	if err := c.welcome(s.out, relay, host.place); err != nil {
 		return err
 	}
 	select {
@@ -103,44 +105,55 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 	return relay, err
 }
 
+// A runningHost is the demo's host.
+type runningHost struct {
+	upstream hostagent.Upstream
+	stop     func()
+	place    url.Values // in the console, to open first; nil: the list of sessions
+}
+
 // startHost starts the scripted host, or a host with the chosen agent.
-func (c *demoCmd) startHost(log *slog.Logger) (upstream hostagent.Upstream, stop func(), err error) {
+func (c *demoCmd) startHost(log *slog.Logger) (*runningHost, error) {
 	if c.Agent == "" {
-		upstream.URL, stop, err = startDemoHost(log)
-		return upstream, stop, err
+		return startDemoHost(log)
 	}
 	if c.LAN {
-		return upstream, nil, errors.New("--agent and --lan exclude each other: on the network, a reader of the traffic could use the agent")
+		return nil, errors.New("--agent and --lan exclude each other: on the network, a reader of the traffic could use the agent")
 	}
 	flags := agents.Flags{Agent: []string{c.Agent}, Folder: []string{"."}, Bypass: true}
 	programs, err := flags.Programs(nil)
 	if err != nil {
-		return upstream, nil, err
+		return nil, err
 	}
 	host, err := agents.Start(agents.Config{Flags: flags, Programs: programs, Version: cli.BuildVersion(), Log: log})
 	if err != nil {
-		return upstream, nil, err
+		return nil, err
 	}
-	return hostagent.Upstream{Local: host.Local}, func() { _ = host.Close() }, nil
+	return &runningHost{upstream: hostagent.Upstream{Local: host.Local}, stop: func() { _ = host.Close() }}, nil
 }
 
-// startDemoHost starts a host on a loopback address, and returns its URL.
-func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
+// startDemoHost starts the scripted host on a loopback address.
+func startDemoHost(log *slog.Logger) (*runningHost, error) {
 	host, err := agenthost.New(agenthost.Config{Demo: true, Protocol: agenthost.NewestProtocol, Logger: log})
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", nil, errors.Join(err, host.Close())
+		return nil, errors.Join(err, host.Close())
 	}
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(l) })
-	return "ws://" + l.Addr().String(), func() {
-		_ = server.Close()
-		_ = host.Close()
-		wg.Wait()
+	session, canvas := agenthost.ShowDemo(host)
+	return &runningHost{
+		upstream: hostagent.Upstream{URL: "ws://" + l.Addr().String()},
+		place:    url.Values{"session": {session}, "side": {"canvas"}, "of": {canvas}},
+		stop: func() {
+			_ = server.Close()
+			_ = host.Close()
+			wg.Wait()
+		},
 	}, nil
 }
 
@@ -156,6 +169,26 @@ func newDemoAgent(relay *gateway.Relay, upstream hostagent.Upstream, log *slog.L
 	})
 }
 
+// demoPatience bounds the wait for the demo's host.
+const demoPatience = 5 * time.Second
+
+// awaitDemoHost returns when the relay knows the demo's host: a client that comes
+// earlier would be told that there is no such host.
+func awaitDemoHost(ctx context.Context, relay *gateway.Relay) {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	asks := &runningRelay{keys: relay.Keys(), at: gateway.Addresses{URL: relay.URL()}, client: http.DefaultClient}
+	for ctx.Err() == nil {
+		if known, _, err := asks.hosts(ctx, demoTenant); err == nil && len(known) > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // demoToken returns the token of the demo's visitors.
 func demoToken(tokens auth.Tokens) (string, error) {
 	return tokens.IssueClient(auth.Client{
@@ -164,13 +197,15 @@ func demoToken(tokens auth.Tokens) (string, error) {
 	})
 }
 
-// welcome prints the console's and the host's address.
-func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
+// welcome prints the host's address, and the console's at a place.
+func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay, place url.Values) error {
 	token, err := demoToken(relay.Keys().Tokens())
 	if err != nil {
 		return err
 	}
-	console := relay.URL() + "/#" + url.Values{"host": {demoHost}, "token": {token}}.Encode()
+	at := url.Values{"host": {demoHost}, "token": {token}}
+	maps.Copy(at, place)
+	console := relay.URL() + "/#" + at.Encode()
 	ws := "ws" + relay.URL()[len("http"):] + "/ahp/" + demoHost
 	if _, err = fmt.Fprintf(out, `A relay, NATS, a host-agent and a demo host are running in this process.
 

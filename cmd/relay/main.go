@@ -47,8 +47,11 @@ type app struct {
 	NATSTail        natsTailCmd        `cmd:"" name:"nats-tail" help:"Print a host's notifications from NATS as JSON lines."`
 	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials for reading channel notifications: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
 
-	Hosts   hostsCmd   `cmd:"" help:"List the hosts known to the running relay."`
-	Forget  forgetCmd  `cmd:"" help:"Make all relays forget an offline host."`
+	Hosts    hostsCmd  `cmd:"" help:"List the hosts known to the running relay."`
+	Forget   forgetCmd `cmd:"" help:"Make all relays forget an offline host."`
+	Settings struct {
+		Check configCheckCmd `cmd:"" help:"Check a configuration file for relay serve, without starting a relay."`
+	} `cmd:"" name:"config" help:"Check a configuration file."`
 	Keys    keysCmd    `cmd:"" help:"Replace a relay's keys while it runs."`
 	Backup  backupCmd  `cmd:"" help:"Write a data directory's keys and state into one file. The relay may run meanwhile."`
 	Restore restoreCmd `cmd:"" help:"Create a data directory from a file written by relay backup."`

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/auth"
+	"ahprelay/test/refclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -209,13 +214,19 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 // await returns the whole output, once it contains a text.
 func (b *syncBuffer) await(t *testing.T, want string) string {
 	t.Helper()
+	return b.match(t, regexp.QuoteMeta(want))
+}
+
+// match returns the whole output, once a part of it matches a pattern.
+func (b *syncBuffer) match(t *testing.T, pattern string) string {
+	t.Helper()
 	deadline := time.After(time.Minute)
-	for !strings.Contains(b.all, want) {
+	for !regexp.MustCompile(pattern).MatchString(b.all) {
 		select {
 		case text := <-b.text:
 			b.all += text
 		case <-deadline:
-			t.Fatalf("never wrote %q; wrote %s", want, b.all)
+			t.Fatalf("never wrote %s; wrote %s", pattern, b.all)
 		}
 	}
 	return b.all
@@ -274,10 +285,79 @@ func TestDemo(t *testing.T) {
 	out := newSyncBuffer()
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, []string{"demo", "--listen", "127.0.0.1:0"}, out, os.Stderr) }()
-	out.await(t, "/#host=demo&token=")
+	text := out.await(t, "Ctrl-C ends the demo")
+	_, rest, _ := strings.Cut(text, "/#")
+	fragment, _, _ := strings.Cut(rest, "\n")
+	place, err := url.ParseQuery(fragment)
+	if err != nil || place.Get("host") != "demo" || place.Get("session") != "demo:/live" || place.Get("side") != "canvas" {
+		t.Errorf("the console opens at %v, %v; want the live session and a canvas", place, err)
+	}
+	_, rest, _ = strings.Cut(text, "ws://")
+	address, _, _ := strings.Cut(rest, "\n")
+	checkDemo(t, "ws://"+address, place.Get("of"))
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("demo ended with %v", err)
+	}
+}
+
+// TestDemoNeedsATemporaryDirectory: without /tmp, the error names the variable to set.
+func TestDemoNeedsATemporaryDirectory(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TMPDIR", missing)
+	if _, _, err := relay(t, "demo", "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "set TMPDIR") {
+		t.Errorf("demo without /tmp: %v", err)
+	}
+}
+
+// checkDemo checks that a canvas is open beside the live session, and that a different
+// session waits for an answer.
+func checkDemo(t *testing.T, address, canvas string) {
+	t.Helper()
+	c, err := refclient.Dial(t.Context(), address, refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if _, err := c.Initialize(t.Context(), refclient.InitializeParams{ClientID: "visitor", ProtocolVersions: []string{"1.1.0"}, Capabilities: map[string]any{"canvas": map[string]any{}}}); err != nil {
+		t.Fatal(err)
+	}
+	live, err := c.Subscribe(t.Context(), "demo:/live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var session struct{ DefaultChat string }
+	if err := json.Unmarshal(live.State, &session); err != nil {
+		t.Fatal(err)
+	}
+	chat, err := c.Call(t.Context(), "subscribe", map[string]string{"channel": session.DefaultChat})
+	if err != nil || canvas == "" || !strings.Contains(string(chat), canvas) {
+		t.Errorf("the live chat is %s, %v; want the canvas %q in it", chat, err, canvas)
+	}
+	const inputNeeded = 16
+	var asking []string
+	for deadline := time.Now().Add(time.Minute); len(asking) == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		text, err := c.Call(t.Context(), "listSessions", map[string]string{"channel": "ahp-root://"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Items []struct {
+				Resource string
+				Status   int
+			}
+		}
+		if err := json.Unmarshal(text, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list.Items {
+			if s.Status&inputNeeded != 0 {
+				asking = append(asking, s.Resource)
+			}
+		}
+	}
+	if !slices.Equal(asking, []string{"demo:/login"}) {
+		t.Errorf("%q wait for an answer; want demo:/login", asking)
 	}
 }
 

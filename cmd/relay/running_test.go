@@ -163,13 +163,13 @@ func TestSetupLinkOpens(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			logs := terminal{make(chan string, 1000)}
+			logs := newSyncBuffer()
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
 				ended <- run(ctx, append([]string{"serve", "--data-dir", dir, "--admin-listen", "none", "--drain", "1s"}, test.flags...), os.Stdout, logs)
 			}()
-			if seen := logs.sees(t, `(?s).*`+test.want)[0]; strings.Contains(seen, "[::]:") {
+			if seen := logs.match(t, `(?s)`+test.want); strings.Contains(seen, "[::]:") {
 				t.Errorf("the start shows %s", seen)
 			}
 			if test.name == "wildcard" {
@@ -192,13 +192,13 @@ func TestSetupLinkOpens(t *testing.T) {
 // with the file that they need.
 func TestAbsentNATSServers(t *testing.T) {
 	dir := t.TempDir()
-	logs := terminal{make(chan string, 1000)}
+	logs := newSyncBuffer()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- run(ctx, []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--nats-url", "nats://127.0.0.1:1"}, os.Stdout, logs)
 	}()
-	logs.sees(t, `level=WARN msg="no connection to the NATS servers[^\n]*nats-trust.conf[^\n]*refused`)
+	logs.match(t, `level=WARN msg="no connection to the NATS servers[^\n]*nats-trust.conf[^\n]*refused`)
 	stop()
 	<-ended
 }

@@ -10,6 +10,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/cmd/internal/tracer"
 	"ahprelay/gateway"
+	"ahprelay/gateway/api/hosts"
 	"ahprelay/gateway/wire"
 	"ahprelay/internal/memory"
 )
@@ -22,17 +23,20 @@ type serveCmd struct {
 	dataFlag
 	Listen           string   `help:"Public listener's address." default:"${listen}" placeholder:"HOST:PORT"`
 	AdminListen      string   `help:"Admin listener's address (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	MetricsListen    string   `help:"Listener for metrics alone, such as 0.0.0.0:8486, without TLS. Every process that can connect can read them. Default: the admin listener only." placeholder:"HOST:PORT"`
 	NATSListen       string   `help:"NATS listener for host-agents. Without it, they use the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
 	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
 	ClusterListen    string   `help:"Address for other relays with the same keys: their embedded NATS servers form a cluster with this relay's." placeholder:"HOST:PORT"`
 	ClusterRoute     []string `help:"Cluster address of another relay. Repeatable; this relay's own address may be included." placeholder:"nats://HOST:PORT"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
+	Zone             string   `help:"The failure domain of this relay, such as its data centre: host-agents keep a second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
 	Gateway          []string `help:"Gateway address of a relay in another region. Repeatable; at least one for each region." placeholder:"REGION=HOST:PORT"`
 	Minority         string   `help:"While this relay is cut off from the majority of its cluster for more than 15s: serve, read (clients receive and read; requests that change anything are refused with 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
+	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve, such as one made by make console-site: its pages may connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
@@ -49,6 +53,11 @@ type serveCmd struct {
 	PersonBacklog int           `help:"Most bytes that a person's absent clients may miss together." default:"33554432" placeholder:"BYTES"`
 	TotalBacklog  int           `help:"Most bytes that all absent clients may miss together. Default: an eighth of --max-queued." placeholder:"BYTES"`
 
+	WakeCommand map[string]string `help:"Command that wakes a host's machine, for example in a cloud: default/laptop=/etc/ahp/wake. A shell runs it with AHP_TENANT and AHP_HOST set, when a signed-in person with the level operate asks for it. Repeatable." placeholder:"TENANT/HOST=COMMAND" mapsep:"none"`
+
+	RememberHost   int64 `help:"Quota for the sealed last state of a host's sessions. Above it, the host's oldest records are removed." default:"67108864" placeholder:"BYTES"`
+	RememberTenant int64 `help:"Quota for the sealed last states of a tenant's hosts together." default:"1073741824" placeholder:"BYTES"`
+
 	Drain time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 
 	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
@@ -64,13 +73,13 @@ const mostQueued = 1 << 30
 func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	origins := append([]string{}, gateway.DefaultOrigins...)
 	return gateway.RelayConfig{
-		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen,
+		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen, MetricsListen: c.MetricsListen,
 		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
 		Region: c.Region, GatewayListen: c.GatewayListen, GatewayAdvertise: c.GatewayAdvertise, Gateways: c.Gateway,
-		ForgetAfter: c.ForgetAfter,
+		ForgetAfter: c.ForgetAfter, RememberHost: c.RememberHost, RememberTenant: c.RememberTenant,
 		Gateway: gateway.Config{
-			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
-			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
+			Version: cli.BuildVersion(), Settings: s.settings, Place: c.Region + "/" + c.Zone, Origins: append(origins, c.AllowOrigin...), ConsoleOrigins: c.ConsoleOrigin,
+			Wake: c.WakeCommand, MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
 			ClientResume: c.clientResume(), ClientBacklog: c.ClientBacklog, PersonBacklog: c.PersonBacklog, TotalBacklog: c.TotalBacklog,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: wire.Compression(c.Compress),
 			Minority: gateway.Minority(c.Minority), CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
@@ -78,43 +87,56 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	}
 }
 
-// Run runs a relay until ctx ends, and then drains its clients.
-func (c *serveCmd) Run(ctx context.Context, s *streams) error {
-	defer memory.Start()()
-	cfg := c.config(s)
-	if c.Witness {
-		return witness(ctx, s, cfg)
-	}
-	var err error
+// prepare returns the whole configuration. The caller calls end after the relay's end.
+func (c *serveCmd) prepare(s *streams) (cfg gateway.RelayConfig, end func(), err error) {
+	cfg = c.config(s)
 	if c.PublicURL != "" {
 		if cfg.Gateway.PublicURL, err = baseURL("--public-url", c.PublicURL); err != nil {
-			return err
+			return cfg, nil, err
+		}
+	}
+	for name := range c.WakeCommand {
+		if err := hosts.CheckWake(name); err != nil {
+			return cfg, nil, fmt.Errorf("--wake-command: %w", err)
 		}
 	}
 	if cfg.Gateway.MaxQueued, err = cli.UseMemory(s.log).Queued(c.MaxQueued, mostQueued); err != nil {
-		return err
+		return cfg, nil, err
+	}
+	if cfg.Notify, err = c.notifyFlags.config(); err != nil {
+		return cfg, nil, err
+	}
+	if cfg.Gateway.SignIn, err = c.OIDC.signIns(); err != nil {
+		return cfg, nil, err
 	}
 	closeAudit, err := c.apply(&cfg)
 	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := closeAudit(); err != nil {
-			s.log.Error("audit file", "error", err)
-		}
-	}()
-	if cfg.Notify, err = c.notifyFlags.config(); err != nil {
-		return err
+		return cfg, nil, err
 	}
 	others, endOthers, err := c.OIDC.verifiers(oidc.Options{Log: s.log})
 	if err != nil {
-		return err
+		return cfg, nil, errors.Join(err, closeAudit())
 	}
-	defer endOthers()
 	cfg.Gateway.Issuers = others
-	if cfg.Gateway.SignIn, err = c.OIDC.signIns(); err != nil {
+	return cfg, func() {
+		endOthers()
+		if err := closeAudit(); err != nil {
+			s.log.Error("audit file", "error", err)
+		}
+	}, nil
+}
+
+// Run runs a relay until ctx ends, and then drains its clients.
+func (c *serveCmd) Run(ctx context.Context, s *streams) error {
+	defer memory.Start()()
+	if c.Witness {
+		return witness(ctx, s, c.config(s))
+	}
+	cfg, end, err := c.prepare(s)
+	if err != nil {
 		return err
 	}
+	defer end()
 	traces, endTraces, err := tracer.Start(ctx, "ahp-relay", s.log)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/cmd/internal/cli"
 )
 
@@ -71,8 +72,8 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	return cli.PrintQR(s.out, s.err, text)
 }
 
-// checkHost returns an error if the running relay does not know the host. It cannot know
-// the sessions.
+// checkHost returns an error if the running relay does not know the host, or if the host
+// is online and does not know the session.
 func (c *shareCmd) checkHost(ctx context.Context, relay *runningRelay) error {
 	known, _, err := relay.hosts(ctx, c.Tenant)
 	if err != nil {
@@ -81,7 +82,10 @@ func (c *shareCmd) checkHost(ctx context.Context, relay *runningRelay) error {
 	var names []string
 	for _, h := range known {
 		if h.Host == c.Host {
-			return nil
+			if h.State != registry.Online {
+				return nil
+			}
+			return relay.checkSession(ctx, c.Tenant, c.Host, c.Channel)
 		}
 		names = append(names, h.Host)
 	}

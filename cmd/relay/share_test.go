@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -86,7 +87,7 @@ func TestShare(t *testing.T) {
 }
 
 // servingHost connects host laptop to a relay until the test's end.
-func servingHost(t *testing.T, dir, base string) {
+func servingHost(t *testing.T, dir, base, upstream string) {
 	t.Helper()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {
@@ -97,7 +98,7 @@ func servingHost(t *testing.T, dir, base string) {
 		t.Fatal(err)
 	}
 	agent, err := hostagent.New(hostagent.Config{
-		Relays: []string{base}, Token: func() (string, error) { return token, nil }, Upstream: hostagent.Upstream{URL: "ws://127.0.0.1:1"},
+		Relays: []string{base}, Token: func() (string, error) { return token, nil }, Upstream: hostagent.Upstream{URL: upstream},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +128,7 @@ func TestRunningRelayAuditsShare(t *testing.T) {
 	dir := t.TempDir()
 	audit := t.TempDir() + "/audit"
 	base := serving(t, dir, "--audit-file", audit)
-	servingHost(t, dir, base)
+	servingHost(t, dir, base, "ws://127.0.0.1:1") // a host that does not run
 	out, said, err := relay(t, "share", "--data-dir", dir, "--relay", base, "--host", "laptop", "--channel", "mock:/1", "--subject", "bob")
 	if err != nil || strings.Contains(said, "audit") {
 		t.Fatalf("%v; said %q", err, said)
@@ -144,6 +145,40 @@ func TestRunningRelayAuditsShare(t *testing.T) {
 	_, token, _ := strings.Cut(strings.TrimSpace(out), "token=")
 	if token == "" || strings.Contains(string(lines), token) {
 		t.Error("the audit has the token")
+	}
+}
+
+// TestShareNeedsASession: a link to a session that the host does not have is refused, and
+// the error names the sessions.
+func TestShareNeedsASession(t *testing.T) {
+	dir := t.TempDir()
+	base := serving(t, dir)
+	host, err := startDemoHost(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.stop()
+	servingHost(t, dir, base, host.upstream.URL)
+	share := func(session string) (string, error) {
+		out, _, err := relay(t, "share", "--data-dir", dir, "--host", "laptop", "--channel", session, "--no-qr")
+		return out, err
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		out, err := share("demo:/none")
+		if err != nil {
+			for _, want := range []string{"--channel demo:/none", "laptop", "no such session", `demo:/login ("Fix the flaky login test")`} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v; want %q in it", err, want)
+				}
+			}
+			break
+		}
+		if !strings.HasPrefix(out, base) || time.Now().After(deadline) { // the host is not online yet
+			t.Fatalf("share = %q; want an error", out)
+		}
+	}
+	if out, err := share("demo:/login"); err != nil || !strings.HasPrefix(out, base) {
+		t.Errorf("share = %q, %v; want a link", out, err)
 	}
 }
 

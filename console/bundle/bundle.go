@@ -27,6 +27,7 @@ var libraries = map[string]string{
 	"marked":             "marked/lib/marked.esm.js",
 	"dompurify":          "dompurify/dist/purify.es.mjs",
 	"diff":               "diff/libesm/diff/line.js",
+	"katex":              "katex/dist/katex.mjs",
 	"highlight.js/core":  "highlight.js/lib/core.js",
 	"@xterm/xterm":       "@xterm/xterm/lib/xterm.mjs",
 	"@xterm/addon-fit":   "@xterm/addon-fit/lib/addon-fit.mjs",
@@ -75,8 +76,10 @@ func Files(dir string) (map[string][]byte, error) {
 	if err := frames(dir, files); err != nil {
 		return nil, err
 	}
-	if err := terminal(dir, files); err != nil {
-		return nil, err
+	for _, name := range []string{"terminal", "math"} {
+		if err := sandboxed(dir, name, files); err != nil {
+			return nil, err
+		}
 	}
 	if err := index(dir, files, names); err != nil {
 		return nil, err
@@ -101,6 +104,7 @@ func add(o api.BuildOptions, files map[string][]byte, names map[string]string) e
 		Outputs map[string]struct {
 			EntryPoint string `json:"entryPoint"`
 			CSSBundle  string `json:"cssBundle"`
+			Imports    []struct{ Path, Kind string }
 		} `json:"outputs"`
 	}
 	if err := json.Unmarshal([]byte(result.Metafile), &meta); err != nil {
@@ -109,6 +113,11 @@ func add(o api.BuildOptions, files map[string][]byte, names map[string]string) e
 	for out, m := range meta.Outputs {
 		if m.EntryPoint != "" {
 			names[m.EntryPoint] = path.Base(out)
+			for _, i := range m.Imports {
+				if i.Kind == "import-statement" { // a part that the entry shares with parts on demand
+					names[m.EntryPoint+".parts"] += "  <link rel=\"modulepreload\" href=\"/" + path.Base(i.Path) + "\">\n"
+				}
+			}
 		}
 		if m.CSSBundle != "" {
 			names[m.EntryPoint+".css"] = path.Base(m.CSSBundle)
@@ -138,26 +147,26 @@ func frames(dir string, files map[string][]byte) error {
 	})
 }
 
-// terminal builds the page that shows a terminal. The page has its own origin and can
-// load nothing, so it contains its script and style.
-func terminal(dir string, files map[string][]byte) error {
+// sandboxed builds the page of a frame, such as a terminal's. The page has its own origin
+// and can load nothing, so it contains its script and style.
+func sandboxed(dir, name string, files map[string][]byte) error {
 	o := options(dir)
-	o.EntryPoints = []string{"src/terminal-frame.ts"}
+	o.EntryPoints = []string{"src/" + name + "-frame.ts"}
 	o.Format = api.FormatIIFE
 	made, names := map[string][]byte{}, map[string]string{}
 	if err := add(o, made, names); err != nil {
 		return err
 	}
-	script, style := made[names["src/terminal-frame.ts"]], made[names["src/terminal-frame.ts.css"]]
+	script, style := made[names["src/"+name+"-frame.ts"]], made[names["src/"+name+"-frame.ts.css"]]
 	if bytes.Contains(bytes.ToLower(script), []byte("</script")) || bytes.Contains(bytes.ToLower(style), []byte("</style")) {
-		return errors.New("terminal-frame: its text would end its element")
+		return errors.New(name + ": its text would end its element")
 	}
-	html, err := os.ReadFile(filepath.Join(dir, "src", "terminal.html"))
+	html, err := os.ReadFile(filepath.Join(dir, "src", name+".html"))
 	if err != nil {
 		return err
 	}
 	html = bytes.Replace(html, []byte("/*STYLE*/"), style, 1)
-	files["terminal.html"] = bytes.Replace(html, []byte("/*SCRIPT*/"), script, 1)
+	files[name+".html"] = bytes.Replace(html, []byte("/*SCRIPT*/"), script, 1)
 	return nil
 }
 
@@ -167,6 +176,7 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 		return err
 	}
 	text := strings.ReplaceAll(string(html), "main.css", names["src/main.tsx.css"])
+	text = strings.Replace(text, "</head>", names["src/main.tsx.parts"]+"</head>", 1)
 	files["index.html"] = []byte(strings.ReplaceAll(text, "main.js", names["src/main.tsx"]))
 	return nil
 }

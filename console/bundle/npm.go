@@ -19,6 +19,7 @@ var kept = map[string][]string{
 	"highlight.js":     append([]string{"lib/core.js", "LICENSE"}, languageFiles()...),
 	"@xterm/xterm":     {"lib/xterm.mjs", "css/xterm.css", "LICENSE"},
 	"@xterm/addon-fit": {"lib/addon-fit.mjs", "LICENSE"},
+	"katex":            {"dist/katex.mjs", "LICENSE"},
 	"axe-core":         {"axe.min.js", "LICENSE"}, // for the tests
 }
 

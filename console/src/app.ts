@@ -9,6 +9,7 @@ import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
 import { Link } from './link';
 import { Offline } from './offline';
+import { Remembered } from './remembered';
 import { ask, hostsOf, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
 import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
@@ -19,6 +20,7 @@ import { sentence, setClock } from './words';
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
 const hostsEvery = 15_000; // ms between queries for the hosts
 const hostsSoon = 2_000; // ms; while the host in view is unreachable
+const wokenFor = 20_000; // ms in which the result of a wake is shown
 const linksMax = 16; // hosts followed at a time
 
 // Actions that append to an answer and change nothing else. Most actions are of these
@@ -48,6 +50,7 @@ export class App {
   readonly sessions = new Sessions(this);
   readonly questions = new Questions(this);
   readonly past = new Offline(this);
+  readonly remembered = new Remembered(this);
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
@@ -64,19 +67,24 @@ export class App {
     return this.hosts.find((h) => h.host === this.host);
   }
 
+  /** A sealed host's own word about this device; else the relay's about the token. */
+  get #access(): string {
+    return this.link?.seal ? this.link.seal.level : this.grant?.access ?? '';
+  }
+
   /** Whether the token permits only looking. The host-agent refuses the rest, so the page does not offer it. */
   get readOnly(): boolean {
-    return this.grant?.access === 'read';
+    return this.#access === 'read';
   }
 
   /** Whether the token permits operating the host, beyond talking and approving. */
   get mayOperate(): boolean {
-    return !['read', 'talk', 'approve'].includes(this.grant?.access ?? '');
+    return !['read', 'talk', 'approve'].includes(this.#access);
   }
 
   /** Whether the token permits approving. */
   get mayApprove(): boolean {
-    return !['read', 'talk'].includes(this.grant?.access ?? '');
+    return !['read', 'talk'].includes(this.#access);
   }
 
   /** Whether the token is for certain sessions only, so it cannot create sessions. */
@@ -159,6 +167,7 @@ export class App {
     this.#round++;
     keepToken('');
     this.past.erase();
+    this.remembered.forget();
     this.token = '';
     this.tokenWhy = why;
     this.hosts = [];
@@ -182,6 +191,10 @@ export class App {
     return nameOf(this.token);
   }
 
+  saveNow(): void {
+    this.past.now();
+  }
+
   /** Whether the token outlives the tab. */
   get kept(): boolean {
     return isKept();
@@ -200,6 +213,7 @@ export class App {
   route(): void {
     const to = place();
     const token = (params().get('token') ?? '').trim();
+    if (this.#sealedLink(token)) return;
     const isLink = !isOurs();
     const otherToken = token !== '' && token !== this.token;
     const otherHost = to.host !== '' && to.host !== this.host && this.host !== '';
@@ -212,6 +226,20 @@ export class App {
       return;
     } else if (isLink) setAddress(to);
     this.follow();
+  }
+
+  /** Opens a link for a sealed host, which only shows a dialog. A token in it helps a page without one. */
+  #sealedLink(token: string): boolean {
+    const link = location.hash;
+    const has = (name: string) => params().has(name);
+    if (!has('code') && !has('admit') && !has('grants')) return false;
+    const host = params().get('admit') ?? '';
+    setAddress(this.here); // a code must not stay in the address
+    if (token && !this.token) this.useToken(token);
+    else this.follow();
+    if (host && this.token) this.open({ kind: 'sealed', link: this.linkTo(host), request: link });
+    else this.open({ kind: 'pair', link });
+    return true;
   }
 
   /** Follows back and forward, and skips entries for closed panes. */
@@ -246,7 +274,10 @@ export class App {
       if (!link.conn) link.connect();
       this.#enter(link);
     }
-    if (this.token) this.refreshHosts();
+    if (this.token) {
+      this.refreshHosts();
+      this.remembered.look();
+    }
     this.draw();
   }
 
@@ -411,6 +442,7 @@ export class App {
         link.away = link.listedAway = false;
       }
     }
+    this.remembered.look();
   }
 
   #changed(link: Link, state: ConnectionState): void {
@@ -423,6 +455,7 @@ export class App {
       this.forget(this.#linkEnded || `${sentence(state.reason || 'token expired')} Please paste a new one.`);
       return;
     }
+    if (state.name === 'live') this.remembered.learn(link);
     // Browsers hide the reason for a refused WebSocket. The host list gives it.
     if (state.name !== 'connecting' && (link.host === this.host || state.name !== 'greeting')) this.refreshHosts();
     this.draw();
@@ -463,6 +496,7 @@ export class App {
       const resource = text(params?.resource) || text(params?.resource?.resource);
       link.again(resource, params?.reason === 'expired');
     }
+    if (method === 'relay/rememberKeysChanged') this.remembered.learn(link);
     if (method === 'root/sessionRemoved') this.lender.lend(link, text(params?.session), []);
     this.draw();
   }
@@ -512,6 +546,26 @@ export class App {
   /** Sends the relay a request. */
   ask(method: string, path: string, json?: Json): Promise<Answer> {
     return ask(this.token, method, path, json);
+  }
+
+  waking = new Map<string, string>(); // host to the state or result of a request to wake it
+
+  /** Whether this person may wake a host, and the relay can. */
+  mayWake(host: string): boolean {
+    const info = this.hosts.find((h) => h.host === host);
+    return Boolean(info?.wakes && info.state !== 'online' && this.byDevice && this.mayOperate && !this.narrow && !this.hostsStale);
+  }
+
+  /** Has the relay wake a host. */
+  async wake(host: string): Promise<void> {
+    this.waking.set(host, 'Waking…');
+    this.draw();
+    const said = await this.ask('POST', `api/hosts/${encodeURIComponent(host)}/wake`)
+      .then(({ status, body }) => (status === 200 ? `Woken by the ${text(body?.by)}, back after ${Math.round(body?.after ?? 0)} s.` : `Not woken: ${text(body?.error) || `the relay answered ${status}`}.`), (err: Error) => `Not woken: ${err.message}.`);
+    this.waking.set(host, said);
+    setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
+    this.refreshHosts();
+    this.draw();
   }
 
   /** Sends the relay a request; rejects unless it succeeds. */

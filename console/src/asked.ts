@@ -16,7 +16,7 @@ export interface Asked {
   title: string;
   at: string;
   text: string;
-  detail: string; // the command or other input
+  detail: string; // the command or other input; of a question, its second sentence
   risky: boolean;
   options: Option[]; // the answers that this is enough for
 }

@@ -64,8 +64,7 @@ export async function token(): Promise<string> {
   return (await load()).accessToken();
 }
 
-/** A new WebSocket to a host, with a proof of its own. */
-export async function open(host: string, base: string): Promise<WebSocket> {
-  const path = `ahp/${encodeURIComponent(host)}`;
-  return new WebSocket(`${base}/${path}`, await (await load()).subprotocols(path));
+/** The subprotocols that authenticate a WebSocket, with a proof of its own. */
+export async function subprotocols(path: string): Promise<string[]> {
+  return (await (await load()).subprotocols(path)).slice(1); // the first is AHP's
 }

@@ -1,7 +1,9 @@
 // The connection to one host, and the host's state.
 
-import * as device from './device';
 import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
+import { elsewhere, pinOf } from './pins';
+import { dial, opens, type HostInfo } from './relay';
+import type { SealedSocket } from './sealed/socket';
 import { array, Store } from './store';
 import type { Granted } from './oauth';
 import type { Kept } from './offline';
@@ -9,6 +11,10 @@ import type { Envelope, Json, Sync } from './ahp';
 import { randomId } from './words';
 
 const sessionsMax = 2000; // most sessions to request
+const giversSoon = 500; // ms after an answer; its giver's own connection may be later than this one
+const gives = new Set(['chat/toolCallConfirmed', 'chat/toolCallResultConfirmed', 'chat/inputCompleted']);
+const againFirst = 2_000; // ms before a failed subscribe is repeated
+const againMost = 60_000;
 const turnsShown = 50; // turns to request at first; hosts may send more
 
 /** A Link's callbacks: see App. */
@@ -31,11 +37,14 @@ export class Link {
   away = false; // the host is not online
   listedAway = false; // the host list agrees
   listing = false;
-  past = new Map<string, Kept>(); // session to its conversation as last seen: see offline.ts
+  past = new Map<string, Kept>(); // session to its conversation as last seen: see offline.ts and remembered.ts
+  listAt = 0; // when the session list was current
   note = ''; // note about the session list
   opening = new Set<string>(); // channels with a pending subscribe
   errors = new Map<string, string>(); // channel to its subscribe error
+  privates: Set<string> | null = null; // the user's private sessions; null: no right to any
   tokens = new Map<string, Granted>(); // resource to its token; memory only
+  seal: SealedSocket | undefined; // the sealed connection
   #on: LinkEvents;
 
   constructor(host: string, on: LinkEvents) {
@@ -43,13 +52,27 @@ export class Link {
     this.#on = on;
   }
 
+  /** Whether the host shows a different key than the one that this browser knows. */
+  get keyChanged(): boolean {
+    return this.conn?.state.name === 'ended' && this.conn.state.code === code.otherKey;
+  }
+
+  /** Whether the host takes sealed connections only, and this browser cannot make any. */
+  unpaired(info?: HostInfo): boolean {
+    if (this.seal) return false;
+    const state = this.conn?.state;
+    const ended = state?.name === 'ended' ? state : undefined;
+    return info?.sealed === true || ended?.code === code.notPaired || (ended?.code === code.forbidden && ended.reason.includes('is sealed'));
+  }
+
   get live(): boolean {
     return Boolean(this.conn?.live);
   }
 
-  /** Returns a conversation as last seen, while it cannot be had. */
+  /** Returns a conversation as last seen, until the host has sent it. */
   seen(session: string): Kept | undefined {
-    return this.live ? undefined : this.past.get(session);
+    const kept = this.past.get(session);
+    return this.live && (!kept || this.store.get(kept.chat) || this.errors.has(session) || this.errors.has(kept.chat)) ? undefined : kept;
   }
 
   /** Returns the agent's required resources without a token. */
@@ -77,11 +100,7 @@ export class Link {
     this.errors.clear();
     const conn: Connection = new Connection({
       clientId,
-      open: () => {
-        const base = location.origin.replace(/^http/, 'ws');
-        if (this.#on.token() === device.DEVICE) return device.open(this.host, base);
-        return new WebSocket(`${base}/ahp/${encodeURIComponent(this.host)}`, ['ahp', `bearer.${this.#on.token()}`]);
-      },
+      open: () => this.#open(),
       on: {
         state: (state) => {
           if (state.name === 'live') this.away = false;
@@ -91,6 +110,7 @@ export class Link {
         sync: (sync) => this.#synced(sync),
         action: (envelope) => {
           this.store.apply(envelope);
+          if (gives.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.#givers(envelope.channel, giversSoon);
           this.#on.action(this, envelope);
         },
         notification: (method, params) => {
@@ -104,6 +124,16 @@ export class Link {
     });
     this.conn = conn;
     conn.start();
+  }
+
+  /** Opens the host, sealed if this browser has ever known it sealed. */
+  async #open(): Promise<WebSocket | SealedSocket> {
+    const token = this.#on.token();
+    const pin = await pinOf(this.host);
+    this.seal = undefined;
+    if (!pin && elsewhere()) throw Object.assign(new Error('this device is not paired with the host'), { code: code.notPaired });
+    if (!pin) return opens(token, this.host);
+    return this.seal = await (await import('./sealed/open')).open(pin, dial(token));
   }
 
   stop(): void {
@@ -120,9 +150,11 @@ export class Link {
     this.errors.clear();
     // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
+    for (const { resource, state } of sync.snapshots) if (state?.turns) this.#givers(resource);
     this.tidy();
     // Session list events have no number, so they are not replayed.
     this.list();
+    this.keepPrivate().catch(() => { this.privates = null; });
     this.enter();
     this.#on.action(this);
   }
@@ -175,7 +207,35 @@ export class Link {
     }
   }
 
-  async #subscribe(channel: string): Promise<void> {
+  /** Keeps a session from all other people, or shows it again; without a session, only lists. */
+  async keepPrivate(session: string = ROOT, on?: boolean): Promise<void> {
+    const from = this.conn!;
+    const said = await from.request('relay/private', { channel: session, ...(on === undefined ? {} : { private: on }) });
+    if (from !== this.conn) return;
+    this.privates = new Set(array(said?.sessions));
+    this.#on.draw();
+  }
+
+  /** Asks the host-agent who has given a chat's answers. Older host-agents do not know. */
+  async #givers(channel: string, pause = 0): Promise<void> {
+    const from = this.conn;
+    if (pause) await new Promise((resolve) => { setTimeout(resolve, pause); });
+    if (from !== this.conn || !this.live) return;
+    const said = await from!.request('relay/answers', { channel }).catch(() => undefined);
+    if (!said || from !== this.conn) return;
+    this.store.given(channel, said.answers);
+    this.#on.draw();
+  }
+
+  /** Subscribes again: a host that has come back may still be loading its sessions. */
+  #later(channel: string, pause: number): void {
+    const from = this.conn;
+    setTimeout(() => {
+      if (from === this.conn && this.live && this.errors.has(channel) && this.#on.wanted(this).includes(channel) && !this.opening.has(channel)) this.#subscribe(channel, Math.min(2 * pause, againMost));
+    }, pause);
+  }
+
+  async #subscribe(channel: string, pause = againFirst): Promise<void> {
     const from = this.conn!;
     const isChat = this.#on.wanted(this).indexOf(channel) > 0;
     this.opening.add(channel);
@@ -188,13 +248,18 @@ export class Link {
         from.unsubscribe(channel); // the user has left the session
         return;
       }
+      this.errors.delete(channel);
       if (snapshot) this.store.snapshot(snapshot);
+      if (snapshot?.state?.turns) this.#givers(channel);
       if (this.store.get(channel)) this.enter();
       else this.errors.set(channel, 'The host has sent no state for this channel.');
     } catch (err) {
       if (from !== this.conn) return;
       this.opening.delete(channel);
-      if (from.live) this.errors.set(channel, (err as Error).message); // otherwise it is retried
+      if (from.live) { // otherwise it is retried
+        this.errors.set(channel, (err as Error).message);
+        this.#later(channel, pause);
+      }
     }
     this.#on.action(this);
   }

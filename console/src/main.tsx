@@ -4,6 +4,7 @@ import './style.css';
 import { render } from 'preact';
 import { look } from './push';
 import { app } from './app';
+import { elsewhere } from './pins';
 import { Shell } from './ui/shell';
 import { settled } from './ui/mcpcalls';
 import { shared } from './ui/drafts';
@@ -41,6 +42,7 @@ app.draw = () => draw(2);
 app.drawGrown = () => draw(1);
 addEventListener('resize', () => draw(2)); // wide screens show more panes
 
+if (elsewhere() && top !== self) throw new Error('in a frame'); // a site's server may send no policy against it
 shared();
 app.start();
 registerWorker();

@@ -8,11 +8,32 @@ import { isPath } from './words';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
+/** A formula, as its source until it is read: see math.ts. */
+function formula(name: string, level: 'block' | 'inline', from: RegExp, start: RegExp) {
+  return {
+    name, level,
+    start: (src: string) => { const i = src.search(start); return i < 0 ? undefined : i; },
+    tokenizer: (src: string) => {
+      const found = from.exec(src);
+      const tex = found?.slice(1).find((t) => t !== undefined)?.trim();
+      return tex ? { type: name, raw: found![0], text: tex } : undefined;
+    },
+    renderer: ({ text }: any) => (level === 'block' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<code data-math="inline">${escape(text)}</code>`),
+  };
+}
+
+// "$5 and $10" are prices: a formula between single signs has no space at its ends, and no digit behind it.
+const formulas = [
+  formula('mathBlock', 'block', /^ {0,3}(?:\$\$([^]+?)\$\$|\\\[([^]+?)\\\])[ \t]*(?:\n+|$)/, /\$\$|\\\[/),
+  formula('mathInline', 'inline', /^(?:\\\(([^\n]+?)\\\)|\$\$([^\n]+?)\$\$|\$((?!\s)(?:\\.|[^\\$\n])*?[^\s\\$]|[^\s\\$])\$(?!\d))/, /\$|\\\(/),
+];
+
 const marked = new Marked({
   ...syntax,
+  extensions: formulas as any,
   renderer: {
     html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
-    code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
+    code: ({ text, lang }: any) => lang === 'math' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
     link: ({ href, text }: any) => (isPath(href) ? `<a data-path="${escape(href)}">${escape(text)}</a>` : false),
     image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded
     heading({ tokens, depth }: any): string { // below the page's own headings
@@ -25,8 +46,8 @@ const marked = new Marked({
 
 const allowed = {
   ALLOWED_TAGS: ['a', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
-  ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'data-path', 'class'],
-  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang', 'data-path'], // not URLs
+  ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'data-path', 'data-math', 'class'],
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang', 'data-path', 'data-math'], // not URLs
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -43,7 +64,7 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
 });
 
 // Characters with a meaning inside a line, and characters that turn words into links.
-const special = /[\n*_`[\]<~|\\&]/;
+const special = /[\n*_`[\]<~|\\&$]/;
 const link = /:\/\/|www\.|@/i;
 
 /** Whether a block is a paragraph of words alone, in which nothing has to be looked for. */
@@ -69,6 +90,7 @@ export function nodesOf(raw: string): DocumentFragment {
   if (isWords(raw)) return paragraph(raw.trimEnd());
   const html = marked.parse(raw, { async: false }) as string;
   const nodes = DOMPurify.sanitize(html.trim(), allowed) as unknown as DocumentFragment;
+  for (const item of nodes.querySelectorAll('li')) if (/^\s*[☑☐]/.test(item.textContent ?? '')) item.className = 'task';
   for (const table of nodes.querySelectorAll('table')) { // wide tables scroll by themselves
     const around = document.createElement('div');
     around.className = 'wide';

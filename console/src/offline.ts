@@ -1,17 +1,19 @@
-// Keeps the session list and the last conversations on this device, for reading without a
-// network. They are encrypted with a key that the browser keeps unreadable, and erased
+// Keeps the session list, the last conversations and hosts' keys on this device, for reading
+// without a network. They are encrypted with a key that the browser keeps unreadable, and erased
 // when the device signs out or is removed. A token that only the tab has keeps nothing.
 
 import type { Json } from './ahp';
+import { record as keep } from './kept';
 import type { HostInfo } from './relay';
+import type { HostKeys } from './remembered';
 
-/** A conversation as last seen. */
-export interface Kept { chat: string; state: Json; at: number }
+/** A conversation as last seen. The host's clock is given if it differs much from the relay's. */
+export interface Kept { chat: string; state: Json; at: number; clock?: number }
 
-interface Content { who: string; hosts: HostInfo[]; sessions: [host: string, all: Json[]][]; conversations: [host: string, session: string, kept: Kept][] }
+interface Content { who: string; hosts: HostInfo[]; keys?: [host: string, keys: HostKeys][]; sessions: [host: string, all: Json[], at?: number][]; conversations: [host: string, session: string, kept: Kept][] }
 
 /** The parts of a Link that are kept. */
-interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; store: { sessions: Map<string, Json>; listRevision: number; revision: number; get(channel: string | undefined): Json } }
+interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; listAt: number; store: { sessions: Map<string, Json>; listRevision: number; revision: number; get(channel: string | undefined): Json } }
 
 /** The parts of the page that are kept. */
 export interface OfflinePage {
@@ -20,6 +22,7 @@ export interface OfflinePage {
   readonly session: string;
   readonly chatUri: string | undefined;
   readonly links: Map<string, KeptLink>;
+  readonly remembered: { keys: Map<string, HostKeys> };
   hosts: HostInfo[];
   hostsStale: boolean;
   who(): Promise<string>; // names the device or token; '' if there is none
@@ -55,9 +58,12 @@ export class Offline {
       page.hosts = content.hosts;
       page.hostsStale = true;
     }
-    for (const [host, all] of content.sessions) {
-      const { store } = page.linkTo(host);
+    for (const [host, keys] of content.keys ?? []) if (!page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
+    for (const [host, all, at] of content.sessions) {
+      const link = page.linkTo(host);
+      const { store } = link;
       if (store.sessions.size > 0) continue;
+      link.listAt = at ?? 0;
       store.sessions = new Map(all.map((s) => [s.resource, s]));
       store.listRevision++;
     }
@@ -71,15 +77,21 @@ export class Offline {
   /** Notes the conversation in view, and saves now and then. The page calls it again and again. */
   tick(now = Date.now(), soon = false): void {
     const page = this.#page;
-    if (!page.keeps) return;
     const link = page.links.get(page.host);
+    for (const l of page.links.values()) if (l.live) l.listAt = now;
     const state = link?.live && page.session ? link.store.get(page.chatUri) : undefined;
     if (state) link!.past.set(page.session, { chat: page.chatUri!, state, at: now });
+    if (!page.keeps) return;
     const revision = [...page.links.values()].reduce((n, l) => n + l.store.revision + l.store.listRevision, 0);
     if (revision === this.#revision || (!soon && now - this.#saved < saveEvery) || ![...page.links.values()].some((l) => l.live)) return;
     this.#revision = revision;
     this.#saved = now;
     this.#save().catch(() => {}); // the browser has no room: there is less to read offline
+  }
+
+  /** Saves at once. */
+  now(): void {
+    if (this.#page.keeps) this.#save().catch(() => {});
   }
 
   async #save(): Promise<void> {
@@ -88,7 +100,10 @@ export class Offline {
     const all = [...page.links.values()];
     const conversations = all.flatMap((l) => [...l.past].map(([session, kept]): [string, string, Kept] => [l.host, session, kept]))
       .sort((a, b) => b[2].at - a[2].at).slice(0, mostConversations).map(([host, session, kept]): [string, string, Kept] => [host, session, { ...kept, state: lastOf(kept.state) }]);
-    const content: Content = { who, hosts: page.hosts, sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions)]), conversations };
+    const content: Content = {
+      who, hosts: page.hosts, keys: [...page.remembered.keys], conversations,
+      sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions), l.listAt]),
+    };
     if (who && page.keeps) await write(content);
   }
 
@@ -110,28 +125,7 @@ export function lastOf(state: Json): Json {
 
 // ---- the browser's store
 
-function database(): Promise<IDBDatabase> {
-  return new Promise((resolve, reject) => {
-    const open = indexedDB.open('ahp-offline', 1);
-    open.onupgradeneeded = () => open.result.createObjectStore('kept');
-    open.onsuccess = () => resolve(open.result);
-    open.onerror = () => reject(open.error);
-  });
-}
-
-async function record<T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> {
-  const db = await database();
-  try {
-    return await new Promise((resolve, reject) => {
-      const transaction = db.transaction('kept', mode);
-      const request = act(transaction.objectStore('kept'));
-      transaction.oncomplete = () => resolve(request.result);
-      transaction.onabort = transaction.onerror = () => reject(transaction.error);
-    });
-  } finally {
-    db.close();
-  }
-}
+const record = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>) => keep('ahp-offline', 'kept', mode, act);
 
 async function key(): Promise<CryptoKey> {
   const had = await record<CryptoKey | undefined>('readonly', (s) => s.get('key'));

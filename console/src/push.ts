@@ -1,6 +1,7 @@
 // Subscribes this device to encrypted notifications (Web Push).
 
 import { app } from './app';
+import { deviceName } from './words';
 import * as told from './told';
 
 const flag = 'told-on-this-device'; // the target's id; without it, the relay need not be asked
@@ -21,15 +22,6 @@ async function registration(): Promise<ServiceWorkerRegistration> {
 
 function bytes(base64url: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
-}
-
-/** Returns a name for this browser. */
-function deviceName(): string {
-  const agent = navigator.userAgent;
-  const name = (of: [RegExp, string][]) => of.find(([pattern]) => pattern.test(agent))?.[1];
-  const browser = name([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrom/, 'Chrome'], [/Safari\//, 'Safari']]) ?? 'Browser';
-  const system = name([[/Android/, 'Android'], [/iPhone/, 'iPhone'], [/iPad/, 'iPad'], [/Windows/, 'Windows'], [/Mac OS/, 'macOS'], [/CrOS/, 'ChromeOS'], [/Linux/, 'Linux']]);
-  return system ? `${browser} on ${system}` : browser;
 }
 
 /** Enables notifications on this device; details includes the questions. */

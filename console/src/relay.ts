@@ -2,6 +2,7 @@
 
 import type { Json } from './ahp';
 import * as device from './device';
+import { relay } from './pins';
 
 const tokenKey = 'ahp-relay-token';
 
@@ -55,9 +56,11 @@ export interface HostInfo {
   reason?: string;
   notAnsweringSince?: string;
   clients: number;
+  sealed?: boolean;
   hostVersion?: string;
   agentVersion?: string;
   keptAwake?: { sessions: number; people: number };
+  wakes?: boolean; // the relay can wake the machine
 }
 
 /** An answer of the relay; status 200 is success. */
@@ -66,7 +69,7 @@ export interface Answer { status: number; body: Json }
 /** Sends the relay a request with a token. */
 export async function ask(token: string, method: string, path: string, json?: Json): Promise<Answer> {
   if (token === device.DEVICE) return device.call(method, path, json);
-  const answer = await fetch(`/${path}`, {
+  const answer = await fetch(`${relay()}/${path}`, {
     method, cache: 'no-store', headers: { Authorization: `Bearer ${token}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
   });
   const said = await answer.text();
@@ -77,10 +80,20 @@ export async function ask(token: string, method: string, path: string, json?: Js
   }
 }
 
+/** Opens a WebSocket to a host. */
+export async function opens(token: string, host: string, subprotocol = 'ahp'): Promise<WebSocket> {
+  const path = `ahp/${encodeURIComponent(host)}`;
+  const proof = token === device.DEVICE ? await device.subprotocols(path) : [`bearer.${token}`];
+  return new WebSocket(`${relay().replace(/^http/, 'ws')}/${path}`, [subprotocol, ...proof]);
+}
+
+/** Opens WebSockets for a token. */
+export const dial = (token: string) => (host: string, subprotocol: string) => opens(token, host, subprotocol);
+
 /** The relay's answer to a request, before its body is read. */
 export async function open(token: string, path: string, signal: AbortSignal): Promise<Response> {
   if (token === device.DEVICE) return device.stream(path, signal);
-  return fetch(`/${path}`, { cache: 'no-store', signal, headers: { Authorization: `Bearer ${token}` } });
+  return fetch(`${relay()}/${path}`, { cache: 'no-store', signal, headers: { Authorization: `Bearer ${token}` } });
 }
 
 /** Returns a token's hosts. */

@@ -1,14 +1,15 @@
 // The client side of the Agent Host Protocol: JSON-RPC 2.0 in WebSocket text frames,
 // with reconnects.
 
+import type { SealedSocket } from './sealed/socket';
 import type { Action, Envelope, ErrorObject, Json, JsonObject, Message, Snapshot, Sync } from './ahp';
 
 export const ROOT = 'ahp-root://';
 
 const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // offered to the host, best first
 
-// Error codes of AHP and, above 0, of the relay.
-export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffline: 4100 };
+// Error codes of AHP and, above 0, of the relay; 4997 and above are this page's own.
+export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffline: 4100, forbidden: 4503, notPaired: 4997, otherKey: 4998 };
 const methodNotFound = -32601;
 const internalError = -32603;
 
@@ -98,6 +99,10 @@ interface Call { resolve(result: Json): void; reject(err: Error): void }
 
 type Timer = ReturnType<typeof setTimeout>;
 
+/** A WebSocket, or a sealed connection in its place. */
+type Socket = WebSocket | SealedSocket;
+
+
 /** An open MCP request. */
 export interface McpRequest { result: Promise<Json>; cancel(reason: string): void }
 
@@ -108,10 +113,10 @@ export class Connection {
   subscriptions = new Set<string>();
   lastSeen: number | null = null; // serverSeq; null before initialize
 
-  #open: () => WebSocket | Promise<WebSocket>;
+  #open: () => Socket | Promise<Socket>;
   #on: ConnectionEvents;
   #clientId: string;
-  #socket: WebSocket | null = null;
+  #socket: Socket | null = null;
   #calls = new Map<Json, Call>(); // by request id
   #ids = 0;
   #clientSeq = 0;
@@ -124,7 +129,7 @@ export class Connection {
   #watch: Timer | undefined;
 
   /** open returns a new WebSocket to the host, or a promise of one. */
-  constructor({ open, clientId, on }: { open: () => WebSocket | Promise<WebSocket>; clientId: string; on: ConnectionEvents }) {
+  constructor({ open, clientId, on }: { open: () => Socket | Promise<Socket>; clientId: string; on: ConnectionEvents }) {
     this.#open = open;
     this.#clientId = clientId;
     this.#on = on;
@@ -152,7 +157,7 @@ export class Connection {
     if (this.state.name === 'retrying') this.#connect();
     else if (this.#socket?.readyState === 1) {
       this.#ping();
-      if (hurry) setTimeout((old: WebSocket, asked: number) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
+      if (hurry) setTimeout((old: Socket, asked: number) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
     } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that is gone
       this.#drop(1000, 'no answer');
       this.#connect();
@@ -160,10 +165,10 @@ export class Connection {
   }
 
   /** Opens a second socket beside a silent connection and uses the first to answer. */
-  async #beside(old: WebSocket, asked: number): Promise<void> {
+  async #beside(old: Socket, asked: number): Promise<void> {
     const silent = () => this.#socket === old && this.#heard < asked;
     if (!silent()) return;
-    let fresh: WebSocket;
+    let fresh: Socket;
     try {
       fresh = await this.#open();
     } catch {
@@ -259,7 +264,7 @@ export class Connection {
     clearTimeout(this.#retry);
     this.#heard = 0;
     this.#asked = Date.now();
-    let opened: WebSocket | Promise<WebSocket>;
+    let opened: Socket | Promise<Socket>;
     try {
       opened = this.#open();
     } catch (err) {
@@ -274,17 +279,18 @@ export class Connection {
     const mine = this.state; // a newer attempt may have replaced this state
     opened.then(
       (socket) => (this.state === mine ? this.#attach(socket) : socket.close()),
-      (err) => { if (this.state === mine) this.#lost(1006, err.message); });
+      (err) => { if (this.state === mine) this.#lost(err.code ?? 1006, err.message); });
   }
 
-  #attach(socket: WebSocket): void {
+  #attach(socket: Socket): void {
     this.#socket = socket;
+    if ('onlife' in socket) socket.onlife = () => { this.#heard = Date.now(); };
     socket.onopen = () => this.#greet(socket);
-    socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+    socket.onmessage = ({ data }: MessageEvent) => this.#receive(data);
+    socket.onclose = ({ code, reason }: CloseEvent) => this.#lost(code, reason);
   }
 
-  async #greet(socket: WebSocket): Promise<void> {
+  async #greet(socket: Socket): Promise<void> {
     const resuming = this.lastSeen !== null;
     this.#setState({ name: 'greeting', resuming });
     try {
@@ -408,7 +414,7 @@ export class Connection {
 
   // #check detects dead connections, because browsers do not report them.
   #check(): void {
-    if (!this.#socket) return;
+    if (!this.#socket || 'onlife' in this.#socket) return; // a sealed connection watches itself
     const now = Date.now();
     if (this.#heard < this.#asked) {
       if (now - this.#asked < patience) return;

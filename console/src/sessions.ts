@@ -88,6 +88,14 @@ export class Sessions {
     this.#tell(link, session, { type: 'session/isArchivedChanged', isArchived: on });
   }
 
+  /** Keeps a session from all other people, or shows it again. */
+  keepPrivate(link: Link, session: string, on: boolean): void {
+    link.keepPrivate(session, on).catch((err: Error) => {
+      this.#page.conversation.note = err.message;
+      this.#page.draw();
+    });
+  }
+
   /** Deletes a session after a delay in which the user can undo it. */
   remove(link: Link, session: string): void {
     this.flush();

@@ -24,6 +24,7 @@ export class Store {
   pending: Pending[] = [];
   quiet = new Set<number>(); // clientSeq of actions the user did not ask for; a refusal is not shown
   revision = 0; // counts changes
+  givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them, replaced with each change
 
   #channels = new Map<string, { state: Json; fromSeq: number }>();
   #answers = new Map<string, string>(); // the user's answers until the host confirms them
@@ -183,6 +184,19 @@ export class Store {
     return this.#answers.get(answerKey(channel, id));
   }
 
+  /** Records who gave a chat's answers: see hostagent/given.go. */
+  given(channel: string, answers: Json): void {
+    const all = new Map(this.givers);
+    for (const a of array(answers)) if (text(a?.subject)) all.set(answerKey(channel, `${a.type} ${a.id}`), [text(a.subject), text(a.device)].filter(Boolean).join(' · '));
+    this.givers = all;
+    this.revision++;
+  }
+
+  /** Returns the person who gave an answer, by the type of its action; '' if unknown. */
+  giverOf(channel: string, type: string, id: string): string {
+    return this.givers.get(answerKey(channel, `${type} ${id}`)) ?? '';
+  }
+
   /** Fails prompts that the host has not confirmed for age ms. */
   expire(age: number): void {
     const before = Date.now() - age;
@@ -233,7 +247,7 @@ function answerKey(channel: string, id: string): string {
 }
 
 /** Gives every turn an array of parts, for malformed states. */
-function normal(state: Json): Json {
+export function normal(state: Json): Json {
   if (!Array.isArray(state.turns) && !isObject(state.activeTurn)) return state;
   return {
     ...state,
@@ -244,6 +258,14 @@ function normal(state: Json): Json {
 
 function normalTurn(turn: Json): Json {
   return { ...turn, responseParts: array(turn.responseParts).filter(isObject) };
+}
+
+const turnName = '{turnId}';
+
+/** Returns the changesets that have an address for each turn, with a turn's. */
+export function ofTurn(changesets: Json[], turn: string): { channel: string; title: string }[] {
+  return changesets.filter((c) => typeof c?.uriTemplate === 'string' && c.uriTemplate.includes(turnName) && !c.uriTemplate.replace(turnName, '').includes('{'))
+    .map((c) => ({ channel: c.uriTemplate.replace(turnName, encodeURIComponent(turn)), title: text(c.label) || 'Changes of this turn' }));
 }
 
 /** Returns a host's text: a string, or Markdown as plain text. */

@@ -17,12 +17,30 @@ export function when(iso: Json, now = Date.now()): string {
   return clock.format(date);
 }
 
+const maxIcon = 64 << 10; // characters of an icon's address
+
+/**
+ * The address of the first icon that the page shows: a picture in the address itself, for the
+ * page's theme. Icons at other addresses would tell their servers who looks.
+ */
+export function iconOf(icons: Json, dark: boolean): string {
+  const mine = (Array.isArray(icons) ? icons : []).find((i) =>
+    typeof i?.src === 'string' && i.src.length <= maxIcon && /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/]+=*$/.test(i.src)
+    && (!i.theme || i.theme === (dark ? 'dark' : 'light')));
+  return mine?.src ?? '';
+}
+
 let ahead = 0; // ms of the relay's clock before this device's
 
 /** Has ages follow the relay's clock: a device's clock may be wrong. */
 export function setClock(now: Json): void {
   const at = Date.parse(now);
   ahead = Number.isNaN(at) ? 0 : at - Date.now();
+}
+
+/** A time by the relay's clock, in ms by this device's; 0 if it is none. */
+export function fromRelay(iso: Json): number {
+  return (Date.parse(iso) || ahead) - ahead;
 }
 
 /** The time between, roughly: "now", "5 min". '' if iso is no time. */
@@ -42,8 +60,9 @@ export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: st
 /**
  * Describes a connection's state. away means that the host is not online; host is its entry in
  * the relay's list, if any. A host that does not answer still counts as online.
+ * asOf is the time of the last record of a sealed connection whose heartbeat is late.
  */
-export function describe(state: ConnectionState | undefined, { away, host, now = Date.now() }: { away?: boolean; host?: Json; now?: number }): Described {
+export function describe(state: ConnectionState | undefined, { away, host, asOf, now = Date.now() }: { away?: boolean; host?: Json; asOf?: number; now?: number }): Described {
   const offline = host && host.state !== 'online'
     ? `Host ${host.state} since ${when(host.since, now)}`
     : 'Host offline';
@@ -52,6 +71,7 @@ export function describe(state: ConnectionState | undefined, { away, host, now =
     : '';
   switch (state?.name) {
     case 'live':
+      if (asOf) return { tone: 'wait', text: `As of ${clock.format(asOf)}`, more: '' };
       return silent ? { tone: 'wait', text: silent, more: '' } : { tone: 'ok', text: 'Live', more: '' };
     case 'connecting':
       return { tone: 'wait', text: away ? `${offline} – reconnecting` : 'Connecting', more: '…' };
@@ -226,4 +246,13 @@ export function commandOf(input: string): string {
 /** Returns a token's access and channels in words. */
 export function mayDo({ access, channels }: { access?: Json; channels?: Json }): string {
   return [typeof access === 'string' && access ? access : 'all', ...(Array.isArray(channels) ? channels : [])].join(', ');
+}
+
+/** Returns a name for this browser. */
+export function deviceName(): string {
+  const agent = navigator.userAgent;
+  const name = (of: [RegExp, string][]) => of.find(([pattern]) => pattern.test(agent))?.[1];
+  const browser = name([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrom/, 'Chrome'], [/Safari\//, 'Safari']]) ?? 'Browser';
+  const system = name([[/Android/, 'Android'], [/iPhone/, 'iPhone'], [/iPad/, 'iPad'], [/Windows/, 'Windows'], [/Mac OS/, 'macOS'], [/CrOS/, 'ChromeOS'], [/Linux/, 'Linux']]);
+  return system ? `${browser} on ${system}` : browser;
 }

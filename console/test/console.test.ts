@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
+import { Link } from '../src/link';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
 import { Store, text } from '../src/store';
@@ -735,4 +736,33 @@ test('mcp:// messages name their channel at the top level', () => {
   ]) socket.onmessage({ data: JSON.stringify({ jsonrpc: '2.0', ...message }) });
   assert.deepEqual(told, [['mcp://h/1', 'notifications/tools/list_changed', undefined], ['mcp://h/1', 'notifications/progress', { channel: 'mcp://h/1', progress: 1 }], 'action', 'root/sessionAdded']);
   conn.stop();
+});
+
+test('a session that its host did not have yet is asked for again', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => ['s:/1'], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  link.connect();
+  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
+  const [socket] = made;
+  socket.open();
+  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  const refuse = () => socket.answer('subscribe', { error: { code: -32008, message: 'not found' } });
+  await refuse();
+  assert.equal(link.errors.get('s:/1'), 'not found');
+  const sent = socket.sent.length;
+  mock.timers.tick(1999);
+  assert.equal(socket.sent.length, sent);
+  mock.timers.tick(1);
+  await refuse(); // the next pause is longer
+  mock.timers.tick(3999);
+  assert.equal(socket.sent.length, sent + 1);
+  mock.timers.tick(1);
+  assert.equal(link.errors.get('s:/1'), 'not found'); // until there is something to show
+  await socket.answer('subscribe', { result: { snapshot: { resource: 's:/1', state: { title: 'One' }, fromSeq: 5 } } });
+  assert.equal(link.errors.size, 0);
+  assert.equal(link.store.get('s:/1').title, 'One');
+  link.stop();
 });

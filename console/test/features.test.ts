@@ -76,3 +76,18 @@ test('a link without a scheme leads to a file of the session', async () => {
   assert.equal(fileOf('/etc/a b#L3', 'file:///demo/shop/'), 'file:///etc/a%20b');
   assert.equal(fileOf('../cart/x.go', 'file:///demo/shop/'), 'file:///demo/cart/x.go');
 });
+
+test('an icon is a picture in its own address, for the theme', async () => {
+  const { iconOf } = await import('../src/words');
+  const png = 'data:image/png;base64,iVBORw0KGgo=';
+  const svg = 'data:image/svg+xml;base64,PHN2Zy8+';
+  assert.equal(iconOf([{ src: 'https://elsewhere.example/icon.png' }, { src: '//elsewhere.example/i.png' }, { src: svg, theme: 'dark' }, { src: png }], false), png);
+  assert.equal(iconOf([{ src: svg, theme: 'dark' }, { src: png }], true), svg);
+  for (const bad of [undefined, {}, 'x', [null, 7, {}], [{ src: 'data:text/html;base64,AAAA' }], [{ src: `${png}" onerror="x` }], [{ src: `data:image/png;base64,${'A'.repeat(65536)}` }]]) assert.equal(iconOf(bad, false), '');
+});
+
+test('the changes of a turn have the address that the host names for each turn', async () => {
+  const { ofTurn } = await import('../src/store');
+  const all = [{ uriTemplate: 's:/1/changes', label: 'All' }, { uriTemplate: 's:/1/turn/{turnId}', label: 'This Turn' }, { uriTemplate: 's:/{a}/{turnId}' }, null, {}];
+  assert.deepEqual(ofTurn(all, 'a/b'), [{ channel: 's:/1/turn/a%2Fb', title: 'This Turn' }]);
+});

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"ahprelay/console"
 	"ahprelay/console/bundle"
 )
 
@@ -80,17 +81,9 @@ const firstLoad = 130_000
 // TestFirstLoadIsSmall bounds the download before the first paint.
 func TestFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
-	total := int64(0)
-	for _, pattern := range []string{"index.html*", "main-*.js.gz", "main-*.css.gz"} {
-		names, err := filepath.Glob(filepath.Join("..", "dist", pattern))
-		if err != nil || len(names) != 1 {
-			t.Fatalf("%s: %q, %v", pattern, names, err)
-		}
-		info, err := os.Stat(names[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		total += info.Size()
+	total, err := console.FirstLoad()
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Logf("%d bytes", total)
 	if total > firstLoad {

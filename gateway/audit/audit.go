@@ -77,10 +77,10 @@ func Shared(who auth.Client, address string) Line {
 const (
 	Every = 10 * time.Second // the time over which equal events are counted
 
-	// Lines written at once per source: people connect with a few windows each, while
-	// a refusal equals the next.
+	// Equal events that are written at once, before counting begins. A person opens
+	// several windows together, and each connection matters. Equal refusals carry no news.
 	comingsAtOnce = 20
-	RefusedAtOnce = 1 // for refusals
+	RefusedAtOnce = 1
 )
 
 // A Log writes audit lines.

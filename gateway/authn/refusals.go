@@ -3,6 +3,7 @@ package authn
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -62,7 +63,7 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 		return
 	}
 	c.Refuse("unauthorized", TroubleOf(err), line)
-	challenge := `Bearer realm="ahp-relay"`
+	challenge := fmt.Sprintf(`Bearer realm="ahp-relay", resource_metadata="%s"`, c.metadataOf(r))
 	if !errors.Is(err, auth.ErrNoToken) {
 		challenge += `, error="invalid_token"`
 	}

@@ -28,7 +28,8 @@ const (
 // does not answer, or the client is not connected yet.
 var errForNow = errors.New("the canvas is not available at the moment")
 
-// An eventRequest is a request for an event stream in progress.
+// An eventRequest records the result of one attempt to open an event stream at the
+// application.
 type eventRequest struct {
 	refused bool // the last attempt got a temporary answer; nothing was written
 }

@@ -306,6 +306,8 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	switch {
 	case !who.MayReach(tenant, host):
 		return false
+	case e.Only != "" && e.Only != who.Subject:
+		return false
 	case e.Session == "":
 		return true
 	case len(who.Methods) > 0 && !auth.MatchesAny(who.Methods, "listSessions"):

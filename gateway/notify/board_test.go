@@ -139,6 +139,14 @@ func TestBoardAfter(t *testing.T) {
 // TestMayHear is the table of permissions for events.
 func TestMayHear(t *testing.T) {
 	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}
+	private := full
+	private.Subject = "eve"
+	if notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
+		t.Error("eve hears of ada's private session")
+	}
+	if private.Subject = "ada"; !notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
+		t.Error("ada does not hear of her private session")
+	}
 	session, host := notice.Event{Session: "s:/1"}, notice.Event{}
 	for _, test := range []struct {
 		name                      string

@@ -103,7 +103,7 @@ func (x *Exchange) Close() {
 	x.running.Wait()
 }
 
-// closed forgets a tenant whose account this relay has closed.
+// closed forgets a tenant after this relay has closed its account.
 func (x *Exchange) closed(tenant string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,7 +9,7 @@ type Resumable interface {
 	// Queued returns the bytes that the client has not confirmed, and the bytes not
 	// read here.
 	Queued() (written, unread int)
-	// Discard ends the connection and drops what is queued.
+	// Discard ends the connection and drops the queued bytes.
 	Discard()
 }
 

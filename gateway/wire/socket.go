@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/sealed"
 	"ahprelay/internal/tracing"
 )
 
@@ -40,7 +41,8 @@ type Socket struct {
 	Conn       *Conn
 	Page       string // origin of the opening web page; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
-	Compresses bool   // the peer accepts compressed messages
+	Compresses bool   // the peer accepts compressed messages, which help
+	Sealed     bool   // binary messages are for the host-agent: see package sealed
 
 	// Pong queues the answer to a ping; nil: the library writes it. The library would
 	// wait for the current write, and close the connection after 5 s. Set before the
@@ -61,7 +63,7 @@ func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	h := &hijacker{ResponseWriter: w, life: life, stall: stall}
 	s := &Socket{}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
-		Subprotocols:    []string{subprotocol},
+		Subprotocols:    []string{sealed.Subprotocol, subprotocol},
 		OriginPatterns:  origins,
 		CompressionMode: compression,
 		OnPingReceived:  s.pinged,
@@ -73,7 +75,8 @@ func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	setOptions(h.conn.Conn)
 	s.ws, s.Conn, s.Page = ws, h.conn, pageOf(r)
 	s.Trace = tracing.Traceparent(r.Header)
-	s.Compresses = h.Header().Get("Sec-WebSocket-Extensions") != ""
+	s.Sealed = ws.Subprotocol() == sealed.Subprotocol
+	s.Compresses = h.Header().Get("Sec-WebSocket-Extensions") != "" && !s.Sealed
 	return s, nil
 }
 
@@ -105,16 +108,19 @@ func (s *Socket) PongNow(payload []byte) {
 // Read errors that determine the close code.
 var (
 	ErrBinary = errors.New("binary frame; AHP messages are text frames")
+	ErrText   = errors.New("text frame; sealed messages are binary frames, and relays answer relay/refreshToken only")
 	ErrTooBig = errors.New("message too big")
 )
 
-// Next waits for the next message, and returns its reader.
-func (s *Socket) Next() (io.Reader, error) {
+// Next waits for the next message, and returns its reader. Messages are binary only if
+// the connection is sealed.
+func (s *Socket) Next() (r io.Reader, binary bool, err error) {
 	kind, r, err := s.ws.Reader(context.Background())
-	if err == nil && kind != websocket.MessageText {
+	binary = kind == websocket.MessageBinary
+	if err == nil && binary && !s.Sealed {
 		err = ErrBinary
 	}
-	return r, err
+	return r, binary, err
 }
 
 // The initial read buffer size, and the largest size kept for reuse.

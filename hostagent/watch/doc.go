@@ -20,6 +20,8 @@
 //	session/inputNeededSet      {request}
 //	session/inputNeededRemoved  {id}
 //
+// Summaries also go to Config.Summary, for package remembering.
+//
 // Work for a client's machine (toolClientExecution) needs no person. A session that
 // needs input and lists no question is reported after a second.
 //

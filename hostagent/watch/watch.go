@@ -58,6 +58,12 @@ type Config struct {
 	// while the host is not connected. It must not block. Default: nothing receives it.
 	Working func(sessions int)
 
+	// Summary receives each session's summary, or the members that have changed. Older
+	// means that members received before are newer. Nil members: the session has ended.
+	// Listed is called when all sessions are known. Both must not block. May be nil.
+	Summary func(session string, members []byte, older bool)
+	Listed  func()
+
 	// Tells reports whether a session's events may be reported. Default: always.
 	Tells func(session string) bool
 }
@@ -328,6 +334,9 @@ func (w *Watch) listLocked(items []byte) error {
 		uri := ahp.TextOf(e.Raw, "resource")
 		there[uri] = true
 		if touched[uri] {
+			if w.sessions[uri] != nil {
+				w.summarizeLocked(uri, e.Raw, true)
+			}
 			continue
 		}
 		if err := w.summaryLocked(uri, e.Raw); err != nil {
@@ -339,7 +348,17 @@ func (w *Watch) listLocked(items []byte) error {
 			w.forgetLocked(uri)
 		}
 	}
+	if w.cfg.Listed != nil {
+		w.cfg.Listed()
+	}
 	return nil
+}
+
+// summarizeLocked passes a session's summary on.
+func (w *Watch) summarizeLocked(uri string, members []byte, older bool) {
+	if w.cfg.Summary != nil {
+		w.cfg.Summary(uri, members, older)
+	}
 }
 
 // summaryLocked handles a session's summary, or a change of it.
@@ -373,6 +392,7 @@ func (w *Watch) summaryLocked(uri string, raw []byte) error {
 	if m[0].Raw != nil && json.Unmarshal(m[0].Raw, &s.status) != nil {
 		return nil
 	}
+	w.summarizeLocked(uri, raw, false)
 	w.working += int(s.status&workingBit-was&workingBit) / workingBit
 	if known {
 		w.momentLocked(s, was)
@@ -380,7 +400,7 @@ func (w *Watch) summaryLocked(uri string, raw []byte) error {
 	return w.followLocked(s)
 }
 
-// workingLocked reports a change of the number of sessions whose agent works.
+// workingLocked reports a changed number of sessions with a working agent.
 func (w *Watch) workingLocked() {
 	now := w.working
 	if w.sock == nil {
@@ -464,6 +484,7 @@ func (w *Watch) forgetLocked(uri string) {
 		w.quietLocked(s)
 		w.working -= int(s.status&workingBit) / workingBit
 		delete(w.sessions, uri)
+		w.summarizeLocked(uri, nil, false)
 	}
 	if w.touched != nil {
 		w.touched[uri] = true

@@ -52,7 +52,7 @@ var (
 	// ErrClosed is the result of calls on a connection that has ended.
 	ErrClosed = errors.New("the connection has ended")
 
-	// ErrStuck ends a connection whose peer does not read.
+	// ErrStuck ends a connection because the peer does not read.
 	ErrStuck = errors.New("the peer does not read its messages")
 
 	// ErrTooLong is the result of a call whose answer exceeds the limit.
@@ -322,6 +322,14 @@ func (p *Pending) Wait(ctx context.Context, result any) error {
 		return fmt.Errorf("%s: %w", p.method, err)
 	}
 	return nil
+}
+
+// Cancel asks the peer to stop working on the request, which it may not support. Wait
+// then returns the peer's answer or error.
+func (p *Pending) Cancel() {
+	if p.err == nil {
+		_ = p.conn.Notify("$/cancel_request", CancelRequestNotification{RequestID: json.RawMessage(p.id)}) // without a connection, nothing works on it
+	}
 }
 
 // ended returns the error for calls on an ended connection.

@@ -15,8 +15,8 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// A recorder is a Handler that keeps what it receives. It answers requests with
-// answer, unless that is nil.
+// A recorder is a Handler that keeps the received messages. It answers requests with
+// answer, unless answer is nil.
 type recorder struct {
 	mu       sync.Mutex
 	got      []string

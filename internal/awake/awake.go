@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Mode says what keeps the machine awake.
+// A Mode names the causes that keep the machine awake.
 type Mode string
 
 // Values of Mode.
@@ -29,7 +29,7 @@ const (
 // again after an error.
 const checkEvery = 30 * time.Second
 
-// Held is what keeps the machine awake. The zero value means: nothing does.
+// Held counts the reasons to keep the machine awake. The zero value lets it sleep.
 type Held struct {
 	Sessions int // with a running turn
 	People   int // connected; counted in mode Connected only
@@ -70,7 +70,8 @@ func New(cfg Config) *Keeper {
 // Sessions sets the number of sessions with a running turn. It does not block.
 func (k *Keeper) Sessions(n int) { k.set(func(want *Held) { want.Sessions = n }) }
 
-// People changes the number of connected people who may talk by n. It does not block.
+// People adds n to the number of connected people with the level talk or higher. It
+// does not block.
 func (k *Keeper) People(n int) {
 	if k.cfg.Mode == Connected {
 		k.set(func(want *Held) { want.People += n })
@@ -87,7 +88,8 @@ func (k *Keeper) set(change func(*Held)) {
 	}
 }
 
-// wanted returns what should keep the machine awake now.
+// wanted returns the current reasons to keep the machine awake, by mode and power
+// supply.
 func (k *Keeper) wanted() Held {
 	k.mu.Lock()
 	want := k.want

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEachIsCounted has what was told make up, for each kind, what was noted:
-// at once and in sums, with at most one sum in each time.
+// TestEachIsCounted adds up the reports of each kind, single and summed: the total is
+// the number of events. There is at most one sum in each interval.
 func TestEachIsCounted(t *testing.T) {
 	const every = 10 * time.Second
 	rapid.Check(t, func(rt *rapid.T) {

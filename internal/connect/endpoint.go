@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/console"
 )
 
 // DefaultListen is the endpoint's address.
@@ -46,7 +48,8 @@ var editorOrigins = []string{"vscode-file://vscode-app"}
 
 // An Endpoint serves AHP to local clients.
 type Endpoint struct {
-	cfg Config
+	cfg  Config
+	page func() http.Handler // the console; its files take memory once it is used
 
 	mu    sync.Mutex // guards the fields below
 	conns map[*localConn]bool
@@ -62,7 +65,7 @@ type localConn struct {
 
 // NewEndpoint returns an Endpoint.
 func NewEndpoint(cfg Config) *Endpoint {
-	return &Endpoint{cfg: cfg, conns: map[*localConn]bool{}}
+	return &Endpoint{cfg: cfg, page: sync.OnceValue(func() http.Handler { return console.Handler("") }), conns: map[*localConn]bool{}}
 }
 
 // Listen opens the address of an endpoint: host:port on a loopback interface, or
@@ -166,6 +169,11 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, why, http.StatusForbidden)
 		return
 	}
+	if !strings.HasPrefix(r.URL.Path, "/ahp/") && !strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get("Upgrade") == "" {
+		w.Header().Del("Cache-Control") // each file has its own
+		e.page().ServeHTTP(w, r)        // without a token: the files have no secrets
+		return
+	}
 	given, err := auth.RequestToken(r)
 	if err != nil {
 		refuse(w, "no local token: ahp-connect url HOST prints an address with a token")
@@ -208,6 +216,9 @@ func (e *Endpoint) foreign(r *http.Request) string {
 		}
 	}
 	for _, origin := range r.Header.Values("Origin") {
+		if origin == "http://"+r.Host {
+			continue // the console's page, from here
+		}
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || !slices.ContainsFunc(slices.Concat(editorOrigins, e.cfg.Origins), func(pattern string) bool {
 			match, _ := path.Match(strings.ToLower(pattern), strings.ToLower(origin)) // Config's patterns are checked at the start
@@ -245,11 +256,22 @@ func (e *Endpoint) place(r *http.Request, token LocalToken) (relay, host string,
 	return "", rest, rest != ""
 }
 
-// serveHosts lists the hosts that a token opens.
+// serveHosts lists the hosts that a token opens, as a relay does. Where several relays
+// have a host of the same name, the names have the relay in front.
 func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token LocalToken) {
-	hosts, failed := e.cfg.Relays.Hosts(r.Context())
-	hosts = slices.DeleteFunc(hosts, func(h Host) bool { return !token.opens(h.Name) })
-	answer := map[string]any{"hosts": hosts}
+	all, failed := e.cfg.Relays.Hosts(r.Context())
+	hosts := []Host{}
+	for _, h := range all {
+		if !token.opens(h.Name) {
+			continue
+		}
+		if slices.ContainsFunc(all, func(other Host) bool { return other.Name == h.Name && other.Relay != h.Relay }) {
+			h.Name = h.Relay + "/" + h.Name
+		}
+		hosts = append(hosts, h)
+	}
+	level := cmp.Or(token.Level, auth.AccessWrite) // the host-agent knows the person's own
+	answer := map[string]any{"hosts": hosts, "token": map[string]any{"subject": token.Name, "access": level, "level": level.Level()}}
 	if failed != nil {
 		answer["error"] = failed.Error()
 	}

@@ -3,6 +3,8 @@ package connect_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -377,5 +379,47 @@ func TestHostileRelayIsRefused(t *testing.T) {
 				t.Errorf("the client received %q", got)
 			}
 		})
+	}
+}
+
+// TestConsoleIsServed gets the console without a token, and lets its page connect with one.
+func TestConsoleIsServed(t *testing.T) {
+	w := newWorld(t, nil)
+	token := w.token(t, "console")
+	response, err := http.Get("http://" + w.address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || !bytes.Contains(page, []byte("<script")) || !strings.Contains(response.Header.Get("Content-Security-Policy"), "connect-src 'self'") {
+		t.Errorf("the console is %d, %v, %.100s", response.StatusCode, err, page)
+	}
+	own := http.Header{"Origin": {"http://" + w.address}}
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, c, "page")
+	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // a page of a different program
+	if _, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: other}); err == nil {
+		t.Error("the page of a different program connects")
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/api/hosts", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var hosts struct {
+		Hosts []struct{ Host, State, Since string }
+		Token struct{ Subject, Access string }
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&hosts); err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].State != "online" || hosts.Hosts[0].Since == "" || hosts.Token.Subject != "console" || hosts.Token.Access != "write" {
+		t.Errorf("the hosts are %+v, %v", hosts, err)
 	}
 }

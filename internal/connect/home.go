@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/device"
+	"ahprelay/internal/atomicfile"
 )
 
 // A Home is a directory with a person's sign-ins and local tokens.
@@ -72,10 +73,10 @@ func (h *Home) Save(d *device.Device) (inStore bool, why error, err error) {
 			if err != nil {
 				return false, nil, err
 			}
-			return true, nil, auth.ReplaceFile(path, append(stub, '\n'), 0o600)
+			return true, nil, atomicfile.Replace(path, append(stub, '\n'), 0o600)
 		}
 	}
-	return false, why, auth.ReplaceFile(path, data, 0o600)
+	return false, why, atomicfile.Replace(path, data, 0o600)
 }
 
 // Devices returns all sign-ins, in the order of their relays' names.
@@ -170,7 +171,7 @@ func (h *Home) Relays() (*Relays, error) {
 	for _, d := range devices {
 		list = append(list, NewRelay(d.Relay, deviceTokens{d}))
 	}
-	return &Relays{list}, nil
+	return (&Relays{list}).Seal(h), nil
 }
 
 // Lock reserves the home for one running ahp-connect up, until release.
@@ -190,7 +191,7 @@ func (h *Home) Lock() (release func(), err error) {
 
 // NoteAddress records the address of the running endpoint.
 func (h *Home) NoteAddress(address string) error {
-	return auth.ReplaceFile(filepath.Join(h.Dir, "address"), []byte(address+"\n"), 0o600)
+	return atomicfile.Replace(filepath.Join(h.Dir, "address"), []byte(address+"\n"), 0o600)
 }
 
 // Address returns the address of the endpoint that ran last, or else [DefaultListen].
@@ -247,6 +248,16 @@ func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 		return nil, fmt.Errorf("no reachable relay has %s, and %s does not answer: try again when it does", host, strings.Join(away, ", "))
 	}
 	return nil, &Refusal{auth404, fmt.Sprintf("no host named %s: ahp-connect hosts lists those that you may open", host)}
+}
+
+// FindHost returns the relay and the name of a host, given as HOST or RELAY/HOST.
+func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host string, err error) {
+	at, host, named := strings.Cut(name, "/")
+	if !named {
+		at, host = "", name
+	}
+	relay, err = r.Find(ctx, at, host)
+	return relay, host, err
 }
 
 // Hosts returns the hosts of all relays, and why some are missing.

@@ -11,8 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/coder/websocket"
-
 	"ahprelay/ahp"
 	"ahprelay/auth"
 )
@@ -90,7 +88,7 @@ func (p *pipe) run(parent context.Context) *Closed {
 	closing.Go(func() { p.local.Close(end.Code, end.Reason) })
 	select {
 	case <-p.opened:
-		closeWS(p.up.ws, end.Code, end.Reason)
+		p.up.close(end.Code, end.Reason)
 		p.up.end()
 	default:
 	}
@@ -197,7 +195,7 @@ func (p *pipe) fromLocal(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := p.up.ws.Write(context.Background(), websocket.MessageText, message); err != nil {
+		if err := p.up.send(message); err != nil {
 			return err
 		}
 	}
@@ -206,7 +204,8 @@ func (p *pipe) fromLocal(ctx context.Context) error {
 var pingWord = []byte(`"ping"`)
 
 // note reads a client's first message, or a ping. It answers a ping itself while the
-// relay is unreachable, and returns true then.
+// relay has become unreachable, and returns true then. A ping before the connection to
+// the relay is open waits for it, like all other messages.
 func (p *pipe) note(message []byte) (answered bool, err error) {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -220,7 +219,7 @@ func (p *pipe) note(message []byte) (answered bool, err error) {
 		p.resumes = p.resumes || !p.first && string(env.Method) == "reconnect"
 		p.first = true
 		return false, nil
-	case p.unreachable():
+	case p.isOpen() && p.up.away():
 		return true, p.local.Write(ahp.AppendResult(nil, env.ID, nil))
 	case len(p.pings) >= maxPings:
 		return false, nil
@@ -231,13 +230,13 @@ func (p *pipe) note(message []byte) (answered bool, err error) {
 	return false, nil
 }
 
-// unreachable reports whether messages cannot leave for the relay now.
-func (p *pipe) unreachable() bool {
+// isOpen reports whether the connection to the relay has been opened.
+func (p *pipe) isOpen() bool {
 	select {
 	case <-p.opened:
-		return p.up.away()
-	default:
 		return true
+	default:
+		return false
 	}
 }
 
@@ -248,7 +247,7 @@ func (p *pipe) answerLate(one *ping) {
 	if one.answered || one.id == nil {
 		return
 	}
-	if !p.unreachable() {
+	if p.isOpen() && !p.up.away() {
 		one.timer.Reset(pingPatience)
 		return
 	}
@@ -262,13 +261,13 @@ var errBadText = errors.New("message is not UTF-8")
 // fromHost passes the host's messages on.
 func (p *pipe) fromHost() error {
 	for {
-		message, err := readMessage(p.up.ws, &p.buf)
+		message, ofRelay, err := p.up.receive(&p.buf)
 		switch {
 		case err != nil:
 			return p.up.why(err)
 		case !utf8.Valid(message):
 			return errBadText
-		case p.isOurs(message):
+		case p.isOurs(message), ofRelay:
 			continue
 		}
 		if err := p.local.Write(message); err != nil {
@@ -331,7 +330,7 @@ func (p *pipe) renewTokens(ctx context.Context) {
 		p.mu.Lock()
 		p.renewed = id
 		p.mu.Unlock()
-		if p.up.ws.Write(ctx, websocket.MessageText, request) != nil {
+		if p.up.tell(ctx, request) != nil {
 			return
 		}
 	}

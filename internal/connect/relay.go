@@ -47,6 +47,13 @@ type Host struct {
 	State  string `json:"state"`
 	Reason string `json:"reason"`
 	Relay  string `json:"relay"` // name of the relay
+
+	Since        string          `json:"since"`
+	Silent       string          `json:"notAnsweringSince,omitempty"`
+	HostVersion  string          `json:"hostVersion,omitempty"`
+	AgentVersion string          `json:"agentVersion,omitempty"`
+	Clients      int             `json:"clients"`
+	KeptAwake    json.RawMessage `json:"keptAwake,omitempty"`
 }
 
 // tokens obtains tokens for the relay.
@@ -61,8 +68,9 @@ type Relay struct {
 	Name string // in local addresses
 	URL  string // base URL, without a slash at its end
 
-	tokens tokens
-	http   *http.Client
+	tokens  tokens
+	http    *http.Client
+	pairing func(host string) (*Pairing, error) // nil: no host is sealed
 
 	mu      sync.Mutex // guards the fields below
 	kept    map[keptKey]keptToken

@@ -16,7 +16,11 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
+
+// localPrefix begins the secret of a local token.
+const localPrefix = "local_"
 
 // maxTokens bounds the local tokens.
 const maxTokens = 256
@@ -88,7 +92,7 @@ func (t *Tokens) saveLocked() error {
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
 		return err
 	}
-	return auth.ReplaceFile(t.path, append(data, '\n'), 0o600)
+	return atomicfile.Replace(t.path, append(data, '\n'), 0o600)
 }
 
 // List returns all tokens by name.
@@ -116,7 +120,7 @@ func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToke
 	if len(t.list) >= maxTokens {
 		return LocalToken{}, fmt.Errorf("there are %d local tokens: revoke one with ahp-connect token --revoke", maxTokens)
 	}
-	made := LocalToken{name, "local_" + rand.Text() + rand.Text(), hosts, level, time.Now().UTC().Truncate(time.Second)}
+	made := LocalToken{name, localPrefix + rand.Text() + rand.Text(), hosts, level, time.Now().UTC().Truncate(time.Second)}
 	t.list = append(t.list, made)
 	slices.SortFunc(t.list, func(a, b LocalToken) int { return strings.Compare(a.Name, b.Name) })
 	return made, t.saveLocked()
@@ -157,7 +161,7 @@ func (t *Tokens) RenewAll() (renewed int, err error) {
 		return 0, err
 	}
 	for i := range t.list {
-		t.list[i].Token = "local_" + rand.Text() + rand.Text()
+		t.list[i].Token = localPrefix + rand.Text() + rand.Text()
 	}
 	return len(t.list), t.saveLocked()
 }

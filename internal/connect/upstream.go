@@ -1,6 +1,8 @@
 package connect
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/resume"
+	"ahprelay/internal/sealed"
 )
 
 // An upstream is an open connection to a host.
@@ -22,6 +25,9 @@ type upstream struct {
 	ws    *websocket.Conn
 	token string
 	renew time.Time // the token should be renewed then
+
+	seal    *sealedEnd // nil: not sealed
+	hostKey sealed.Key // of a sealed host
 
 	stream *resume.Conn // below ws; nil: the connection does not resume
 	stop   func()       // ends the stream, and waits for it
@@ -33,8 +39,47 @@ const plainFor = 10 * time.Minute
 // errPlain reports a relay that does not resume connections.
 var errPlain = errors.New("this relay does not resume connections")
 
-// Dial opens a connection to a host. It survives interruptions if the relay permits.
+// Dial opens a connection to a host. It survives interruptions if the relay permits. The
+// connection is sealed if this machine is paired with the host.
 func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upstream, error) {
+	paired, err := r.paired(host)
+	if err != nil {
+		return nil, err
+	}
+	up, err := r.dialWS(ctx, host, level, paired != nil)
+	if err != nil || paired == nil {
+		return up, err
+	}
+	ask := paired.ask()
+	ask.level = cmp.Or(level, auth.AccessWrite)
+	if err := up.openSealed(ctx, ask); err != nil {
+		up.end()
+		return nil, err
+	}
+	return up, nil
+}
+
+// paired returns the pairing with a host, or nil.
+func (r *Relay) paired(host string) (*Pairing, error) {
+	if r.pairing == nil {
+		return nil, nil
+	}
+	paired, err := r.pairing(host)
+	if err != nil {
+		return nil, &Refusal{ahp.CloseForbidden, err.Error()}
+	}
+	return paired, nil
+}
+
+// openSealed seals a new connection.
+func (u *upstream) openSealed(ctx context.Context, ask sealAsk) (err error) {
+	ask.away = u.away
+	u.seal, u.hostKey, err = openSealed(ctx, u.ws, ask)
+	return err
+}
+
+// dialWS opens a WebSocket to a host.
+func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool) (*upstream, error) {
 	token, renew, err := r.Token(ctx, host, level)
 	if err != nil {
 		return nil, err
@@ -53,16 +98,84 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 		address = "ws" + strings.TrimPrefix(strings.TrimPrefix(r.URL, "https"), "http") + "/ahp/" + url.PathEscape(host)
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return up.stream, nil }}
 	}
-	ws, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{
-		HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover,
-	})
+	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover}
+	if seals {
+		options.Subprotocols, options.CompressionMode = []string{sealed.Subprotocol}, websocket.CompressionDisabled
+	}
+	ws, response, err := websocket.Dial(ctx, address, options)
 	if err != nil {
 		up.stop()
 		return nil, r.dialFailed(response, err)
 	}
 	ws.SetReadLimit(maxMessage)
 	up.ws = ws
+	if seals && ws.Subprotocol() != sealed.Subprotocol {
+		up.end()
+		return nil, errNotSealed(host, r.Name)
+	}
 	return up, nil
+}
+
+// send sends a message to the host.
+func (u *upstream) send(message []byte) error {
+	if u.seal != nil {
+		return u.seal.send(context.Background(), sealed.Message, message)
+	}
+	return u.ws.Write(context.Background(), websocket.MessageText, message)
+}
+
+// tell sends a message to the relay.
+func (u *upstream) tell(ctx context.Context, message []byte) error {
+	return u.ws.Write(ctx, websocket.MessageText, message)
+}
+
+// receive returns the next message of the host, or of the relay. It is valid until the
+// next call. A sealed host's message is never taken from the relay.
+func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err error) {
+	if u.seal == nil {
+		message, err = readMessage(u.ws, buf)
+		return message, false, err
+	}
+	for {
+		message, err := readMessage(u.ws, buf)
+		switch {
+		case err == nil:
+			return message, true, nil
+		case !errors.Is(err, errBinary):
+			return nil, false, relaysWord(err)
+		}
+		message, err = u.seal.read(buf.Bytes())
+		if closed := (*Closed)(nil); err != nil && !errors.As(err, &closed) {
+			err = &Closed{ahp.CloseResync, "resync: " + err.Error()}
+		}
+		if err != nil || message != nil {
+			return message, false, err
+		}
+	}
+}
+
+// relaysWord returns the end of a sealed connection by the relay. The host has ended
+// nothing, so messages may be missing.
+func relaysWord(err error) error {
+	var closed *Closed
+	if !errors.As(err, &closed) || closed.Code == closeLost {
+		return err
+	}
+	if closed.Code.Reason() == "" {
+		return &Closed{ahp.CloseResync, "resync: the relay ended the connection"}
+	}
+	return &Closed{closed.Code, "the relay: " + closed.Reason}
+}
+
+// close ends the connection.
+func (u *upstream) close(code ahp.CloseCode, reason string) {
+	if u.seal != nil {
+		timer := time.AfterFunc(closeTime, func() { _ = u.ws.CloseNow() })                    // also ends a send that has the lock
+		_ = u.seal.send(context.Background(), sealed.Close, sealed.AppendClose(code, reason)) // the relay may be gone
+		timer.Stop()
+		reason = ""
+	}
+	closeWS(u.ws, code, reason)
 }
 
 // openStream opens the stream below the connection.
@@ -157,5 +270,8 @@ func (u *upstream) why(err error) error {
 // end releases everything that the connection uses.
 func (u *upstream) end() {
 	_ = u.ws.CloseNow()
+	if u.seal != nil {
+		u.seal.stop()
+	}
 	u.stop()
 }

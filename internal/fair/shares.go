@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// activeTime is how long a tenant counts as active after a step. A tenant whose steps
-	// are further apart, such as signs of life, is never active.
+	// activeTime is how long a tenant counts as active after a step. A tenant with longer
+	// pauses between its steps is never active, for example if it only sends signs of
+	// life.
 	activeTime = time.Second
 
 	// freeTime is the work, in units of a tenant's rate, that needs no rest after a pause.

@@ -38,8 +38,8 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// TestLargeHeap has a large process take less headroom, unless somebody has said
-// how much.
+// TestLargeHeap checks that a large process takes less headroom, unless the GC
+// percentage was set before.
 func TestLargeHeap(t *testing.T) {
 	percent := func() int {
 		p := debug.SetGCPercent(100)
@@ -77,7 +77,8 @@ func TestLargeHeap(t *testing.T) {
 	runtime.KeepAlive(used)
 }
 
-// TestPercentFor: a process has room for as much as half of what makes one large, or as much as it has in use.
+// TestPercentFor: a process gets headroom for half of largeHeap, or for its heap in use if that is
+// larger.
 func TestPercentFor(t *testing.T) {
 	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, 4 << 20: 400, 7 << 20: 200, 13 << 20: 100, largeHeap - 1: 100, largeHeap: largePercent, 1 << 40: largePercent} {
 		if got := percentFor(live); got != want {

@@ -107,6 +107,18 @@ func Bool(is bool) float64 {
 	return 0
 }
 
+// Page serves the metrics at /metrics, for a listener at an address. At a loopback
+// address it accepts only loopback names as Host; otherwise a web page could reach it by
+// DNS rebinding.
+func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", Handler(registry))
+	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return LocalOnly(mux)
+	}
+	return NoPages(mux)
+}
+
 // NoPages refuses requests that a web page could have sent: those with an Origin, and
 // those that the browser marks as cross-site. Images and scripts send no Origin.
 func NoPages(next http.Handler) http.Handler {

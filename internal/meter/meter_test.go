@@ -53,7 +53,7 @@ func TestLocalOnly(t *testing.T) {
 	}
 }
 
-// page returns what is served of some metrics.
+// page returns the metrics page of some collectors.
 func page(t *testing.T, metrics ...prometheus.Collector) string {
 	t.Helper()
 	r := NewRegistry()

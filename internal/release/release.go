@@ -89,8 +89,8 @@ func (a Archive) Newer(version string) bool {
 	return semver.Compare("v"+a.Version, "v"+version) > 0
 }
 
-// Newest returns the program's archive in the release, of which the signature was
-// checked.
+// Newest finds the program's archive for this machine in the release. It checks the
+// signature of SHA256SUMS; Fetch downloads the archive.
 func (s Source) Newest(ctx context.Context, program string) (Archive, error) {
 	sums, err := s.get(ctx, "SHA256SUMS", maxSums)
 	if err != nil {
@@ -216,8 +216,8 @@ func (i Installed) mark() string {
 
 func (i Installed) previous() string { return i.path + ".previous" }
 
-// Find returns the installed program with this path, [ErrNotInstalled] if something
-// else put it there.
+// Find returns the program at this path. The error is [ErrNotInstalled] if the install
+// script did not install it.
 func Find(path string) (Installed, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -189,7 +189,7 @@ func (c *Conn) Waits() bool {
 	return len(c.open) > 0
 }
 
-// Answered ends a request whose answer has arrived with the given size.
+// Answered ends the trace of a request: its answer has arrived, with the given size.
 func (c *Conn) Answered(env *ahp.Envelope, size int) {
 	if c == nil || env.Kind != ahp.Response || len(env.ID) > maxID {
 		return

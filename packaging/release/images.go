@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -43,7 +48,11 @@ func (r *release) images() error {
 			}
 			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: t.system, Architecture: t.processor}}})
 		}
-		if err := r.layout(name, index); err != nil {
+		listed, err := plain(index)
+		if err != nil {
+			return err
+		}
+		if err := r.layout(name, listed); err != nil {
 			return err
 		}
 	}
@@ -100,16 +109,70 @@ func (r *release) image(name string, t target, roots []byte) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layout writes an index of images as a file.
+// A plainIndex is an index without artifactType, which older registries and copying tools
+// drop: the signed digest would then be another.
+type plainIndex struct {
+	of       v1.ImageIndex
+	manifest *v1.IndexManifest
+	raw      []byte
+}
+
+func plain(index v1.ImageIndex) (plainIndex, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return plainIndex{}, err
+	}
+	manifest = manifest.DeepCopy()
+	for i := range manifest.Manifests {
+		manifest.Manifests[i].ArtifactType = ""
+	}
+	raw, err := json.Marshal(manifest)
+	return plainIndex{index, manifest, raw}, err
+}
+
+func (p plainIndex) IndexManifest() (*v1.IndexManifest, error) { return p.manifest, nil }
+func (p plainIndex) RawManifest() ([]byte, error)              { return p.raw, nil }
+func (p plainIndex) Size() (int64, error)                      { return int64(len(p.raw)), nil }
+func (p plainIndex) Digest() (v1.Hash, error)                  { return partial.Digest(p) }
+func (p plainIndex) MediaType() (types.MediaType, error)       { return p.of.MediaType() }
+func (p plainIndex) Image(h v1.Hash) (v1.Image, error)         { return p.of.Image(h) }
+
+// ImageIndex implements [v1.ImageIndex].
+func (p plainIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) { return p.of.ImageIndex(h) }
+
+// layout writes an index of images as a file, and its signature as a second file.
 func (r *release) layout(name string, index v1.ImageIndex) error {
+	ref := "ahp-" + name
+	if err := r.archiveOf(fmt.Sprintf("%s_%s_oci.tar", ref, r.version), mutate.IndexAddendum{
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{refName: ref + ":" + r.version}},
+	}); err != nil || r.signer == nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	signature, err := r.imageSignature(ref, digest)
+	if err != nil {
+		return err
+	}
+	tag := ref + ":" + strings.ReplaceAll(digest.String(), ":", "-") + ".sig"
+	return r.archiveOf(fmt.Sprintf("%s_%s_oci.sig.tar", ref, r.version), mutate.IndexAddendum{
+		Add: signature, Descriptor: v1.Descriptor{Annotations: map[string]string{refName: tag}},
+	})
+}
+
+// refName is OCI's annotation for the name under which an archive's image is pushed.
+const refName = "org.opencontainers.image.ref.name"
+
+// archiveOf writes an image or index as an OCI layout in a tar.
+func (r *release) archiveOf(file string, content mutate.IndexAddendum) error {
 	dir, err := os.MkdirTemp("", "ahp-release-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if _, err := layout.Write(dir, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": "ahp-" + name + ":" + r.version}},
-	})); err != nil {
+	if _, err := layout.Write(dir, mutate.AppendManifests(empty.Index, content)); err != nil {
 		return err
 	}
 	files, err := read(dir)
@@ -120,7 +183,32 @@ func (r *release) layout(name string, index v1.ImageIndex) error {
 	if err != nil {
 		return err
 	}
-	return r.write(fmt.Sprintf("ahp-%s_%s_oci.tar", name, r.version), data)
+	return r.write(file, data)
+}
+
+// imageSignature returns the image that cosign verify looks for beside an image, at the
+// tag sha256-DIGEST.sig: its layer names the digest, and its annotation signs the layer.
+func (r *release) imageSignature(ref string, digest v1.Hash) (v1.Image, error) {
+	payload, err := json.Marshal(map[string]any{
+		"critical": map[string]any{
+			"identity": map[string]string{"docker-reference": r.owner["IMAGES"] + "/" + ref},
+			"image":    map[string]string{"docker-manifest-digest": digest.String()},
+			"type":     "cosign container image signature",
+		},
+		"optional": map[string]string{"version": r.version, "commit": r.commit},
+	})
+	if err != nil {
+		return nil, err
+	}
+	signature, err := r.signer.sign(payload)
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return mutate.Append(image, mutate.Addendum{
+		Layer:       static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(signature)},
+	})
 }
 
 // read returns the files below a directory, by name.

@@ -25,7 +25,7 @@ func readOwner(path string) (map[string]string, error) {
 		}
 		owner[name] = value
 	}
-	for _, name := range []string{"LATEST", "VERSIONS", "MAINTAINER", "SOURCE"} {
+	for _, name := range []string{"LATEST", "VERSIONS", "PACKAGES", "IMAGES", "MAINTAINER", "SOURCE"} {
 		if owner[name] == "" {
 			return nil, fmt.Errorf("%s: %s is missing", path, name)
 		}

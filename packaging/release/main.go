@@ -48,6 +48,8 @@ type release struct {
 	printed   map[string][]file // manuals, by program
 	owner     map[string]string // of packaging/owner.env
 	signer    *signer           // nil: nothing is signed
+	packager  *packageSigner    // nil: no repositories of packages
+	modFile   string            // of changed libraries; "": not written yet
 }
 
 func main() {
@@ -56,25 +58,34 @@ func main() {
 	only := flag.String("only", "", "one target, such as linux_amd64; default: all")
 	key := flag.String("key", "", "PEM file of the ECDSA P-256 key that signs the release; without it, nothing is signed and no install scripts are written")
 	minisignKey := flag.String("minisign-key", "", "unencrypted minisign key that signs the release, too")
+	packageKey := flag.String("package-key", "", "armored OpenPGP secret key that signs packages and makes apt and yum repositories of them")
 	flag.Parse()
-	if err := run(*out, *only, *key, *minisignKey); err != nil {
+	if err := run(*out, *only, keys{*key, *minisignKey, *packageKey}); err != nil {
 		log.Fatal("release: ", err)
 	}
 }
 
-func run(out, only, key, minisignKey string) error {
-	var s *signer
-	if key != "" {
-		var err error
-		if s, err = readSigner(key); err != nil {
-			return err
-		}
-	}
+// keys are the files with the owner's keys.
+type keys struct{ release, minisign, packages string }
+
+func run(out, only string, with keys) error {
 	r, err := begin(out)
 	if err != nil {
 		return err
 	}
-	r.signer = s
+	if with.release != "" {
+		if r.signer, err = readSigner(with.release); err != nil {
+			return err
+		}
+	}
+	if with.packages != "" {
+		if r.packager, err = readPackageSigner(with.packages, r.when); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755)); err != nil {
+		return err
+	}
 	if only != "" {
 		targets = slices.DeleteFunc(targets, func(t target) bool { return t.String() != only })
 	}
@@ -83,30 +94,29 @@ func run(out, only, key, minisignKey string) error {
 			return fmt.Errorf("%v: %w", t, err)
 		}
 	}
-	if err := r.images(); err != nil {
-		return fmt.Errorf("images: %w", err)
+	type step struct {
+		name string
+		do   func() error
 	}
-	if err := r.chart(); err != nil {
-		return fmt.Errorf("chart: %w", err)
-	}
-	if r.signer != nil {
-		if err := r.provenance(); err != nil {
-			return fmt.Errorf("provenance: %w", err)
-		}
-		if err := r.installScripts(); err != nil {
-			return fmt.Errorf("install scripts: %w", err)
-		}
-	}
-	if err := r.checksums(); err != nil {
-		return err
+	steps := []step{{"images", r.images}, {"chart", r.chart}, {"package managers", r.managers}}
+	if r.packager != nil {
+		steps = append(steps, step{"repositories", r.repositories})
 	}
 	if r.signer != nil {
-		if err := r.sign("SHA256SUMS"); err != nil {
-			return err
-		}
+		steps = append(steps, step{"install scripts", r.installScripts}, step{"provenance", r.provenance})
 	}
-	if minisignKey != "" {
-		return r.minisign(minisignKey, "SHA256SUMS")
+	steps = append(steps, step{"checksums", r.checksums})
+	if r.signer != nil {
+		steps = append(steps, step{"signature", func() error { return r.sign("SHA256SUMS") }})
+	}
+	if with.minisign != "" {
+		steps = append(steps, step{"minisign", func() error { return r.minisign(with.minisign, "SHA256SUMS") }})
+	}
+	for _, s := range steps {
+		log.Print(s.name)
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 	}
 	return nil
 }
@@ -152,7 +162,7 @@ func begin(out string) (*release, error) {
 	if r.owner, err = readOwner(filepath.Join(root, "packaging/owner.env")); err != nil {
 		return nil, err
 	}
-	return r, errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755))
+	return r, nil
 }
 
 func output(dir, name string, args ...string) (string, error) {
@@ -201,14 +211,22 @@ func (r *release) target(t target) error {
 	if err != nil {
 		return err
 	}
-	relayOnly := file{dashboard, 0o644, board}
+	rules, err := os.ReadFile(filepath.Join(r.root, "packaging/helm/ahp-relay/alerts.yaml"))
+	if err != nil {
+		return err
+	}
+	example, err := os.ReadFile(filepath.Join(r.root, "packaging/relay.yaml"))
+	if err != nil {
+		return err
+	}
+	relayOnly := []file{{dashboard, 0o644, board}, {"prometheus/alerts.yaml", 0o644, rules}, {"relay.yaml", 0o644, example}}
 	for i, program := range programs {
 		archive := append([]file{files[i]}, common...)
 		if t.system != "windows" {
 			archive = append(archive, manuals[program]...)
 		}
 		if program == "relay" {
-			archive = append(archive, relayOnly)
+			archive = append(archive, relayOnly...)
 		}
 		if err := r.archive(program, t, archive); err != nil {
 			return err
@@ -220,7 +238,7 @@ func (r *release) target(t target) error {
 	for _, program := range programs {
 		files = append(files, manuals[program]...)
 	}
-	return r.packages(t, append(append(files, common...), relayOnly))
+	return r.packages(t, slices.Concat(files, common, relayOnly))
 }
 
 // build builds the programs, once.
@@ -233,9 +251,17 @@ func (r *release) build(t target) (files []file, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	modFile, err := r.small()
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range programs {
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+r.linkerFlags(), "-o", path, "./cmd/"+name)
+		args := []string{"build", "-trimpath", "-modfile=" + modFile, "-buildvcs=false", "-ldflags=" + r.linkerFlags(), "-o", path}
+		if name == "ahp-connect" {
+			args = append(args, "-tags=nethttpomithttp2") // WebSockets use HTTP/1.1: 0.6 MB less
+		}
+		cmd := exec.Command("go", append(args, "./cmd/"+name)...)
 		cmd.Dir, cmd.Stderr = r.root, os.Stderr
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+t.system, "GOARCH="+t.processor)
 		if err := cmd.Run(); err != nil {
@@ -244,6 +270,9 @@ func (r *release) build(t target) (files []file, err error) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
+		}
+		if t.String() == "linux_amd64" && len(data) > most[name] {
+			return nil, fmt.Errorf("%s has %d bytes; want at most %d", name, len(data), most[name])
 		}
 		if t.system == "windows" {
 			name += ".exe"

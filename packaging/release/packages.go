@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +27,7 @@ func (r *release) packages(t target, built []file) error {
 		path := filepath.Join(dir, filepath.Base(f.name))
 		data := f.data
 		if strings.HasPrefix(f.name, "man/") { // as on installed systems
-			if data, err = zipped(data); err != nil {
+			if data, err = gzipped(data); err != nil {
 				return err
 			}
 		}
@@ -47,7 +46,7 @@ func (r *release) packages(t target, built []file) error {
 			add(path, "/usr/share/zsh/vendor-completions/"+base, 0o644, "")
 		case f.mode == 0o755:
 			add(path, "/usr/bin/"+f.name, 0o755, "")
-		case f.name == dashboard:
+		case f.name == dashboard || strings.HasPrefix(f.name, "prometheus/"):
 			add(path, "/usr/share/ahp-relay/"+f.name, 0o644, "")
 		default:
 			add(path, "/usr/share/doc/ahp-relay/"+f.name, 0o644, "")
@@ -71,24 +70,14 @@ func (r *release) packages(t target, built []file) error {
 				RPM: nfpm.RPM{BuildHost: "localhost", Compression: "gzip:9"},
 			},
 		}
+		if r.packager != nil {
+			info.RPM.Signature.SignFn = r.packager.detached
+		}
 		if err := r.pack(format, nfpm.WithDefaults(info)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// zipped compresses data with gzip, the same each time.
-func zipped(data []byte) ([]byte, error) {
-	var b bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err == nil {
-		_, err = zip.Write(data)
-	}
-	if err == nil {
-		err = zip.Close()
-	}
-	return b.Bytes(), err
 }
 
 func (r *release) pack(format string, info *nfpm.Info) error {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // A component is part of an SBOM in CycloneDX 1.6.
@@ -36,7 +37,7 @@ func (r *release) sbom(t target, built []file) error {
 		}
 		modules := map[string]component{"std": {Type: "library", Name: "std", Version: info.GoVersion, URL: "pkg:golang/std@" + info.GoVersion[len("go"):]}}
 		for _, m := range info.Deps {
-			if m.Replace != nil {
+			if m.Replace != nil && !strings.HasPrefix(m.Replace.Path, "./"+changedFolder) {
 				m = m.Replace
 			}
 			modules[m.Path] = component{Type: "library", Name: m.Path, Version: m.Version, URL: fmt.Sprintf("pkg:golang/%s@%s", m.Path, m.Version)}

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,7 +87,14 @@ func (r *release) minisign(keyFile, name string) error {
 	if err != nil {
 		return err
 	}
-	return r.write(name+".minisig", minisign.SignWithComments(key, data, "version:"+r.version, "commit:"+r.commit))
+	public, err := key.Public().(minisign.PublicKey).MarshalText()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		r.write("minisign.pub", append(public, '\n')),
+		r.write(name+".minisig", minisign.SignWithComments(key, data, "version:"+r.version, "commit:"+r.commit)),
+	)
 }
 
 // provenance writes which commit and Go version all files were built from: an in-toto

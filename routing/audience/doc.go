@@ -1,10 +1,10 @@
 // Package audience lets many read-only viewers share one connection to a host.
 //
-// The holders of a link may all see the same and change nothing, so their conversations with
-// the host are nearly equal. A [Pool] puts viewers with the same name, authority, protocol versions
-// and capabilities into an audience. The audience is one client to the host: it initializes
-// once, and subscribes to every channel that a viewer watches. For any number of viewers, the host
-// writes one copy, and one copy crosses the link. Each relay has audiences of its own.
+// The holders of a link may all see the same and change nothing, so their conversations with the
+// host are nearly equal. A [Pool] puts viewers with the same name, authority, protocol versions and
+// capabilities into an audience. The audience is one client to the host: it initializes once, and
+// subscribes to every channel that a viewer watches. However many viewers there are, the host
+// writes each message once, and it crosses the link once. Each relay has audiences of its own.
 //
 // # A viewer's connection
 //

@@ -7,7 +7,9 @@
 //
 //	hello              says "Hello, world!" in pieces
 //	stream N SIZE      N pieces of SIZE bytes, as fast as possible
+//	clock N            says the time N times, in nanoseconds, every 5 ms
 //	think              thinks aloud, then speaks
+//	recall             says the prompts that began with "remember"
 //	run COMMAND        asks for permission, then "runs" the command: its output is the text
 //	write FILE TEXT    asks for permission with a diff, then writes through the client
 //	read FILE          reads through the client, and says the content
@@ -17,6 +19,7 @@
 //	mode ID            changes the mode itself
 //	image              says the prompt's attachments
 //	slow               speaks until it is cancelled
+//	behind PROMPT      ends the turn, waits for [Go], and then does what the rest says
 //	anything else      is repeated
 //
 //	garbage            prints lines that are not JSON, then answers
@@ -34,6 +37,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,10 +58,10 @@ const (
 	withVariable   = "ACPAGENT_WITH"   // capabilities, such as "load list resume fork steer auth"
 )
 
-// Options select what an agent can do.
+// Options are an agent's store and capabilities.
 type Options struct {
 	Store string // keeps sessions in this directory
-	With  string // capabilities: load, list, resume, fork, auth, options
+	With  string // capabilities: load, list, resume, fork, steer, auth, options
 }
 
 // Command returns the command of the agent, which is this test binary, and the
@@ -68,6 +72,37 @@ func Command(o Options) (command, environment []string) {
 	}
 }
 
+// Go lets an agent with this store go on behind the end of its turn.
+func Go(store string) error {
+	return os.WriteFile((&agent{store: store}).file("go"), nil, 0o600)
+}
+
+// Continue adds a prompt to the only session in a store, at a given time, as the
+// agent's own terminal would.
+func Continue(store, prompt string, at time.Time) error {
+	files, _ := filepath.Glob(filepath.Join(store, "*.json"))
+	if len(files) != 1 {
+		return fmt.Errorf("the store has the sessions %q; want one", files)
+	}
+	var kept saved
+	text, err := os.ReadFile(files[0])
+	if err == nil {
+		err = json.Unmarshal(text, &kept)
+	}
+	if err != nil {
+		return err
+	}
+	update, err := acp.Update(acp.UpdateUserMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: prompt}})
+	if err != nil {
+		return err
+	}
+	kept.Updates = append(kept.Updates, update)
+	if text, err = json.Marshal(kept); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(files[0], text, 0o600), os.Chtimes(files[0], at, at))
+}
+
 // RunIfAsked runs the agent and exits, if this process was started by [Command].
 func RunIfAsked() {
 	var err error
@@ -76,6 +111,10 @@ func RunIfAsked() {
 	case "":
 		return
 	case "agent":
+		if len(os.Args) == 2 && os.Args[1] == signInArgument {
+			err = signIn()
+			break
+		}
 		serve(os.Stdin, os.Stdout)
 	case "record":
 		err = record(dir)
@@ -111,7 +150,7 @@ type session struct {
 	saved  saved
 }
 
-// saved is what the agent keeps of a session.
+// saved is a session in the store.
 type saved struct {
 	Cwd     string
 	Title   string
@@ -183,7 +222,7 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		a.signedIn = true
 		return struct{}{}, nil
 	case "session/new":
-		if a.can("auth") && !a.signedIn {
+		if a.can("auth") && !a.signedIn && !exists(a.file("signed-in")) {
 			return nil, &acp.Error{Code: acp.CodeAuthRequired, Message: "Authentication required"}
 		}
 		return a.created(a.add(newID(a), saved{Cwd: p.Cwd, Mode: "ask", Model: "small"})), nil
@@ -206,6 +245,11 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		s.mu.Unlock()
 		s.keep()
 		return acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	case "_session/steering":
+		var p acp.PromptRequest
+		_ = acp.Decode(params, &p)
+		s.say("steered: %s", p.Prompt[0].Text)
+		return struct{}{}, nil
 	case "session/close":
 		return struct{}{}, nil
 	case "session/delete":
@@ -227,9 +271,34 @@ func (a *agent) initialize() acp.InitializeResponse {
 	}
 	result := acp.InitializeResponse{ProtocolVersion: 1, AgentCapabilities: can, AgentInfo: &acp.Implementation{Name: "acpagent", Title: "Test agent", Version: "1"}}
 	if a.can("auth") {
-		result.AuthMethods = []acp.AuthMethod{{ID: "key", Name: "Key", Description: "Use a key"}}
+		result.AuthMethods = []acp.AuthMethod{
+			{ID: "key", Name: "Key", Description: "Use a key"},
+			{ID: "terminal", Name: "Terminal", Type: acp.AuthMethodTerminal, Args: []string{signInArgument}, Env: map[string]string{scriptVariable: "agent", storeVariable: a.store}},
+		}
+	}
+	if a.can("steer") {
+		result.Meta = json.RawMessage(`{"steering":{"supported":true}}`)
 	}
 	return result
+}
+
+// signInArgument makes the program a sign-in in a terminal.
+const signInArgument = "sign-in"
+
+// signIn asks for a key in the terminal, and keeps it.
+func signIn() error {
+	fmt.Print("Key: ")
+	var key string
+	if _, err := fmt.Scanln(&key); err != nil {
+		return err
+	}
+	a := &agent{store: os.Getenv(storeVariable)}
+	return os.WriteFile(a.file("signed-in"), []byte(key), 0o600)
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 func newID(a *agent) string {
@@ -304,7 +373,13 @@ func (a *agent) list() acp.ListSessionsResponse {
 		var kept saved
 		text, _ := os.ReadFile(file)
 		_ = json.Unmarshal(text, &kept)
-		result.Sessions = append(result.Sessions, acp.SessionInfo{SessionID: strings.TrimSuffix(filepath.Base(file), ".json"), Cwd: kept.Cwd, Title: kept.Title, UpdatedAt: "2026-01-01T00:00:00Z"})
+		info, err := os.Stat(file)
+		if err != nil {
+			continue
+		}
+		result.Sessions = append(result.Sessions, acp.SessionInfo{
+			SessionID: strings.TrimSuffix(filepath.Base(file), ".json"), Cwd: kept.Cwd, Title: kept.Title, UpdatedAt: info.ModTime().UTC().Format(time.RFC3339Nano),
+		})
 	}
 	return result
 }
@@ -372,12 +447,23 @@ func (a *agent) prompt(r *acp.Request) {
 	s.mu.Unlock()
 	go func() {
 		defer cancel()
-		reason := s.play(ctx, strings.Join(words, " "), p.Prompt)
+		prompt, behind := strings.CutPrefix(strings.Join(words, " "), "behind ")
+		reason := ""
+		if !behind {
+			reason = s.play(ctx, prompt, p.Prompt)
+		}
 		if reason == "" && ctx.Err() != nil {
 			reason = acp.StopReasonCancelled
 		}
 		s.keep()
 		r.Reply(acp.PromptResponse{StopReason: cmp.Or(reason, acp.StopReasonEndTurn), Usage: &acp.Usage{InputTokens: 1000, OutputTokens: 50, TotalTokens: 1050}}, nil)
+		if behind {
+			for !exists(a.file("go")) {
+				time.Sleep(time.Millisecond)
+			}
+			s.play(ctx, prompt, p.Prompt)
+			s.keep()
+		}
 	}()
 }
 

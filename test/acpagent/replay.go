@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// replay is an agent that says what a recorded agent said. A recording has one message
+// replay is an agent that repeats the messages of a recorded agent. A recording has one message
 // per line, behind "> " if it went to the agent and "< " if the agent sent it.
 //
 // The messages from the agent follow when the client has sent a message like the one

@@ -29,6 +29,15 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 		for i := 0; i < n && ctx.Err() == nil; i++ {
 			s.say("%*d\n", max(size-1, 1), i)
 		}
+	case "recall":
+		s.recall()
+	case "clock":
+		var n int
+		_, _ = fmt.Sscan(rest, &n)
+		for range n {
+			time.Sleep(5 * time.Millisecond)
+			s.say("%d\n", time.Now().UnixNano())
+		}
 	case "think":
 		s.update(acp.UpdateAgentThoughtChunk, acp.ContentChunk{Content: text("Let me think.")})
 		s.say("Done thinking.")
@@ -95,6 +104,21 @@ func (s *session) show(verb, rest string) bool {
 		return false
 	}
 	return true
+}
+
+// recall says the prompts of the session that begin with "remember".
+func (s *session) recall() {
+	s.mu.Lock()
+	updates := s.saved.Updates
+	s.mu.Unlock()
+	var list []string
+	for _, update := range updates {
+		var chunk acp.ContentChunk
+		if acp.UpdateKind(update) == acp.UpdateUserMessageChunk && acp.Decode(update, &chunk) == nil && strings.HasPrefix(chunk.Content.Text, "remember ") {
+			list = append(list, chunk.Content.Text)
+		}
+	}
+	s.say("%s", strings.Join(list, " "))
 }
 
 // permit asks for permission, and returns the chosen option or "".
@@ -212,7 +236,8 @@ func (s *session) ask(ctx context.Context, kind string) {
 	s.say("%s %s", result.Action, content)
 }
 
-// hostile does what no agent should do, and reports whether the verb names that.
+// hostile performs the misbehaviour that the verb names, and reports whether it knows
+// the verb.
 func (s *session) hostile(ctx context.Context, verb, more string) bool {
 	switch verb {
 	case "garbage":

@@ -1,7 +1,8 @@
 // A model on loopback without a model: answers OpenAI's chat completions and responses, Anthropic's messages and Gemini's
 // streamGenerateContent with a script, so that real coding agents run whole turns here.
-//   node fake-model.mjs PORT     prompts: "run COMMAND" (a shell tool call), "write FILE TEXT" (a file tool call), else an echo in 20 pieces
-// A tool's answer ends the turn with "done: …". Each request is logged on stderr, one line.
+//   node model.mjs PORT     prompts: "run COMMAND" (a shell tool call), "write FILE TEXT" (a file tool call), "ask" (a question to the user), else an
+// echo in 20 pieces
+// A tool's answer ends the turn with "done: …", without directories. Each request is logged on stderr, one line.
 import http from 'node:http'
 const port = Number(process.argv[2] ?? 18080)
 const pause = ms => new Promise(r => setTimeout(r, ms))
@@ -9,9 +10,9 @@ const text = c => typeof c === 'string' ? c : (c || []).map(p => p.text || '').j
 // what the script says to a conversation: {say} or {tool, args}
 function next(messages, tools) {
   const last = messages.at(-1) || {}
-  if (last.role === 'tool') return { say: 'done: ' + String(last.text).slice(0, 120) }
+  if (last.role === 'tool') return { say: 'done: ' + String(last.text).replace(/\/[^\s"\\]*\//g, '').slice(0, 120) }
   const user = [...messages].reverse().find(m => m.role === 'user')
-  const ask = (user?.text || '').trim().split('\n').map(l => l.trim()).filter(l => /^(run|write) /.test(l)).at(-1) || (user?.text || '').trim().split('\n').at(-1)
+  const ask = (user?.text || '').trim().split('\n').map(l => l.trim()).filter(l => /^(run |write |ask$)/.test(l)).at(-1) || (user?.text || '').trim().split('\n').at(-1)
   const find = re => tools.find(t => re.test(t))
   let m
   if ((m = /^run (.+)$/s.exec(ask)) && find(/^(bash|shell|run_shell_command|exec_command|Bash)$/)) {
@@ -21,6 +22,14 @@ function next(messages, tools) {
   if ((m = /^write (\S+) (.+)$/s.exec(ask)) && find(/^(write|write_file|Write|edit)$/)) {
     const t = find(/^(write|write_file|Write)$/)
     return { tool: t, args: t === 'write' ? { filePath: m[1], content: m[2] + '\n' } : { file_path: m[1], content: m[2] + '\n' } }
+  }
+  if (m && find(/^exec_command$/)) {
+    return { tool: 'exec_command', args: { cmd: `apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: ${m[1]}\n+${m[2]}\n*** End Patch\nEOF` } }
+  }
+  const question = find(/^(AskUserQuestion|ask_user|question|request_user_input)$/)
+  if (ask === 'ask' && question) {
+    const options = ['Red', 'Blue'].map(label => ({ label, description: label + ' it is' }))
+    return { tool: question, args: { questions: [{ id: 'colour', header: 'Colour', question: 'Which colour do you want?', multiSelect: false, type: 'choice', options }] } }
   }
   return { say: 'echo: ' + ask }
 }

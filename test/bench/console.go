@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -77,17 +76,8 @@ func consolePart(l *testbed) ([]Figure, error) {
 }
 
 func firstLoad() (float64, error) {
-	files, err := web.Files()
-	if err != nil {
-		return 0, err
-	}
-	total := 0
-	for name, f := range files {
-		if name == "/" || strings.HasPrefix(name, "/main-") {
-			total += f.Size()
-		}
-	}
-	return float64(total) / 1000, nil
+	total, err := web.FirstLoad()
+	return float64(total) / 1000, err
 }
 
 // demoHost starts a host with sessions, and returns where it is.

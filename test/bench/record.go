@@ -132,6 +132,7 @@ type number struct {
 	beside     string // the comparison meant, and its number; "": the figure's own
 	ratio      bool   // of the two
 	inverse    bool   // as the inverse ratio
+	spread     bool   // also the lowest and highest value of the rounds
 }
 
 var readmeLines = []readmeLine{
@@ -140,7 +141,7 @@ var readmeLines = []readmeLine{
 	{"A request takes %s ms more than straight at the host.",
 		[]number{{part: "latency", work: "request and answer of 512 B, added p50"}}},
 	{"One core of the relay delivers %s million messages a second to 100 viewers of each, %s times what nats-server's WebSockets do.",
-		[]number{{part: "fanout", work: "100 clients, saturated"}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true}}},
+		[]number{{part: "fanout", work: "100 clients, saturated", spread: true}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true, spread: true}}},
 	{"A thousand who only watch cost the host's machine %s times what one does; a thousand connected straight, %s times that.",
 		[]number{{part: "audience", work: "of host and host-agent", beside: "one viewer", ratio: true}, {part: "audience", work: "of the host's machine", beside: directName, ratio: true, inverse: true}}},
 	{"%s KiB of the relay and %s KiB of the host-agent for a client on which nothing happens.",
@@ -156,7 +157,7 @@ func (n number) find(figures []Figure) (text string, ok bool) {
 		}
 		switch {
 		case n.beside == "":
-			return digits(f.Value), true
+			return digits(f.Value) + n.between(&f.Spread), true
 		case !n.ratio:
 			return digits(c.Value), true
 		case f.Ratio == nil:
@@ -164,9 +165,17 @@ func (n number) find(figures []Figure) (text string, ok bool) {
 		case n.inverse:
 			return digits(1 / *f.Ratio), true
 		}
-		return digits(*f.Ratio), true
+		return digits(*f.Ratio) + n.between(f.RatioSpread), true
 	}
 	return "", false
+}
+
+// between returns a spread for the README, or "" if the number has none.
+func (n number) between(s *Spread) string {
+	if !n.spread || s == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s to %s)", digits(s.Low), digits(s.High))
 }
 
 // ReadmeLines returns the README's lines with figures; it fails if a figure is

@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"ahprelay/test/acpagent"
 	"ahprelay/test/agents"
@@ -18,7 +20,9 @@ import (
 // An agentSite is a site whose host-agent runs a coding agent in a folder.
 type agentSite struct {
 	*site
+	name   string // of the agent
 	folder string
+	output string // of the command
 	flags  []string
 }
 
@@ -26,15 +30,15 @@ type agentSite struct {
 // before it.
 func startAgentSite(t *testing.T, name, folder string, command, environment []string) *agentSite {
 	t.Helper()
-	s := &agentSite{site: startRelayFor(t, stackConfig{}), folder: folder}
+	s := &agentSite{site: startRelayFor(t, stackConfig{}), name: name, folder: folder}
 	s.flags = slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", s.file("state"), "--", "/usr/bin/env"}, environment, command)
 	s.startAgentWith(hostName, s.flags...)
 	return s
 }
 
-// works drives an agent on a phone-sized page: a prompt, a command and a change of a
-// file with permissions, a cancelled turn, and a prompt after a restart of the
-// host-agent.
+// works drives an agent on a phone-sized page: a prompt, a command with its output and a
+// change of a file with its diff, with permissions, a cancelled turn, a different model,
+// and a prompt after a restart of the host-agent.
 func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.t.Helper()
 	p.do(phone(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
@@ -46,23 +50,27 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.say("hello there friend")
 	p.wants("#turns", "hello there friend")
 
-	p.say("run printf from-%s-shell 42 | tee shell.txt")
-	p.allowAsked(allow)
-	p.wants(lastTurn, "done:")
-
-	p.say("write " + filepath.Join(s.folder, "note.txt") + " written-by-the-agent")
-	p.allowAsked(allow)
-	p.wants(lastTurn, "done:")
+	if mode := askingModes[s.name]; mode != "" {
+		p.setting("mode", "o.dataset.value === "+js(mode))
+	}
+	p.allowAsked("run printf from-%s-shell 42 | tee shell.txt", allow)
+	p.wants(lastTurn, s.output)
+	p.shot("agent-" + s.name + "-shell")
+	p.allowAsked("write "+filepath.Join(s.folder, "note.txt")+" written-by-the-agent", allow)
 	if text, err := os.ReadFile(filepath.Join(s.folder, "note.txt")); err != nil || string(text) != "written-by-the-agent\n" {
 		p.t.Errorf("the file has %q, %v", text, err)
 	}
+	s.seesDiff(p)
 
 	p.say(long)
 	p.wants(lastTurn, stop)
 	p.click("#stop")
 	p.holds("the turn to end", "document.querySelector('#stop') === null")
 
+	p.setting("model", "o.dataset.value.includes('other')") // of OpenCode
+
 	s.end(s.agent)
+	agents.Rest(s.name)
 	s.startAgentWith(hostName, s.flags...)
 	p.wants("#turns", "hello there friend")
 	p.say("are you there")
@@ -71,19 +79,47 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	})
 }
 
-// allowAsked allows a request once, if the agent asks before its turn ends.
-func (p *page) allowAsked(label string) {
+// seesDiff opens the latest change of a file, down to its new line.
+func (s *agentSite) seesDiff(p *page) {
 	p.t.Helper()
-	button := allows
-	p.until("a request, or the answer", 3*time.Minute, func() bool {
-		return eval[bool](p, "document.querySelector("+js(button)+") !== null || !!document.querySelector("+js(lastTurn)+")?.textContent.includes('done:')")
-	})
-	for eval[bool](p, "document.querySelector("+js(button)+") !== null") {
-		if label != "" {
-			p.wants(button, label)
+	tool := "document.querySelector(" + js(lastTurn+" .tool") + ")"
+	p.holds("the changed line", "(t => { t.querySelectorAll('details:not([open]) > summary').forEach((e) => e.click()); return t.textContent.includes('written-by-the-agent'); })("+tool+")")
+	p.shot("agent-" + s.name + "-diff")
+}
+
+// setting changes one of the agent's options on the page, to the first choice o for which
+// a script is true, or else to the first other choice. The agent confirms it.
+func (p *page) setting(id, fits string) {
+	p.t.Helper()
+	p.press(".chat-head details button", "Model and settings")
+	control := "document.querySelector('#settings #new-" + id + "')"
+	p.holds("the option "+id, control+" !== null")
+	before := eval[string](p, control+".dataset.value")
+	p.click("#new-" + id)
+	p.holds("a choice", "(list => { const o = list.find((o) => "+fits+") ?? list.find((o) => o.ariaSelected !== 'true'); o?.click(); return o; })([...document.querySelectorAll('#new-"+id+"-list [role=option]')])")
+	p.holds("the change of "+id, control+".dataset.value !== "+js(before))
+	p.shot("agent-setting-" + id)
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.holds("the dialog to close", "document.querySelector('#settings') === null")
+}
+
+// allowAsked sends a prompt, and allows what the agent then asks for, once each.
+func (p *page) allowAsked(prompt, label string) {
+	p.t.Helper()
+	p.say(prompt)
+	turn := "(document.querySelector(" + js(lastTurn) + ")?.textContent ?? '')"
+	done := "(t => t.includes(" + js(prompt) + ") && t.includes('done:'))" + turn
+	asks := "document.querySelector(" + js(allows) + ") !== null"
+	for {
+		p.until("a request, or the answer", 3*time.Minute, func() bool { return eval[bool](p, asks+"||"+done) })
+		if !eval[bool](p, asks) {
+			return
 		}
-		p.click(button)
-		p.holds("the answer to be taken", "document.querySelector("+js(button)+") === null")
+		if label != "" {
+			p.wants(allows, label)
+		}
+		p.click(allows)
+		p.holds("the answer to be taken", "!("+asks+")")
 	}
 }
 
@@ -92,8 +128,36 @@ func TestAgentOnAPhone(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
 	s := startAgentSite(t, "test", t.TempDir(), command, environment)
+	s.output = "ran printf"
 	s.works(newPage(t), "slow", "3 ", "Yes, once")
 }
+
+// TestLockScreenAnswersAnAgent allows an agent's command from a notification, with the
+// agent's own options.
+func TestLockScreenAnswersAnAgent(t *testing.T) {
+	t.Parallel()
+	command, environment := acpagent.Command(acpagent.Options{})
+	s := startAgentSite(t, "test", t.TempDir(), command, environment)
+	l := startLockScreen(t, s.site)
+	l.click("#new-session")
+	l.click("#create")
+	l.wants("#chat-note", "No messages yet.")
+	l.say("run ls")
+	asked := l.ring("approval")
+	if !strings.Contains(asked.Detail, "ls") {
+		t.Errorf("the notification asks for %q, without ls", asked.Detail)
+	}
+	l.press("0", "")
+	l.wants(lastTurn+" .parts", "done: ls")
+	l.wants(lastTurn+" .given", "Allowed by owner · Chrome on Linux")
+}
+
+// askingModes are the modes in which agents ask for permission, if that is not their
+// default. With the others, a model decides.
+var askingModes = map[string]string{"claude": "default", "codex": "read-only"}
+
+// allowLabels are the agents' own words for an allowed request.
+var allowLabels = map[string]string{"opencode": "Allow once", "gemini": "Allow", "claude": "Yes", "codex": "Yes, proceed"}
 
 // TestRealAgentsOnAPhone drives agents that are installed. make agents runs it.
 func TestRealAgentsOnAPhone(t *testing.T) {
@@ -103,7 +167,8 @@ func TestRealAgentsOnAPhone(t *testing.T) {
 			folder, home := t.TempDir(), t.TempDir()
 			real := agents.Prepare(t, name, home, folder, agents.StartModel(t))
 			s := startAgentSite(t, name, folder, real.Command, real.Environment)
-			s.works(newPage(t), "please repeat "+string(slices.Repeat([]byte("many words "), 40)), "many words", "")
+			s.output = "from-42-shell"
+			s.works(newPage(t), "please repeat "+string(slices.Repeat([]byte("many words "), 40)), "many words", allowLabels[name])
 		})
 	}
 }

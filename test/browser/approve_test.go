@@ -217,6 +217,11 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 		t.Errorf("%d answers to what another has answered", n)
 	}
 	p.wants(lastTurn+" .tool", "Answered: Allow Once")
+	p.wants(lastTurn+" .given", "Allowed by browser")
+	p.do(chromedp.Reload()) // the host's state does not name the person; the host-agent does
+	p.wants(lastTurn+" .given", "Allowed by browser")
+	p.stopsTimers(1000)
+	p.records()
 
 	// A request disappears during a press.
 	p.say("danger")

@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // Mouse and keyboard input. The page itself finds each element at the moment of the
@@ -125,10 +127,11 @@ func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 }
 
-// press clicks, by script, the first matching element with this text.
+// press clicks, by script, the first matching element with this text that is enabled: a
+// disabled element ignores a click.
 func (p *page) press(selector, text string) {
 	p.t.Helper()
-	p.holds(text+" in "+selector, fmt.Sprintf("(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find((b) => b.textContent === %s))", js(selector), js(text)))
+	p.holds(text+" in "+selector, fmt.Sprintf("(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find((b) => !b.disabled && b.textContent === %s))", js(selector), js(text)))
 }
 
 // focus waits for an element and focuses it.
@@ -143,6 +146,21 @@ func (p *page) keys(selector, keys string) {
 	p.t.Helper()
 	p.focus(selector)
 	p.do(chromedp.KeyEvent(keys))
+}
+
+// slowKey presses a key for 200 ms, as a person does. A button gets a click for such an
+// Enter even if the page has used the key.
+func slowKey(key string) step {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		r, _ := utf8.DecodeRuneInString(key)
+		for _, event := range kb.Encode(r) {
+			if _, err := cdp.Call(ctx, target, input.DispatchKeyEvent, *event); err != nil {
+				return err
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return nil
+	})
 }
 
 // enter replaces a field's content. The last character is typed; the rest appears at

@@ -28,10 +28,9 @@ type lockScreen struct {
 
 // startLockScreen signs in a device that is told everything. No push service is
 // reachable here: a webhook receives the messages, and the browser delivers them.
-func startLockScreen(t *testing.T) (l *lockScreen, s *site) {
+func startLockScreen(t *testing.T, s *site) *lockScreen {
 	t.Helper()
-	s = startStack(t)
-	l = &lockScreen{page: newBrowser(t, nil), told: make(chan notify.Message, 64)}
+	l := &lockScreen{page: newBrowser(t, nil), told: make(chan notify.Message, 64)}
 	ids := l.allowNotifications(s.url)
 	l.do(desktop(), chromedp.Navigate(s.invite()))
 	l.click("#form button")
@@ -66,7 +65,7 @@ func startLockScreen(t *testing.T) (l *lockScreen, s *site) {
 		self.setTimeout = (act) => queueMicrotask(act);
 		WindowClient.prototype.focus = async function () { return this; };
 		Object.defineProperty(NotificationEvent.prototype, 'reply', {configurable: true, get() { return self.typed; }}); null`)
-	return l, s
+	return l
 }
 
 // ring has the relay's next message of a kind appear, and returns it.
@@ -164,6 +163,12 @@ func (l *lockScreen) answersInRows() {
 	l.wants(".first .asked", "How shall I go on?")
 	l.accessible("first pane")
 	l.shot("needs-desktop-light")
+	if pictures { // docs/console/inbox.png
+		l.do(forms[2].size)
+		l.settles()
+		l.shot("needs-phone-light")
+		l.do(desktop())
+	}
 	press(".first .asked", "Step by step")
 	l.wants("#chat-title", "Nothing needs you")
 	l.openSession(session)
@@ -174,7 +179,7 @@ func (l *lockScreen) answersInRows() {
 // elsewhere: with the device's key, again after a failure, and by a typed reply.
 func TestLockScreenAnswers(t *testing.T) {
 	t.Parallel()
-	l, _ := startLockScreen(t)
+	l := startLockScreen(t, startStack(t))
 	actions := func() string {
 		eval[any](l.worker, `self.now = ''; registration.getNotifications().then((all) => { self.now = all.flatMap((n) => [n.title, ...n.actions.map((a) => a.action + '=' + a.title)]).join('|') || 'none'; }); null`)
 		l.worker.until("the notifications", patience, func() bool { return eval[string](l.worker, "self.now") != "" })
@@ -190,6 +195,7 @@ func TestLockScreenAnswers(t *testing.T) {
 	eval[any](l.worker, "self.fails = 2, null")
 	l.press("0", "")
 	l.wants(lastTurn+" .parts", "Allowed.")
+	l.wants(lastTurn+" .given", "Allowed by owner · Chrome on Linux")
 	if got, want := l.requests(), "DPoP proof,DPoP proof,DPoP proof"; got != want {
 		t.Errorf("the answer was sent with %q; want %q", got, want)
 	}

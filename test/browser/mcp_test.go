@@ -436,6 +436,9 @@ func (p *page) allowsCode() {
 	}
 }
 
+// tasksIcon is a green square.
+const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIHdpZHRoPSIxNiIgaGVpZ2h0PSIxNiI+PHJlY3Qgd2lkdGg9IjE2IiBoZWlnaHQ9IjE2IiBmaWxsPSJncmVlbiIvPjwvc3ZnPg=="
+
 // TestMCPAppIsolation lets an app attack the console, other channels and the network.
 func TestMCPAppIsolation(t *testing.T) {
 	t.Parallel()
@@ -450,7 +453,7 @@ func TestMCPAppIsolation(t *testing.T) {
 	p := newPage(t)
 	p.hostile = true
 	s := startStackWith(t, stackConfig{mcp: []hostrpc.MCP{
-		{Name: "tasks", Apps: []agenthost.MCPApp{{
+		{Name: "tasks", Icons: []agenthost.MCPIcon{{Src: web.URL + "/icon"}, {Src: tasksIcon}}, Apps: []agenthost.MCPApp{{
 			Name: "hostile", HTML: strings.ReplaceAll(hostileApp, "LEAK", web.Listener.Addr().String()),
 			Meta: map[string]any{"ui": map[string]any{"csp": map[string]any{
 				"connectDomains": []string{"http://localhost:1", "*", "https:"}, "resourceDomains": []string{"http://" + web.Listener.Addr().String()},
@@ -481,6 +484,9 @@ func TestMCPAppIsolation(t *testing.T) {
 		t.Errorf("the app is %v px high", got)
 	}
 	p.shot("app-hostile")
+	if got := eval[string](p, "document.querySelector("+js(lastTurn+" .tool summary img.icon")+").src"); got != tasksIcon {
+		t.Errorf("the tool call's icon is %q; want the one in the state", got)
+	}
 
 	// It can navigate, but only within this relay.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")

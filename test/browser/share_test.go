@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,4 +114,33 @@ func TestRevokedLinkEndsItsPage(t *testing.T) {
 	s.revoke(token)
 	p.wants("#token-why", "no longer shared with you") // whichever reports it first: the connection or the host list
 	p.shot("revoked")
+}
+
+// TestPrivateSessionLeavesOthersLists keeps a session to its owner: it leaves the list of
+// a different person at once, and its address shows nothing.
+func TestPrivateSessionLeavesOthersLists(t *testing.T) {
+	t.Parallel()
+	p, q := newPage(t), newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	own := s.tokenWith(func(c *auth.Client) { c.Subject, c.Access = "ada", auth.AccessAdmin })
+	p.do(desktop(), chromedp.Navigate(s.console(own)))
+	q.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	for _, one := range []*page{p, q} {
+		one.openSession("demo:/notes")
+		one.wants("#turns", "Search understands")
+	}
+	if n := q.count(".chat-head [data-do=private]"); n != 0 {
+		t.Error("a person without the level own is offered private sessions")
+	}
+	p.press(".chat-head details button", "Keep to myself")
+	q.holds("the session to be gone", "!document.querySelector('[data-session=\"demo:/notes\"]') && !!document.querySelector('[data-session]')")
+	q.do(chromedp.Reload())
+	q.wants("#chat-note", "This session cannot be shown")
+	if text := q.text("body"); strings.Contains(text, "Search understands") || strings.Contains(text, "Release notes") {
+		t.Error("the page shows something of a private session")
+	}
+	p.wants("#turns", "Search understands")
+	p.press(".chat-head details button", "Show to others")
+	q.do(chromedp.Reload())
+	q.wants("#turns", "Search understands")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"ahprelay/agenthost"
 )
@@ -94,6 +95,7 @@ func TestConsoleStates(t *testing.T) {
 	p.click("#new-session")
 	p.await("#create")
 	p.seen("new-session")
+	p.chooses()
 	p.click("#create")
 	p.wants("#chat-note", "No messages yet.")
 
@@ -108,6 +110,9 @@ func TestConsoleStates(t *testing.T) {
 	p.wants(lastTurn+" .tool[data-kind=command] pre.command", "go test ./cart")
 	if got := p.text(lastTurn + ` [data-call=tc-failed] [aria-label=Output]`); got != "FAIL cart 2.1s\n" {
 		t.Errorf("the terminal's colours are shown as %q", got)
+	}
+	if got := eval[string](p, "[...document.querySelectorAll('#turns .code, #turns code')].map((e) => getComputedStyle(e).textTransform).find((t) => t !== 'none') ?? 'none'"); got != "none" {
+		t.Errorf("code is shown in %s", got)
 	}
 	p.seen("everything")
 
@@ -142,6 +147,17 @@ func TestConsoleStates(t *testing.T) {
 	p.wants("#help", "Host-agent")
 	p.seen("help")
 	p.click("#help [aria-label=Close]")
+
+	// Formulas are read in a sandbox; prices are none, and what cannot be read stays.
+	p.say(`see \(\frac{1}{2}\), $5 or $10, $x^2$ and \(\href{javascript:alert(1)}{x}\) and \(\nonsense{\)`)
+	p.holds("two formulas", "document.querySelectorAll("+js(lastTurn+" .formula math")+").length >= 2 && document.querySelector("+js(lastTurn+" .formula mfrac")+") !== null")
+	if got := p.text(lastTurn + " .md"); !strings.Contains(got, "$5 or $10,") || !strings.Contains(got, `\nonsense{`) {
+		t.Errorf("the answer reads %q", got)
+	}
+	if eval[bool](p, "document.querySelector("+js(lastTurn+" .formula a, "+lastTurn+" .formula [href], "+lastTurn+" .formula annotation")+") !== null") {
+		t.Error("a formula has a link")
+	}
+	p.shot("formula-desktop-light")
 
 	p.say("see [the session](session.go:3)")
 	p.click(lastTurn + " button.link") // a relative path
@@ -183,7 +199,11 @@ func (p *page) looks() {
 	p.click("#beside .edit:last-child button")
 	p.wants("#beside", "Reverted.")
 	p.wants("#beside", "1 file,")
+	p.press("#beside .changes > .row button", "Create Pull Request") // the host names the page that it has made
+	p.holds("a link to the pull request", "document.querySelector('#beside a.button')?.href === 'https://example.com/pulls/1'")
+	p.enter("#commit-message", "Sessions end")
 	p.click("#beside .changes > .row button")
+	p.wants("#beside", "Committed: Sessions end")
 	p.wants("#beside", "Nothing has changed.")
 	p.click("#beside-hide")
 
@@ -303,6 +323,44 @@ func (p *page) queues() {
 	if p.shows(".waiting") {
 		p.t.Error("what was said still waits")
 	}
+}
+
+// chooses uses the page's own lists by keyboard: one that completes a field, and one
+// that replaces a native select. Escape closes a list, and leaves its dialog open.
+func (p *page) chooses() {
+	p.t.Helper()
+	at := func(id string) string {
+		return eval[string](p, "(e => [e.dataset.value ?? e.value, e.getAttribute('aria-expanded'), document.getElementById(e.getAttribute('aria-activedescendant'))?.textContent ?? '', document.activeElement.id].join('|'))(document.querySelector('#"+id+"'))")
+	}
+	wants := func(id, want string) {
+		p.t.Helper()
+		p.until(id+" to be "+want, patience, func() bool { return at(id) == want })
+	}
+	first := eval[string](p, "document.querySelector('#new-model').dataset.value")
+	p.keys("#new-model", kb.ArrowDown)
+	wants("new-model", first+"|true|The agent’s choice|new-model")
+	p.settles()
+	p.accessible("an open list")
+	p.shot("select-desktop-light")
+	p.do(chromedp.KeyEvent(kb.End), slowKey(kb.Enter))
+	p.until("the last model", patience, func() bool {
+		return strings.HasSuffix(at("new-model"), "|false||new-model") && !strings.HasPrefix(at("new-model"), "|")
+	})
+	p.do(chromedp.KeyEvent("t")) // the first characters of an option
+	wants("new-model", "|false||new-model")
+
+	p.enter("#new-folder", "/demo/s")
+	p.await("#new-folder-list")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.holds("the list to be closed", "!document.querySelector('#new-folder-list')")
+	if !p.shows("#new") {
+		p.t.Error("Escape closes the dialog with the list")
+	}
+	p.enter("#new-folder", "/demo/s")
+	p.do(chromedp.KeyEvent(kb.ArrowDown))
+	wants("new-folder", "/demo/s|true|/demo/shop|new-folder")
+	p.click("#new-folder-list li")
+	wants("new-folder", "/demo/shop|false||new-folder")
 }
 
 // TestHostileTextStaysText lets a host send hostile and large text: nothing runs, leaves

@@ -196,8 +196,8 @@ func (p *page) otherWays(s *site) {
 		return n
 	}
 	p.click("#way-add")
-	p.await("#way-kind")
-	eval[any](p, `(e => { e.value = "webhook"; e.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("#way-kind"))`)
+	p.click("#way-kind")
+	p.click("#way-kind-list [data-value=webhook]")
 	p.enter("#way-url", "ftp://example.com/x")
 	p.click("#way-form [type=submit]")
 	p.wants("#way-note", "want https://")

@@ -126,7 +126,7 @@ func (s *workbenchSite) online(token string) error {
 	return err
 }
 
-// A window is a workbench window whose bridge has a token.
+// A window is a workbench window with a bridge that has a token.
 type window struct {
 	*page
 	site *workbenchSite

@@ -19,6 +19,15 @@ func FreeAddress() (string, error) {
 
 // OwnAddress returns a random loopback IP address with port 0. The listener there can
 // be closed and opened again: see [FreeAddress].
-func OwnAddress() string {
-	return fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+func OwnAddress() string { return ownIP() + ":0" }
+
+// SamePort returns an address with the port of a different one, and with an IP address
+// of its own.
+func SamePort(address string) (string, error) {
+	_, port, err := net.SplitHostPort(address)
+	return net.JoinHostPort(ownIP(), port), err
+}
+
+func ownIP() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }

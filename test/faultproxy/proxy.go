@@ -71,6 +71,13 @@ func New(listen, target string) (*Proxy, error) {
 	return p, nil
 }
 
+// DialFromListener makes the proxy connect to its target from the IP address at which
+// it listens, so both ends see one address. Call it before the first connection, and
+// do not use [Proxy.Drop] with it.
+func (p *Proxy) DialFromListener() {
+	p.source = &net.TCPAddr{IP: p.listener.Addr().(*net.TCPAddr).IP}
+}
+
 // Addr returns where the proxy listens.
 func (p *Proxy) Addr() string { return p.listen }
 

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -93,7 +94,7 @@ func Rows() []Row {
 	for _, p := range processes {
 		rows = append(rows, p.rows()...)
 	}
-	return append(rows, stalledRows()...)
+	return slices.Concat(rows, rollingRows(), stalledRows())
 }
 
 // A link is a place in a network.

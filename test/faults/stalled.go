@@ -116,8 +116,8 @@ type asked struct {
 	err     error           // its connection ended
 }
 
-// ask is a client that reads: it asks for content, and sends long messages, one after
-// another.
+// ask is a client that reads. It requests content, and each fifth time sends a long
+// message and a ping instead.
 func ask(ctx context.Context, url, token string, i int) (a asked) {
 	c, err := refclient.Dial(ctx, url, refclient.Options{Token: token, NoRecord: true})
 	if err != nil {

@@ -34,8 +34,9 @@ type Canvas struct {
 
 // An MCP is a [agenthost.MCPServer].
 type MCP struct {
-	Name string
-	Apps []agenthost.MCPApp
+	Name  string
+	Icons []agenthost.MCPIcon
+	Apps  []agenthost.MCPApp
 }
 
 // A SignIn is a [agenthost.Resource].
@@ -55,7 +56,7 @@ func (c *Config) Apply(to *agenthost.Config) {
 		to.Canvases = append(to.Canvases, made)
 	}
 	for _, server := range c.MCP {
-		to.MCP = append(to.MCP, agenthost.MCPServer{Name: server.Name, Apps: server.Apps})
+		to.MCP = append(to.MCP, agenthost.MCPServer{Name: server.Name, Icons: server.Icons, Apps: server.Apps})
 	}
 	for _, r := range c.SignIn {
 		to.Resources = append(to.Resources, agenthost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})

@@ -72,7 +72,7 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	if err := fence(); err != nil { // the host has all that they sent
 		return r, fmt.Errorf("the load does not end: %w", err)
 	}
-	want, err := c.driver.finish(ctx)
+	last, err := c.driver.finish(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -86,6 +86,10 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	}
 	for _, v := range c.Viewers {
 		t.judge(v, &r)
+		want, err := t.stateAt(last, v.epochs[len(v.epochs)-1].last())
+		if err != nil {
+			return r, err
+		}
 		if diff := v.state.difference(want); diff != "" {
 			r.Lost++
 			r.fault("%s: %s", v.id, diff)

@@ -16,7 +16,8 @@
 // frames received must be a prefix of the frames sent, and all of them if the
 // connection was still open at the end. In addition, across its connections a
 // viewer must have applied every action of its channels once, in the order of
-// serverSeq, and its state must equal that of a fresh snapshot.
+// serverSeq, and its state must equal the host's after the last of them: that
+// of a fresh snapshot, with the actions that the host sent after the snapshot.
 //
 // Frames in flight when a connection ends are lost to that connection, and
 // recovered by reconnect; they are counted, but they are no fault.

@@ -134,33 +134,30 @@ func (d *Driver) now() (turn string, seq int64, ok bool) {
 	return d.turn, d.seq, d.wire != nil
 }
 
-// finish ends the turn, and returns the chat's final state.
-func (d *Driver) finish(ctx context.Context) (*chatState, error) {
+// finish ends the turn, and returns the chat's snapshot after it.
+func (d *Driver) finish(ctx context.Context) (last refclient.Snapshot, err error) {
 	d.mu.Lock()
 	w, turn := d.wire, d.turn
 	d.mu.Unlock()
 	if w == nil {
-		return nil, errors.New("the driver has no connection to the host")
+		return last, errors.New("the driver has no connection to the host")
 	}
-	err := w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 2, "action": map[string]any{
+	err = w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 2, "action": map[string]any{
 		"type": "chat/turnCancelled", "turnId": turn, "duration": 1,
 	}})
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	if err := w.ping(ctx); err != nil {
-		return nil, fmt.Errorf("end the turn: %w", err)
+		return last, fmt.Errorf("end the turn: %w", err)
 	}
 	raw, err := w.call(ctx, "subscribe", map[string]any{"channel": chat})
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	var result struct{ Snapshot refclient.Snapshot }
-	if err := json.Unmarshal(raw, &result); err != nil {
-		return nil, err
-	}
-	state := &chatState{}
-	return state, state.load(result.Snapshot.State)
+	err = json.Unmarshal(raw, &result)
+	return result.Snapshot, err
 }
 
 // Close ends the driver.

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -39,7 +40,7 @@ type hostConn struct {
 // A transcript is the host's record of all connections.
 type transcript struct {
 	conns map[string]*hostConn // by label
-	seqs  [][]int64            // by run: of the actions on the viewers' channels
+	acts  [][]refclient.Action // by run: on the viewers' channels, in the host's order
 }
 
 // readTranscript reads the records of the host's runs.
@@ -62,7 +63,7 @@ func readTranscript(files []string) (*transcript, error) {
 
 func (t *transcript) add(run int, frames []agenthost.Frame) {
 	numbered := map[int64]*hostConn{}
-	var seqs []int64
+	var acts []refclient.Action
 	for _, f := range frames {
 		c := numbered[f.Conn]
 		if c == nil {
@@ -72,7 +73,7 @@ func (t *transcript) add(run int, frames []agenthost.Frame) {
 		if !f.Received {
 			c.sent = append(c.sent, f.Data)
 			if a, ok := refclient.ReadAction(f.Data); ok && slices.Contains(channels, a.Channel) {
-				seqs = append(seqs, a.ServerSeq)
+				acts = append(acts, a)
 			}
 			continue
 		}
@@ -81,8 +82,27 @@ func (t *transcript) add(run int, frames []agenthost.Frame) {
 			t.conns[label] = c
 		}
 	}
-	slices.Sort(seqs)
-	t.seqs = append(t.seqs, slices.Compact(seqs))
+	slices.SortFunc(acts, func(a, b refclient.Action) int { return cmp.Compare(a.ServerSeq, b.ServerSeq) })
+	t.acts = append(t.acts, slices.CompactFunc(acts, func(a, b refclient.Action) bool { return a.ServerSeq == b.ServerSeq }))
+}
+
+// stateAt returns the chat's state after the action with the given serverSeq: that of a
+// snapshot of the host's last run, with the later actions that the host sent. Clients
+// outside the crowd may still write after the snapshot.
+func (t *transcript) stateAt(s refclient.Snapshot, seq int64) (*chatState, error) {
+	state := &chatState{}
+	if err := state.load(s.State); err != nil {
+		return nil, err
+	}
+	for _, a := range t.acts[len(t.acts)-1] {
+		if a.Channel != chat || a.ServerSeq <= s.FromSeq || a.ServerSeq > seq {
+			continue
+		}
+		if err := state.apply(a.Action); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
 }
 
 // labelOf returns the label in a greeting, "" in other frames.
@@ -214,8 +234,8 @@ func (t *transcript) judgeEpoch(v *Viewer, e *epoch, r *Report) {
 		applied[seq] = true
 	}
 	missing := 0
-	for _, seq := range t.seqs[c.run] {
-		if seq > e.from && seq <= e.last() && !applied[seq] {
+	for _, a := range t.acts[c.run] {
+		if seq := a.ServerSeq; seq > e.from && seq <= e.last() && !applied[seq] {
 			missing++
 		}
 	}

@@ -6,11 +6,16 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/broker"
 	"ahprelay/broker/embedded"
 )
 
 // Pipe serves a connection like a relay's /nats endpoint.
 func Pipe(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
+	idle := r.Header.Get(broker.StandbyHeader)
+	if idle != "" {
+		w.Header().Set(broker.StandbyHeader, idle)
+	}
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return
@@ -18,6 +23,9 @@ func Pipe(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
 	defer ws.CloseNow()
 	ws.SetReadLimit(-1)
 	remote := websocket.NetConn(r.Context(), ws, websocket.MessageBinary)
+	if idle != "" && broker.ReadWake(remote) != nil {
+		return
+	}
 	local, err := server.InProcessConn()
 	if err != nil {
 		return

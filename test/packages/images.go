@@ -23,6 +23,9 @@ func (p podman) do(args ...string) (string, error) {
 	}, args...)...)
 }
 
+// inImages are the programs with images.
+var inImages = []string{"relay", "host-agent"}
+
 // locked are the options of all services in docker-compose.yml, with limits that work
 // on any machine.
 var locked = []string{"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"}
@@ -35,7 +38,7 @@ func checkImages(dist, dir string) (err error) {
 		return err
 	}
 	images := map[string]string{}
-	for _, name := range []string{"relay", "host-agent"} {
+	for _, name := range inImages {
 		file, err := only(filepath.Join(dist, "ahp-"+name+"_*_oci.tar"))
 		if err != nil {
 			return err

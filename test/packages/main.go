@@ -1,8 +1,10 @@
-// Command packages installs and runs the results of make release. It installs the .deb
-// in a debootstrap chroot, starts it as its unit does, and removes it. It runs the
-// images with podman, like the services of docker-compose.yml with their networks and
-// secret. It needs root, debootstrap, podman, runc and containernetworking-plugins,
-// and runs on request: make packages.
+// Command packages installs and runs the results of make release, as their users do:
+// the .deb from its apt repository in a debootstrap chroot, where its unit's command is
+// started; the .rpm with dnf; the npm packages with npx; Homebrew's formulas with a
+// stand-in for Homebrew. It runs the images with podman, like the services of
+// docker-compose.yml with their networks and secret, and checks all signatures. It needs
+// root, a signed release with all keys, and createrepo-c, debootstrap, dnf, minisign, npm,
+// podman, runc, containernetworking-plugins, ruby and skopeo. It runs on request: make packages.
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,25 +30,46 @@ func main() {
 	dist := flag.String("dist", "dist", "what make release has made")
 	work := flag.String("work", "", "directory for the chroot and podman, kept for the next time; default: one that is removed")
 	suite := flag.String("suite", "bookworm", "Debian's release for the chroot")
+	some := flag.String("only", "", "some checks, such as 'deb npm'; default: all")
 	flag.Parse()
-	if err := run(*dist, *work, *suite); err != nil {
+	if err := run(*dist, *work, *suite, *some); err != nil {
 		log.Fatal("packages: ", err)
 	}
-	log.Print("packages and images are in order")
+	log.Print("everything checked is in order")
 }
 
-func run(dist, work, suite string) (err error) {
+// parts are the checks, in their order.
+var parts = []struct {
+	name string
+	do   func(dist, work, suite string) error
+}{
+	{"signatures", func(dist, work, _ string) error { return checkSignatures(dist, work) }},
+	{"deb", func(dist, work, suite string) error { return checkDeb(dist, filepath.Join(work, "chroot"), suite) }},
+	{"yum", func(dist, work, _ string) error { return checkYum(dist, work) }},
+	{"npm", func(dist, work, _ string) error { return checkNPM(dist, work) }},
+	{"homebrew", func(dist, work, _ string) error { return checkBrew(dist, work) }},
+	{"scoop", func(dist, _, _ string) error { return checkScoop(dist) }},
+	{"images", func(dist, work, _ string) error { return checkImages(dist, filepath.Join(work, "podman")) }},
+	{"install", func(dist, work, suite string) error { return checkInstall(dist, filepath.Join(work, "chroot"), suite) }},
+}
+
+func run(dist, work, suite, some string) (err error) {
+	if dist, err = filepath.Abs(dist); err != nil {
+		return err
+	}
 	if work == "" {
 		if work, err = os.MkdirTemp("", "ahp-packages-"); err != nil {
 			return err
 		}
 		defer os.RemoveAll(work)
 	}
-	if err := checkDeb(dist, filepath.Join(work, "chroot"), suite); err != nil {
-		return fmt.Errorf(".deb: %w", err)
-	}
-	if err := checkImages(dist, filepath.Join(work, "podman")); err != nil {
-		return fmt.Errorf("images: %w", err)
+	for _, part := range parts {
+		if some != "" && !slices.Contains(strings.Fields(some), part.name) {
+			continue
+		}
+		if err := part.do(dist, work, suite); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
 	return nil
 }
@@ -113,29 +137,25 @@ func answers(url, token string) (string, error) {
 	return b.String(), nil
 }
 
-// checkDeb installs, starts and removes the package.
-func checkDeb(dist, root, suite string) error {
-	deb, err := only(filepath.Join(dist, "*_amd64.deb"))
-	if err != nil {
+// bootstrap makes a chroot with Debian's smallest system, unless there is one.
+func bootstrap(root, suite string) error {
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/dpkg")); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(root, "usr/bin/dpkg")); errors.Is(err, os.ErrNotExist) {
-		log.Print("debootstrap ", suite)
-		if _, err := say("debootstrap", "--variant=minbase", suite, root); err != nil {
-			return err
-		}
+	log.Print("debootstrap ", suite)
+	_, err := say("debootstrap", "--variant=minbase", suite, root)
+	return err
+}
+
+// checkDeb installs, starts and removes the package.
+func checkDeb(dist, root, suite string) error {
+	if err := bootstrap(root, suite); err != nil {
+		return err
 	}
-	data, err := os.ReadFile(deb)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(root, "tmp/ahp-relay.deb"), data, 0o644)
-	}
-	if err != nil {
+	if err := checkApt(dist, root); err != nil {
 		return err
 	}
 	within := func(args ...string) (string, error) { return say("chroot", append([]string{root}, args...)...) }
-	if _, err := within("dpkg", "--install", "/tmp/ahp-relay.deb"); err != nil {
-		return err
-	}
 	version, err := within("relay", "--version")
 	if err != nil {
 		return err
@@ -147,6 +167,8 @@ func checkDeb(dist, root, suite string) error {
 		{`source /usr/share/bash-completion/completions/host-agent; COMP_WORDS=(host-agent uns); COMP_CWORD=1; _host_agent; echo "${COMPREPLY[*]}"`, "unshare"},
 		{`stat -c %a /etc/ahp-relay/relay.env`, "640"},
 		{`cat /usr/share/ahp-relay/grafana/ahp-relay.json`, `"panels"`},
+		{`cat /usr/share/ahp-relay/prometheus/alerts.yaml`, `AHPRelayDown`},
+		{`relay config check /usr/share/doc/ahp-relay/relay.yaml`, `in order`},
 	} {
 		if got, err := within("bash", "-c", look[0]); err != nil || !strings.Contains(got, look[1]) {
 			return fmt.Errorf("%s: %.200q, %w; want %q in it", look[0], got, err, look[1])

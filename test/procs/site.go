@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"ahprelay/auth"
@@ -78,10 +80,10 @@ func (s *Site) prepare(context.Context) (err error) {
 	if s.address, err = FreeAddress(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.dataDir(), 0o700); err != nil {
+	if err := os.MkdirAll(s.DataDir(), 0o700); err != nil {
 		return err
 	}
-	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
+	if s.keys, err = auth.LoadKeys(s.DataDir()); err != nil {
 		return err
 	}
 	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: Tenant, Host: Host, Expires: time.Now().Add(time.Hour)})
@@ -91,7 +93,9 @@ func (s *Site) prepare(context.Context) (err error) {
 	return os.WriteFile(s.tokenFile(), []byte(token), 0o600)
 }
 
-func (s *Site) dataDir() string       { return filepath.Join(s.cfg.Dir, "relay") }
+// DataDir returns the directory of the relay.
+func (s *Site) DataDir() string { return filepath.Join(s.cfg.Dir, "relay") }
+
 func (s *Site) tokenFile() string     { return filepath.Join(s.cfg.Dir, "host.token") }
 func (s *Site) at(port string) string { return net.JoinHostPort(s.address, port) }
 
@@ -128,7 +132,7 @@ func (s *Site) startProxies(context.Context) (err error) {
 }
 
 func (s *Site) startProcesses(ctx context.Context) error {
-	relay := append([]string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", "none"}, s.cfg.RelayFlags...)
+	relay := append([]string{"serve", "--data-dir", s.DataDir(), "--listen", s.at(relayPort), "--admin-listen", "none"}, s.cfg.RelayFlags...)
 	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + s.at(agentHostPort)}, s.cfg.AgentFlags...)
 	if s.cfg.ExternalNATS {
 		if err := s.startNATS(ctx); err != nil {
@@ -142,7 +146,7 @@ func (s *Site) startProcesses(ctx context.Context) error {
 	if s.cfg.Others > 0 {
 		agent = append(agent, "--relay", "http://"+s.other(0))
 		relay = append(relay, "--cluster-listen", s.at(clusterPort), "--cluster-route", s.routes())
-		if err := s.startOthers(ctx); err != nil {
+		if err := s.prepareOthers(); err != nil {
 			return err
 		}
 	}
@@ -158,10 +162,23 @@ func (s *Site) startProcesses(ctx context.Context) error {
 	if err := s.StartHost(ctx); err != nil {
 		return err
 	}
-	if err := s.StartRelay(ctx); err != nil {
+	if err := s.startRelays(ctx); err != nil {
 		return err
 	}
 	return s.StartAgent(ctx)
+}
+
+// startRelays starts all relays together: those of a cluster are ready when two of three
+// are connected.
+func (s *Site) startRelays(ctx context.Context) error {
+	failed := make([]error, len(s.Others)+1)
+	var all sync.WaitGroup
+	for i := range s.Others {
+		all.Go(func() { failed[i] = s.StartOther(ctx, i) })
+	}
+	failed[len(s.Others)] = s.StartRelay(ctx)
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 func (s *Site) other(i int) string { return s.at(strconv.Itoa(otherPorts + i)) }
@@ -175,18 +192,15 @@ func (s *Site) routes() string {
 	return strings.Join(routes, ",")
 }
 
-// startOthers starts the other relays, with copies of the keys.
-func (s *Site) startOthers(ctx context.Context) error {
+// prepareOthers prepares the other relays, with copies of the keys.
+func (s *Site) prepareOthers() error {
 	for i := range s.cfg.Others {
-		dir := fmt.Sprintf("%s-%d", s.dataDir(), i)
-		if err := CopyKeys(filepath.Join(s.dataDir(), "keys"), filepath.Join(dir, "keys")); err != nil {
+		dir := s.otherDir(i)
+		if err := CopyKeys(filepath.Join(s.DataDir(), "keys"), filepath.Join(dir, "keys")); err != nil {
 			return err
 		}
 		s.Others = append(s.Others, s.cfg.Process("", fmt.Sprintf("other-%d", i), RelayProgram, "serve", "--data-dir", dir, "--listen", s.other(i),
 			"--admin-listen", "none", "--cluster-listen", s.at(strconv.Itoa(otherClusterPorts+i)), "--cluster-route", s.routes()))
-		if err := s.StartOther(ctx, i); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -216,6 +230,35 @@ func CopyKeys(from, to string) error {
 func (s *Site) StartOther(ctx context.Context, i int) error {
 	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
+
+// Replace ends a relay with SIGTERM, starts it again, and returns when it is ready. With
+// empty, only its keys remain. Relay -1 is that of the clients.
+func (s *Site) Replace(ctx context.Context, i int, empty bool) error {
+	relay, dir, start := s.Relay, s.DataDir(), s.StartRelay
+	if i >= 0 {
+		relay, dir, start = s.Others[i], s.otherDir(i), func(ctx context.Context) error { return s.StartOther(ctx, i) }
+	}
+	if err := relay.End(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if empty {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if f.Name() != "keys" {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(dir, f.Name())))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return start(ctx)
+}
+
+func (s *Site) otherDir(i int) string { return fmt.Sprintf("%s-%d", s.DataDir(), i) }
 
 func (s *Site) startNATS(ctx context.Context) error {
 	const trustFile = "trust.conf"

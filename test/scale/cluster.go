@@ -58,12 +58,13 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Keys: keys, dir: dir, log: log}
+	route, err := faultproxy.FreeAddress()
 	for range relays {
-		route, err := faultproxy.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
 		c.routes = append(c.routes, route)
+		route, err = faultproxy.SamePort(route) // NewWays needs one port
 	}
 	for i := range relays {
 		c.add(i, c.routes[i])

@@ -28,7 +28,12 @@ const nowhere = "127.0.0.1:1"
 // Ways lead from relay to relay, by their numbers.
 type Ways [][]*faultproxy.Proxy
 
-// NewWays returns ways to addresses; each delays its traffic by the given time.
+// NewWays returns ways to addresses with one port; each delays its traffic by the given
+// time.
+//
+// A relay that loses a connection to another tries the relay's port at the IP address
+// of that connection. A refusal would prove a crash. So each way has one IP address for
+// both ends, and that port: during a cut, it accepts and stays silent.
 func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 	for i := range to {
 		w = append(w, make([]*faultproxy.Proxy, len(to)))
@@ -36,9 +41,14 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 			if i == j {
 				continue
 			}
-			if w[i][j], err = faultproxy.New("", address); err != nil {
+			listen, err := faultproxy.SamePort(address)
+			if err != nil {
 				return w, errors.Join(err, w.Close())
 			}
+			if w[i][j], err = faultproxy.New(listen, address); err != nil {
+				return w, errors.Join(err, w.Close())
+			}
+			w[i][j].DialFromListener()
 			w[i][j].Shape(faultproxy.Shape{Delay: delay})
 		}
 	}

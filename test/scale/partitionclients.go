@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,10 +27,10 @@ const clientsEach = 3
 
 // PartitionClients is Partition with whole relays, two host-agents for one host, and
 // clients under load on both sides: at the isolated relay, and at the relay without a
-// host-agent.
+// host-agent. The isolated relay serves its clients as before.
 func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
-	p, err := c.divide(ctx)
+	p, err := c.divide(ctx, gateway.MinorityServe)
 	defer p.close()
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row,
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("one relay of three cut off for %v, clients on both sides", s.Cut)
+	name := fmt.Sprintf("one relay of three cut off for %v with --minority=serve, clients on both sides", s.Cut)
 	return []Row{
 		{Name: name + ": closed beside the relay that is cut off and its host-agent, while it is", Got: codes(apart), Wanted: "none", Good: len(apart) == 0},
 		{Name: name + ": closed in the majority, from when the other host-agent has the host", Got: fmt.Sprintf("%s (it has it after %v)", codes(closed), took.Round(100*time.Millisecond)), Wanted: "none", Good: len(closed) == 0},
@@ -124,12 +125,13 @@ type divided struct {
 	crowd    *load.Crowd
 	minority []*load.Viewer
 
-	stop    []context.CancelFunc // of host-agents
+	log     *slog.Logger         // of host-agents; nil: none
+	stop    []context.CancelFunc // of them
 	running sync.WaitGroup
 }
 
 // divide starts the relays of a cluster, with ways between them, and a host.
-func (c *Cluster) divide(ctx context.Context) (p *divided, err error) {
+func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *divided, err error) {
 	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
 	if p.token, err = c.Keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
@@ -152,22 +154,22 @@ func (c *Cluster) divide(ctx context.Context) (p *divided, err error) {
 	failed := make([]error, len(c.Relays))
 	var all sync.WaitGroup
 	for i, r := range c.Relays {
-		all.Go(func() { p.relays[i], failed[i] = c.whole(ctx, r, c.routes[i]) })
+		all.Go(func() { p.relays[i], failed[i] = c.whole(ctx, r, c.routes[i], minority) })
 	}
 	all.Wait()
 	return p, errors.Join(failed...)
 }
 
 // whole starts all of a relay.
-func (c *Cluster) whole(ctx context.Context, r *Relay, listen string) (*gateway.Relay, error) {
+func (c *Cluster) whole(ctx context.Context, r *Relay, listen string, minority gateway.Minority) (*gateway.Relay, error) {
 	if err := procs.CopyKeys(filepath.Join(c.KeyDir(), "keys"), filepath.Join(r.dir, "keys")); err != nil {
 		return nil, err
 	}
 	cfg := gateway.RelayConfig{
 		DataDir: r.dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
-		ClusterListen: listen, ClusterRoutes: r.config.Cluster.Routes,
+		ClusterListen: listen, ClusterRoutes: r.config.Cluster.Routes, ClusterAdvertise: r.config.Cluster.Advertise,
 	}
-	cfg.Gateway.Log, cfg.Gateway.OwnURL = c.log, "http://"+r.config.Name
+	cfg.Gateway.Log, cfg.Gateway.OwnURL, cfg.Gateway.Minority = c.log, "http://"+r.config.Name, minority
 	return gateway.StartRelay(ctx, cfg)
 }
 
@@ -179,7 +181,7 @@ func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, erro
 
 // awaitEndpoint returns when a relay reports that the host is at the given relay.
 func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
-	want := fmt.Sprintf("ws://relay-%d/ahp/%s", slices.Index(p.relays, host), stack.Host)
+	want := p.named(slices.Index(p.relays, host))
 	var got string
 	if late := await(ctx, func() bool { got, err = p.endpoint(ctx, at); return got == want }); late != nil {
 		return fmt.Errorf("the host is at %q, not at %q: %w, %w", got, want, late, err)
@@ -191,13 +193,16 @@ func (p *divided) target(i int) load.Target {
 	return load.Target{URL: "ws" + strings.TrimPrefix(p.relays[i].URL(), "http") + "/ahp/" + stack.Host, Token: p.token}
 }
 
-// agent starts a host-agent of the host beside a relay.
-func (p *divided) agent(beside *gateway.Relay) error {
+// agent starts a host-agent of the host that reaches some relays.
+func (p *divided) agent(reaches ...*gateway.Relay) error {
 	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return err
 	}
-	cfg := hostagent.Config{Relays: []string{beside.URL()}, Token: func() (string, error) { return token, nil }}
+	cfg := hostagent.Config{Token: func() (string, error) { return token, nil }, Log: p.log}
+	for _, r := range reaches {
+		cfg.Relays = append(cfg.Relays, r.URL())
+	}
 	cfg.Upstream.URL = p.server.URL()
 	agent, err := hostagent.New(cfg)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // TestEachScenarioMakesRows at a small size, without judging times.
 func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
-	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3}
+	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}
 	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
@@ -25,15 +25,16 @@ func TestEachScenarioMakesRows(t *testing.T) {
 	}
 	join := func(ctx context.Context, c *Cluster, hosts int) error { return c.JoinAndKnow(ctx, hosts) }
 	for name, run := range map[string]func(context.Context, *Cluster) ([]Row, error){
-		"costs":   func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
-		"tenants": func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
-		"restart": func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
-		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet, join) },
-		"far":     func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, false, fleet) },
-		"regions": func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, true, fleet) },
+		"costs":      func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
+		"tenants":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
+		"restart":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
+		"idle":       func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet, join) },
+		"remembered": func(ctx context.Context, c *Cluster) ([]Row, error) { return Remembered(ctx, c, small, fleet) },
+		"far":        func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, false, fleet) },
+		"regions":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, true, fleet) },
 	} {
 		relays := 1
-		if name != "costs" && name != "tenants" {
+		if name != "costs" && name != "tenants" && name != "remembered" {
 			relays = 3
 		}
 		t.Run(name, func(t *testing.T) {
@@ -52,5 +53,27 @@ func TestEachScenarioMakesRows(t *testing.T) {
 				t.Logf("%s: %s", r.Name, r.Got)
 			}
 		})
+	}
+}
+
+// TestMajorityIsServedDuringACut: a host-agent leaves a relay that is cut off for its
+// second connection, before clients at other relays are closed.
+func TestMajorityIsServedDuringACut(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	c, err := NewCluster(t.TempDir(), 3, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := PartitionMoves(ctx, c, Sizes{Cut: 18 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		t.Logf("%s: %s", r.Name, r.Got)
+		if !r.Good {
+			t.Errorf("%s: %s; want %s", r.Name, r.Got, r.Wanted)
+		}
 	}
 }

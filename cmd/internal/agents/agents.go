@@ -24,11 +24,18 @@ type Flags struct {
 	Bypass bool     `help:"With --agent, offer the agents' modes and commands that skip permissions to clients with the level operate. --no-bypass forbids them to all." default:"true" negatable:""`
 }
 
-// Programs returns the selected agents. A command belongs to the only agent.
-func (f *Flags) Programs(command []string) (list []acp.Program, err error) {
+// Behind returns a command without the -- before it.
+func Behind(command []string) []string {
 	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
+		return command[1:]
 	}
+	return command
+}
+
+// Programs returns the agents selected with --agent. The command from behind -- replaces
+// an agent's own command, and is an error unless exactly one agent is selected.
+func (f *Flags) Programs(command []string) (list []acp.Program, err error) {
+	command = Behind(command)
 	if len(command) > 0 && len(f.Agent) != 1 {
 		return nil, errors.New("a command behind -- belongs to one --agent")
 	}

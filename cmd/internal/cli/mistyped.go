@@ -10,8 +10,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ofServices matches the variables that Kubernetes sets for a service whose name begins
-// like a program's variables.
+// ofServices matches variables that Kubernetes sets for services. A service's name can
+// begin like a program's variables.
 var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)$`)
 
 // Mistyped returns a sentence for each variable in the environment that looks like a

@@ -43,7 +43,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
   return (
     <div class="asked" data-asked={q.id} ref={at}>
       {q.text && <p class="asked-text" dir="auto">{q.kind === 'approval' ? visible(q.text) : unmarked(q.text)}</p>}
-      {q.detail && <pre class="command">{visible(q.detail)}</pre>}
+      {q.detail && (q.kind === 'approval' ? <pre class="command">{visible(q.detail)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
       {q.risky && <p class="risk danger"><Icon name="alert" />The host marks this as dangerous.</p>}
       {options.length > 0 && (
         <div class="answers">

@@ -4,6 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Json } from '../ahp';
 import { text } from '../store';
+import { iconOf } from '../words';
 
 const paths: Record<string, string> = {
   back: 'M15 5l-7 7 7 7', more: 'M5 12h.01M12 12h.01M19 12h.01', plus: 'M12 5v14M5 12h14', close: 'M6 6l12 12M18 6L6 18',
@@ -12,11 +13,17 @@ const paths: Record<string, string> = {
   tool: 'M14 6a4 4 0 105 5l-8 8-3-3 8-8', app: 'M4 5h16v14H4zM4 9h16', read: 'M6 3h9l4 4v14H6zM14 3v5h5', canvas: 'M4 4h16v12H4zM8 20h8',
   copy: 'M9 9h11v11H9zM5 15H4V4h11v1', up: 'M12 19V5M6 11l6-6 6 6', stop: 'M7 7h10v10H7z', clip: 'M8 12l6-6a3 3 0 014 4l-8 8a5 5 0 01-7-7l8-8',
   check: 'M5 13l4 4L19 7', alert: 'M12 8v5M12 16.5v.01M12 3l10 18H2z', down: 'M6 9l6 6 6-6', file: 'M6 3h9l4 4v14H6z', bell: 'M6 17V11a6 6 0 0112 0v6l2 2H4zM10 21h4',
-  mic: 'M12 4a3 3 0 00-3 3v4a3 3 0 006 0V7a3 3 0 00-3-3zM6 11a6 6 0 0012 0M12 17v3', filter: 'M4 6h16M7 12h10M10 18h4', key: 'M8 15a4 4 0 110-8 4 4 0 010 8zM12 11h9M18 11v4', folder: 'M3 6h6l2 2h10v11H3z', diff: 'M12 4v8M8 8h8M8 19h8', list: 'M8 6h12M8 12h12M8 18h12M4 6h.01M4 12h.01M4 18h.01',
+  mic: 'M12 4a3 3 0 00-3 3v4a3 3 0 006 0V7a3 3 0 00-3-3zM6 11a6 6 0 0012 0M12 17v3', filter: 'M4 6h16M7 12h10M10 18h4', key: 'M8 15a4 4 0 110-8 4 4 0 010 8zM12 11h9M18 11v4', folder: 'M3 6h6l2 2h10v11H3z', diff: 'M12 4v8M8 8h8M8 19h8', branch: 'M7 5v14M17 5v3a4 4 0 01-4 4H7M7 3.5v.01M17 3.5v.01', list: 'M8 6h12M8 12h12M8 18h12M4 6h.01M4 12h.01M4 18h.01',
 };
 
 export function Icon({ name }: { name: string }) {
   return <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={paths[name] ?? paths.tool} /></svg>;
+}
+
+/** An MCP server's own icon, or nothing. */
+export function ServerIcon({ server, instead }: { server: Json; instead?: ComponentChildren }) {
+  const src = iconOf(server?.icons, matchMedia('(prefers-color-scheme: dark)').matches);
+  return src ? <img class="icon" src={src} alt="" /> : <>{instead}</>;
 }
 
 export function Badge({ tone, children }: { tone?: string; children: ComponentChildren }) {

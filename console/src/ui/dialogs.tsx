@@ -3,22 +3,28 @@
 import { useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import type { Link } from '../link';
-import { array, text } from '../store';
+import { text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
-import { Find } from './find';
-import { Lend } from './lend';
-import { NewSession, Property } from './newsession';
+import { later } from './later';
 import { groups } from './order';
-import { Previews } from './preview';
-import { Share } from './share';
 import { SessionActions, titleOf } from './session';
-import { SignIn } from './signin';
 import { Status } from './status';
-import { Mute, Told } from './told';
-import { Usage } from './usage';
 import { when, mayDo } from '../words';
+
+const Find = later(() => import('./find').then((m) => m.Find));
+const Lend = later(() => import('./lend').then((m) => m.Lend));
+const Mute = later<{ host: string; session: string; now: number }>(() => import('./told').then((m) => m.Mute));
+const NewSession = later(() => import('./newsession').then((m) => m.NewSession));
+const Pair = later<{ link?: string; host?: string }>(() => import('./sealed').then((m) => m.Pair));
+const Previews = later(() => import('./preview').then((m) => m.Previews));
+const Sealed = later<{ link: Link; request?: string }>(() => import('./sealed').then((m) => m.Sealed));
+const Settings = later(() => import('./newsession').then((m) => m.Settings));
+const Share = later(() => import('./share').then((m) => m.Share));
+const SignIn = later<Json>(() => import('./signin').then((m) => m.SignIn));
+const Told = later<{ now: number }>(() => import('./told').then((m) => m.Told));
+const Usage = later(() => import('./usage').then((m) => m.Usage));
 
 export function Dialogs({ now }: { now: number }) {
   const { dialog } = app;
@@ -38,6 +44,8 @@ export function Dialogs({ now }: { now: number }) {
     case 'usage': return <Usage />;
     case 'status': return <Status now={now} />;
     case 'confirm': return <Confirm {...dialog} />;
+    case 'pair': return <Pair key={dialog.link} link={dialog.link} host={dialog.host} />;
+    case 'sealed': return <Sealed link={dialog.link} request={dialog.request} />;
     case 'help': return <Help now={now} />;
   }
   return null;
@@ -84,30 +92,6 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
   return (
     <Dialog title="Rename the session" onClose={close}>
       <form class="fields" onSubmit={submit}><label for="new-title">Name</label><input id="new-title" ref={at} defaultValue={title} data-focus maxLength={200} /><div class="row start"><button class="primary" type="submit">Rename</button></div></form>
-    </Dialog>
-  );
-}
-
-/** Settings of a running session: the next message's model, and the host's mutable options. */
-function Settings() {
-  const { link, session } = app;
-  const state = link?.store.get(session);
-  const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
-  const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
-  const { schema, values } = state?.config ?? {};
-  const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
-  const model = app.conversation.models.get(session)?.id ?? '';
-  return (
-    <Dialog title="Model and settings" id="settings" onClose={close}>
-      <div class="fields">
-        {models.length > 0 && (
-          <><label for="settings-model">Model for the next message</label>
-            <select id="settings-model" value={model} onChange={(e) => app.conversation.chooseModel(e.currentTarget.value)}><option value="">As it is</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
-        )}
-        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
-        {models.length === 0 && mutable.length === 0 && <p class="empty">The host offers no choice here.</p>}
-        {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
-      </div>
     </Dialog>
   );
 }

@@ -44,7 +44,8 @@ export function Find() {
   const [query, setQuery] = useState('');
   const [all, setAll] = useState(false); // also the turns that are not loaded
   const { link, chatUri } = app;
-  const chat = link?.store.get(chatUri);
+  const past = link?.seen(app.session);
+  const chat = link?.store.get(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);
   const turns = [...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
   const more = Boolean(link?.live && chat?.turnsNextCursor);
   useEffect(() => { if (all && more) app.conversation.earlier(); }, [all, chat?.turnsNextCursor]);

@@ -6,7 +6,7 @@ import { app } from '../app';
 import { text } from '../store';
 import type { Json } from '../ahp';
 import type { Asked } from '../asked';
-import { SignInNotes } from './status';
+import { asOf, SignInNotes, Wake } from './status';
 import { ago, statusWord } from '../words';
 import { Question, useRest } from './asked';
 import { Badge, Icon, pressed } from './bits';
@@ -43,7 +43,10 @@ export function Inbox({ now }: { now: number }) {
       {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>Only {app.onlyHost}</span><Icon name="close" /></button>}
       {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">Open the session that gets what you have shared.</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>Discard</button></p>}
-      <p id="sessions-note" class="dim" role="status">{note(all)}</p>
+      <p id="sessions-note" class="dim" role="status">{note(all, now)}</p>
+      {app.hosts.filter((h) => app.mayWake(h.host) || app.waking.has(h.host)).map((h) => (
+        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : `Host ${h.state}`}</span><Wake host={h.host} /></p>
+      ))}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
         {all.length === 0 && app.links.size > 0 && [...app.links.values()].some((l) => l.listing) && <Skeletons />}
@@ -57,10 +60,13 @@ function canCreate(): boolean {
   return [...app.links.values()].some((l) => l.live && l.store.agents.length > 0);
 }
 
-function note(all: Group[]): string {
+function note(all: Group[], now: number): string {
   const own = [...app.links.values()].map((l) => l.note).find(Boolean);
   if (own) return own;
-  if (all.length > 0) return app.host && !app.link?.live ? 'As last seen:' : '';
+  if (all.length > 0) {
+    const away = [...app.links.values()].filter((l) => !l.live && l.listAt && l.store.sessions.size > 0 && (!app.onlyHost || l.host === app.onlyHost));
+    return away.map((l) => `${app.hosts.length > 1 ? `${l.host}: ` : ''}${asOf(l.host, l.listAt, now)}`).join('. ');
+  }
   if (app.search) return 'No session matches.';
   if ([...app.links.values()].some((l) => l.listing)) return '';
   return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';

@@ -3,6 +3,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { highlight } from '../highlight';
 import { Blocks, open } from '../blocks';
+import { showFormula } from '../math';
 import { Growing, nodesOf } from '../markdown';
 import { fileOf } from '../words';
 
@@ -57,6 +58,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     }
     if (!there) node.replaceChildren(nodesOf(raw));
     for (const a of node.querySelectorAll<HTMLElement>('a[data-path]')) a.replaceWith(pathButton(a));
+    for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) showFormula(tex);
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');
@@ -64,7 +66,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       pre.append(copyButton(() => code.textContent ?? ''), wrapButton(pre));
     }
   }, [raw, plain, live]);
-  return <div ref={at} class={plain ? 'text' : ''} />;
+  return <div ref={at} class={plain ? 'text' : ''} dir="auto" />;
 });
 
 /** A link to a file of the session's folder. */

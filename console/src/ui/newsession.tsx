@@ -8,6 +8,7 @@ import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
 import { pathOf, uriOf } from '../words';
 import { Dialog } from './bits';
+import { Completed, Select } from './select';
 
 const key = (host: string) => `new-session ${host}`;
 
@@ -27,8 +28,7 @@ export function NewSession() {
   return (
     <Dialog title="New session" id="new" onClose={() => app.open(null)}>
       {links.length > 1 && (
-        <div class="fields"><label for="new-host">Host</label>
-          <select id="new-host" value={host} onChange={(e) => setHost(e.currentTarget.value)}>{links.map((l) => <option key={l.host}>{l.host}</option>)}</select></div>
+        <div class="fields"><Select id="new-host" label="Host" value={host} options={links.map((l) => [l.host, ''])} onChange={setHost} /></div>
       )}
       {link ? <Form key={host} link={link} /> : <p>No host is online.</p>}
     </Dialog>
@@ -48,6 +48,8 @@ function Form({ link }: { link: Link }) {
   const [said, setSaid] = useState('');
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
   const schema = useSchema(link, provider, directory, config);
+  const properties = Object.entries<Json>(schema?.schema?.properties ?? {});
+  const choices = choosesModel(properties) ? [] : models;
   const wants = link.unsigned(agent);
 
   const submit = async (e: Event) => {
@@ -55,7 +57,7 @@ function Form({ link }: { link: Link }) {
     setBusy(true);
     setSaid('');
     try {
-      const chosen = models.some((m) => m.id === model) ? { id: model } : undefined;
+      const chosen = choices.some((m) => m.id === model) ? { id: model } : undefined;
       await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
@@ -67,16 +69,14 @@ function Form({ link }: { link: Link }) {
   return (
     <form class="fields" onSubmit={submit}>
       {agents.length > 1 ? (
-        <><label for="new-agent">Agent</label>
-          <select id="new-agent" value={provider} onChange={(e) => { setProvider(e.currentTarget.value); setConfig({}); setModel(''); }}>{agents.map((a) => <option key={a.provider} value={a.provider}>{text(a.displayName) || a.provider}</option>)}</select></>
+        <Select id="new-agent" label="Agent" value={provider} options={agents.map((a) => [a.provider, text(a.displayName)])} onChange={(v) => { setProvider(v); setConfig({}); setModel(''); }} />
       ) : <p class="dim">{text(agent.displayName) || provider}{text(agent.description) ? `: ${text(agent.description)}` : ''}</p>}
       {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{text(agent.displayName) || provider} may want you to sign in to {text(wants[0].resource_name) || wants[0].resource}</button>}
       <Folder link={link} value={folder} set={setFolder} />
-      {models.length > 0 && (
-        <><label for="new-model">Model</label>
-          <select id="new-model" value={model} onChange={(e) => setModel(e.currentTarget.value)}><option value="">The agent's choice</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
+      {choices.length > 0 && (
+        <Select id="new-model" label="Model" value={model} options={[['', 'The agent’s choice'], ...choices.map((m): [string, string] => [m.id, text(m.name)])]} onChange={setModel} />
       )}
-      {Object.entries<Json>(schema?.schema?.properties ?? {}).map(([name, p]) => (
+      {properties.map(([name, p]) => (
         <Property key={name} name={name} p={p} value={config[name] ?? schema?.values?.[name] ?? p?.default} set={(v) => setConfig({ ...config, [name]: v })}
           complete={p?.enumDynamic ? (query) => link.conn!.request('sessionConfigCompletions', { channel: ROOT, provider, ...where(directory), config, property: name, query }) : undefined} />
       ))}
@@ -84,6 +84,11 @@ function Form({ link }: { link: Link }) {
       <div class="row start"><button id="create" class="primary" type="submit" disabled={busy || !link.live}>{busy ? 'Beginning…' : 'Begin'}</button></div>
     </form>
   );
+}
+
+/** Whether the host's options have a choice of the model. */
+function choosesModel(properties: [string, Json][]): boolean {
+  return properties.some(([, p]) => p?.category === 'model');
 }
 
 function where(directory: string): Json {
@@ -109,7 +114,7 @@ function useSchema(link: Link, provider: string, directory: string, config: Json
   return schema;
 }
 
-export function Property({ name, p, value, set, complete }: { name: string; p: Json; value: Json; set: (v: Json) => void; complete?: (query: string) => Promise<Json> }) {
+function Property({ name, p, value, set, complete }: { name: string; p: Json; value: Json; set: (v: Json) => void; complete?: (query: string) => Promise<Json> }) {
   const [found, setFound] = useState<Json[]>([]);
   const id = `new-${name}`;
   if (!isObject(p) || p.readOnly || p.type === 'object' || p.type === 'array') return null;
@@ -118,18 +123,23 @@ export function Property({ name, p, value, set, complete }: { name: string; p: J
     const labels = array(p.enumLabels);
     const bypass = array(p.bypass); // values that skip permissions
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">Host’s default</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}{bypass.includes(v) ? ' ⚠ asks for nothing' : ''}</option>)}</select>{bypass.includes(value) && <p class="error">In this mode the agent asks for no permission.</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
+    const options: [string, string][] = p.enum.map((v: Json, i: number) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ' ⚠ asks for nothing' : ''}`]);
+    if (value === undefined) options.unshift(['', 'Host’s default']);
+    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum.find((one: Json) => String(one) === v))} />{bypass.includes(value) && <p class="error">In this mode the agent asks for no permission.</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
+  if (complete) {
+    const offered = new Map<string, string>([...found, ...array(p.enum).map((v) => ({ value: v }))].map((i) => [String(i.value), text(i.label)]));
+    return (
+      <Completed id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={[...offered]} onInput={(v) => {
+        set(p.type === 'number' ? Number(v) : v);
+        complete(v).then((r) => setFound(array(r?.items)), () => {});
+      }} />
+    );
+  }
   return (
     <><label for={id}>{label}</label>
-      <input id={id} type={p.type === 'number' ? 'number' : 'text'} list={complete ? `${id}-list` : undefined} value={String(value ?? '')} title={text(p.description)}
-        onInput={(e) => {
-          const v = e.currentTarget.value;
-          set(p.type === 'number' ? Number(v) : v);
-          complete?.(v).then((r) => setFound(array(r?.items)), () => {});
-        }} />
-      {complete && <datalist id={`${id}-list`}>{[...found, ...array(p.enum).map((v) => ({ value: v }))].slice(0, 50).map((i) => <option key={i.value} value={i.value}>{text(i.label)}</option>)}</datalist>}</>
+      <input id={id} type={p.type === 'number' ? 'number' : 'text'} value={String(value ?? '')} title={text(p.description)} onInput={(e) => set(p.type === 'number' ? Number(e.currentTarget.value) : e.currentTarget.value)} /></>
   );
 }
 
@@ -153,9 +163,30 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
     }, () => setBelow([]));
   }, [parent]);
   return (
-    <><label for="new-folder">Folder</label>
-      <input id="new-folder" list="new-folders" value={value} placeholder="/path/to/a/project" autocapitalize="off" autocorrect="off" spellcheck={false} onInput={(e) => set(e.currentTarget.value)} />
-      <datalist id="new-folders">{[...new Set([...recent, ...below])].map((f) => <option key={f} value={f} />)}</datalist>
+    <><Completed id="new-folder" label="Folder" value={value} placeholder="/path/to/a/project" options={[...new Set([...recent, ...below])].map((f) => [f, ''])} onInput={set} />
       {recent.length > 1 && <div class="chips">{recent.slice(0, 5).map((f) => <button key={f} type="button" class="chip" aria-pressed={f === value} onClick={() => set(f)}>{f.split('/').at(-1) || f}</button>)}</div>}</>
+  );
+}
+
+/** Settings of a running session: the next message's model, and the host's mutable options. */
+export function Settings() {
+  const { link, session } = app;
+  const state = link?.store.get(session);
+  const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
+  const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
+  const { schema, values } = state?.config ?? {};
+  const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
+  const model = app.conversation.models.get(session)?.id ?? '';
+  return (
+    <Dialog title="Model and settings" id="settings" onClose={() => app.open(null)}>
+      <div class="fields">
+        {models.length > 0 && !choosesModel(mutable) && (
+          <Select id="settings-model" label="Model for the next message" value={model} options={[['', 'As it is'], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => app.conversation.chooseModel(v)} />
+        )}
+        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
+        {models.length === 0 && mutable.length === 0 && <p class="empty">The host offers no choice here.</p>}
+        {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
+      </div>
+    </Dialog>
   );
 }

@@ -1,6 +1,7 @@
 // The side pane of a session for changes, terminals and files.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
@@ -37,17 +38,31 @@ export function SidePane() {
   );
 }
 
+const messageMeta = 'agenthost.message'; // our own host's operations take a message by this name
+
+function takesMessage(op: Json): boolean {
+  return op?._meta?.[messageMeta] === true;
+}
+
 function Changes({ channel, state }: { channel: string; state: Json }) {
   const [said, setSaid] = useState('');
+  const [message, setMessage] = useState('');
+  const [next, setNext] = useState(''); // a page that the host's operation has made
   const files = array(state.files).filter((f) => isObject(f?.edit));
   const may = app.link?.live && app.mayOperate;
-  const catalogue = [...array(app.link?.store.get(app.session)?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
+  const session = app.link?.store.get(app.session);
+  const catalogue = [...array(session?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
+  const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as Json;
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Json, file?: Json) => {
     setSaid('');
+    setNext('');
     try {
-      const done = await app.request('invokeChangesetOperation', { channel, operationId: op.id, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
+      const written = takesMessage(op) && message.trim() ? { _meta: { [messageMeta]: message.trim() } } : {};
+      const done = await app.request('invokeChangesetOperation', { channel, operationId: op.id, ...written, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
       setSaid(text(done?.message));
+      setNext(safeUrl(done?.followUp?.content?.uri) ?? '');
+      if (takesMessage(op)) setMessage('');
     } catch (err) {
       setSaid((err as Error).message);
     }
@@ -68,11 +83,14 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
   const seen = files.filter((f) => f.reviewed).length;
   return (
     <div class="changes">
+      {text(branchName) && <p class="dim branch"><Icon name="branch" /><bdi class="name">{text(branchName)}</bdi>{text(baseBranchName) && <> → <bdi>{text(baseBranchName)}</bdi></>}{app.folders[0] && <span class="path">{pathOf(app.folders[0])}</span>}</p>}
+      {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} aria-label="Commit message" placeholder={text(session?.title) || 'Commit message'} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
       <div class="row wrap">
         <p class="dim" role="status">{state.status === 'computing' ? 'Being computed…' : state.status === 'error' ? text(state.error?.message) || 'This could not be computed.' : `${files.length} ${files.length === 1 ? 'file' : 'files'}${reviewable && files.length ? `, ${seen} looked at` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
       {said && failed.every((o) => text(o.error.message) !== said) && <p class="dim" role="status">{said}</p>}
+      {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">Open {new URL(next).host}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
       <ul class="edits">
         {files.map((f) => (

@@ -8,15 +8,15 @@ import type { Json } from '../ahp';
 import { Icon } from './bits';
 import { Markdown } from './markdown';
 
-interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string }
+interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string; by: string }
 
 /** The user's input by question id. */
 type Entered = Record<string, { value?: Json; free?: string }>;
 
-export function Question({ part, readOnly, connected, ended, answer }: Props) {
+export function Question({ part, readOnly, connected, ended, answer, by }: Props) {
   const request = part.request ?? {};
   const questions = array(request.questions).filter(isObject);
-  if (part.response !== undefined || ended) return <Answered part={part} questions={questions} />;
+  if (part.response !== undefined || ended) return <Answered part={part} questions={questions} by={by} />;
   return (
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
@@ -146,7 +146,7 @@ function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: 
   );
 }
 
-function Answered({ part, questions }: { part: Json; questions: Json[] }) {
+function Answered({ part, questions, by }: { part: Json; questions: Json[]; by: string }) {
   const answers = part.request?.answers ?? {};
   const word = { accept: '', decline: 'Skipped.', cancel: 'Cancelled.' }[text(part.response) as string] ?? 'Not answered.';
   return (
@@ -155,6 +155,7 @@ function Answered({ part, questions }: { part: Json; questions: Json[] }) {
       {isObject(part.request?.planReview) && <details><summary>{text(part.request.planReview.title) || 'Plan'}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
       {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
       {word && <p class="dim">{word}</p>}
+      {by && <p class="given dim">Answered by <bdi>{by}</bdi></p>}
     </section>
   );
 }

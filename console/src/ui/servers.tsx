@@ -5,7 +5,7 @@ import { app } from '../app';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { baseName } from '../words';
-import { Badge } from './bits';
+import { Badge, ServerIcon } from './bits';
 import { toolsOf } from './mcpcalls';
 
 const words: Record<string, [string, string]> = {
@@ -57,7 +57,7 @@ function Server({ server, of }: { server: Json; of: Json }) {
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);
   return (
     <li class="item-card" data-server={server.id} data-state={on ? kind : 'off'}>
-      <div class="row"><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
+      <div class="row"><ServerIcon server={server} /><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
       <p class="dim">{[of && (text(of.name) || text(of.id)), baseName(server.uri)].filter(Boolean).join(' · ')}</p>
       {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={`Error of ${name}`}>{text(server.state.error?.message) || 'It does not say why.'}</pre>}
       {on && kind === 'authRequired' && text(server.state.description) && <p class="text">{text(server.state.description)}</p>}

@@ -7,6 +7,7 @@ import { array, text, type Pending } from '../store';
 import type { Link } from '../link';
 import type { Json } from '../ahp';
 import { status } from '../reduce';
+import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
 import { Composer } from './composer';
@@ -26,6 +27,17 @@ const nearEdge = 600; // px from the drawn part's edge before more is drawn
 
 export function titleOf(link = app.link, session = app.session): string {
   return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || 'New session';
+}
+
+const longestName = 60; // characters of a chat's name
+
+/** A chat's name: the host's, the session's for its default chat, or the chat's first words. */
+function chatName(chat: Json): string {
+  const { link, session } = app;
+  if (text(chat?.title)) return text(chat.title);
+  if (chat?.resource === link?.store.chatOf(session)) return titleOf();
+  const first = array(link?.store.get(chat?.resource)?.turns)[0] ?? link?.store.get(chat?.resource)?.activeTurn;
+  return text(first?.message?.text).trim().split('\n')[0].slice(0, longestName) || 'New chat';
 }
 
 export function agentName(state: Json): string {
@@ -97,12 +109,14 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
   const may = link.live && app.mayOperate;
   const archived = Boolean(bits & status.archived);
   const read = Boolean(bits & status.read);
+  const own = link.privates?.has(session) === true;
   return (
     <>
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>Rename</button>}
       {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? 'Unarchive' : 'Archive'}</button>}
       {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
       {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? 'Muted…' : 'Mute…'}</button>}
+      {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => app.sessions.keepPrivate(link, session, !own))}>{own ? 'Show to others' : 'Keep to myself'}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>Copy the address</button>
       {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>Delete</button>}
     </>
@@ -168,7 +182,7 @@ function Tree({ chats }: { chats: Json[] }) {
   const work = chats.filter((c) => (c.status & 24) === 8).length;
   return (
     <details class="tree" ref={at}>
-      <summary class="chip"><Icon name="agent" /><span class="grow">{text(chats.find((c) => c.resource === app.chatUri)?.title) || 'Chat'}</span><span class="dim">{chats.length} chats</span>
+      <summary class="chip"><Icon name="agent" /><span class="grow">{chatName(chats.find((c) => c.resource === app.chatUri))}</span><span class="dim">{chats.length} chats</span>
         {(need > 0 || work > 0) && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{need ? `${need} ${need === 1 ? 'needs' : 'need'} you` : `${work} working`}</span>}</summary>
       <ul aria-label="Chats" onClick={() => { at.current!.open = false; }}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
     </details>
@@ -179,7 +193,7 @@ function ChatChip({ chat, depth }: { chat: Json; depth: number }) {
   const word = statusWord(chat.status);
   return (
     <li style={{ '--depth': depth }}><button type="button" class={`chip chat-chip${depth > 0 ? ' below' : ''}`} aria-pressed={chat.resource === app.chatUri} onClick={() => app.chooseChat(chat.resource)}>
-      <span>{text(chat.title) || 'Chat'}</span>{word && <span class="badge" data-tone={chat.status & 16 ? 'wait' : 'ok'}>{word}</span>}
+      <span dir="auto">{chatName(chat)}</span>{word && <span class="badge" data-tone={chat.status & 16 ? 'wait' : 'ok'}>{word}</span>}
     </button></li>
   );
 }
@@ -211,7 +225,8 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const wanted = useRef(false); // the user wants turns older than those loaded
   const [away, setAway] = useState(false);
   const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
-  const live = Boolean(link?.live);
+  const online = Boolean(link?.live);
+  const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time cannot be answered
   const turns: Json[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
@@ -288,7 +303,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
     if (app.sought === itsQuestion) {
-      if (live && toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p))) app.arrived();
+      if (live && (toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p)))) app.arrived();
       return;
     }
     const i = turns.findIndex((t) => String(t.id) === app.sought);
@@ -318,21 +333,21 @@ function Log({ agent, now }: { agent: string; now: number }) {
     app.draw();
   }, [app.sought, turns, part, live, app.sought === itsQuestion && chat?.activeTurn]);
   const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: Json; pending?: Pending }[];
-  const note = chatNote(chat, all.length, live);
+  const note = chatNote(chat, all.length, online);
   return (
     <div class="chat-body">
       <div id="log" class="log" role="log" aria-label="Conversation" tabIndex={0} ref={at} onScroll={scrolled}>
-        {past && !link?.store.get(chatUri) && <p id="past" class="notice" role="status">As last seen {when(past.at)}, kept on this device.</p>}
+        {past && !link?.store.get(chatUri) && <p id="past" class="notice" role="status"><span class="grow">{asOf(app.host, past.at, now, past.clock)}.</span><Wake host={app.host} /></p>}
         {more && <button id="earlier" type="button" onClick={earlier}>Show earlier turns</button>}
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
             <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={app.readOnly}
               active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} last={turn === turns.at(-1) && !chat?.activeTurn}
-              answers={turn === chat?.activeTurn ? link!.store.revision : 0} />
+              answers={turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
           ))}
         </div>
         {ends && <Waiting chat={chat} />}
-        {!chat && live && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
+        {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
       {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> Latest</button>}
@@ -378,7 +393,7 @@ function chatNote(chat: Json, shown: number, live: boolean): string {
   const { link, session, chatUri } = app;
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
   if (error) return `This session cannot be shown: ${error}`;
-  if (!chat) return live ? '' : 'This session opens when the host is online.';
+  if (!chat) return live ? '' : `This session opens when the host is online. ${app.remembered.why(app.host, session)}`.trim();
   const failed = text(link?.store.get(session)?.creationError?.message);
   if (failed) return failed;
   return shown === 0 ? 'No messages yet.' : '';

@@ -6,6 +6,7 @@ import * as device from '../device';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
+import { Select } from './select';
 import { when } from '../words';
 
 const lookEvery = 5_000; // ms between looks at who is there
@@ -71,10 +72,8 @@ export function Share() {
         <p class="dim">Only who owns a host shares its sessions. This device may: {own}.</p>
       ) : (
         <form class="fields" ref={form} onSubmit={submit}>
-          <label for="share-level">The link allows to</label>
-          <select id="share-level" name="level">{levels.map(([level, name]) => <option key={level} value={level}>{name}</option>)}</select>
-          <label for="share-time">for</label>
-          <select id="share-time" name="seconds">{times.map(([seconds, name]) => <option key={seconds} value={seconds}>{name}</option>)}</select>
+          <Select id="share-level" label="The link allows to" name="level" options={levels} />
+          <Select id="share-time" label="for" name="seconds" options={times.map(([seconds, name]) => [String(seconds), name])} />
           <label for="share-people">People at a time</label>
           <input id="share-people" name="people" type="number" inputMode="numeric" min={1} max={10000} defaultValue="64" required />
           <label class="check"><input type="checkbox" name="files" /> The files in its folders, too</label>

@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
+import { elsewhere, relay } from '../pins';
 import type { Grant } from '../relay';
 import { text } from '../store';
 import type { Side } from '../swap';
@@ -12,9 +13,12 @@ import { Dialogs } from './dialogs';
 import { Inbox } from './inbox';
 import { keys } from './keys';
 import { Asks } from './lend';
-import { SidePane } from './pane';
+import { later } from './later';
 import { Session, titleOf } from './session';
 import { needing } from './order';
+
+const Changed = later<{ host: string }>(() => import('./sealed').then((m) => m.Changed));
+const SidePane = later(() => import('./pane').then((m) => m.SidePane));
 
 export function Shell({ now }: { now: number }) {
   const open = app.session !== '';
@@ -27,12 +31,13 @@ export function Shell({ now }: { now: number }) {
       {hasToken && open && <nav class="skip" aria-label="Skip"><button type="button" onClick={() => (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#chat-title'))?.focus()}>To the message</button></nav>}
       <Bar now={now} />
       {!hasToken && <Gate />}
-      {hasToken && (
+      {hasToken && app.link?.keyChanged && <Changed key={app.host} host={app.host} />}
+      {hasToken && !app.link?.keyChanged && (
         <main id="app" class="app">
           <Inbox now={now} />
           <Session now={now} />
           <CanvasPane />
-          <SidePane />
+          {app.pane && app.pane.kind !== 'canvas' && <SidePane />}
         </main>
       )}
       <Swap now={now} />
@@ -48,7 +53,7 @@ function Bar({ now }: { now: number }) {
   const state = link?.conn?.state;
   const said = app.offline
     ? { tone: 'bad', text: 'No network', more: '' }
-    : app.host ? describe(state, { away: Boolean(link?.away), host: app.hostInfo, now }) : overview();
+    : app.host ? describe(state, { away: Boolean(link?.away), host: app.hostInfo, asOf: link?.seal?.asOf, now }) : overview();
   const canRetry = !app.offline && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
@@ -64,7 +69,7 @@ function Bar({ now }: { now: number }) {
           {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>Try now</button>}
         </div>
       )}
-      {app.token !== '' && <button id="bell" class="quiet round list-only" type="button" aria-label="Notifications" title="Notifications" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
+      {app.token !== '' && !elsewhere() && <button id="bell" class="quiet round list-only" type="button" aria-label="Notifications" title="Notifications" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
       {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label="Commands" title="Commands (Ctrl K)" onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
     </header>
   );
@@ -91,9 +96,11 @@ function Gate() {
       <form id="token-form" class="card" autocomplete="off" onSubmit={submit}>
         <h2>Sign in</h2>
         <p id="token-why" role="alert">{app.tokenWhy}</p>
-        <a class="button primary" href="/device">Sign in on this device</a>
-        <p class="dim">With a signed-in device, or your organization’s account. It stays signed in.</p>
-        <h3>Or with a token</h3>
+        {elsewhere() ? <p class="dim">With a token of the relay <code>{relay()}</code>. It opens the way to your sealed hosts, and gives no authority there.</p> : <>
+          <a class="button primary" href="/device">Sign in on this device</a>
+          <p class="dim">With a signed-in device, or your organization’s account. It stays signed in.</p>
+          <h3>Or with a token</h3>
+        </>}
         <label for="token">Client token</label>
         <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
         <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. Only this tab keeps it, unless you choose to keep it on this device.</p>
@@ -161,7 +168,8 @@ function useFocus(open: boolean): void {
   useLayoutEffect(() => {
     const is = open ? app.session : '';
     if (had.current !== null && had.current !== is) {
-      if (open) (document.querySelector('#chat-title') as HTMLElement)?.focus({ preventScroll: true });
+      if (open && document.activeElement?.closest('[data-ask]')) { /* the question in view has it already */ }
+      else if (open) (document.querySelector('#chat-title') as HTMLElement)?.focus({ preventScroll: true });
       else (document.querySelector('#sessions button') as HTMLElement)?.focus({ preventScroll: true });
     }
     had.current = is;

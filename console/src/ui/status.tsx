@@ -23,6 +23,7 @@ export function Status({ now }: { now: number }) {
 function Host({ info, now }: { info: Json; now: number }) {
   const { hostsStale } = app;
   const silent = info.state === 'online' && info.notAnsweringSince;
+  const link = app.links.get(info.host);
   const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
   const detail = hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now);
   return (
@@ -32,6 +33,7 @@ function Host({ info, now }: { info: Json; now: number }) {
         <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? 'unknown' : silent ? 'not answering' : info.state}</Badge></span>
         <span class="dim">{detail}</span>
       </button>
+      {link?.seal && <button type="button" class="quiet small" data-do="sealed" onClick={() => app.open({ kind: 'sealed', link })}>Sealed: keys and devices</button>}
     </li>
   );
 }
@@ -46,6 +48,20 @@ function hostDetail(info: Json, now: number): string {
   return parts.join(' · ');
 }
 
+/** The age of what is shown of a host that is away: "As of 14:02, host asleep". */
+export function asOf(host: string, at: number, now: number, clock?: number): string {
+  const state = app.hostsStale || app.offline ? '' : app.hosts.find((h) => h.host === host)?.state ?? '';
+  const away = app.offline ? ', no network' : app.hostsStale ? ', relay unreachable' : state && state !== 'online' ? `, host ${state}` : '';
+  return `As of ${when(at, now)}${away}${clock ? ` (${when(clock, now)} by the host’s clock)` : ''}`;
+}
+
+/** The button that wakes a host, and its result. */
+export function Wake({ host }: { host: string }) {
+  const said = app.waking.get(host);
+  if (said) return <span class="wake" role="status">{said}</span>;
+  return app.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.wake(host)}>Wake</button> : null;
+}
+
 /** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
 function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
   const by = [];
@@ -56,7 +72,13 @@ function keptAwake({ sessions, people }: { sessions: number; people: number }): 
 
 /** Agents that want to be signed in before they can do anything. */
 export function SignInNotes() {
-  if (app.readOnly) return null;
+  const unpaired = app.hosts.filter((h) => app.links.get(h.host)?.unpaired(h));
+  const sealed = unpaired.map((h) => (
+    <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
+      <Icon name="key" /><span>{h.host} is sealed: pair this device</span>
+    </button>
+  ));
+  if (app.readOnly) return <>{sealed}</>;
   const wanted = [];
   for (const link of app.links.values()) {
     if (!link.live) continue;
@@ -67,6 +89,7 @@ export function SignInNotes() {
   }
   return (
     <>
+      {sealed}
       {wanted.map(({ link, agent, needs }) => (
         <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || agent.provider, resources: needs })}>
           <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>

@@ -8,6 +8,7 @@ import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon } from './bits';
+import { Select } from './select';
 
 const lookEvery = 10_000; // ms between loads of the history
 
@@ -171,8 +172,7 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
   };
   return (
     <form class="fields" id="way-form" ref={form} onSubmit={submit} autocomplete="off">
-      {!way.id && <><label for="way-kind">By</label>
-        <select id="way-kind" value={kind} data-focus onChange={(e) => setKind(e.currentTarget.value)}>{['ntfy', 'slack', 'webhook', ...(mail ? ['mail'] : [])].map((k) => <option key={k} value={k}>{wayKinds[k].name}</option>)}</select></>}
+      {!way.id && <Select id="way-kind" label="By" value={kind} focus options={['ntfy', 'slack', 'webhook', ...(mail ? ['mail'] : [])].map((k) => [k, wayKinds[k].name])} onChange={setKind} />}
       {kind === 'mail' ? <><label for="way-to">Address</label><input id="way-to" name="to" type="email" required defaultValue={text(way.to)} placeholder="me@example.com" /></> : (
         <><label for="way-url">{about.url}</label><input id="way-url" name="url" type="url" required={!way.id || !hidden} autocapitalize="off" spellcheck={false} defaultValue={hidden ? '' : text(way.url)} placeholder={way.id && hidden ? `As it is: ${text(way.url)}` : about.example} /></>
       )}

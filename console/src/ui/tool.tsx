@@ -1,11 +1,12 @@
 // A tool call: its purpose, input, result and pending question.
 
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { plain, toolTone, toolWord, unmarked } from '../words';
 import { Approval, ResultApproval } from './approval';
-import { Badge, Icon } from './bits';
+import { Badge, Icon, ServerIcon } from './bits';
 import { showMcp } from './mcpcalls';
 import { Inside, type Props } from './toolparts';
 
@@ -30,7 +31,7 @@ export function waits(call: Json): boolean {
  * A tool call keeps its node through a new snapshot, because an app in it would
  * reload.
  */
-export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
+export function Tool({ turnId, call, readOnly, connected, answer, by }: Props & { by: string }) {
   const at = useRef<HTMLElement>(null);
   const extra = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
@@ -48,7 +49,7 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
       <div class="tool-body">
         <details open={open}>
           <summary class="row">
-            <Icon name={kind} /><span class="name">{text(call.displayName) || text(call.toolName) || 'Tool'}</span>
+            <ServerIcon server={app.link?.store.mcpServer(app.session, text(call.contributor?.customizationId))} instead={<Icon name={kind} />} /><span class="name">{text(call.displayName) || text(call.toolName) || 'Tool'}</span>
             {said && said !== asked && !pending && <span class="says">{said}</span>}
             <Badge tone={toolTone(state)}>{state}</Badge>
           </summary>
@@ -56,6 +57,7 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
         </details>
         {pending && <Approval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
         {result && <ResultApproval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
+        {by && !pending && <p class="given dim">{call.reason === 'denied' || call.reason === 'result-denied' ? 'Denied' : 'Allowed'} by <bdi>{by}</bdi></p>}
         {call.status === 'cancelled' && text(call.reasonMessage) && <p class="text dim">{text(call.reasonMessage)}</p>}
       </div>
       <div class="tool-extra" ref={extra} />

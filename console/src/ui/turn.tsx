@@ -3,7 +3,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { app } from '../app';
-import { array, text, type Pending } from '../store';
+import { array, ofTurn, text, type Pending } from '../store';
 import type { Json } from '../ahp';
 import { canSpeak, speak } from '../speech';
 import { lasted, roughly, when } from '../words';
@@ -18,6 +18,8 @@ interface Props {
   turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
   day: number; // when relative times change
   answers: number; // a count of changes, of the turn that may have questions
+  givers?: ReadonlyMap<string, string>;
+  changesets?: Json; // of the session
 }
 
 export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, last, readOnly }: Props) => {
@@ -36,7 +38,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
         <div class="reply">
           <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />} />
+            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} by={giverOf(channel, part)} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
@@ -112,18 +114,25 @@ function answerOf(channel: string, part: Json): string | undefined {
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
 }
 
-interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; answer?: string }
+/** Returns the person who gave a part's answer, or ''. */
+function giverOf(channel: string, part: Json): string {
+  const call = part.toolCall;
+  const type = call ? call.reason === 'result-denied' ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed' : 'chat/inputCompleted';
+  return app.link?.store.giverOf(channel, type, call?.toolCallId ?? part.request?.id) ?? '';
+}
 
-const Part = memo(({ part, turn, live, readOnly, connected, answer }: PartProps) => {
+interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; answer?: string; by: string }
+
+const Part = memo(({ part, turn, live, readOnly, connected, answer, by }: PartProps) => {
   switch (part.kind) {
     case 'markdown':
       return <Markdown text={text(part.content)} live={live} />;
     case 'reasoning':
       return <details class="thinking"><summary>Thinking</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} answer={answer} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} answer={answer} by={by} />;
     case 'inputRequest':
-      return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} />;
+      return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':
       return <p class="text error">{text(part.error?.message) || 'Something failed.'}</p>;
     case 'systemNotification':
@@ -178,8 +187,15 @@ function SignInAgain() {
   return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
 }
 
+/** The changesets of a turn, of session and chat. */
+function changesOf(turn: Json): { channel: string; title: string }[] {
+  const { link, session, chatUri } = app;
+  return ofTurn([...array(link?.store.get(session)?.changesets), ...array(link?.store.get(chatUri)?.changesets)], turn.id);
+}
+
 function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boolean; may: boolean }) {
   const { inputTokens, outputTokens, model } = turn.usage ?? {};
+  const changes = changesOf(turn);
   const said = parts.filter((p) => p.kind === 'markdown').map((p) => text(p.content)).join('\n\n');
   const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? `${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
   return (
@@ -190,6 +206,7 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
         <Menu label="More about this turn">
           {last && <button type="button" onClick={() => app.conversation.again(turn)}>Send again</button>}
           {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>Continue from here in a new chat</button>}
+          {changes.map(({ channel, title }) => <button key={channel} type="button" onClick={() => app.showPane({ kind: 'changes', channel, title })}>{title}</button>)}
           <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
           {said && canSpeak() && <button type="button" onClick={() => speak(said)}>Read aloud, or stop</button>}
           {!last && app.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: 'Delete later turns?', says: 'This deletes all turns after this one.', yes: 'Delete', act: () => app.conversation.backTo(turn) })}>Delete later turns</button>}

@@ -29,8 +29,12 @@ type Config struct {
 	// Accept upgrades a request, or answers it with an error.
 	Accept func(w http.ResponseWriter, r *http.Request) (Tunnel, error)
 
-	// Stopped reports whether host-agents have to connect to other relays.
-	Stopped func() bool
+	// Stopped reports whether host-agents have to connect to other relays. Leaving
+	// reports whether they should: then there are no idle connections.
+	Stopped, Leaving func() bool
+
+	// Place is the relay's region and zone; see [broker.PlaceHeader].
+	Place string
 
 	Life  context.Context   // ends with the server; so do all WebSockets
 	Spawn func(func()) bool // starts a goroutine that the server waits for; false: the server has ended
@@ -49,6 +53,9 @@ type Tunnel interface {
 
 	// Reads counts the messages read.
 	Reads() uint32
+
+	// Ping sends a ping. It waits for no answer.
+	Ping(payload string)
 }
 
 // An API serves host-agents.

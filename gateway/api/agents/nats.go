@@ -26,7 +26,8 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if a.Stopped() {
+	idle := r.Header.Get(broker.StandbyHeader) != ""
+	if a.Stopped() || idle && a.Leaving() {
 		http.Error(w, "this relay is cut off from the majority of its cluster; try another", http.StatusServiceUnavailable)
 		return
 	}
@@ -35,60 +36,100 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 		a.Caller.TooMany(w, over, a.HostLine("", host, r, ""))
 		return
 	}
-	if !a.spliceNATS(w, r, host, admitted.Leave) {
+	var server net.Conn
+	if !idle {
+		var err error
+		if server, err = a.openNATS(r.Context(), host); err != nil {
+			admitted.Leave()
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	if !a.spliceNATS(w, r, host, server, admitted.Leave) {
 		admitted.Leave()
+		if server != nil {
+			_ = server.Close()
+		}
 	}
 }
 
-// spliceNATS joins an authenticated WebSocket to the NATS server, and reports whether
-// it did. It calls leave when the connection ends.
-func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, leave func()) bool {
+// openNATS opens a connection to the NATS server. The error is for the host-agent.
+func (a *API) openNATS(ctx context.Context, host auth.Enrolment) (net.Conn, error) {
 	// A different relay may have issued the credentials: make sure that the account is
 	// open.
 	if err := a.Registry.Enrol(host.Tenant, host.Host); err != nil {
 		a.Log.Error("host-agent refused by registry", "tenant", host.Tenant, "host", host.Host, "error", err)
-		http.Error(w, "the registry does not accept this host now; try again", http.StatusServiceUnavailable)
-		return false
+		return nil, errors.New("the registry does not accept this host now; try again")
 	}
-	a.awaitTenant(r.Context(), host.Tenant)
+	a.awaitTenant(ctx, host.Tenant)
 	server, err := a.NATS(a.Life, host.Tenant, host.Host)
 	if err != nil {
 		a.Log.Error("NATS server unreachable", "error", err)
-		http.Error(w, "the NATS server does not accept connections now; try again", http.StatusServiceUnavailable)
-		return false
+		return nil, errors.New("the NATS server does not accept connections now; try again")
 	}
+	return server, nil
+}
+
+// spliceNATS joins an authenticated WebSocket to the NATS server, and reports whether
+// it did. It calls leave when the connection ends. Without a server, the connection is
+// idle until the host-agent uses it.
+func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, server net.Conn, leave func()) bool {
+	header := w.Header()
 	compressed := broker.Compresses(r.Header.Get(broker.CompressHeader))
 	if compressed != "" {
-		w.Header().Set(broker.CompressHeader, compressed)
+		header.Set(broker.CompressHeader, compressed)
 	}
-	w.Header().Set(broker.RelayHeader, a.Registry.Instance())
+	if server == nil {
+		header.Set(broker.StandbyHeader, "1")
+	}
+	header.Set(broker.RelayHeader, a.Registry.Instance())
+	header.Set(broker.PlaceHeader, a.Place)
 	sock, err := a.Accept(w, r)
 	if err != nil {
-		_ = server.Close()
 		return false
 	}
-	agent := a.tunnels.join(sock, host)
+	agent := a.tunnels.join(sock, host, server == nil)
 	if agent == nil {
 		sock.Close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
-		_ = server.Close()
 		return false
 	}
-	a.Caller.Audit.Comings(a.HostLine("host-connect", host, r, ""))
-	gone := a.HostLine("host-disconnect", host, r, "")
+	come, gone := a.HostLine("host-connect", host, r, ""), a.HostLine("host-disconnect", host, r, "")
+	instance := r.Header.Get(broker.InstanceHeader)
 	a.endIfRevoked(agent) // it may have been revoked before it joined
 	if !a.Spawn(func() {
 		defer leave()
 		defer a.tunnels.leave(agent)
-		defer a.attend(agent, r.Header.Get(broker.InstanceHeader))()
+		if server == nil {
+			if server = a.awaitUse(agent); server == nil {
+				return
+			}
+		}
+		defer a.attend(agent, instance)()
+		a.Caller.Audit.Comings(come)
 		gone.Reason = splice(sock, server, compressed != "").Error()
 		a.Caller.Audit.Comings(gone)
 	}) {
 		a.tunnels.leave(agent)
 		sock.Kill()
-		_ = server.Close()
 		return false
 	}
 	return true
+}
+
+// awaitUse waits until a host-agent uses its idle connection, and opens a connection to
+// the NATS server. It returns nil if the idle connection has ended.
+func (a *API) awaitUse(agent *tunnel) net.Conn {
+	err := broker.ReadWake(agent.Stream())
+	if err == nil {
+		a.tunnels.use(agent)
+		var server net.Conn
+		if server, err = a.openNATS(a.Life, agent.host); err == nil {
+			return server
+		}
+	}
+	a.Log.Debug("idle connection of a host-agent ended", "tenant", agent.host.Tenant, "host", agent.host.Host, "error", err)
+	agent.Kill()
+	return nil
 }
 
 // tenantWait is the maximum wait for a tenant's account. If the account opens later,

@@ -38,6 +38,7 @@ type tunnelOf struct{ *slowTunnel }
 
 func (t tunnelOf) Stream() net.Conn { return t.slowTunnel }
 func (t tunnelOf) Reads() uint32    { return 0 }
+func (t tunnelOf) Ping(string)      {}
 func (t tunnelOf) Kill()            { t.Close(0, "") }
 
 // Close implements [Tunnel].

@@ -9,12 +9,16 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/broker/registry"
 )
 
 // agentSilence is the time after which a silent WebSocket is closed. By then its
 // host-agent has given up, because it pings after 4 s.
 const agentSilence = 10 * time.Second
+
+// idleSilence is the same for a connection that is not in use.
+const idleSilence = 5 * broker.StandbyPing / 2
 
 // A tunnel is a host-agent's WebSocket.
 type tunnel struct {
@@ -23,6 +27,15 @@ type tunnel struct {
 	since time.Time
 	heard atomic.Int64 // time of the last known message after since, in ns
 	reads uint32       // value of Reads at that time; owned by checkSilence
+	idle  bool         // not in use yet; guarded by tunnels.mu
+}
+
+// patience returns the silence after which the WebSocket is closed.
+func (s *tunnel) patience() time.Duration {
+	if s.idle {
+		return idleSilence
+	}
+	return agentSilence
 }
 
 // lastHeard returns the time of the last message, or up to a second earlier.
@@ -37,8 +50,8 @@ type tunnels struct {
 }
 
 // join adds a WebSocket. It returns nil after dismiss.
-func (a *tunnels) join(sock Tunnel, host auth.Enrolment) *tunnel {
-	s := &tunnel{Tunnel: sock, host: host, since: time.Now()}
+func (a *tunnels) join(sock Tunnel, host auth.Enrolment, idle bool) *tunnel {
+	s := &tunnel{Tunnel: sock, host: host, since: time.Now(), idle: idle}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.dismissed {
@@ -51,6 +64,14 @@ func (a *tunnels) join(sock Tunnel, host auth.Enrolment) *tunnel {
 	return s
 }
 
+// use marks an idle WebSocket as in use.
+func (a *tunnels) use(s *tunnel) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.idle = false
+	s.heard.Store(int64(time.Since(s.since)))
+}
+
 // checkSilence records the host-agents with a message since the last call, and returns
 // those silent for too long.
 func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
@@ -60,7 +81,7 @@ func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
 		if reads := s.Reads(); reads != s.reads {
 			s.reads = reads
 			s.heard.Store(int64(max(a.checked.Sub(s.since), 0)))
-		} else if now.Sub(s.lastHeard()) > agentSilence {
+		} else if now.Sub(s.lastHeard()) > s.patience() {
 			silent = append(silent, s)
 		}
 	}
@@ -135,6 +156,20 @@ func (a *API) endIfRevoked(sock *tunnel) {
 func (a *API) SendAway() {
 	for sock := range a.tunnels.all() {
 		a.Spawn(func() { sock.Close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason()) })
+	}
+}
+
+// Advise advises all host-agents to move to their idle connections at other relays.
+// Host-agents without one stay. Idle connections here end: they lead to no better relay.
+func (a *API) Advise() {
+	a.tunnels.mu.Lock()
+	defer a.tunnels.mu.Unlock()
+	for sock := range a.tunnels.open {
+		if sock.idle {
+			a.Spawn(sock.Kill)
+			continue
+		}
+		a.Spawn(func() { sock.Ping(broker.MoveAdvice) })
 	}
 }
 

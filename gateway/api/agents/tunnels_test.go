@@ -2,19 +2,26 @@ package agents
 
 import (
 	"net"
+	"slices"
 	"testing"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker"
 )
 
 // A counted tunnel has read that many messages.
-type counted struct{ reads uint32 }
+type counted struct {
+	reads  uint32
+	pinged []string
+	killed bool
+}
 
 func (*counted) Stream() net.Conn            { return nil }
 func (*counted) Close(ahp.CloseCode, string) {}
-func (*counted) Kill()                       {}
+func (c *counted) Kill()                     { c.killed = true }
+func (c *counted) Ping(payload string)       { c.pinged = append(c.pinged, payload) }
 func (c *counted) Reads() uint32             { return c.reads }
 
 // A host-agent counts as heard when its WebSocket reads a message, and as silent only
@@ -22,7 +29,7 @@ func (c *counted) Reads() uint32             { return c.reads }
 func TestSilentHostAgentIsFound(t *testing.T) {
 	var all tunnels
 	brings, ceases := &counted{}, &counted{}
-	speaks, falls := all.join(brings, auth.Enrolment{}), all.join(ceases, auth.Enrolment{})
+	speaks, falls := all.join(brings, auth.Enrolment{}, false), all.join(ceases, auth.Enrolment{}, false)
 	now := speaks.since
 	const spoke = 5
 	for second := range 60 {
@@ -45,5 +52,32 @@ func TestSilentHostAgentIsFound(t *testing.T) {
 	all.leave(falls)
 	if silent := all.checkSilence(now.Add(time.Second)); len(silent) > 0 {
 		t.Errorf("one that has gone is silent")
+	}
+}
+
+// TestIdleConnectionMayBeSilent: an idle connection may be silent between two pings. Once
+// in use, it is judged like any other.
+func TestIdleConnectionMayBeSilent(t *testing.T) {
+	var all tunnels
+	idle := all.join(&counted{}, auth.Enrolment{}, true)
+	at := func(d time.Duration) bool { return len(all.checkSilence(idle.since.Add(d))) > 0 }
+	if at(2*broker.StandbyPing) || !at(3*broker.StandbyPing) {
+		t.Error("an idle connection is not closed after two to three missing pings")
+	}
+	all.use(idle)
+	if at(agentSilence-time.Second) || !at(agentSilence+time.Second) {
+		t.Error("a connection in use is not judged like others")
+	}
+}
+
+// TestAdvice: connections in use are advised to move, and idle connections end.
+func TestAdvice(t *testing.T) {
+	api := &API{Config: Config{Spawn: func(f func()) bool { f(); return true }}}
+	used, idle := &counted{}, &counted{}
+	api.tunnels.join(used, auth.Enrolment{}, false)
+	api.tunnels.join(idle, auth.Enrolment{}, true)
+	api.Advise()
+	if !slices.Equal(used.pinged, []string{broker.MoveAdvice}) || used.killed || idle.pinged != nil || !idle.killed {
+		t.Errorf("in use: %+v; idle: %+v", used, idle)
 	}
 }

@@ -20,18 +20,28 @@ type Config struct {
 	Lookup func(tenant, host string) (registry.Host, bool)
 	Find   func(ctx context.Context, tenant, host string) error // certain about unknown hosts: see [registry.Registry.Find]
 	OwnURL string                                               // base URL of exactly this relay of its cluster; "": unknown
+
+	Wake  map[string]string // the operator's commands to wake hosts, by tenant/host
+	Life  context.Context   // ends them; required with Wake
+	Spawn func(func()) bool // runs a goroutine; required with Wake
 }
 
 // An API serves hosts.
-type API struct{ Config }
+type API struct {
+	Config
+	waking *waking
+}
 
 // New returns an API.
-func New(cfg Config) *API { return &API{cfg} }
+func New(cfg Config) *API {
+	return &API{cfg, &waking{commands: cfg.Wake, life: cfg.Life, spawn: cfg.Spawn, runs: map[string]*wakeRun{}}}
+}
 
 // Routes registers the handlers.
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/hosts", a.serveHosts)
 	mux.HandleFunc("GET /api/hosts/{host}", a.serveHost)
+	mux.HandleFunc("POST /api/hosts/{host}/wake", a.serveWake)
 }
 
 // An Info is a host in the API's JSON.
@@ -48,12 +58,14 @@ type Info struct {
 	Clients      int            `json:"clients"`             // connected now
 	KeptAwake    *KeptAwake     `json:"keptAwake,omitempty"` // null: nothing keeps the machine from idle sleep
 
+	Wakes bool `json:"wakes,omitempty"` // the relay can wake the machine
+
 	// Endpoint is the nearest address of the host: the relay connected to its
 	// host-agent. Any other relay works too.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// KeptAwake is what keeps a host's machine from idle sleep.
+// KeptAwake counts the reasons why a host's machine does not idle-sleep.
 type KeptAwake struct {
 	Sessions int `json:"sessions"` // with a running turn
 	People   int `json:"people"`   // connected, if the host-agent runs with --keep-awake=connected
@@ -93,6 +105,13 @@ func Of(h registry.Host) Info {
 	return info
 }
 
+// of is Of with the relay's own part.
+func (a *API) of(h registry.Host) Info {
+	info := Of(h)
+	info.Wakes = a.waking.wakes(h.Tenant, h.Name)
+	return info
+}
+
 // A grant is a token's authority in the API's JSON. Pages use it to hide actions that
 // the host-agent would refuse.
 type grant struct {
@@ -113,7 +132,7 @@ func (a *API) Hosts(who auth.Client) []Info {
 	list := []Info{}
 	for _, h := range a.List(who.Tenant) {
 		if who.MayReach(h.Tenant, h.Name) {
-			list = append(list, Of(h))
+			list = append(list, a.of(h))
 		}
 	}
 	return list
@@ -161,5 +180,5 @@ func (a *API) serveHost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	host, _ := a.Lookup(who.Tenant, name)
-	authn.WriteJSON(w, http.StatusOK, Of(host))
+	authn.WriteJSON(w, http.StatusOK, a.of(host))
 }

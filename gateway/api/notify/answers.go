@@ -160,14 +160,15 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 			authn.WriteError(w, http.StatusForbidden, errors.New("this answer link belongs to another person"))
 			return
 		}
-		who = holder // a token only proves the person; the capability states what they may do
+		holder.DeviceName = who.DeviceName
+		who = holder // a token only proves person and device; the capability states what they may do
 		answer = notice.Answer{Tenant: c.Tenant, Host: c.Host, Event: c.Event, Digest: c.Digest, Option: c.Option}
 		if c.Option == "" {
 			answer.Text = body.Text
 		}
 	}
 	answer.Subject, answer.Token, answer.Access, answer.Channels, answer.Methods = who.Subject, who.ID, string(who.Access), who.Channels, who.Methods
-	answer.Remote = a.Caller.Address(r)
+	answer.Remote, answer.Device = a.Caller.Address(r), who.DeviceName
 	a.give(r.Context(), w, answer)
 }
 

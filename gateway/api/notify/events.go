@@ -132,7 +132,7 @@ const unknownEvent = 1 << 63
 // this relay stops.
 func (a *API) EndStreams() { a.ending.Do(func() { close(a.over) }) }
 
-// An eventStream is a client's stream.
+// An eventStream sends the events of one tenant to one client, as server-sent events.
 type eventStream struct {
 	api     *API
 	who     auth.Client

@@ -29,7 +29,9 @@ func (a *API) EndGrants(ctx context.Context) {
 	}
 }
 
-// ExpireGrants records the links and invitations that have expired.
+// ExpireGrants deletes the expired links and invitations, and everything derived from a
+// revoked grant. The audit log receives each deleted link and invitation, except expired
+// invitations that were used.
 func (a *API) ExpireGrants() {
 	shares, err := a.People.EndShares()
 	for _, one := range shares {

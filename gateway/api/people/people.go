@@ -61,7 +61,7 @@ type DeviceCode struct {
 	Key        string `json:"fingerprint"`
 
 	// QR has the rows of a QR code of the complete address with the code, for a device
-	// to show: whoever scans it sees this device.
+	// to display. A person who scans it is shown this device for approval.
 	QR []string `json:"qr,omitempty"`
 }
 
@@ -216,7 +216,7 @@ func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device peopl
 	if a.Reached != nil && person.OwnsAll() && person.Tenant == auth.DefaultTenant {
 		a.Reached(a.Caller.URL(r))
 	}
-	who.Device, who.Key, who.Expires = device.ID, device.Key, time.Now().Add(people.AccessTTL)
+	who.Device, who.DeviceName, who.Key, who.Expires = device.ID, device.Name, device.Key, time.Now().Add(people.AccessTTL)
 	who.Origins = device.Derive()
 	if !until.IsZero() && until.Before(who.Expires) {
 		who.Expires = until

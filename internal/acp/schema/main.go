@@ -106,8 +106,8 @@ var roots = strings.Fields(`
 	CompleteElicitationNotification ContentChunk ToolCall ToolCallUpdate Plan AvailableCommandsUpdate CurrentModeUpdate
 	ConfigOptionUpdate SessionInfoUpdate UsageUpdate Notice CompactionUpdate CompactionSummaryChunk`)
 
-// raw are the types that stay JSON text: unions whose variants share names with
-// different types, and values that may be anything.
+// raw are the types that stay JSON text: values of any type, and unions in which a name
+// has different types in different variants.
 var raw = strings.Fields("SessionUpdate RequestId ElicitationContentValue ExtRequest ExtResponse ExtNotification")
 
 // A generator writes types.

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -33,12 +32,22 @@ type Config struct {
 	Log   *slog.Logger
 
 	// Action is called with each action, in order. Default: none.
-	Action func(channel string, action []byte)
+	Action func(Action)
+}
+
+// An Action is an action that the host has published. Raw is valid during the call.
+type Action struct {
+	Channel  string
+	Seq      int64 // serverSeq
+	Raw      []byte
+	Mine     bool   // this client has dispatched it
+	Rejected string // why it has no effect; "" if it has
 }
 
 // A Client is a connection to a host.
 type Client struct {
 	cfg    Config
+	id     string // clientId
 	out    chan []byte
 	closed chan struct{} // Close was called
 	ended  chan struct{} // the connection has ended
@@ -49,7 +58,7 @@ type Client struct {
 	calls map[string]chan reply
 	last  int
 	seq   int64
-	why   *connect.Closed
+	why   *Ended
 }
 
 // A reply is a response's content.
@@ -63,19 +72,35 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// An Ended is the end of a connection.
+type Ended struct {
+	Code   ahp.CloseCode
+	Reason string
+}
+
+func (e *Ended) Error() string { return e.Reason }
+
+// Final reports whether a new connection would end in the same way.
+func (e *Ended) Final() bool { return e.Code >= firstFinal }
+
+// firstFinal is the least close code that means "do not reconnect".
+const firstFinal ahp.CloseCode = 4500
+
 // Open connects to a host, and initializes the connection.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &Client{cfg: cfg, out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), cancel: cancel, calls: map[string]chan reply{}}
+	c := &Client{
+		cfg: cfg, id: cfg.Name + "-" + rand.Text()[:8], out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), cancel: cancel, calls: map[string]chan reply{},
+	}
 	go func() {
 		why := connect.ServeLocal(life, (*messages)(c), cfg.Relay, cfg.Host, cfg.Level, cfg.Log)
 		c.mu.Lock()
-		c.why = why
+		c.why = &Ended{why.Code, why.Reason}
 		c.mu.Unlock()
 		close(c.ended)
 	}()
 	if _, err := c.Call(ctx, "initialize", map[string]any{
-		"channel": RootChannel, "clientId": cfg.Name + "-" + rand.Text()[:8], "protocolVersions": Versions, "clientInfo": map[string]string{"name": cfg.Name},
+		"channel": RootChannel, "clientId": c.id, "protocolVersions": Versions, "clientInfo": map[string]string{"name": cfg.Name},
 	}); err != nil {
 		c.Close()
 		return nil, err
@@ -100,7 +125,7 @@ func (c *Client) Err() error {
 	if c.why == nil {
 		return nil
 	}
-	return errors.New(c.why.Reason)
+	return c.why
 }
 
 // Call sends a request, and returns the result.
@@ -154,16 +179,26 @@ func (c *Client) send(ctx context.Context, message any) error {
 
 // Subscribe subscribes to a channel, and returns its state.
 func (c *Client) Subscribe(ctx context.Context, channel string) (state json.RawMessage, err error) {
+	state, _, err = c.SubscribeAt(ctx, channel)
+	return state, err
+}
+
+// SubscribeAt is Subscribe, and returns the number of the last action in the state.
+func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.RawMessage, seq int64, err error) {
 	result, err := c.Call(ctx, "subscribe", map[string]any{"channel": channel})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	snapshot, _ := ahp.MemberOf(result, "snapshot")
-	if snapshot.Raw == nil {
-		return nil, fmt.Errorf("%s has no state", channel)
+	var answer struct {
+		Snapshot *struct {
+			State   json.RawMessage `json:"state"`
+			FromSeq int64           `json:"fromSeq"`
+		} `json:"snapshot"`
 	}
-	m, _ := ahp.MemberOf(snapshot.Raw, "state")
-	return m.Raw, nil
+	if err := json.Unmarshal(result, &answer); err != nil || answer.Snapshot == nil {
+		return nil, 0, fmt.Errorf("%s has no state", channel)
+	}
+	return answer.Snapshot.State, answer.Snapshot.FromSeq, nil
 }
 
 // Unsubscribe ends a subscription.
@@ -218,12 +253,27 @@ func (m *messages) Write(message []byte) error {
 		go (*Client)(m).refuse(refusal)
 	default:
 		if string(env.Method) == "action" && m.cfg.Action != nil {
-			if action, ok := ahp.MemberOf(env.Params, "action"); ok {
-				m.cfg.Action(string(env.Channel), action.Raw)
-			}
+			(*Client)(m).action(string(env.Channel), env.Params)
 		}
 	}
 	return nil
+}
+
+// action passes an action on.
+func (c *Client) action(channel string, params []byte) {
+	m := [...]ahp.Member{{Name: "action"}, {Name: "serverSeq"}, {Name: "origin"}, {Name: "rejectionReason"}}
+	if ahp.Members(params, m[:]) != nil || !ahp.IsObject(m[0].Raw) {
+		return // the host-agent refuses messages that a person cannot trust
+	}
+	a := Action{Channel: channel, Raw: m[0].Raw}
+	_ = json.Unmarshal(m[1].Raw, &a.Seq) // without a number, it is 0
+	a.Mine = m[2].Raw != nil && ahp.TextOf(m[2].Raw, "clientId") == c.id
+	if !ahp.IsNone(m[3].Raw) {
+		if a.Rejected, _ = ahp.Text(m[3].Raw); a.Rejected == "" {
+			a.Rejected = "the host has rejected it"
+		}
+	}
+	c.cfg.Action(a)
 }
 
 // refuse answers a host's request. It ends with the connection.

@@ -23,6 +23,9 @@ type Summary struct {
 	Title    string `json:"title"`
 	Activity string `json:"activity"`
 	Status   int    `json:"status"`
+	Modified string `json:"modifiedAt"`
+
+	Folders []string `json:"workingDirectories"` // URIs
 }
 
 // Session status bits.
@@ -59,8 +62,10 @@ func (c *Client) Sessions(ctx context.Context) ([]Summary, error) {
 type Session struct {
 	Title       string            `json:"title"`
 	Status      int               `json:"status"`
+	Provider    string            `json:"provider"`
 	DefaultChat string            `json:"defaultChat"`
 	InputNeeded []json.RawMessage `json:"inputNeeded"`
+	Config      json.RawMessage   `json:"config"`
 }
 
 // Session returns a session's state, and stays subscribed.
@@ -92,17 +97,47 @@ func (s *Session) Questions(session string) (list []watch.Pending) {
 type Chat struct {
 	Turns  []Turn `json:"turns"`
 	Active *Turn  `json:"activeTurn"`
+
+	Queued []struct {
+		ID string `json:"id"`
+	} `json:"queuedMessages"`
 }
 
 // A Turn is a message and its answer.
 type Turn struct {
-	ID      string `json:"id"`
-	Message struct {
-		Text string `json:"text"`
-	} `json:"message"`
-	Parts []Part          `json:"responseParts"`
-	State string          `json:"state"`
-	Error json.RawMessage `json:"error"`
+	ID      string          `json:"id"`
+	Message Message         `json:"message"`
+	Parts   []Part          `json:"responseParts"`
+	Usage   json.RawMessage `json:"usage"`
+	State   string          `json:"state"`
+	Error   json.RawMessage `json:"error"`
+}
+
+// A Message is a message to an agent.
+type Message struct {
+	Text        string       `json:"text"`
+	Origin      Origin       `json:"origin"`
+	Attachments []Attachment `json:"attachments,omitempty"`
+	Model       *ModelChoice `json:"model,omitempty"`
+}
+
+// An Origin is the kind of a message's author.
+type Origin struct {
+	Kind string `json:"kind"`
+}
+
+// A ModelChoice names the model for a message.
+type ModelChoice struct {
+	ID string `json:"id"`
+}
+
+// An Attachment goes with a message: a resource with its address, or embedded data.
+type Attachment struct {
+	Type        string `json:"type"` // resource, embeddedResource or another
+	Label       string `json:"label"`
+	URI         string `json:"uri,omitempty"`
+	ContentType string `json:"contentType,omitempty"`
+	Data        []byte `json:"data,omitempty"`
 }
 
 // A Part is a part of an answer.
@@ -110,7 +145,9 @@ type Part struct {
 	Kind     string          `json:"kind"`
 	ID       string          `json:"id"`
 	Content  json.RawMessage `json:"content"`
+	URI      string          `json:"uri"`
 	ToolCall *ToolCall       `json:"toolCall"`
+	Error    json.RawMessage `json:"error"`
 }
 
 // A ToolCall is a use of a tool.
@@ -122,8 +159,12 @@ type ToolCall struct {
 	Invocation json.RawMessage `json:"invocationMessage"`
 	Past       json.RawMessage `json:"pastTenseMessage"`
 	Input      json.RawMessage `json:"toolInput"`
+	Title      json.RawMessage `json:"confirmationTitle"`
+	Edits      json.RawMessage `json:"edits"`
 	Success    *bool           `json:"success"`
+	Error      json.RawMessage `json:"error"`
 	Content    json.RawMessage `json:"content"`
+	Meta       json.RawMessage `json:"_meta"`
 }
 
 // Text returns a plain or Markdown text.
@@ -149,8 +190,8 @@ func (c *Client) Chat(ctx context.Context, channel string) (Chat, error) {
 	return ReadChat(state)
 }
 
-// Transcript returns the last turns of a chat as text of at most the given bytes. What is
-// left out is noted at the front.
+// Transcript returns the last turns of a chat as text of at most the given bytes. A note
+// at the front marks an omission.
 func (chat *Chat) Transcript(turns, most int) string {
 	all := chat.Turns
 	if chat.Active != nil {
@@ -195,16 +236,14 @@ func (turn *Turn) write(b *strings.Builder) {
 	}
 }
 
-// Say begins a turn with a message, or queues the message behind a running turn. It
-// returns the turn's id.
-func (c *Client) Say(ctx context.Context, chat, text string, running bool) (turn string, err error) {
-	message := map[string]any{"text": text, "origin": map[string]any{"kind": "user"}}
+// Say begins a turn with a message, or queues the message behind a running turn. The id
+// becomes the turn's, or the queued message's.
+func (c *Client) Say(ctx context.Context, chat, id string, message Message, running bool) error {
+	message.Origin = Origin{"user"}
 	if running {
-		id := rand.Text()
-		return id, c.Dispatch(ctx, chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message})
+		return c.Dispatch(ctx, chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message})
 	}
-	turn = rand.Text()
-	return turn, c.Dispatch(ctx, chat, map[string]any{"type": "chat/turnStarted", "turnId": turn, "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), "message": message})
+	return c.Dispatch(ctx, chat, map[string]any{"type": "chat/turnStarted", "turnId": id, "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), "message": message})
 }
 
 // Create starts a session of a provider in a folder ("": none), and returns its address.

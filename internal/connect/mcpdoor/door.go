@@ -11,6 +11,7 @@ package mcpdoor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,11 +109,7 @@ func (d *Door) host(ctx context.Context, name string) (*host, error) {
 			return h, nil
 		}
 	}
-	relay, only, named := strings.Cut(name, "/")
-	if !named {
-		relay, only = "", name
-	}
-	found, err := d.cfg.Relays.Find(ctx, relay, only)
+	found, only, err := d.cfg.Relays.FindHost(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +127,12 @@ func (d *Door) host(ctx context.Context, name string) (*host, error) {
 }
 
 // action wakes those that wait for a session.
-func (h *host) action(channel string, _ []byte) {
+func (h *host) action(a client.Action) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if changed := h.changed[channel]; changed != nil {
+	if changed := h.changed[a.Channel]; changed != nil {
 		close(changed)
-		delete(h.changed, channel)
+		delete(h.changed, a.Channel)
 	}
 }
 
@@ -253,7 +250,7 @@ func (d *Door) answer(ctx context.Context, in answerInput) (string, error) {
 		return "", err
 	}
 	changed := h.change(in.Session)
-	if err := h.Dispatch(ctx, list[i].Chat, rawJSON(action)); err != nil {
+	if err := h.Dispatch(ctx, list[i].Chat, json.RawMessage(action)); err != nil {
 		return "", err
 	}
 	for {

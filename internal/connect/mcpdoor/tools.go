@@ -2,7 +2,7 @@ package mcpdoor
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,10 +50,7 @@ type (
 	}
 )
 
-// rawJSON is JSON as it stands.
-type rawJSON = json.RawMessage
-
-// add adds a tool whose result is text.
+// add registers a tool that returns text.
 func add[In any](s *mcp.Server, name, description string, readOnly bool, call func(context.Context, In) (string, error)) {
 	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: readOnly}},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
@@ -139,7 +136,7 @@ func (d *Door) say(ctx context.Context, in sayInput) (string, error) {
 	defer func() { _ = h.Unsubscribe(ctx, in.Session) }()
 	running := client.Words(s.Status) != "idle" && client.Words(s.Status) != "failed"
 	changed := h.change(in.Session)
-	if _, err := h.Say(ctx, s.DefaultChat, in.Text, running); err != nil {
+	if err := h.Say(ctx, s.DefaultChat, rand.Text(), client.Message{Text: in.Text}, running); err != nil {
 		return "", err
 	}
 	if running {

@@ -1,18 +1,28 @@
-// Command chartcheck checks the Helm chart like helm lint and helm template: for a relay
-// that is alone, and for three with ingress.
+// Command chartcheck checks the Helm chart like helm lint and helm template, for several
+// sets of values: each object has only members that Kubernetes' types have, and the
+// schema refuses unknown values.
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -26,41 +36,113 @@ func main() {
 	}
 }
 
+// objects are the chart's kinds.
+var objects = map[string]func() any{
+	"v1/Service":                              func() any { return new(corev1.Service) },
+	"v1/ServiceAccount":                       func() any { return new(corev1.ServiceAccount) },
+	"v1/ConfigMap":                            func() any { return new(corev1.ConfigMap) },
+	"apps/v1/StatefulSet":                     func() any { return new(appsv1.StatefulSet) },
+	"networking.k8s.io/v1/Ingress":            func() any { return new(networkingv1.Ingress) },
+	"networking.k8s.io/v1/NetworkPolicy":      func() any { return new(networkingv1.NetworkPolicy) },
+	"policy/v1/PodDisruptionBudget":           func() any { return new(policyv1.PodDisruptionBudget) },
+	"monitoring.coreos.com/v1/ServiceMonitor": func() any { return new(monitoringv1.ServiceMonitor) },
+	"monitoring.coreos.com/v1/PrometheusRule": func() any { return new(monitoringv1.PrometheusRule) },
+}
+
+// all sets every value once.
+const all = `
+replicas: 3
+image: {repository: registry.example.com/ahp-relay, tag: "1"}
+imagePullSecrets: [{name: registry}]
+publicURL: https://relay.example.com
+keys: {existingSecret: relay-keys, sets: [{name: set-0f1e2d3c, secret: relay-keys-0f1e}]}
+config: {client-resume: 5m, trust-proxy: [10.0.0.0/8]}
+settings: {LOG_FORMAT: json}
+extraArgs: ["--log-level", debug]
+extraEnv: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4318"}]
+extraEnvFrom: [{secretRef: {name: more}}]
+service: {type: LoadBalancer, annotations: {a: b}, loadBalancerClass: c}
+ingress: {enabled: true, className: nginx, host: relay.example.com, tlsSecret: tls, annotations: {a: b}}
+trustProxy: [10.0.0.0/8]
+metrics: {enabled: true, serviceMonitor: {enabled: true, labels: {release: prometheus}}, rules: {enabled: true, labels: {release: prometheus}}}
+networkPolicy: {enabled: true, from: [{namespaceSelector: {}}], metricsFrom: [{namespaceSelector: {matchLabels: {name: monitoring}}}], extraIngress: [{ports: [{port: 4222}]}]}
+podDisruptionBudget: {maxUnavailable: 1}
+storage: {className: fast}
+extraVolumes: [{name: tls, secret: {secretName: tls}}]
+extraVolumeMounts: [{name: tls, mountPath: /tls, readOnly: true}]
+extraInitContainers: [{name: first, image: busybox}]
+extraContainers: [{name: beside, image: busybox}]
+updateStrategy: {type: RollingUpdate}
+serviceAccount: {annotations: {a: b}}
+podAnnotations: {a: b}
+podLabels: {a: b}
+priorityClassName: high
+nodeSelector: {a: b}
+tolerations: [{key: a, operator: Exists}]
+affinity: {nodeAffinity: {}}
+`
+
 func check(dir string) error {
-	for _, values := range []map[string]any{
-		{"keys": map[string]any{"existingSecret": "relay-keys"}},
-		{"replicas": 3, "keys": map[string]any{"existingSecret": "relay-keys"}, "publicURL": "https://relay.example.com",
-			"ingress": map[string]any{"enabled": true, "host": "relay.example.com", "tlsSecret": "tls"}},
-		{"replicas": 3, "keys": map[string]any{"existingSecret": "relay-keys"}, "nats": map[string]any{"url": "nats://nats:4222"}},
-	} {
-		result := lint.All(dir, values, "ahp", false)
-		for _, message := range result.Messages {
+	list := []string{
+		"{keys: {existingSecret: relay-keys}}",
+		"{replicas: 1, keys: {existingSecret: relay-keys}, storage: {ephemeral: true}, topologySpread: [], podDisruptionBudget: {enabled: false}, serviceAccount: {create: false}}",
+		"{replicas: 3, keys: {existingSecret: relay-keys}, nats: {url: \"nats://nats:4222\"}}",
+		all,
+	}
+	kinds := map[string]bool{}
+	for _, text := range list {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+			return err
+		}
+		for _, message := range lint.All(dir, values, "ahp", false).Messages {
 			if message.Severity >= support.WarningSev {
 				return fmt.Errorf("lint: %v", message)
 			}
 		}
-		if err := template(dir, values); err != nil {
+		made, err := template(dir, values)
+		if err != nil {
 			return err
 		}
+		for _, kind := range made {
+			kinds[kind] = true
+		}
 	}
-	return nil
+	for kind := range objects {
+		if !kinds[kind] {
+			return fmt.Errorf("no set of values makes a %s", kind)
+		}
+	}
+	for _, typo := range []string{"replica: 3", "ingress: {enable: true}", "keys: {sets: [{name: other, secret: s}]}", "settings: {client-resume: 5m}", "service: {type: Cluster}", "publicURL: relay"} {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte(typo), &values); err != nil {
+			return err
+		}
+		if _, err := template(dir, values); err == nil || !strings.Contains(err.Error(), "values don't meet") {
+			return fmt.Errorf("the schema accepts %s: %v", typo, err)
+		}
+	}
+	return documented(dir)
 }
 
-// template renders the chart, and sees that all of it is YAML with a kind.
-func template(dir string, values map[string]any) error {
+// template renders the chart, and returns the kinds of its objects.
+func template(dir string, values map[string]any) (kinds []string, err error) {
 	chart, err := loader.Load(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	with, err := chartutil.ToRenderValues(chart, values, chartutil.ReleaseOptions{Name: "relay", Namespace: "ahp", IsInstall: true}, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, err := engine.Render(chart, with)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name, text := range files {
+		if os.Getenv("SHOW") != "" {
+			fmt.Println("# " + name + "\n" + text)
+		}
 		if !strings.HasSuffix(name, ".yaml") {
 			continue
 		}
@@ -68,14 +150,54 @@ func template(dir string, values map[string]any) error {
 			if strings.TrimSpace(part) == "" {
 				continue
 			}
-			var object struct{ Kind, APIVersion string }
-			if err := yaml.Unmarshal([]byte(part), &object); err != nil || object.Kind == "" || object.APIVersion == "" {
-				return fmt.Errorf("%s: %v\n%s", name, err, part)
+			kind, err := strict(part)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w\n%s", name, err, part)
 			}
-		}
-		if os.Getenv("SHOW") != "" {
-			fmt.Println("# " + name + "\n" + text)
+			kinds = append(kinds, kind)
 		}
 	}
-	return nil
+	return kinds, nil
+}
+
+// strict reads an object into the type of its kind, which must have all its members.
+func strict(text string) (string, error) {
+	var object struct{ Kind, APIVersion string }
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		return "", err
+	}
+	kind := object.APIVersion + "/" + object.Kind
+	make := objects[kind]
+	if make == nil {
+		return "", fmt.Errorf("unknown kind %q", kind)
+	}
+	return kind, yaml.UnmarshalStrict([]byte(text), make())
+}
+
+// documented reports values without a row in the chart's README, and in the schema.
+func documented(dir string) error {
+	chart, err := loader.Load(dir)
+	if err != nil {
+		return err
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		return err
+	}
+	var schema struct{ Properties map[string]any }
+	if err := json.Unmarshal(chart.Schema, &schema); err != nil {
+		return err
+	}
+	var missing []error
+	for name := range chart.Values {
+		if !slices.ContainsFunc(strings.Split(string(readme), "\n"), func(line string) bool {
+			return strings.HasPrefix(line, "| `"+name) || strings.HasPrefix(line, "|") && strings.Contains(line[:strings.LastIndex(line, "|")], "`"+name+"`")
+		}) {
+			missing = append(missing, fmt.Errorf("README.md has no row for %s", name))
+		}
+		if schema.Properties[name] == nil {
+			missing = append(missing, fmt.Errorf("values.schema.json does not have %s", name))
+		}
+	}
+	return errors.Join(missing...)
 }

@@ -169,8 +169,8 @@ func (ix *names) unknownInComment(f file, text string) (unknown []string) {
 	return unknown
 }
 
-// unknownInDocument judges what stands in backquotes: tests, paths, and names
-// with a package or a type before them.
+// unknownInDocument checks the names in backquotes: tests, paths, and names with a
+// package or a type before them.
 func (tree *checkout) unknownInDocument(ix *names, text string) (unknown []string) {
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
 		code := m[1]

@@ -24,7 +24,7 @@ import (
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, far, regions, partition, clients."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions}
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
@@ -94,6 +94,9 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 		{"idle", s.Relays, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.Idle(ctx, c, s, startFleet, startRelay)
 		}},
+		{"remembered", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.Remembered(ctx, c, s, startFleet)
+		}},
 		{"far", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.Far(ctx, c, s, false, startFleet)
 		}},
@@ -103,6 +106,9 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 		{"partition", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Partition(ctx, c, s) }},
 		{"clients", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.PartitionClients(ctx, c, s)
+		}},
+		{"moves", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.PartitionMoves(ctx, c, s)
 		}},
 	} {
 		if !only.MatchString(m.name) {

@@ -1,9 +1,46 @@
 import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
-import { deviceName, levelOptions, linkToSend, make, qrCode, say } from './words.js';
+import { deviceName, levelChoice, linkToSend, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
 const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 const time = (text) => new Date(text).toLocaleString();
+
+const titles = {
+  out: 'Sign in', asking: 'Sign in with another device', add: 'Connect a host', 'add-device': 'Add a device', in: 'Devices and hosts',
+};
+let step = '';
+
+/** Shows one step, and hides all others. */
+function show(name, title = titles[name]) {
+  const moved = step !== '' && step !== name;
+  step = name;
+  for (const part of document.querySelectorAll('[data-step]')) part.hidden = part.id !== name;
+  at('back').hidden = ['in', 'out'].includes(name) || (name === 'add' && known.me.hosts?.length === 0) || name === 'waiting';
+  at('title').textContent = title;
+  if (moved) at('title').focus();
+}
+
+/** Returns to the first step of a device that is signed in: its first host, or the overview. */
+function home() {
+  at('lookup').reset();
+  at('lookup-device').reset();
+  show(known.me.hosts.length === 0 ? 'add' : 'in');
+}
+
+/** Asks before something that cannot be undone, and returns the chosen answer; '' for none. */
+function choose(question, answers) {
+  const dialog = at('sure');
+  at('sure-text').textContent = question;
+  dialog.returnValue = '';
+  at('sure-answers').replaceChildren(...[['', 'Cancel'], ...answers].map(([value, label]) => {
+    const button = make('button', label, { type: 'button', ...(value && { class: 'bad' }) });
+    button.addEventListener('click', () => dialog.close(value));
+    return button;
+  }));
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener('close', () => resolve(dialog.returnValue), { once: true }));
+}
 
 /** Has a button do something, and says what went wrong. */
 function on(id, event, act) {
@@ -53,8 +90,6 @@ async function goToProvider(issuer) {
 async function start() {
   if (location.pathname.endsWith('/signin') && location.search) await comeBack().catch((e) => say(e.message, true));
   const self = await stored();
-  at('in').hidden = !self;
-  at('out').hidden = Boolean(self);
   const said = location.hash.slice(1).split('='); // a request's ID, from a QR code with its code; or ask=TENANT
   if (said[0] !== 'ask' && said[1]) {
     scanned = said;
@@ -63,20 +98,21 @@ async function start() {
   const [id, more] = scanned || said;
   try {
     if (!self) {
+      show('out');
       await showProviders();
       if (id === 'ask') await ask(more);
       return;
     }
     await refresh();
-    if (id && id !== 'ask') await show(id, more);
+    if (id && id !== 'ask') await consider(id, more);
+    else home();
   } catch (e) {
     say(e.message, true);
     if (e.name === 'invalid_grant') { // the device was removed
       await forget();
     }
     if (e.name === 'invalid_grant' || e.name === 'login_required') {
-      at('in').hidden = true;
-      at('out').hidden = false;
+      show('out');
       await showProviders();
     }
   }
@@ -103,8 +139,10 @@ let known = { me: {}, devices: [] };
 
 async function refresh() {
   const me = await call('GET', 'api/me');
+  const command = `host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`;
+  if (changed('next', command)) at('next').replaceChildren(...linkToSend(command, true));
   at('who').textContent = `${me.subject}, level ${me.level}`;
-  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), ['None yet. On the host’s machine, run', ...linkToSend(`host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`, true)], (host) => {
+  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet.', (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));
     return make('li', [make('b', host.host), ` ${host.state} `, open]);
@@ -125,6 +163,13 @@ async function refresh() {
   });
   at('team').hidden = !me.owner;
   if (me.owner) await showTeam(me);
+}
+
+/** Refreshes the lists. A new host ends the step that waits for it. */
+async function refreshed() {
+  const had = known.me.hosts.length;
+  await refresh();
+  if (step === 'add' && known.me.hosts.length > had) home();
 }
 
 /** What only who owns all of it sees: people, and what was done. */
@@ -165,13 +210,13 @@ async function withdraw(invite) {
   }
 }
 
-/** Asks what a removal ends, and returns the query for it, or null for nothing. Own: this device came in by what is removed. */
-function whatEnds(question, derived, own) {
-  if (own) return confirm(`${question} This device came in by it, so only it ends, with its tokens and links.`) ? '?derived=keep' : null;
-  if (!confirm(question)) return null;
-  if (!derived.length) return '';
+/** Asks about the extent of a removal, and returns its query, or null for nothing. Own: the removed entry admitted this device. */
+async function whatEnds(question, verb, derived, own) {
+  if (own) return (await choose(`${question} It admitted this device, so only its own tokens and links end.`, [['keep', verb]])) ? '?derived=keep' : null;
+  if (!derived.length) return (await choose(question, [['all', verb]])) ? '' : null;
   const names = derived.map((d) => `${d.name || d.id} (${d.subject})`).join(', ');
-  return confirm(`These came in by it: ${names}. Sign them out, too, with every link and host that it has let in? Do so if it was lost or stolen. Cancel keeps them.`) ? '' : '?derived=keep';
+  const chosen = await choose(`${question} It admitted ${names}. If it was lost or stolen, sign these out too, with all links and hosts that it admitted.`, [['keep', `${verb}, keep these`], ['all', `${verb}, with these`]]);
+  return { keep: '?derived=keep', all: '' }[chosen] ?? null;
 }
 
 /** Devices whose origins include one that is looked for. */
@@ -179,7 +224,7 @@ const derivedFrom = (wanted) => known.devices.filter((d) => (d.origins ?? []).so
 
 async function removePerson({ subject }) {
   const derived = derivedFrom((o) => o.sub === subject).filter((d) => d.subject !== subject);
-  const query = whatEnds(`Remove ${subject}? All of their devices, tokens and links end at once.`, derived, derived.some((d) => d.id === known.me.device));
+  const query = await whatEnds(`Remove ${subject}? All of their devices, tokens and links end at once.`, 'Remove', derived, derived.some((d) => d.id === known.me.device));
   if (query === null) return;
   try {
     await call('DELETE', `api/people/${encodeURIComponent(subject)}${query}`);
@@ -206,7 +251,7 @@ async function takeBack(share) {
 
 async function removeDevice(device, own) {
   const derived = own ? [] : derivedFrom((o) => o.id === device.id);
-  const query = whatEnds(own ? 'Sign this device out?' : `Remove ${device.name}? It is signed out at once.`, derived, derived.some((d) => d.id === known.me.device));
+  const query = await whatEnds(own ? 'Sign this device out?' : `Remove ${device.name}? It is signed out at once.`, own ? 'Sign out' : 'Remove', derived, derived.some((d) => d.id === known.me.device));
   if (query === null) return;
   try {
     await call('DELETE', `api/devices/${device.id}${query}`);
@@ -224,31 +269,30 @@ async function removeDevice(device, own) {
 let waiting; // the request being decided
 
 /** Shows a request. With its code, from a QR code, a tap decides. */
-async function show(which, code = '') {
+async function consider(which, code = '', typed = false) {
   waiting = await call('GET', `api/requests/${encodeURIComponent(which)}`);
   const host = waiting.kind === 'host';
-  at('waiting').hidden = false;
-  at('waiting-title').textContent = host ? 'A host wants to be reachable here' : 'A device wants to sign in as you';
+  show('waiting', host ? 'A host wants to be reachable here' : 'A device wants to sign in as you');
   at('naming').hidden = !host;
   at('host').required = host;
   at('host').value = host ? (waiting.name || waiting.machine || '').toLowerCase().replace(/[^a-z0-9-]+/g, '-').slice(0, 63) : '';
   at('leveling').hidden = host;
-  at('level').replaceChildren(make('option', 'all that you may on this device', { value: '' }), ...levelOptions(waiting.levels ?? []));
+  at('level').replaceChildren(...levelChoice('level', waiting.levels ?? [], '', 'do all that you may on this device'));
   const rows = { Name: waiting.name, Machine: waiting.machine, User: waiting.user, From: waiting.address, Fingerprint: waiting.fingerprint, Asked: time(waiting.made) };
   at('what').replaceChildren(...Object.entries(rows).filter(([, v]) => v).flatMap(([k, v]) => [make('dt', k), make('dd', v)]));
   at('end').value = code;
   at('coding').hidden = code !== '';
-  at('approve').textContent = code ? 'It is the same there: approve' : 'Approve';
+  at('approve').textContent = code && !typed ? 'It is the same there: approve' : 'Approve';
   if (!code) at('end').focus();
 }
 
 async function decide(approve) {
-  await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, ...(waiting.kind === 'host' ? { host: at('host').value, replace: at('replace').checked } : { level: at('level').value }) });
-  at('waiting').hidden = true;
+  await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, ...(waiting.kind === 'host' ? { host: at('host').value, replace: at('replace').checked } : { level: chosen('level') }) });
   scanned = '';
   history.replaceState(null, '', location.pathname);
   say(approve ? 'Approved.' : 'Refused.');
   await refresh();
+  home();
   if (approve && waiting.kind === 'host') await goTo(at('host').value);
 }
 
@@ -262,21 +306,20 @@ async function goTo(host) {
   say(`${host} has not come yet. It is listed below when it has.`);
 }
 
-on('lookup', 'submit', async () => {
-  await show(at('code').value);
-  at('end').value = at('code').value; // typed by the user, so not from a link
-  at('coding').hidden = true;
-});
+// A code that the user types is not from a link.
+for (const [form, field] of [['lookup', 'code'], ['lookup-device', 'code-device']]) on(form, 'submit', () => consider(at(field).value, at(field).value, true));
+on('back', 'click', home);
+on('to-add', 'click', () => show('add'));
 on('decide', 'submit', () => decide(true));
 on('deny', 'click', () => decide(false));
-on('add', 'click', async () => {
+on('to-add-device', 'click', async () => {
   const { link, qr } = await call('POST', 'api/invites', {});
-  at('link').replaceChildren(make('p', 'Scan this with the other device, or open the address there. It shows a code then: type that above.'), qrCode(qr), ...linkToSend(link));
-  at('link').hidden = false;
+  at('link').replaceChildren(qrCode(qr), ...linkToSend(link));
+  show('add-device');
 });
 on('invite', 'submit', async () => {
   const hosts = at('invite-hosts').value.split(/[\s,]+/).filter(Boolean);
-  const { link, qr, expires } = await call('POST', 'api/invites', { subject: at('invite-name').value.trim(), level: at('invite-level').value, hosts });
+  const { link, qr, expires } = await call('POST', 'api/invites', { subject: at('invite-name').value.trim(), level: chosen('invite-level'), hosts });
   at('invited').replaceChildren(make('p', `Send ${at('invite-name').value.trim()} this link. Whoever opens it first is in; it is good once, until ${time(expires)}.`), qrCode(qr), ...linkToSend(link));
   at('invited').hidden = false;
 });
@@ -286,8 +329,7 @@ on('ask', 'click', () => ask());
 async function ask(tenant = '') {
   const keys = await newKeys();
   const asked = await send(keys, 'POST', 'auth/device', { form: { kind: 'device', name: deviceName(), tenant } });
-  at('ask').hidden = true;
-  at('asking').hidden = false;
+  show('asking');
   at('ask-code').textContent = asked.user_code;
   at('ask-key').textContent = asked.fingerprint;
   if (asked.qr) at('ask-qr').replaceChildren(qrCode(asked.qr));
@@ -305,11 +347,10 @@ async function ask(tenant = '') {
   }
 }
 
-at('invite-level').replaceChildren(...levelOptions());
-at('invite-level').value = 'talk';
+at('invite-level').replaceChildren(...levelChoice('invite-level', undefined, 'talk'));
 window.addEventListener('hashchange', start);
 await start();
 for (;;) { // shows other devices' changes too
   await wait(3);
-  if (!document.hidden && !at('in').hidden && (await stored())) await refresh().catch((e) => say(e.message, true));
+  if (!document.hidden && ['in', 'add', 'add-device'].includes(step) && (await stored())) await refreshed().catch((e) => say(e.message, true));
 }

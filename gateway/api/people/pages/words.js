@@ -10,9 +10,10 @@ const levels = {
   look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'own all this, and invite others',
 };
 
-/** Returns a select's options for the named levels, by default for all. */
-export function levelOptions(names = Object.keys(levels)) {
-  return names.map((name) => make('option', levels[name] ?? name, { value: name }));
+/** Returns a choice of the named levels, by default of all. Other labels the empty value. */
+export function levelChoice(group, names = Object.keys(levels), checked = '', other = '') {
+  return [...(other ? [['', other]] : []), ...names.map((name) => [name, levels[name] ?? name])].map(([value, label]) => (
+    make('label', [make('input', [], { type: 'radio', name: group, value, ...(value === checked && { checked: '' }) }), ` ${label}`], { class: 'choice' })));
 }
 
 /** Shows a message. */

@@ -10,3 +10,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
+{{- define "relay.account" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "relay.name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end -}}
+{{- end -}}
+{{- /* Not empty if the relays' own NATS servers form a cluster. */ -}}
+{{- define "relay.cluster" -}}
+{{- if and (gt (int .Values.replicas) 1) (not .Values.nats.url) }}yes{{ end -}}
+{{- end -}}

@@ -1,0 +1,95 @@
+package acp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"ahprelay/internal/acp"
+	"ahprelay/test/acpagent"
+)
+
+// deltas is how many chunks of text a measurement has.
+const deltas = 200
+
+// BenchmarkDelta measures the way of a chunk of text from an agent's process: through a
+// bare connection, and through the host to an AHP client.
+func BenchmarkDelta(b *testing.B) {
+	b.Run("bare", func(b *testing.B) {
+		command, environment := acpagent.Command(acpagent.Options{})
+		ages := make(ageReader, deltas)
+		p, err := start(Config{Program: Program{Name: "test", Command: command}, Environment: environment}, b.TempDir(), ages)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer p.end()
+		var session acp.NewSessionResponse
+		for _, call := range []struct {
+			method string
+			params any
+		}{{"initialize", acp.InitializeRequest{ProtocolVersion: 1}}, {"session/new", acp.NewSessionRequest{Cwd: b.TempDir()}}} {
+			if err := p.conn.Call(b.Context(), call.method, call.params, &session); err != nil {
+				b.Fatal(err)
+			}
+		}
+		var all []time.Duration
+		for b.Loop() {
+			prompt := acp.PromptRequest{SessionID: session.SessionID, Prompt: []acp.ContentBlock{{Type: acp.ContentBlockText, Text: fmt.Sprint("clock ", deltas)}}}
+			if err := p.conn.Call(b.Context(), "session/prompt", prompt, nil); err != nil {
+				b.Fatal(err)
+			}
+			for range deltas {
+				all = append(all, <-ages)
+			}
+			report(b, all)
+		}
+	})
+	b.Run("host", func(b *testing.B) {
+		s := newSite(b, acpagent.Options{}, nil)
+		k := s.connect(b).begin(s, "s1", nil)
+		var all []time.Duration
+		for b.Loop() {
+			k.prompt(fmt.Sprint("clock ", deltas))
+			for {
+				action := k.until("chat/responsePart", "chat/delta", "chat/turnComplete")
+				if action["type"] == "chat/turnComplete" {
+					break
+				}
+				if part, ok := action["part"].(map[string]any); ok {
+					action = part
+				}
+				all = append(all, age(fmt.Sprint(action["content"])))
+			}
+			report(b, all)
+		}
+	})
+}
+
+// report reports the median age of chunks.
+func report(b *testing.B, all []time.Duration) {
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50")
+}
+
+// age returns how long ago an agent has written its time.
+func age(text string) time.Duration {
+	var at int64
+	_, _ = fmt.Sscan(text, &at)
+	return time.Since(time.Unix(0, at))
+}
+
+// An ageReader receives the ages of chunks.
+type ageReader chan time.Duration
+
+func (r ageReader) Notify(_ string, params json.RawMessage) {
+	var n acp.SessionNotification
+	var chunk acp.ContentChunk
+	if acp.Decode(params, &n) == nil && acp.UpdateKind(n.Update) == acp.UpdateAgentMessageChunk && acp.Decode(n.Update, &chunk) == nil {
+		r <- age(chunk.Content.Text)
+	}
+}
+
+func (ageReader) Flush()                 {}
+func (ageReader) Request(r *acp.Request) { r.Reply(nil, errNotHere) }

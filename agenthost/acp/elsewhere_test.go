@@ -1,0 +1,73 @@
+package acp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
+	"ahprelay/test/acpagent"
+)
+
+// TestConversationGoesOnElsewhere adds a prompt to a session in the agent's own
+// terminal. The next turn reports the prompt, and the agent remembers it, also after a
+// restart.
+func TestConversationGoesOnElsewhere(t *testing.T) {
+	store := t.TempDir()
+	command, environment := acpagent.Command(acpagent.Options{Store: store, With: "list resume"})
+	s := &realSite{site: &site{folder: t.TempDir()}, storage: t.TempDir(), cfg: Config{Program: Program{Name: "test", Title: "Test", Command: command}, Environment: environment}}
+	s.start(t)
+	k := s.connect(t).begin(s.site, "s1", nil)
+	const notice = "notice: This conversation went on in a different place"
+	ask := func(want string, noticed bool) {
+		t.Helper()
+		k.prompt("recall")
+		k.end()
+		if got := k.last(); !strings.HasSuffix(got, "markdown: "+want) || strings.Contains(got, notice) != noticed {
+			t.Errorf("the turn is\n%s\nwant %s, with a notice %v", got, want, noticed)
+		}
+	}
+	elsewhere := func(prompt string) {
+		t.Helper()
+		if err := acpagent.Continue(store, prompt, time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.prompt("remember red")
+	k.end()
+	ask("remember red", false)
+	elsewhere("remember green")
+	ask("remember red remember green", true)
+	ask("remember red remember green", false)
+	restart := func() {
+		t.Helper()
+		s.stop(t)
+		s.start(t)
+		turns := k.turns
+		k = s.connect(t).open(k.session)
+		k.turns = turns
+	}
+	restart()
+	ask("remember red remember green", false)
+	elsewhere("remember blue")
+	restart()
+	ask("remember red remember green remember blue", false)
+	s.stop(t)
+}
+
+// TestAgentsThatRefuseASharedConversation: the host does not begin a different one.
+func TestAgentsThatRefuseASharedConversation(t *testing.T) {
+	agent := New(Config{Program: Program{Name: "x"}})
+	for message, want := range map[string]error{
+		"Session is already open in another process": agenthost.ErrBusy,
+		"thread locked by pid 12":                    agenthost.ErrBusy,
+		"no such session":                            agenthost.ErrUnknown,
+		"file unlocked":                              agenthost.ErrUnknown,
+	} {
+		err := agent.openError(&acp.Error{Code: acp.CodeInternal, Message: message}, agenthost.Start{ID: "s"})
+		if got := err.Error(); !strings.Contains(got, want.Error()) {
+			t.Errorf("%s: %v; want %v", message, err, want)
+		}
+	}
+}

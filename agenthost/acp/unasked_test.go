@@ -1,0 +1,85 @@
+package acp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/test/acpagent"
+)
+
+// unasked starts a session whose agent has ended a turn and goes on.
+func unasked(t *testing.T, prompt string, quiet time.Duration) *talk {
+	t.Helper()
+	store := t.TempDir()
+	s := newSite(t, acpagent.Options{Store: store, With: "load resume"}, func(c *Config) { c.Quiet = quiet })
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("behind " + prompt)
+	if end := k.end(); end != "turnComplete" {
+		t.Fatalf("the turn ends with %s", end)
+	}
+	if err := acpagent.Go(store); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestWordsBehindATurn: work after the end of a turn is a separate turn, in which the
+// agent can ask questions.
+func TestWordsBehindATurn(t *testing.T) {
+	k := unasked(t, "run ls", 50*time.Millisecond)
+	started := k.until("chat/turnStarted")
+	if got := fmt.Sprint(started["message"]); !strings.Contains(got, "systemNotification") {
+		t.Errorf("the turn begins with %s", got)
+	}
+	k.confirm(started["turnId"].(string), k.asked(), true, "once")
+	if end := k.end(); end != "turnComplete" {
+		t.Errorf("the turn ends with %s", end)
+	}
+	if got, want := k.last(), "tool completed ls ran ls\nmarkdown: done: ls"; got != want {
+		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
+	}
+	k.works()
+}
+
+// TestPromptEndsAnUnaskedTurn: its words stay in the history.
+func TestPromptEndsAnUnaskedTurn(t *testing.T) {
+	k := unasked(t, "word", time.Hour)
+	k.until("chat/responsePart")
+	k.prompt("think")
+	k.end()
+	k.end()
+	turns, _ := k.state(k.chat)["turns"].([]any)
+	if len(turns) != 3 {
+		t.Fatalf("%d turns; want 3", len(turns))
+	}
+	if got := describe(turns[1].(map[string]any)); got != "markdown: echo: word" {
+		t.Errorf("the unasked turn is %s", got)
+	}
+}
+
+// TestUnaskedTurnIsCancelled: the agent stops, and its later words change nothing.
+func TestUnaskedTurnIsCancelled(t *testing.T) {
+	k := unasked(t, "slow", time.Hour)
+	started := k.until("chat/turnStarted")
+	k.until("chat/delta")
+	k.cancel(started["turnId"].(string))
+	if end := k.end(); end != "turnCancelled" {
+		t.Errorf("the turn ends with %s", end)
+	}
+	k.works()
+	if turns, _ := k.state(k.chat)["turns"].([]any); len(turns) != 3 {
+		t.Errorf("%d turns; want 3", len(turns))
+	}
+}
+
+// TestAgentDiesInAnUnaskedTurn shows the reason.
+func TestAgentDiesInAnUnaskedTurn(t *testing.T) {
+	k := unasked(t, "die", time.Hour)
+	k.until("chat/turnStarted")
+	if end := k.end(); end != "error" || !strings.Contains(k.last(), "exit status 3") {
+		t.Errorf("the turn ends with %s: %s", end, k.last())
+	}
+	k.works()
+}

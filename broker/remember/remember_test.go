@@ -1,0 +1,147 @@
+package remember_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"ahprelay/broker/remember"
+)
+
+func newVault(t testing.TB) *remember.Vault {
+	t.Helper()
+	signer, err := remember.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &remember.Vault{Tenant: "acme", Host: "laptop", Key: []byte(strings.Repeat("k", remember.KeySize)), Signer: signer}
+}
+
+// A changed, exchanged or foreign record does not open.
+func TestRecordsCannotBeForged(t *testing.T) {
+	v := newVault(t)
+	r := remember.Record{ID: remember.IDOf("s:/1"), Version: 7, Time: 1}
+	if err := v.Seal(&r, []byte("the last answer")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Open(&v.Signer.PublicKey, &r); err != nil || string(got) != "the last answer" {
+		t.Fatalf("Open = %q, %v", got, err)
+	}
+	other := newVault(t)
+	for name, change := range map[string]func(r *remember.Record, v *remember.Vault, by **ecdsa.PublicKey){
+		"version": func(r *remember.Record, _ *remember.Vault, _ **ecdsa.PublicKey) { r.Version++ },
+		"time":    func(r *remember.Record, _ *remember.Vault, _ **ecdsa.PublicKey) { r.Time++ },
+		"session": func(r *remember.Record, _ *remember.Vault, _ **ecdsa.PublicKey) { r.ID = remember.IDOf("s:/2") },
+		"content": func(r *remember.Record, _ *remember.Vault, _ **ecdsa.PublicKey) { r.Data[20] ^= 1 },
+		"host":    func(_ *remember.Record, v *remember.Vault, _ **ecdsa.PublicKey) { v.Host = "desk" },
+		"tenant":  func(_ *remember.Record, v *remember.Vault, _ **ecdsa.PublicKey) { v.Tenant = "other" },
+		"key": func(_ *remember.Record, v *remember.Vault, _ **ecdsa.PublicKey) {
+			v.Key = []byte(strings.Repeat("x", 32))
+		},
+		"verifier": func(_ *remember.Record, _ *remember.Vault, by **ecdsa.PublicKey) { *by = &other.Signer.PublicKey },
+	} {
+		changed, with, by := r, *v, &v.Signer.PublicKey
+		changed.Data = append([]byte(nil), r.Data...)
+		change(&changed, &with, &by)
+		if got, err := with.Open(by, &changed); !errors.Is(err, remember.ErrForged) {
+			t.Errorf("with a changed %s: Open = %q, %v; want %v", name, got, err, remember.ErrForged)
+		}
+	}
+	if err := v.Seal(&r, make([]byte, remember.MaxContent)); err != nil || r.Check() != nil {
+		t.Errorf("the longest content: %v, %v", err, r.Check())
+	}
+	if err := v.Seal(&r, make([]byte, remember.MaxContent+1)); err == nil {
+		t.Error("content above the bound is sealed")
+	}
+}
+
+// Records of two sessions have unrelated keys, and the key's ID does not contain it.
+func TestRecordKeysDiffer(t *testing.T) {
+	v := newVault(t)
+	if string(v.RecordKey(remember.IDOf("s:/1"))) == string(v.RecordKey(remember.IDOf("s:/2"))) || strings.Contains(v.KeyID(), "6b6b") {
+		t.Error("keys are equal, or the ID has a part of the key")
+	}
+	w := *v
+	w.Host = "desk"
+	if string(v.RecordKey(remember.ListID)) == string(w.RecordKey(remember.ListID)) {
+		t.Error("two hosts share a record's key")
+	}
+}
+
+func FuzzReadRequest(f *testing.F) {
+	f.Add([]byte(`{"instance":"a","op":"index"}`))
+	f.Add([]byte(`{"instance":"a","op":"drop","id":"list"}`))
+	f.Add([]byte(`{"instance":"a","op":"check","holders":[{"subject":"ada","at":"2026-11-22T06:12:01Z"}]}`))
+	f.Add([]byte(`{"instance":"a","op":"put","record":{"id":"list","key":"0011223344556677","version":1,"time":1,"data":"AA==","signature":""}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := remember.ReadRequest(data)
+		if err != nil {
+			return
+		}
+		if r.Op == remember.Put && r.Record.Check() != nil || r.ID != "" && strings.ContainsAny(r.ID, ".*> ") && (r.Op == remember.Get || r.Op == remember.Drop) {
+			t.Errorf("taken: %+v", r)
+		}
+		if again, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		} else if _, err := remember.ReadRequest(again); err != nil && len(again) <= 512<<10 {
+			t.Errorf("its own encoding %s is refused: %v", again, err)
+		}
+	})
+}
+
+// update writes the vector anew.
+var update = flag.Bool("update", false, "write testdata/vector.json")
+
+// A vector is a record with its keys, for other implementations.
+type vector struct {
+	Tenant, Host, Content string
+	Key, RecordKey        []byte
+	KeyID                 string
+	Verifier              []byte
+	Record                remember.Record
+}
+
+// TestVector opens the record that the console's tests open, too.
+func TestVector(t *testing.T) {
+	const file = "testdata/vector.json"
+	if *update {
+		v := newVault(t)
+		one := vector{Tenant: v.Tenant, Host: v.Host, Content: `{"session":"s:/1","state":{"turns":[]}}`, Key: v.Key, KeyID: v.KeyID(), Verifier: v.Verifier()}
+		one.Record = remember.Record{ID: remember.IDOf("s:/1"), Version: 1<<32 + 1, Time: 1763848800000}
+		one.RecordKey = v.RecordKey(one.Record.ID)
+		if err := v.Seal(&one.Record, []byte(one.Content)); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.MarshalIndent(one, "", "\t")
+		if err == nil {
+			err = os.WriteFile(file, append(data, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one vector
+	if err := json.Unmarshal(data, &one); err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), one.Verifier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := remember.Vault{Tenant: one.Tenant, Host: one.Host, Key: one.Key}
+	if got, err := v.Open(verifier, &one.Record); err != nil || string(got) != one.Content {
+		t.Errorf("Open = %s, %v; want %s", got, err, one.Content)
+	}
+	if string(v.RecordKey(one.Record.ID)) != string(one.RecordKey) || v.KeyID() != one.KeyID {
+		t.Error("the keys differ from the vector's")
+	}
+}

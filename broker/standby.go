@@ -1,0 +1,343 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A host-agent with several relays keeps a second WebSocket to a relay other than its
+// own, in a different region or zone if it knows such a relay. It is idle: the relay
+// opens its connection to NATS when the first byte arrives on it. If the host-agent
+// loses its relay, or the relay is cut off from its cluster and advises the host-agent
+// to move, the host-agent uses this connection, which is known to work. A move takes
+// less than the resume window, so clients at other relays notice a pause only.
+
+const (
+	// StandbyHeader is the handshake header by which a host-agent asks for an idle
+	// connection. A relay that knows it repeats it in the response.
+	StandbyHeader = "Ahp-Standby"
+
+	// PlaceHeader is the response header with the relay's region and zone. Relays with
+	// different values fail independently.
+	PlaceHeader = "Ahp-Relay-Place"
+
+	// MoveAdvice is the payload of a ping by which a relay advises a host-agent to move
+	// to its second connection.
+	MoveAdvice = "ahp-move"
+
+	// StandbyPing is the interval of a host-agent's pings on its second connection.
+	StandbyPing = 45 * time.Second
+)
+
+// Times of second connections.
+const (
+	standbyAfter   = 10 * time.Second // delay after the login, plus a random delay of up to the same time
+	standbyCeiling = time.Minute      // longest delay after failures
+	standbyPong    = 10 * time.Second // bound for the answer to a ping
+)
+
+// standbyWake is the byte that starts the use of a second connection.
+const standbyWake = '+'
+
+// ReadWake returns when a host-agent starts to use a second connection.
+func ReadWake(from io.Reader) error {
+	var b [1]byte
+	if _, err := io.ReadFull(from, b[:]); err != nil {
+		return err
+	}
+	if b[0] != standbyWake {
+		return fmt.Errorf("an idle connection began with byte %d; want %d", b[0], standbyWake)
+	}
+	return nil
+}
+
+// errNoStandby reports a relay of an earlier version.
+var errNoStandby = errors.New("the relay has no idle connections")
+
+// A standby is a second connection.
+type standby struct {
+	url  string
+	conn *wsConn
+	done chan struct{} // closed when it has ended, or is in use
+	once sync.Once
+}
+
+// end ends the wait for the use of the connection.
+func (s *standby) end() { s.once.Do(func() { close(s.done) }) }
+
+// A startedConn is a connection whose first byte another goroutine reads.
+type startedConn struct {
+	net.Conn
+	first   chan firstByte // gets one value
+	started bool           // it was read; owned by Read
+}
+
+type firstByte struct {
+	b   byte
+	err error
+}
+
+// Read implements [net.Conn].
+func (c *startedConn) Read(p []byte) (int, error) {
+	if c.started || len(p) == 0 {
+		return c.Conn.Read(p)
+	}
+	c.started = true
+	first := <-c.first
+	if first.err != nil {
+		return 0, first.err
+	}
+	p[0] = first.b
+	return 1, nil
+}
+
+// standbys keeps the second connection of a Conn.
+type standbys struct {
+	of     *Conn
+	dial   func(ctx context.Context, url string) (*wsConn, error)
+	advice chan struct{} // holds one
+	told   func(url string)
+
+	mu      sync.Mutex        // guards the fields below
+	current *standby          // nil: none
+	places  map[string]string // of relays, by URL
+}
+
+func newStandbys(of *Conn, dial func(ctx context.Context, url string) (*wsConn, error), told func(url string)) *standbys {
+	if told == nil {
+		told = func(string) {}
+	}
+	return &standbys{of: of, dial: dial, advice: make(chan struct{}, 1), told: told, places: map[string]string{}}
+}
+
+// advise records a relay's advice to move. It does not block.
+func (k *standbys) advise(payload []byte) {
+	if string(payload) != MoveAdvice {
+		return
+	}
+	select {
+	case k.advice <- struct{}{}:
+	default:
+	}
+}
+
+// learn records the place of a relay.
+func (k *standbys) learn(url, place string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.places[url] = place
+}
+
+// set records the second connection, or its end.
+func (k *standbys) set(s *standby) {
+	k.mu.Lock()
+	k.current = s
+	k.mu.Unlock()
+	if s == nil {
+		k.told("")
+		return
+	}
+	k.told(s.url)
+}
+
+// url returns the URL of the second connection, or "".
+func (k *standbys) url() string {
+	if k == nil {
+		return ""
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		return ""
+	}
+	return k.current.url
+}
+
+// take returns the second connection for use, if it leads to a URL, or else nil.
+func (k *standbys) take(url string) *wsConn {
+	k.mu.Lock()
+	s := k.current
+	if s == nil || s.url != url {
+		k.mu.Unlock()
+		return nil
+	}
+	k.current = nil
+	k.mu.Unlock()
+	defer s.end()
+	err := s.conn.SetDeadline(time.Now().Add(DialTimeout))
+	if err == nil {
+		_, err = s.conn.Conn.Write([]byte{standbyWake})
+	}
+	if err == nil {
+		err = s.conn.pack()
+	}
+	if err != nil {
+		_ = s.conn.Close()
+		return nil
+	}
+	return s.conn
+}
+
+// run keeps a second connection until ctx ends.
+func (k *standbys) run(ctx context.Context) {
+	wait := standbyAfter
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait + rand.N(wait)):
+		}
+		if !k.of.online.Load() {
+			continue
+		}
+		s := k.open(ctx)
+		if s == nil {
+			wait = min(2*wait, standbyCeiling)
+			continue
+		}
+		wait = standbyAfter
+		select {
+		case <-k.advice: // it is older
+		default:
+		}
+		k.set(s)
+		k.hold(ctx, s)
+		k.mu.Lock()
+		used := k.current != s
+		k.mu.Unlock()
+		if !used {
+			_ = s.conn.Close()
+		}
+		k.set(nil)
+	}
+}
+
+// hold returns when the second connection has ended, or is in use, or ctx ends.
+func (k *standbys) hold(ctx context.Context, s *standby) {
+	tick := time.NewTicker(StandbyPing)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.done:
+			return
+		case <-k.advice:
+			k.of.Move(s.url)
+		case <-tick.C:
+			if k.of.Leads(s.url) { // a different connection leads there meanwhile
+				return
+			}
+			ping, cancel := context.WithTimeout(ctx, standbyPong)
+			err := s.conn.ws.Ping(ping)
+			cancel()
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// open opens a second connection: to a relay at a different place than the
+// Conn's relay if possible, and otherwise to any other.
+func (k *standbys) open(ctx context.Context) *standby {
+	own := int(k.of.turn.Load())
+	rest := slices.Concat(k.of.urls[own+1:], k.of.urls[:own])
+	var same *standby // at the place of the Conn's relay
+	for len(rest) > 0 {
+		i := k.best(rest, k.of.urls[own])
+		url := rest[i]
+		rest = slices.Delete(rest, i, i+1)
+		if same != nil && k.rank(url, k.of.urls[own]) == rankSame {
+			break
+		}
+		s, err := k.openAt(ctx, url)
+		if err != nil {
+			continue
+		}
+		if k.rank(url, k.of.urls[own]) != rankSame {
+			if same != nil {
+				_ = same.conn.Close()
+			}
+			return s
+		}
+		if same != nil {
+			_ = s.conn.Close()
+			continue
+		}
+		same = s
+	}
+	return same
+}
+
+// Ranks of relays for the second connection; lower is better.
+const (
+	rankOther   = iota // at a different place
+	rankUnknown        // never connected
+	rankSame           // at the same place
+)
+
+func (k *standbys) rank(url, own string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	place, known := k.places[url]
+	switch {
+	case !known:
+		return rankUnknown
+	case place != k.places[own]:
+		return rankOther
+	}
+	return rankSame
+}
+
+// best returns the index of the best relay.
+func (k *standbys) best(urls []string, own string) int {
+	best := 0
+	for i, url := range urls {
+		if k.rank(url, own) < k.rank(urls[best], own) {
+			best = i
+		}
+	}
+	return best
+}
+
+// openAt opens a second connection to a relay.
+func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
+	dialing, cancel := context.WithTimeout(ctx, DialTimeout)
+	defer cancel()
+	conn, err := k.dial(dialing, url)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.below.Conn.SetDeadline(time.Time{}); err != nil { // it may be idle
+		return nil, errors.Join(err, conn.Close())
+	}
+	s := &standby{url: url, conn: conn, done: make(chan struct{})}
+	started := &startedConn{Conn: conn.Conn, first: make(chan firstByte, 1)}
+	conn.Conn = started
+	k.of.running.Go(func() { // ends with the connection, or with the first byte
+		var b [1]byte
+		_, err := started.Conn.Read(b[:])
+		started.first <- firstByte{b[0], err}
+		if err != nil {
+			s.end()
+		}
+	})
+	return s, nil
+}
+
+// knowsStandby returns an error for a response of a relay of an earlier version.
+func knowsStandby(response *http.Response) error {
+	if response.Header.Get(StandbyHeader) == "" {
+		return errNoStandby
+	}
+	return nil
+}

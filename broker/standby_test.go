@@ -1,0 +1,117 @@
+package broker_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/test/natssite"
+)
+
+// A front is a relay's public port before a NATS server.
+type front struct {
+	*httptest.Server
+	handshakes, idle atomic.Int32
+
+	mu    sync.Mutex // guards the fields below
+	conns []net.Conn
+}
+
+func newFront(t *testing.T, to *embedded.Server, place string, old bool) *front {
+	f := &front{}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.handshakes.Add(1)
+		if r.Header.Get(broker.StandbyHeader) != "" {
+			f.idle.Add(1)
+		}
+		if old {
+			r.Header.Del(broker.StandbyHeader)
+		}
+		w.Header().Set(broker.PlaceHeader, place)
+		natssite.Pipe(w, r, to)
+	}))
+	f.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.conns = append(f.conns, conn)
+		return ctx
+	}
+	f.Start()
+	t.Cleanup(f.cut)
+	return f
+}
+
+func (f *front) url() string { return "ws" + strings.TrimPrefix(f.URL, "http") }
+
+// cut ends the server and its connections.
+func (f *front) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.Close()
+}
+
+// TestSecondConnectionIsUsed: a second connection leads to a relay at a different place,
+// has no connection to NATS, and is used after the loss of the first, without a further
+// handshake.
+func TestSecondConnectionIsUsed(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	own, near, far := newFront(t, s.Server, "eu/1", false), newFront(t, s.Server, "eu/1", false), newFront(t, s.Server, "eu/2", false)
+	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
+	cfg.URLs, cfg.Compress = []string{own.url(), near.url(), far.url()}, broker.Zstandard
+	second := make(chan string, 100)
+	cfg.Events.Standby = func(url string) { second <- url }
+	agent := natssite.DialAgent(t, cfg)
+	await := func(want string) {
+		t.Helper()
+		select {
+		case got := <-second:
+			if got != want {
+				t.Fatalf("the second connection leads to %q; want %q", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("no second connection to %q", want)
+		}
+	}
+	await(far.url())
+	if n := s.Server.Connections("acme"); n != 1 {
+		t.Errorf("%d connections to NATS; want one", n)
+	}
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
+	own.cut()
+	natssite.Eventually(t, "the second connection is in use", func() bool { return agent.Leads(far.url()) })
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
+	if n := far.handshakes.Load(); n != 1 {
+		t.Errorf("%d handshakes there; want one", n)
+	}
+	await("")
+	await(near.url()) // at a different place than the present one
+}
+
+// TestNoSecondConnectionToEarlierRelay: a relay that does not know idle connections gets
+// none, and the agent keeps its first.
+func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	own, old := newFront(t, s.Server, "", false), newFront(t, s.Server, "", true)
+	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
+	cfg.URLs = []string{own.url(), old.url()}
+	cfg.Events.Standby = func(url string) { t.Errorf("a second connection to %q", url) }
+	agent := natssite.DialAgent(t, cfg)
+	natssite.Eventually(t, "the agent has tried", func() bool { return old.idle.Load() > 0 })
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
+	if !agent.Leads(own.url()) {
+		t.Error("the agent has left its relay")
+	}
+}

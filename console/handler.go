@@ -1,0 +1,79 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// consolePolicy is the console's Content-Security-Policy. The console runs only its
+// own scripts and styles, connects only to its relay, shows images that it has
+// generated, and frames only the pages below and canvases at their own origins. Only
+// the two named trusted-types policies turn text into markup or script: DOMPurify's,
+// and the page's own, which knows its scripts by name. The verbs are further sources to
+// connect to and to frame, each after a space.
+const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'%s; " +
+	"frame-src 'self'%s; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types console dompurify"
+
+// framePolicies are the policies for pages that frame untrusted content, each in an
+// opaque origin. A canvas rebuilt from resources that the console has read may run any
+// script and reach no network. A canvas elsewhere on the web has a frame of its own.
+// Terminal output is drawn in a page with no other content.
+var framePolicies = map[string]string{
+	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
+		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	"/canvas-direct.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+		"frame-src https: http://127.0.0.1:* http://localhost:* http://*.localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	"/terminal.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	"/math.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	// The pages below have this relay's origin and contain only their own script.
+	// outside.html calls authorization servers on behalf of the console, which itself
+	// connects to the relay alone; signed-in.html is the page to which those servers
+	// return.
+	"/outside.html": "default-src 'none'; script-src 'self'; connect-src https: http://127.0.0.1:* http://localhost:*; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'; require-trusted-types-for 'script'; trusted-types 'none'",
+	"/signed-in.html": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+}
+
+// headers are the header fields of each file, beside its policy.
+var headers = map[string]string{
+	"X-DNS-Prefetch-Control":       "off",
+	"X-Content-Type-Options":       "nosniff",
+	"Cross-Origin-Opener-Policy":   "same-origin", // opener and opened pages get no reference
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Referrer-Policy":              "no-referrer",
+	"Permissions-Policy":           "camera=(self), microphone=(self), geolocation=(), payment=(), usb=()", // frames get no camera and no microphone
+}
+
+// Handler serves the web console, which may frame the pages of an origin; "": of none.
+// All users get the same files: the token is in the URL's fragment, which browsers do not
+// send.
+func Handler(frames string) http.Handler {
+	own := fmt.Sprintf(consolePolicy, "", strings.TrimRight(" "+frames, " "))
+	files, err := Files()
+	if err != nil {
+		panic(err) // the files are embedded
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		policy := cmp.Or(framePolicies[r.URL.Path], own)
+		if r.URL.Path == appPage {
+			policy = appPolicy(r.URL.Query(), r.Host)
+		}
+		h.Set("Content-Security-Policy", policy)
+		for name, value := range headers {
+			h.Set(name, value)
+		}
+		file, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		file.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"bytes"
+	"maps"
+	"strings"
+	"testing"
+)
+
+// TestSiteIsReproducible compares two sites for a relay, and a site for a different relay:
+// only the page itself and the policies name the relay.
+func TestSiteIsReproducible(t *testing.T) {
+	t.Parallel()
+	one, err1 := Site("https://relay.example.com/")
+	two, err2 := Site("https://relay.example.com")
+	other, err3 := Site("http://127.0.0.1:8484")
+	if err1 != nil || err2 != nil || err3 != nil {
+		t.Fatal(err1, err2, err3)
+	}
+	if !maps.EqualFunc(one, two, bytes.Equal) {
+		t.Error("two sites for one relay differ")
+	}
+	for name, content := range one {
+		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("relay.example.com")) && !own {
+			t.Errorf("%s names the relay", name)
+		} else if !own && !bytes.Equal(content, other[name]) {
+			t.Errorf("%s differs between relays", name)
+		}
+	}
+}
+
+// TestSiteHasStrictPolicies checks that each page has its policy in itself, and that the
+// console's permits no third party.
+func TestSiteHasStrictPolicies(t *testing.T) {
+	t.Parallel()
+	site, err := Site("https://relay.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range site {
+		if strings.HasSuffix(name, ".html") && !bytes.Contains(content, []byte(`<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; `)) {
+			t.Errorf("%s has no policy", name)
+		}
+	}
+	page := string(site["index.html"])
+	for _, want := range []string{
+		"connect-src &#39;self&#39; https://relay.example.com wss://relay.example.com; frame-src &#39;self&#39;;", "script-src &#39;self&#39;;",
+		`<meta name="relay" content="https://relay.example.com">`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("index.html lacks %s", want)
+		}
+	}
+	headers := string(site["_headers"])
+	for _, want := range []string{"  X-Content-Type-Options: nosniff\n", "\n/\n  Content-Security-Policy: default-src 'none'; ", "frame-ancestors 'none'"} {
+		if !strings.Contains(headers, want) {
+			t.Errorf("_headers lacks %q:\n%s", want, headers)
+		}
+	}
+	for _, bad := range []string{"", "relay.example.com", "https://relay.example.com/x", "ftp://a", "https://a?b", "https://u@a"} {
+		if _, err := Site(bad); err == nil {
+			t.Errorf("a site for %q", bad)
+		}
+	}
+}

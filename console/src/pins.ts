@@ -1,0 +1,50 @@
+// The sealed hosts that this browser knows: see docs/sealed.md. A host with a pin is never
+// opened unsealed, whatever the relay says, and never with a different key.
+
+import { record } from './kept';
+
+/** A device that this one has admitted to a host. */
+export interface Given { fingerprint: string; words: string; name: string; subject: string; level: string; end: number }
+
+/** A sealed host at a relay. */
+export interface Pin {
+  relay: string; // its origin
+  host: string;
+  key: Uint8Array<ArrayBuffer>; // the host's
+  grants: string[]; // the chain that admits this device; empty: the host knows it
+  subject: string;
+  level: string;
+  end: number; // Unix time
+  since: number; // ms
+  given?: Given[]; // devices that this one has admitted
+  changed?: string; // words of a different key that the host, or the relay, has shown
+}
+
+/** The relay's origin, unless a site elsewhere names it: see docs/console.md. */
+export function relay(): string {
+  return globalThis.document?.querySelector?.<HTMLMetaElement>('meta[name=relay]')?.content || location.origin;
+}
+
+/** Whether this page comes from elsewhere than the relay. */
+export function elsewhere(): boolean {
+  return relay() !== location.origin;
+}
+
+const keyOf = (host: string) => `host ${relay()} ${host}`;
+
+/** Acts on the records of pins, and of this device's keys. */
+export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>) => record('ahp-sealed', 'kept', mode, act);
+
+/** Returns a host's pin. It rejects if the browser cannot tell: then nothing is opened. */
+export async function pinOf(host: string): Promise<Pin | undefined> {
+  return 'indexedDB' in globalThis ? vault<Pin | undefined>('readonly', (s) => s.get(keyOf(host))) : undefined;
+}
+
+export async function pin(to: Pin): Promise<void> {
+  await vault('readwrite', (s) => s.put(to, keyOf(to.host)));
+  await navigator.storage?.persist?.(); // the browser must not forget it for room
+}
+
+export async function unpin(host: string): Promise<void> {
+  await vault('readwrite', (s) => s.delete(keyOf(host)));
+}

@@ -1,0 +1,191 @@
+// The last state of hosts that are away. The relay keeps it sealed; this device opens it with
+// keys that the hosts have given it while they were online. See the Go package
+// broker/remember.
+
+import type { Json } from './ahp';
+import type { Kept } from './offline';
+import { lastOf } from './offline';
+import type { Answer, HostInfo } from './relay';
+import { ROOT } from './rpc';
+import { array, isObject, normal, text } from './store';
+import { fromRelay } from './words';
+
+/** A host's keys: key for all records, or records for some. Bytes are in Base64. */
+export interface HostKeys {
+  tenant: string;
+  keyId: string;
+  verifier: string;
+  key?: string;
+  records?: Record<string, string>; // by ID
+  seen?: Record<string, number>; // ID to the latest version that this device has seen
+}
+
+/** A version of a session or of the list: see the Go type remember.Record. */
+interface Sealed { id: string; key: string; version: number; time: number; data: string; signature: string }
+
+/** The parts of a Link that are used. */
+interface RememberedLink {
+  host: string;
+  live: boolean;
+  conn: { request(method: string, params: Json): Promise<Json> } | null;
+  past: Map<string, Kept>;
+  listAt: number;
+  store: { sessions: Map<string, Json>; listRevision: number; revision: number };
+}
+
+/** The parts of the page that are used. */
+export interface RememberedPage {
+  readonly host: string;
+  readonly session: string;
+  readonly hosts: HostInfo[];
+  readonly narrow: boolean;
+  linkTo(host: string): RememberedLink;
+  ask(method: string, path: string): Promise<Answer>;
+  saveNow(): void;
+  draw(): void;
+}
+
+const domain = 'ahp-remember v1\n';
+const justNow = 30_000; // ms in which a host that has left may still write
+const mostLooks = 3;
+const staleClock = 10 * 60_000; // ms between the clocks of host and relay that are worth a note
+
+export class Remembered {
+  keys = new Map<string, HostKeys>(); // by host
+  #page: RememberedPage;
+  #looks = new Map<string, number>(); // looks at a host or session since it is away
+  #why = new Map<string, string>(); // host and session to the reason that there is nothing new
+
+  constructor(page: RememberedPage) {
+    this.#page = page;
+  }
+
+  /** Asks a host for the keys. Hosts without remembered sessions refuse. */
+  async learn(link: RememberedLink): Promise<void> {
+    if (!globalThis.crypto?.subtle) return;
+    for (const key of this.#looks.keys()) if (key.startsWith(`${link.host} `)) this.#looks.delete(key);
+    try {
+      const given: Json = await link.conn!.request('relay/rememberKeys', { channel: ROOT });
+      if (typeof given?.verifier !== 'string') return;
+      const had = this.keys.get(link.host);
+      this.keys.set(link.host, { ...given, seen: had?.verifier === given.verifier ? had!.seen : {} });
+      this.#page.saveNow();
+    } catch {
+      // There are no keys, so there is nothing to read while the host is away.
+    }
+  }
+
+  forget(): void {
+    this.keys.clear();
+    this.#looks.clear();
+    this.#why.clear();
+  }
+
+  /** Why a session's last state cannot be shown; '' if nothing is known against it. */
+  why(host: string, session: string): string {
+    return this.#why.get(`${host} ${session}`) ?? '';
+  }
+
+  /** Reads what the relay has of hosts that are away. The page calls it again and again. */
+  look(): void {
+    for (const info of this.#page.hosts) {
+      const link = this.#page.linkTo(info.host);
+      if (info.state === 'online' || link.live) continue;
+      const inView = info.host === this.#page.host && this.#page.session;
+      if (!this.#page.narrow && this.#due(info, '')) this.#list(link);
+      if (inView && this.#due(info, inView)) this.#session(link, inView);
+    }
+  }
+
+  /** Reports whether to look now, and counts the look. */
+  #due(info: HostInfo, session: string): boolean {
+    const key = `${info.host} ${info.since} ${session}`;
+    const looks = this.#looks.get(key) ?? 0;
+    if (!this.keys.has(info.host) || looks >= mostLooks || (looks > 0 && Date.now() - fromRelay(info.since) > justNow)) return false;
+    this.#looks.set(key, looks + 1);
+    return true;
+  }
+
+  async #list(link: RememberedLink): Promise<void> {
+    const { status, body } = await this.#page.ask('GET', `api/hosts/${encodeURIComponent(link.host)}/remembered`).catch(() => ({ status: 0, body: undefined }));
+    if (status !== 200 || !body?.list) return;
+    const at = fromRelay(body.list.stored);
+    const content = at > link.listAt ? await this.#open(link.host, body.list.record) : undefined;
+    if (!isObject(content) || link.live) return;
+    link.store.sessions = new Map(array(content.sessions).filter((s) => typeof s?.resource === 'string').map((s) => [s.resource, s]));
+    link.store.listRevision++;
+    link.store.revision++;
+    link.listAt = at;
+    this.#page.saveNow();
+    this.#page.draw();
+  }
+
+  async #session(link: RememberedLink, session: string): Promise<void> {
+    const key = `${link.host} ${session}`;
+    const { status, body } = await this.#page.ask('GET', `api/hosts/${encodeURIComponent(link.host)}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
+    if (status !== 200 || !body?.record) {
+      if (status === 404) this.#why.set(key, 'The relay has no copy of its last state.');
+      this.#page.draw();
+      return;
+    }
+    const at = fromRelay(body.stored);
+    if (at <= (link.past.get(session)?.at ?? 0)) return;
+    const content = await this.#open(link.host, body.record, key);
+    if (isObject(content) && content.session === session && !link.live) {
+      const drift = body.record.time - Date.parse(body.stored);
+      link.past.set(session, { chat: text(content.chat), state: lastOf(normal(content.state ?? {})), at, ...(Math.abs(drift) > staleClock ? { clock: body.record.time } : {}) });
+      if (!link.store.sessions.has(session) && isObject(content.summary)) {
+        link.store.sessions.set(session, content.summary);
+        link.store.listRevision++;
+      }
+      link.store.revision++;
+      this.#page.saveNow();
+    }
+    this.#page.draw();
+  }
+
+  /** Returns a record's content, or undefined if it is not the host's latest. */
+  async #open(host: string, record: Sealed, key = ''): Promise<Json> {
+    const keys = this.keys.get(host)!;
+    try {
+      if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error('The relay’s copy of its last state is older than the one that this device has seen.');
+      const content = await openRecord(host, keys, record);
+      keys.seen = { ...keys.seen, [record.id]: record.version };
+      this.#why.delete(key);
+      return content;
+    } catch (err) {
+      if (key) this.#why.set(key, (err as Error).message || 'The relay’s copy of its last state is damaged.');
+      return undefined;
+    }
+  }
+}
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+}
+
+function utf8(words: string): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(words);
+}
+
+/** Verifies and opens a record. */
+export async function openRecord(host: string, keys: HostKeys, r: Sealed): Promise<Json> {
+  const name = `${domain}${keys.tenant}\n${host}\n${r.id}`;
+  const head = `${name}\n${r.key}\n${r.version}\n${r.time}`;
+  const data = bytesOf(r.data);
+  const signed = new Uint8Array([...utf8(`${head}\n`), ...new Uint8Array(await crypto.subtle.digest('SHA-256', data))]);
+  const verifier = await crypto.subtle.importKey('raw', bytesOf(keys.verifier), { name: 'ECDSA', namedCurve: 'P-256' }, false, ['verify']);
+  if (!(await crypto.subtle.verify({ name: 'ECDSA', hash: 'SHA-256' }, verifier, bytesOf(r.signature), signed))) throw new Error('The relay’s copy of its last state is not from this host.');
+  if (r.key !== keys.keyId) throw new Error('This device has no key for its last state, because it was not connected to the host since the key changed.');
+  const own = keys.records?.[r.id];
+  if (!keys.key && !own) throw new Error('This device has no key for its last state.');
+  const raw = own ? bytesOf(own) : await derived(bytesOf(keys.key!), name);
+  const key = await crypto.subtle.importKey('raw', raw, 'AES-GCM', false, ['decrypt']);
+  const content = await crypto.subtle.decrypt({ name: 'AES-GCM', iv: data.subarray(0, 12), additionalData: utf8(head) }, key, data.subarray(12));
+  return JSON.parse(new TextDecoder().decode(content));
+}
+
+async function derived(key: Uint8Array<ArrayBuffer>, name: string): Promise<ArrayBuffer> {
+  const from = await crypto.subtle.importKey('raw', key, 'HKDF', false, ['deriveBits']);
+  return crypto.subtle.deriveBits({ name: 'HKDF', hash: 'SHA-256', salt: new Uint8Array(0), info: utf8(name) }, from, 256);
+}

@@ -1,0 +1,63 @@
+// The keys of this device. The browser keeps the private parts unreadable.
+
+import { base64url, concat, fromBase64url, type Bytes } from './bytes';
+
+/** An X25519 key pair. */
+export interface Secret { private: CryptoKey; public: Bytes }
+
+/** A device's keys: for handshakes, and for its signatures. */
+export interface Device { secret: Secret; signer: CryptoKey; verifier: Bytes }
+
+export const keySize = 32;
+export const verifierSize = 65;
+export const signatureSize = 64;
+
+const x25519 = { name: 'X25519' };
+const ecdsa = { name: 'ECDSA', namedCurve: 'P-256' };
+const signing = { name: 'ECDSA', hash: 'SHA-256' };
+
+/** Makes an X25519 key. */
+export async function newSecret(): Promise<Secret> {
+  const pair = await crypto.subtle.generateKey(x25519, false, ['deriveBits']) as CryptoKeyPair;
+  return { private: pair.privateKey, public: new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)) };
+}
+
+/** Makes a device's keys. It fails where the browser lacks X25519. */
+export async function newDevice(): Promise<Device> {
+  const secret = await newSecret();
+  const pair = await crypto.subtle.generateKey(ecdsa, false, ['sign', 'verify']);
+  return { secret, signer: pair.privateKey, verifier: new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)) };
+}
+
+/** The shared secret of two X25519 keys. It refuses keys that give zeros. */
+export async function agree(own: Secret, other: Bytes): Promise<Bytes> {
+  const key = await crypto.subtle.importKey('raw', other, x25519, false, []);
+  const shared = new Uint8Array(await crypto.subtle.deriveBits({ name: 'X25519', public: key }, own.private, 8 * keySize));
+  if (shared.every((b) => b === 0)) throw new Error('a key that gives no secret');
+  return shared;
+}
+
+export async function sign(device: Device, text: Bytes): Promise<Bytes> {
+  return new Uint8Array(await crypto.subtle.sign(signing, device.signer, text));
+}
+
+/** Reads a verifier: a point of P-256. */
+export function readVerifier(point: Bytes): Promise<CryptoKey> {
+  if (point.length !== verifierSize || point[0] !== 4) throw new Error('a signing key of a wrong form');
+  return crypto.subtle.importKey('raw', point, ecdsa, true, ['verify']);
+}
+
+export async function verify(verifier: Bytes, text: Bytes, signature: Bytes): Promise<boolean> {
+  return signature.length === signatureSize && crypto.subtle.verify(signing, await readVerifier(verifier), signature, text);
+}
+
+/** A device's public keys in a text: what a different device needs to admit it. */
+export const publicText = (key: Bytes, verifier: Bytes) => base64url(concat(key, verifier));
+
+/** Reads public keys. */
+export async function readPublic(text: unknown): Promise<{ key: Bytes; verifier: Bytes }> {
+  const both = fromBase64url(text, keySize + verifierSize);
+  const [key, verifier] = [both.slice(0, keySize), both.slice(keySize)];
+  await readVerifier(verifier);
+  return { key, verifier };
+}

@@ -1,0 +1,194 @@
+// Opens, pairs and certifies: everything that uses this device's keys. Loaded only for sealed hosts.
+
+import { pin, pinOf, relay, vault, type Pin } from '../pins';
+import { deviceName } from '../words';
+import { base64url, fromBase64url, nameOfDevice, nameOfHost, printable, readCode, same, utf8, type Bytes, type Name } from './bytes';
+import { mostGrants, readChain, signGrant } from './grant';
+import { keySize, newDevice, publicText, readPublic, type Device } from './keys';
+import { kind } from './noise';
+import { covers, type Bye } from './record';
+import { closed, SealedSocket, subprotocol, windowSeconds } from './socket';
+
+/** Returns a new WebSocket to a host, with a subprotocol. */
+export type Dial = (host: string, subprotocol: string) => Promise<WebSocket>;
+
+const limit = 128 << 20; // bytes of a message, as at the relay
+const longestName = 100; // bytes
+
+/** This device's keys, made when they are first used. */
+export async function ownDevice(): Promise<Device> {
+  if (!globalThis.crypto?.subtle) throw new Error('This browser gives keys to pages over https:// only.');
+  const had = await vault<Device | undefined>('readonly', (s) => s.get('device'));
+  if (had) return had;
+  let made: Device;
+  try {
+    made = await newDevice();
+  } catch {
+    throw new Error('This browser cannot keep the keys of a sealed connection. Chrome 133, Firefox 130, Safari 17 and later can.');
+  }
+  await vault('readwrite', (s) => s.put(made, 'device'));
+  return made;
+}
+
+/** This device's fingerprint and words. */
+export async function ownName(): Promise<Name> {
+  const { secret, verifier } = await ownDevice();
+  return nameOfDevice(secret.public, verifier);
+}
+
+/** A name of at most 100 bytes without special characters. */
+function cleaned(name: string): string {
+  let short = [...name].filter(printable).join('').trim();
+  while (utf8(short).length > longestName) short = [...short].slice(0, -1).join('');
+  return short;
+}
+
+/** Opens a connection to a pinned host. */
+export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
+  if (to.changed) throw Object.assign(new Error(changedReason), { code: closed.otherKey });
+  const device = await ownDevice();
+  const { host, key, grants } = to;
+  return new SealedSocket(await dial(host, subprotocol), { host, hostKey: key, device, limit, greeting: { name: deviceName(), window: windowSeconds, grants: grants.length > 0 ? grants : undefined } }, {
+    welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await pin({ ...await pinOf(host) ?? to, subject, level, end }); },
+    unproved: (bye) => suspect(to, dial, bye),
+  });
+}
+
+export const changedReason = 'the host shows a different key';
+
+/**
+ * Judges a connection that ended before the host had proved its key. A host with a different key cannot
+ * read the first message, so the reason is in the key that it now claims.
+ */
+async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
+  if (bye.code !== closed.otherKey && bye.code !== 4500) return bye;
+  const key = await claimedKey(await dial(to.host, subprotocol));
+  if (!key || same(key, to.key)) return { code: closed.broken, reason: 'The sealed handshake was disturbed on the way.' };
+  await pin({ ...to, changed: (await nameOfHost(key)).words });
+  return { code: closed.otherKey, reason: changedReason };
+}
+
+/** Forgets a device that the host has removed. */
+export async function forgetGiven(of: Pin, fingerprint: string): Promise<Pin> {
+  const left = { ...of, given: of.given?.filter((g) => g.fingerprint !== fingerprint) };
+  await pin(left);
+  return left;
+}
+
+/** Asks for a host's key, without any proof. */
+function claimedKey(socket: WebSocket): Promise<Bytes | undefined> {
+  socket.binaryType = 'arraybuffer';
+  return new Promise((resolve) => {
+    const end = (key?: Bytes) => {
+      clearTimeout(timer);
+      socket.onclose = null;
+      socket.close();
+      resolve(key);
+    };
+    const timer = setTimeout(end, 10_000);
+    socket.onopen = () => socket.send(new Uint8Array([kind.askKey]));
+    socket.onmessage = ({ data }) => {
+      const frame = typeof data === 'string' ? new Uint8Array(0) : new Uint8Array(data);
+      end(frame.length === 1 + keySize && frame[0] === kind.hostKey ? frame.slice(1) : undefined);
+    };
+    socket.onclose = () => end();
+  });
+}
+
+/** What a QR code, a link or a person says about a pairing. */
+export interface Invitation { host: string; code: Bytes; expect?: string; relay?: string; token?: string }
+
+/** Reads a code, or a link with one. host is for a code without a link. */
+export function readInvitation(typed: string, host = ''): Invitation | undefined {
+  const at = typed.indexOf('#');
+  if (at < 0) {
+    const code = readCode(typed);
+    return code && host ? { host, code } : undefined;
+  }
+  const values = new URLSearchParams(typed.slice(at + 1));
+  for (const name of values.keys()) if (values.getAll(name).length !== 1) return undefined;
+  const code = readCode(values.get('code') ?? '');
+  const named = values.get('host') ?? '';
+  const expect = values.get('key') ?? '';
+  try {
+    fromBase64url(expect, 16);
+  } catch {
+    return undefined;
+  }
+  return code && named ? { host: named, code, expect, relay: values.get('relay') ?? undefined, token: values.get('token') ?? undefined } : undefined;
+}
+
+/** Pairs this device with a host. pending gets the host's words while a person there compares this device's. */
+export async function pair(to: Invitation, name: string, dial: Dial, pending: (host: Name) => void, signal: AbortSignal): Promise<Pin> {
+  const [device, had] = [await ownDevice(), await pinOf(to.host)];
+  if (had?.changed) throw new Error(changedReason);
+  if (had && to.expect && (await nameOfHost(had.key)).fingerprint !== to.expect) throw new Error('This code is of a host with a different key than the one that this device knows under that name.');
+  const socket = new SealedSocket(await dial(to.host, subprotocol), {
+    host: to.host, hostKey: had?.key, expect: to.expect, code: to.code, device, limit, greeting: { name: cleaned(name), window: windowSeconds },
+  }, { pending: (key) => { nameOfHost(key).then(pending); }, welcome: async ({ subject, level, end }, key) => { made = { relay: relay(), host: to.host, key, grants: [], subject, level, end, since: Date.now() }; await pin(made); } });
+  let made: Pin | undefined;
+  return new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => { socket.close(); reject(new Error('')); });
+    socket.onopen = () => { socket.close(); resolve(made!); };
+    socket.onclose = ({ code, reason }) => reject(new Error(pairingFailed(code, reason)));
+  });
+}
+
+function pairingFailed(code: number, reason: string): string {
+  if (code === closed.otherKey) return 'The host that answers is not the one of this code. Something stands between it and this device.';
+  if (code === 4503) return 'The host does not take this code: it is wrong, was used, or is older than 10 minutes.';
+  if (code === 4100) return 'The host is away.';
+  return reason || `The connection ended (${code}).`;
+}
+
+// ---- one device certifies another
+
+const prefix = () => location.origin + location.pathname;
+
+/** The link that a new device shows to one that the host knows. */
+export async function requestLink(host: string, name: string): Promise<string> {
+  const { secret, verifier } = await ownDevice();
+  return `${prefix()}#${new URLSearchParams({ admit: host, keys: publicText(secret.public, verifier), name: cleaned(name) })}`;
+}
+
+/** A new device's request. */
+export interface Request { host: string; key: Bytes; verifier: Bytes; device: string; is: Name }
+
+/** Reads a request; rejects if it is none. */
+export async function readRequest(link: string): Promise<Request> {
+  const values = new URLSearchParams(link.slice(link.indexOf('#') + 1));
+  const [host, device] = [values.get('admit') ?? '', values.get('name') ?? ''];
+  const { key, verifier } = await readPublic(values.get('keys'));
+  if (!host || !printable(device)) throw new Error('not a request');
+  return { host, key, verifier, device: cleaned(device), is: await nameOfDevice(key, verifier) };
+}
+
+/** Signs a grant for a new device, and returns the link for it. */
+export async function admit(request: Request, by: Pin, level: string, days: number, subject: string): Promise<string> {
+  if (by.host !== request.host) throw new Error(`The other device asks for ${request.host}.`);
+  if (!covers(by.level, level)) throw new Error('This device may not give more than it has.');
+  if (by.grants.length >= mostGrants) throw new Error('The chain of devices is too long: admit the new device with an older one.');
+  const now = Math.floor(Date.now() / 1000);
+  const grant = await signGrant(await ownDevice(), by.key, { key: request.key, verifier: request.verifier, subject, level, from: now, end: now + days * 86400 });
+  await pin({ ...by, given: [...by.given ?? [], { ...request.is, name: request.device, subject, level, end: now + days * 86400 }].filter((g) => g.end > now) });
+  return `${prefix()}#${new URLSearchParams({ relay: relay(), host: by.host, hostkey: base64url(by.key), grants: [...by.grants, grant].join('~') })}`;
+}
+
+/** Reads the link that admits this device, without keeping it. */
+export async function readAdmission(link: string): Promise<{ made: Pin; is: Name }> {
+  const values = new URLSearchParams(link.slice(link.indexOf('#') + 1));
+  const [host, key, grants] = [values.get('host') ?? '', fromBase64url(values.get('hostkey'), keySize), (values.get('grants') ?? '').split('~')];
+  const { secret, verifier } = await ownDevice();
+  const chain = await readChain(grants, key, { key: secret.public, verifier });
+  const had = await pinOf(host);
+  if (values.get('relay') !== relay()) throw new Error('This link is for a different relay.');
+  if (had && had.grants.length === 0 && had.end * 1000 > Date.now()) throw new Error('The host knows this device itself.');
+  if (!host || (had && !same(had.key, key))) throw new Error('This device knows a different key of that host.');
+  const { subject, level } = chain.at(-1)!;
+  return { made: { relay: relay(), host, key, grants, subject, level, end: Math.min(...chain.map((g) => g.end)), since: Date.now() }, is: await nameOfHost(key) };
+}
+
+/** The words of a pin's host. */
+export const hostName = (of: Pin) => nameOfHost(of.key);
+
+export { pin, unpin } from '../pins';

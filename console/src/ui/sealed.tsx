@@ -1,0 +1,272 @@
+// Sealed hosts: pairing, this host's devices, and the page for a host whose key has changed.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import type { Json } from '../ahp';
+import { app } from '../app';
+import type { Link } from '../link';
+import { elsewhere, pinOf, relay, type Pin } from '../pins';
+import { dial } from '../relay';
+import * as seal from '../sealed/open';
+import { codeLength, type Name } from '../sealed/bytes';
+import { array, text } from '../store';
+import { deviceName, when } from '../words';
+import { Copy, Dialog } from './bits';
+import { Select, type Option } from './select';
+
+const close = () => app.open(null);
+
+const levels: Option[] = [['read', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve the agent’s actions'], ['write', 'operate the host'], ['admin', 'own the host: it may admit and remove devices']];
+const order = levels.map(([l]) => l);
+
+/** A level's name, as in tokens. */
+function levelName(level: string): string {
+  return ['look', 'talk', 'approve', 'operate', 'own'][order.indexOf(level)] ?? level;
+}
+
+const lengths: Option[] = [['30', '30 days'], ['7', 'a week'], ['1', 'a day']];
+
+/** What sealing protects against, depending on whose page this is. */
+function Served() {
+  return <p class="dim" id="served-by">{elsewhere()
+    ? 'This page does not come from the relay: the relay can neither read nor change your sessions here.'
+    : 'This page comes from the relay. Sealing protects you from everything but a relay that changes this page; a console from elsewhere protects you from that, too.'}</p>;
+}
+
+function Words({ of, id, children }: { of: string; id: string; children: ComponentChildren }) {
+  return <p class="fields"><span class="dim">{children}</span><strong id={id} class="words">{of || '…'}</strong></p>;
+}
+
+/** Connects to a host anew, after its pin has changed. */
+function again(host: string): void {
+  const link = app.linkTo(host);
+  link.stop();
+  app.open(null);
+  app.chooseHost(host);
+  if (!link.conn) link.connect();
+}
+
+/** Pairs this device with a host: by a code, or by a device that the host knows. */
+export function Pair({ link, host }: { link?: string; host?: string }) {
+  const [now, setNow] = useState<'typing' | 'waiting' | 'asking'>('typing');
+  const [own, setOwn] = useState<Name>();
+  const [theirs, setTheirs] = useState<Name>();
+  const [said, setSaid] = useState('');
+  const [request, setRequest] = useState('');
+  const [offered, setOffered] = useState<{ made: Pin; is: Name }>();
+  const form = useRef<HTMLFormElement>(null);
+  const end = useRef<AbortController>();
+  const invited = link ? seal.readInvitation(link) : undefined;
+  const other = invited?.relay !== undefined && invited.relay.replace(/\/$/, '') !== relay();
+  useEffect(() => {
+    seal.ownName().then(setOwn, (err) => setSaid(err.message));
+    if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link).then(setOffered, (err) => setSaid(`This link does not admit this device: ${err.message}`));
+    return () => end.current?.abort();
+  }, []);
+  const value = (name: string) => String(new FormData(form.current!).get(name) ?? '');
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const typed = value('code').trim();
+    if (/[#&]grants=/.test(typed)) {
+      seal.readAdmission(typed).then(setOffered, (err) => setSaid(`This link does not admit this device: ${err.message}`));
+      return;
+    }
+    const to = invited ?? seal.readInvitation(typed, value('host'));
+    if (!to) {
+      setSaid(`A code has ${codeLength} letters and digits. Compare it with the host’s screen.`);
+      return;
+    }
+    setNow('waiting');
+    setSaid('');
+    end.current = new AbortController();
+    seal.pair(to, value('name'), dial(app.token), setTheirs, end.current.signal).then(() => again(to.host), (err) => {
+      setNow('typing');
+      setTheirs(undefined);
+      setSaid(err.message);
+    });
+  };
+  if (offered) return <Offered {...offered} />;
+  return (
+    <Dialog title={now === 'waiting' ? 'Compare the words' : 'Pair this device'} id="pair" onClose={close}>
+      {now === 'asking' ? (
+        <div class="fields" id="pair-asked">
+          <p>Open this link on a device that the host knows, or paste it there under <strong>Admit a device</strong>. It answers with a link for this device.</p>
+          <div class="row"><code class="grow share-link" id="pair-request">{request}</code><Copy text={() => request} label="Copy the link" /></div>
+          <Words of={own?.words ?? ''} id="own-words">This device. The other one shows the same words:</Words>
+          <div class="row start"><button type="button" onClick={() => setNow('typing')}>I have the answer</button></div>
+        </div>
+      ) : (
+        <form class="fields" ref={form} autocomplete="off" onSubmit={submit}>
+          <div class="fields" hidden={now === 'waiting'}>
+            {other && <p class="error" role="alert">This code is for the relay {invited!.relay}. Open it there, or with that relay’s console.</p>}
+            <p class="dim">{invited ? `With ${invited.host}. The host then shows this device’s words, and asks there for a yes.` : 'On the host, “host-agent devices --pair” shows a code. It is good once, for 10 minutes.'}</p>
+            {!invited && <><label for="pair-host">Host</label><input id="pair-host" name="host" required autocapitalize="off" spellcheck={false} defaultValue={host ?? app.host} /></>}
+            {!invited && <><label for="pair-code">Code</label>
+              <input id="pair-code" name="code" class="code" data-focus="" required autocomplete="off" autocapitalize="characters" spellcheck={false} enterkeyhint="go" placeholder="XXXX-XXXX-…" aria-describedby="pair-help" />
+              <p id="pair-help" class="dim">{codeLength} letters and digits; hyphens and case do not matter. Or paste a link from a device.</p></>}
+            <label for="pair-name">This device’s name</label>
+            <input id="pair-name" name="name" maxLength={60} defaultValue={deviceName()} />
+            <Served />
+          </div>
+          {now === 'waiting' && (
+            <div class="fields" id="pair-waiting" role="status">
+              <p>{theirs ? 'Does the host’s screen show the same words? Then confirm this device there.' : 'Connecting…'}</p>
+              <Words of={own?.words ?? ''} id="own-words">This device</Words>
+              <Words of={theirs?.words ?? ''} id="host-words">The host</Words>
+            </div>
+          )}
+          <p class="error" id="pair-said" role="alert">{said}</p>
+          <div class="row start wrap">
+            {now === 'waiting'
+              ? <button type="button" onClick={() => { end.current?.abort(); setNow('typing'); }}>Cancel</button>
+              : <button class="primary" type="submit" disabled={!own || other}>Pair</button>}
+            {now === 'typing' && !invited && <button type="button" disabled={!own} onClick={() => { seal.requestLink(value('host'), value('name')).then((made) => { setRequest(made); setNow('asking'); }); }}>Ask a paired device</button>}
+          </div>
+        </form>
+      )}
+    </Dialog>
+  );
+}
+
+/** A host to which a paired device admits this one. */
+function Offered({ made, is }: { made: Pin; is: Name }) {
+  const [said, setSaid] = useState('');
+  return (
+    <Dialog title="Use this host" id="offered" onClose={close}>
+      <p>The other device admits this one to <strong>{made.host}</strong>, as {made.subject}, until {when(new Date(made.end * 1000).toISOString())}.</p>
+      <Words of={is.words} id="host-words">The host. The other device shows the same words under Devices:</Words>
+      <p class="error" role="alert">{said}</p>
+      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(made.host), (err) => setSaid(err.message)); }}>Use it</button></div>
+    </Dialog>
+  );
+}
+
+/** A sealed host: its key, this device's place there, and its devices. */
+export function Sealed({ link, request }: { link: Link; request?: string }) {
+  const [pin, setPin] = useState<Pin>();
+  const [host, setHost] = useState<Name>();
+  const [own, setOwn] = useState<Name>();
+  const [devices, setDevices] = useState<Json[]>([]);
+  const [leaving, setLeaving] = useState(''); // a device whose removal is pending
+  const [said, setSaid] = useState('');
+  const owns = link.seal?.level === 'admin';
+  const look = async () => { if (owns) setDevices(array((await link.seal!.ask({ do: 'devices' })).devices)); };
+  useEffect(() => {
+    (async () => {
+      const is = await pinOf(link.host);
+      setPin(is);
+      if (is) setHost(await seal.hostName(is));
+      setOwn(await seal.ownName());
+      await look();
+    })().catch((err) => setSaid(err.message));
+  }, [link.live]);
+  const remove = async (device: string) => {
+    setLeaving(device);
+    try {
+      await link.seal!.ask({ do: 'remove', device });
+      setPin(await seal.forgetGiven((await pinOf(link.host))!, device));
+      await look();
+    } catch (err) {
+      setSaid((err as Error).message);
+    }
+    setLeaving('');
+  };
+  const admit = pin && <Admit pin={pin} request={request} done={() => { pinOf(link.host).then(setPin); }} />;
+  return (
+    <Dialog title={`${link.host}, sealed`} id="sealed" onClose={close}>
+      <Served />
+      <Words of={host?.words ?? ''} id="host-words">The host. Its screen shows the same words:</Words>
+      {request && admit}
+      <Words of={own?.words ?? ''} id="own-words">This device</Words>
+      {pin && <p class="dim">{pin.subject} · {levelName(pin.level)} · until {when(new Date(pin.end * 1000).toISOString())}</p>}
+      <p class="error" role="alert">{said}</p>
+      {owns && (
+        <section class="fields" id="devices">
+          <h3>Devices</h3>
+          {[...devices, ...pin?.given ?? []].map((d) => (
+            <div key={d.fingerprint} class="row wrap" data-device={text(d.fingerprint)}>
+              <span class="grow"><strong dir="auto">{text(d.name) || 'A device'}</strong>{d.fingerprint === own?.fingerprint && ' (this one)'} <span class="dim">{text(d.subject)}, {levelName(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
+              {d.fingerprint !== own?.fingerprint && <button type="button" class="danger" disabled={leaving !== '' || !link.live} onClick={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? 'Pending…' : 'Remove'}</button>}
+            </div>
+          ))}
+          {leaving && <p class="dim" role="status">Pending: the removal counts when the host has confirmed it.</p>}
+        </section>
+      )}
+      {!request && admit}
+    </Dialog>
+  );
+}
+
+/** Admits a device with a grant that this device signs. */
+function Admit({ pin, request, done }: { pin: Pin; request?: string; done: () => void }) {
+  const [asks, setAsks] = useState<seal.Request>();
+  const [level, setLevel] = useState(pin.level === 'admin' ? 'write' : pin.level);
+  const [days, setDays] = useState('30');
+  const [subject, setSubject] = useState(pin.subject);
+  const [made, setMade] = useState('');
+  const [said, setSaid] = useState('');
+  const read = (link: string) => {
+    setMade('');
+    setSaid('');
+    if (link) seal.readRequest(link).then(setAsks, () => { setAsks(undefined); setSaid('This is no request of a device.'); });
+  };
+  useEffect(() => read(request ?? ''), [request]);
+  const sign = () => seal.admit(asks!, pin, level, Number(days), subject).then((link) => { setMade(link); done(); }, (err) => setSaid(err.message));
+  return (
+    <section class="fields" id="admit">
+      <h3>Admit a device</h3>
+      {!asks && <><label for="admit-request">Its request</label>
+        <input id="admit-request" autocomplete="off" spellcheck={false} placeholder="Paste the new device’s link" onInput={(e) => read(e.currentTarget.value.trim())} /></>}
+      {asks && !made && (
+        <>
+          <p><strong dir="auto">{asks.device || 'A device'}</strong> asks for {asks.host}.</p>
+          <Words of={asks.is.words} id="admit-words">It shows these words itself:</Words>
+          <Select id="admit-level" label="It may" value={level} options={levels.slice(0, order.indexOf(pin.level) + 1)} onChange={setLevel} />
+          <Select id="admit-days" label="for" value={days} options={lengths} onChange={setDays} />
+          {pin.level === 'admin' && <><label for="admit-subject">It belongs to</label><input id="admit-subject" value={subject} onInput={(e) => setSubject(e.currentTarget.value)} /></>}
+          <div class="row start"><button class="primary" type="button" onClick={sign}>The words are equal: admit it</button><button type="button" onClick={() => setAsks(undefined)}>No</button></div>
+        </>
+      )}
+      {made && <><p>Give this link to the new device:</p><div class="row"><code class="grow share-link" id="admit-link">{made}</code><Copy text={() => made} label="Copy the link" /></div></>}
+      <p class="error" role="alert">{said}</p>
+    </section>
+  );
+}
+
+/** Stands in place of the page while a host's key is not the one that this device knows. */
+export function Changed({ host }: { host: string }) {
+  const [pin, setPin] = useState<Pin>();
+  const [known, setKnown] = useState<Name>();
+  const [sure, setSure] = useState(false);
+  useEffect(() => {
+    pinOf(host).then(async (is) => {
+      setPin(is);
+      if (is) setKnown(await seal.hostName(is));
+    });
+  }, [host]);
+  const forget = async () => {
+    await seal.unpin(host);
+    again(host);
+    app.open({ kind: 'pair', host });
+  };
+  const keep = async () => {
+    if (pin) await seal.pin({ ...pin, changed: undefined });
+    again(host);
+  };
+  return (
+    <main id="changed">
+      <section class="card">
+        <h2>{host} shows a different key</h2>
+        <p>This device knows this host by a key. What answers now has a different one. Either the host was set up again, or something stands between you and your host. Nothing is opened.</p>
+        <Words of={known?.words ?? ''} id="known-words">The host that this device knows</Words>
+        <Words of={pin?.changed ?? ''} id="new-words">What answers now</Words>
+        <p class="dim">Look at the host’s own screen: “host-agent devices” shows its words. Only if you know why they have changed, remove the key, and pair again with a new code.</p>
+        <div class="row start wrap">
+          <button class="primary" type="button" data-do="keep" onClick={keep}>Keep the known key and try again</button>
+          <label class="check"><input id="changed-sure" type="checkbox" checked={sure} onChange={(e) => setSure(e.currentTarget.checked)} /> I have compared the words at the host</label>
+          <button class="danger" type="button" data-do="forget" disabled={!sure} onClick={forget}>Remove the known key</button>
+        </div>
+      </section>
+    </main>
+  );
+}

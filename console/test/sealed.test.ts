@@ -1,0 +1,365 @@
+// Tests the sealed protocol against the vectors that the Go implementation has written, and
+// with bytes of a lying relay. TestConsoleLogic runs this file.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { mock, test } from 'node:test';
+import { deflateRawSync } from 'node:zlib';
+import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
+import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
+import { newDevice, publicText, readPublic, type Device, type Secret } from '../src/sealed/keys';
+import { Initiator, OtherKey } from '../src/sealed/noise';
+import { SealedSocket } from '../src/sealed/socket';
+import { content, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
+
+const vectors = JSON.parse(readFileSync('../../internal/sealed/testdata/vectors.json', 'utf8'));
+const bytes = (hex: string): Bytes => Uint8Array.from(hex.match(/../g) ?? [], (two) => parseInt(two, 16));
+const hex = (b: Bytes) => Buffer.from(b).toString('hex');
+
+/** Imports a raw X25519 private key: RFC 8410 around it. */
+async function secret(own: string, publicKey: Bytes): Promise<Secret> {
+  const key = concat(bytes('302e020100300506032b656e04220420'), bytes(own));
+  return { private: await crypto.subtle.importKey('pkcs8', key, { name: 'X25519' }, false, ['deriveBits']), public: publicKey };
+}
+
+async function device(v: any): Promise<Device> {
+  const verifier = bytes(v.verifier);
+  const jwk = { kty: 'EC', crv: 'P-256', d: base64url(bytes(v.signer)), x: base64url(verifier.slice(1, 33)), y: base64url(verifier.slice(33)) };
+  return { secret: await secret(v.key, bytes(v.public)), signer: await crypto.subtle.importKey('jwk', jwk, { name: 'ECDSA', namedCurve: 'P-256' }, false, ['sign']), verifier };
+}
+
+/** Performs a vector's handshake. change alters the host's messages. */
+async function shake(h: any, change = (frame: Bytes) => frame, limit = 1 << 20): Promise<{ sent: Bytes[]; session: Session }> {
+  const frames = h.frames.map((f: any) => ({ toHost: f.toHost, bytes: bytes(f.bytes) }));
+  const first = frames.find((f: any) => f.bytes[0] === 3).bytes;
+  const i = new Initiator({
+    host: h.host, hostKey: h.knowsHostKey ? bytes(vectors.host.public) : undefined, code: h.code ? readCode(h.code) : undefined,
+    device: await device(vectors.devices[0]), greeting: JSON.parse(h.greeting), limit, ephemeral: await secret(h.clientEphemeral, first.slice(2, 34)),
+  });
+  const sent = [await i.start()];
+  for (const f of frames) {
+    if (f.toHost) continue;
+    const { answer, session } = await i.read(change(f.bytes));
+    sent.push(answer);
+    if (session) return { sent, session };
+  }
+  throw new Error('no session');
+}
+
+const records = (h: any, toHost: boolean) => h.records.filter((r: any) => r.toHost === toHost);
+
+test('codes, padding, fingerprints and words are those of the vectors', async () => {
+  for (const c of vectors.codes) {
+    assert.equal(hex(readCode(c.typed)!), c.bytes);
+    assert.equal(codeText(bytes(c.bytes)), c.text);
+    assert.equal(hex(await secretOf(bytes(c.bytes))), c.secret);
+  }
+  for (const bad of vectors.badCodes) assert.equal(readCode(bad), undefined, bad);
+  for (const [n, want] of vectors.padding) assert.equal(padded(n), want);
+  for (const d of vectors.devices) assert.deepEqual(await nameOfDevice(bytes(d.public), bytes(d.verifier)), { fingerprint: d.fingerprint, words: d.words });
+  assert.deepEqual(await nameOfHost(bytes(vectors.host.public)), { fingerprint: vectors.host.fingerprint, words: vectors.host.words });
+});
+
+test('grants are read and verified as in the vectors', async () => {
+  for (const g of vectors.grants) {
+    const grant = await readGrant(g.text);
+    assert.equal(textOf(grant.body), g.signed);
+    assert.equal(await isSigned(bytes(vectors.devices[0].verifier), grant), !g.error);
+  }
+});
+
+test('a device certifies a device, and that one a third', async () => {
+  const [first, second, third] = [await newDevice(), await newDevice(), await newDevice()];
+  const key = bytes(vectors.host.public);
+  const until = (by: Device, to: Device, more: object) => signGrant(by, key, { key: to.secret.public, verifier: to.verifier, subject: 'owner', level: 'write', from: 100, end: 100 + 86400, ...more });
+  const of = (d: Device) => ({ key: d.secret.public, verifier: d.verifier });
+  const a = await until(first, second, {});
+  const b = await until(second, third, { level: 'read' });
+  assert.equal((await readChain([a, b], key, of(third), 200_000)).at(-1)!.level, 'read');
+  await assert.rejects(readChain([a], key, of(third), 200_000), /different device/);
+  await assert.rejects(readChain([a, b], bytes(vectors.devices[0].public), of(third), 200_000), /different host/);
+  await assert.rejects(readChain([a, b], key, of(third), 1e12), /time is over/);
+  await assert.rejects(readChain([a, await until(first, third, {})], key, of(third), 200_000), /not signed/);
+  await assert.rejects(readChain([a, await until(second, third, { level: 'admin' })], key, of(third), 200_000), /more than its issuer/);
+  await assert.rejects(readChain([a, await until(second, third, { subject: 'eve' })], key, of(third), 200_000), /more than its issuer/);
+  await assert.rejects(until(first, second, { end: 100 + 31 * 86400 }), /more than 30 days/);
+  assert.deepEqual(await readPublic(publicText(second.secret.public, second.verifier)), of(second));
+});
+
+for (const h of vectors.handshakes) {
+  test(`handshake and records of the vectors: ${h.name}`, async () => {
+    const { sent, session } = await shake(h);
+    assert.deepEqual(sent.map(hex), h.frames.filter((f: any) => f.toHost).map((f: any) => f.bytes));
+    assert.equal(hex(session.id), h.id);
+    for (const r of records(h, true)) assert.deepEqual((await session.seal(r.content, bytes(r.body))).map(hex), r.frames);
+    for (const r of records(h, false)) {
+      const opened = await Promise.all(r.frames.map((f: string) => session.open(bytes(f))));
+      const want = r.content === content.packed ? [content.message, r.opened] : [r.content, r.body];
+      assert.deepEqual(opened.map((p: any) => p && [p.content, hex(p.body)]), [...r.frames.slice(1).map(() => undefined), want]);
+    }
+  });
+}
+
+test('each changed bit of the handshake is found', async () => {
+  for (const h of vectors.handshakes) {
+    const second = h.frames.find((f: any) => f.bytes.startsWith('04')).bytes;
+    for (let at = 0; at < second.length / 2; at += 3) {
+      await assert.rejects(shake(h, (f) => (f[0] === 4 ? f.map((b, i) => (i === at ? b ^ 1 : b)) : f)), at === 0 ? /turn/ : OtherKey);
+    }
+  }
+  const scanned = new Initiator({ host: 'laptop', expect: vectors.host.fingerprint, code: new Uint8Array(16), device: await newDevice(), greeting: { name: '', window: 30 }, limit: 1 });
+  await scanned.start();
+  await assert.rejects(scanned.read(concat([2], bytes(vectors.devices[0].public))), OtherKey);
+  assert.throws(() => new Initiator({ host: 'laptop', device: {} as any, greeting: { name: '', window: 30 }, limit: 1 }).start(), /pair/);
+});
+
+test('lost, repeated, moved and changed records are found, and end the stream', async () => {
+  const h = vectors.handshakes[0];
+  const honest = records(h, false).flatMap((r: any) => r.frames).map(bytes) as Bytes[];
+  const foreign = records(vectors.handshakes[1], false).flatMap((r: any) => r.frames).map(bytes) as Bytes[];
+  const outward = records(h, true).flatMap((r: any) => r.frames).map(bytes) as Bytes[];
+  const lies: Record<string, (f: Bytes[]) => Bytes[]> = {
+    lost: (f) => f.slice(1), repeated: (f) => [f[0], ...f], swapped: ([a, b, ...more]) => [b, a, ...more],
+    'of a different connection': (f) => [f[0], foreign[1], ...f.slice(2)], reflected: (f) => [outward[0], ...f],
+    cut: (f) => [f[0].slice(0, -1), ...f], longer: (f) => [concat(f[0], [0]), ...f], empty: (f) => [new Uint8Array(0), ...f],
+    'of a different kind': (f) => [f[0].map((b, i) => (i === 0 ? 5 : b)), ...f],
+  };
+  for (const at of [1, 5, 17]) lies[`changed at ${at}`] = (f) => [f[0].map((b, i) => (i === at ? b ^ 128 : b)), ...f];
+  for (const [name, lie] of Object.entries(lies)) {
+    const { session } = await shake(h);
+    const ends = await Promise.allSettled(lie(honest).map((f) => session.open(f)));
+    const first = ends.findIndex((e) => e.status === 'rejected');
+    assert.ok(first >= 0 && first <= 2, name);
+    assert.ok(ends.slice(first).every((e) => e.status === 'rejected'), `${name}: nothing opens behind it`);
+    ends.slice(0, first).forEach((e: any, i) => assert.equal(e.value.content, records(h, false)[i].content, name));
+  }
+});
+
+/** The host's end of a stream with keys of our own. */
+async function ends(limit = 1 << 20) {
+  const key = new Uint8Array(32);
+  return { host: await Session.from(key, key, key, limit), client: await Session.from(key, key, key, limit) };
+}
+
+/** Seals a plaintext as the first record. */
+async function sealRaw(plain: Bytes): Promise<Bytes> {
+  const key = await crypto.subtle.importKey('raw', new Uint8Array(32), 'AES-GCM', false, ['encrypt']);
+  const sealed = await crypto.subtle.encrypt({ name: 'AES-GCM', iv: new Uint8Array(12), additionalData: new Uint8Array([6]) }, key, plain);
+  return concat([6], new Uint8Array(sealed));
+}
+
+test('parcels of all sizes pass, and bounds are kept', async () => {
+  const { host, client } = await ends(200_000);
+  for (const n of [0, 1, 2, 3, 100, 32762, 32763, 32764, 65531, 65532, 100_000, 200_000]) {
+    const body = new Uint8Array(n).map((_, i) => i * 7);
+    const got = [];
+    for (const f of await host.seal(content.message, body)) {
+      assert.ok(f.length <= 32785);
+      got.push(await client.open(f));
+    }
+    assert.deepEqual([...got.pop()!.body], [...body]);
+    assert.ok(got.every((g) => g === undefined));
+  }
+  const frames = await host.seal(content.message, new Uint8Array(200_001));
+  await assert.rejects(client.open(frames[0]), /more than this page takes/);
+  const bomb = deflateRawSync(Buffer.alloc(300_000));
+  const two = await ends(200_000);
+  const [f] = await two.host.seal(content.packed, new Uint8Array(bomb));
+  await assert.rejects(two.client.open(f), /more than 200000 bytes/);
+  const refused: Record<string, Bytes> = {
+    padding: concat([0, 0, 0, 0, 4], [65, 65, 65, 65], [1]), 'too long': new Uint8Array(12), 'too short': new Uint8Array([0, 0, 0, 1]), head: new Uint8Array([0, 0, 0]), kind: new Uint8Array([8, 0, 0, 0, 0]),
+    'an ask': new Uint8Array([content.ask, 0, 0, 0, 0]), 'not packed': concat([1, 0, 0, 0, 4], utf8('abcd'), [0]),
+  };
+  for (const [name, plain] of Object.entries(refused)) await assert.rejects((await ends()).client.open(await sealRaw(plain)), undefined, name);
+  assert.equal(textOf((await (await ends()).client.open(await sealRaw(concat([0, 0, 0, 0, 4], utf8('abcd'), [0]))))!.body), 'abcd');
+});
+
+test('closes, heartbeats and welcomes are read, and nothing else', () => {
+  assert.deepEqual(readClose(concat([0x11, 0x95], utf8('removed'))), { code: 4501, reason: 'removed' });
+  assert.throws(() => readClose(new Uint8Array([1])));
+  assert.throws(() => readClose(new Uint8Array([1, 2, 255])));
+  assert.equal(readHeartbeat(heartbeat(77)), 77);
+  assert.throws(() => readHeartbeat(new Uint8Array(7)));
+  const welcome = { subject: 'ada', level: 'admin', end: 1800000000 };
+  assert.deepEqual(readWelcome(utf8(JSON.stringify({ ...welcome, more: 1 }))), welcome);
+  for (const bad of ['null', '[]', '{}', '{"subject":"ada","level":"root","end":1}', '{"subject":"ada","level":"admin","end":"1"}', 'x']) assert.throws(() => readWelcome(utf8(bad)), undefined, bad);
+});
+
+test('objects with unknown or equal members, and spellings of base64url, are refused', () => {
+  const shape = { a: 'string', b: 'number', c: '?strings' } as const;
+  assert.deepEqual(exactly(utf8('{"a":"\\"b\\":","b":1,"c":["x","\\"a\\":"]}'), shape), { a: '"b":', b: 1, c: ['x', '"a":'] });
+  for (const bad of ['{"a":"x","b":1,"b":2}', '{"a":"x","b":1,"\\u0062":2}', '{"a":"x","b":1,"d":2}', '{"a":"x"}', '{"a":1,"b":1}', '{"a":"x","b":1.5}', '{"a":"x","b":1} x', '[]', 'null', '{"a":"x","b":1,"c":[1]}', '{"a":"x","b":{"a":1}}']) {
+    assert.throws(() => exactly(utf8(bad), shape), undefined, bad);
+  }
+  for (const bad of ['AB', 'A', 'AA==', 'AA A', 'A+', 'AAB']) assert.throws(() => fromBase64url(bad), undefined, bad);
+  assert.ok(printable('Ada’s phone') && !printable('a\nb') && !printable('a\u00a0b') && !printable('a\u202eb') && !printable('\ud800'));
+});
+
+test('no parser takes random bytes', async () => {
+  let seed = 7;
+  const random = (n: number) => Math.floor((seed = (seed * 48271) % 2147483647) / 2147483647 * n);
+  const noise = (n: number) => new Uint8Array(n).map(() => random(256));
+  const grant = vectors.grants[0].text as string;
+  const session = async () => (await ends(5000)).client;
+  for (let i = 0; i < 1500; i++) {
+    const junk = noise(random(80));
+    await assert.rejects((await session()).open(junk));
+    // A parcel with a right seal and random content opens with at most the limit, or not at all.
+    const parcel = concat([random(9)], [0, 0, random(24), random(256)], noise(random(3000)));
+    const got = await (await session()).open(await sealRaw(parcel)).catch(() => undefined);
+    if (got) assert.ok(got.body.length <= 5000 && got.content !== content.packed);
+    const at = random(grant.length);
+    const changed = grant.slice(0, at) + String.fromCharCode(33 + random(90)) + grant.slice(at + 1);
+    const read = await readGrant(changed).catch(() => undefined);
+    if (read && changed !== grant) assert.equal(await isSigned(bytes(vectors.devices[0].verifier), read), false, changed);
+    for (const read of [readClose, readHeartbeat, readWelcome]) {
+      try {
+        read(junk);
+      } catch (err) {
+        assert.ok(err instanceof Error);
+      }
+    }
+    const code = String.fromCharCode(...noise(26).map((b) => 48 + b % 75));
+    const had = readCode(code);
+    if (had) assert.deepEqual(readCode(codeText(had)), had);
+  }
+});
+
+/** The relay's end of a WebSocket, in the hands of the test. */
+class Wire {
+  static OPEN = 1;
+  readyState = 1;
+  protocol = 'ahp.sealed.1';
+  binaryType = '';
+  bufferedAmount = 0;
+  onopen: any;
+  onmessage: any;
+  onclose: any;
+  sent: any[] = [];
+  closes = 0;
+
+  send(data: any) { this.sent.push(typeof data === 'string' ? data : new Uint8Array(data)); }
+  close() { this.readyState = 3; this.closes++; }
+  give(frame: Bytes) { this.onmessage?.({ data: frame.buffer.slice(frame.byteOffset, frame.byteOffset + frame.byteLength) }); }
+}
+
+/** Lets promises and cryptography finish: each takes fewer turns than this. */
+async function settle() {
+  for (let i = 0; i < 300; i++) await crypto.subtle.digest('SHA-256', new Uint8Array(1));
+}
+
+/** A SealedSocket behind a vector's handshake, before the host's first record. */
+async function opened(h: any = vectors.handshakes[0], protocol = 'ahp.sealed.1') {
+  const wire = new Wire();
+  wire.protocol = protocol;
+  const first = h.frames.map((f: any) => bytes(f.bytes)).find((f: Bytes) => f[0] === 3);
+  const heard: any[] = [];
+  const socket = new SealedSocket(wire as any, {
+    host: h.host, hostKey: h.knowsHostKey ? bytes(vectors.host.public) : undefined, code: h.code ? readCode(h.code) : undefined,
+    device: await device(vectors.devices[0]), greeting: JSON.parse(h.greeting), limit: 1 << 20, ephemeral: await secret(h.clientEphemeral, first.slice(2, 34)),
+  }, { pending: (key) => heard.push(['pending', hex(key)]), welcome: async (w, key) => { heard.push(['welcome', w.level, hex(key)]); } });
+  socket.onopen = () => heard.push(['open']);
+  socket.onmessage = ({ data }) => heard.push(['message', data]);
+  socket.onclose = ({ code, reason }) => heard.push(['close', code, reason]);
+  wire.onopen({});
+  await settle();
+  for (const f of h.frames) {
+    if (f.toHost) continue;
+    wire.give(bytes(f.bytes));
+    await settle();
+  }
+  return { wire, socket, heard, records: records(h, false).flatMap((r: any) => r.frames).map(bytes) as Bytes[] };
+}
+
+test('a sealed socket gives whole messages, and only the last word of the host', async () => {
+  for (const h of vectors.handshakes) {
+    const { wire, socket, heard, records: all } = await opened(h);
+    assert.deepEqual(wire.sent.slice(0, 3).map(hex), h.frames.filter((f: any) => f.toHost).map((f: any) => f.bytes));
+    for (const frame of all) wire.give(frame);
+    wire.onclose({ code: 4501, reason: 'a word of the relay' });
+    await settle();
+    assert.deepEqual(heard.map((e) => e[0]), ['pending', 'welcome', 'open', 'message', 'message', 'close'], h.name);
+    assert.equal(heard[1][2], vectors.host.public);
+    assert.match(heard[3][1], /^{"jsonrpc":"2.0","id":7,"result"/);
+    assert.deepEqual(heard[5], ['close', 4999, 'removed'], 'a host that removes the device says nothing about the token of the relay');
+    assert.equal(socket.level, 'admin');
+  }
+});
+
+test('before the welcome a sealed socket gives nothing, and sends nothing', async () => {
+  const { wire, socket, heard, records: all } = await opened();
+  socket.send('{"jsonrpc":"2.0","id":1,"method":"initialize"}');
+  wire.give(all[0]);
+  await settle();
+  assert.deepEqual(heard.map((e) => e[0]), ['pending']);
+  assert.equal(wire.sent.length, 2);
+  wire.onclose({ code: 4503, reason: 'no' });
+  await settle();
+  assert.deepEqual(heard.at(-1), ['close', 4503, 'no']);
+});
+
+test('a relay that speaks in the place of the host is not heard', async () => {
+  const message = '{"jsonrpc":"2.0","id":1,"result":{}}';
+  for (const [name, lie] of Object.entries({
+    'a text': (w: Wire) => w.onmessage({ data: message }),
+    'a notification': (w: Wire) => w.onmessage({ data: '{"jsonrpc":"2.0","method":"action","params":{}}' }),
+    'a record of zeros': (w: Wire) => w.give(concat([6], new Uint8Array(60))),
+    'another handshake': (w: Wire) => w.give(bytes(vectors.handshakes[0].frames[1].bytes)),
+  })) {
+    const { wire, heard, records: all } = await opened();
+    for (const frame of all.slice(0, 2)) wire.give(frame);
+    await settle();
+    lie(wire);
+    wire.give(all[2]);
+    await settle();
+    assert.deepEqual(heard.slice(3).map((e) => e.slice(0, 2)), [['close', 4400]], name);
+    assert.ok(wire.closes > 0);
+  }
+  const unsealed = await opened(vectors.handshakes[0], 'ahp').catch(() => undefined);
+  assert.deepEqual(unsealed?.heard.map((e) => e.slice(0, 2)), [['close', 4400]], 'a relay that selects another subprotocol');
+  assert.equal(unsealed?.wire.sent.length, 0);
+});
+
+test('only a renewed token leaves a sealed socket in the clear, and only its answer comes back', async () => {
+  const { wire, socket, heard, records: all } = await opened();
+  for (const frame of all.slice(0, 2)) wire.give(frame);
+  await settle();
+  const refresh = '{"jsonrpc":"2.0","id":9,"method":"relay/refreshToken","params":{"token":"t"}}';
+  socket.send(refresh);
+  socket.send('{"jsonrpc":"2.0","id":10,"method":"x","params":{"text":"\\"relay/refreshToken\\""}}');
+  await settle();
+  assert.deepEqual(wire.sent.filter((s) => typeof s === 'string'), [refresh]);
+  assert.equal(wire.sent.length, 4);
+  wire.onmessage({ data: '{"jsonrpc":"2.0","id":9,"result":{"expires":"2030"}}' });
+  assert.deepEqual(heard.at(-1), ['message', '{"jsonrpc":"2.0","id":9,"result":{"expires":"2030"}}']);
+  wire.onmessage({ data: '{"jsonrpc":"2.0","id":9,"result":{}}' }); // once
+  assert.deepEqual(heard.at(-1)!.slice(0, 2), ['close', 4400]);
+});
+
+test('without records, a sealed socket shows the time of the last one, and then ends', async (t) => {
+  const { wire, socket, heard, records: all } = await (async () => {
+    mock.timers.enable({ apis: ['setInterval', 'setTimeout', 'Date'], now: 1_800_000_000_000 });
+    t.after(() => mock.timers.reset());
+    return opened();
+  })();
+  for (const frame of all.slice(0, 2)) wire.give(frame);
+  await settle();
+  const pass = async (seconds: number) => {
+    for (let i = 0; i < seconds; i += 2.5) mock.timers.tick(2500);
+    await settle();
+  };
+  const before = wire.sent.length;
+  await pass(15);
+  assert.equal(wire.sent.length, before + 1, 'a heartbeat');
+  assert.equal(socket.asOf, 0);
+  await pass(10);
+  assert.equal(socket.asOf, 1_800_000_000_000);
+  wire.give(all[2]);
+  await settle();
+  assert.equal(socket.asOf, 0);
+  mock.timers.setTime(Date.now() + 3600_000); // the machine slept
+  await pass(2.5);
+  assert.equal(socket.asOf, 0);
+  await pass(50);
+  assert.deepEqual(heard.at(-1)!.slice(0, 2), ['close', 4400]);
+});

@@ -1,0 +1,11 @@
+// Package remembered serves the sealed last states of hosts over HTTP (package
+// remember), with the token's authority.
+//
+//	GET /api/hosts/{host}/remembered              → {"sessions": [Entry], "list": Kept or null, "now"}
+//	GET /api/hosts/{host}/remembered/session?uri= → Kept, or 404
+//
+// The first needs a token for all sessions. The second needs a token for that session.
+// The records are useless without the host's keys, which clients get from the host-agent.
+//
+// The package has no state. An [API] is safe for concurrent use, and has no lock.
+package remembered

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// checkConsoles checks ConsoleOrigins.
+func (cfg *Config) checkConsoles() error {
+	for _, origin := range cfg.ConsoleOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
+			return fmt.Errorf("console origin %q: want a scheme and a host, such as https://console.example.com", origin)
+		}
+	}
+	return nil
+}
+
+// admitConsoles lets the pages of ConsoleOrigins call the HTTP interfaces under /api/
+// with tokens (CORS). Browsers send no cookies with these calls.
+func (s *Server) admitConsoles(next http.Handler) http.Handler {
+	if len(s.cfg.ConsoleOrigins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, origin := w.Header(), r.Header.Get("Origin")
+		if !strings.HasPrefix(r.URL.Path, "/api/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Add("Vary", "Origin")
+		if !slices.Contains(s.cfg.ConsoleOrigins, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Access-Control-Allow-Origin", origin)
+		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
+		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+		h.Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+	})
+}

@@ -1,0 +1,464 @@
+package remembered
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
+	"ahprelay/broker/remember"
+	"ahprelay/broker/store"
+)
+
+// Names in the store.
+const (
+	Stream   = "ahp-remembered"
+	Subjects = "ahp.relays.v1.remembered."
+
+	prefix = "s."
+)
+
+// Bounds and times of a Keeper.
+const (
+	DefaultPerHost   = 64 << 20 // bytes
+	DefaultPerTenant = 1 << 30
+
+	// MaxBytes bounds the records of all tenants together. Beyond it, the oldest go.
+	MaxBytes = 4 << 30
+
+	overhead = 256 // bytes of a record beside its content, counted against quotas
+
+	backlog    = 4096 // queued requests of a tenant; further ones are dropped, and sent again
+	atOnce     = 64   // requests of a tenant that wait for the store
+	hostRate   = 50   // requests of a host in a second
+	hostBurst  = 512
+	queue      = "relays"
+	flushTime  = time.Second
+	writeTries = 3
+
+	sweepEvery = time.Minute
+)
+
+// A Config configures a [Keeper].
+type Config struct {
+	Store     *store.Store       // required; with Config.Sizes
+	Tenants   *broker.Tenants    // required
+	Registry  *registry.Registry // required
+	PerHost   int64              // quota in bytes; default: DefaultPerHost
+	PerTenant int64              // default: DefaultPerTenant
+	Log       *slog.Logger       // required
+}
+
+// A hostKey names a host.
+type hostKey struct{ tenant, host string }
+
+// A Keeper is one relay's access to the records. It is safe for concurrent use.
+type Keeper struct {
+	cfg     Config
+	cancel  context.CancelFunc
+	stop    []func()
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	hosts   map[hostKey]*kept
+	tenants map[string]int64 // bytes
+}
+
+// kept is the index of a host's records.
+type kept struct {
+	of    map[string]Entry // by ID
+	bytes int64
+}
+
+// An Entry is a stored record without its content.
+type Entry struct {
+	ID     string    `json:"id"`
+	Size   int       `json:"size"` // in bytes
+	Stored time.Time `json:"stored"`
+}
+
+// Start starts a Keeper. Close ends it.
+func Start(cfg Config) *Keeper {
+	k := newKeeper(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.stop = append(k.stop, cfg.Tenants.Serve(k.serve))
+	k.running.Go(func() { k.sweep(ctx) })
+	return k
+}
+
+// newKeeper returns a Keeper that follows the store.
+func newKeeper(cfg Config) *Keeper {
+	cfg.PerHost, cfg.PerTenant = cmp.Or(cfg.PerHost, DefaultPerHost), cmp.Or(cfg.PerTenant, DefaultPerTenant)
+	k := &Keeper{cfg: cfg, hosts: map[hostKey]*kept{}, tenants: map[string]int64{}}
+	k.stop = append(k.stop, cfg.Store.Follow(prefix, k.apply))
+	return k
+}
+
+// Close ends the Keeper and waits for its goroutines.
+func (k *Keeper) Close() {
+	k.cancel()
+	for _, stop := range slices.Backward(k.stop) {
+		stop()
+	}
+	k.running.Wait()
+}
+
+func keyOf(of hostKey, id string) string { return prefix + of.tenant + "." + of.host + "." + id }
+
+// apply follows the store.
+func (k *Keeper) apply(r store.Record) {
+	parts := strings.Split(r.Key, ".")
+	if len(parts) != 4 {
+		return
+	}
+	of, id := hostKey{parts[1], parts[2]}, parts[3]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.hosts[of]
+	if h == nil {
+		if r.Size == 0 {
+			return
+		}
+		h = &kept{of: map[string]Entry{}}
+		k.hosts[of] = h
+	}
+	was, had := h.of[id]
+	change := int64(0)
+	if had {
+		change -= cost(was.Size)
+		delete(h.of, id)
+	}
+	if r.Size > 0 {
+		change += cost(r.Size)
+		h.of[id] = Entry{id, r.Size, r.At.UTC()}
+	}
+	h.bytes += change
+	k.tenants[of.tenant] += change
+	if len(h.of) == 0 {
+		delete(k.hosts, of)
+	}
+	if k.tenants[of.tenant] == 0 {
+		delete(k.tenants, of.tenant)
+	}
+}
+
+// cost is a record's share of the quotas.
+func cost(size int) int64 { return int64(size) + overhead }
+
+// Entries returns a host's records without content, the latest first.
+func (k *Keeper) Entries(tenant, host string) []Entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.hosts[hostKey{tenant, host}]
+	if h == nil {
+		return nil
+	}
+	list := slices.Collect(maps.Values(h.of))
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Or(b.Stored.Compare(a.Stored), strings.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// Stats are a Keeper's counters.
+type Stats struct {
+	Hosts, Records int
+	Bytes          int64
+}
+
+// Stats returns the counters.
+func (k *Keeper) Stats() (s Stats) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.hosts {
+		s.Hosts++
+		s.Records += len(h.of)
+		s.Bytes += h.bytes
+	}
+	return s
+}
+
+// Load returns a record and the time of its storage, or nil.
+func (k *Keeper) Load(ctx context.Context, tenant, host, id string) (*remember.Record, time.Time, error) {
+	r, err := k.cfg.Store.Load(ctx, keyOf(hostKey{tenant, host}, id))
+	if err != nil || r.Data == nil {
+		return nil, time.Time{}, err
+	}
+	var record remember.Record
+	if err := json.Unmarshal(r.Data, &record); err != nil {
+		return nil, time.Time{}, fmt.Errorf("record %s: %w", r.Key, err)
+	}
+	return &record, r.At.UTC(), nil
+}
+
+// Forget removes all records of a host.
+func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
+	var failed error
+	for _, e := range k.Entries(tenant, host) {
+		failed = errors.Join(failed, k.drop(ctx, hostKey{tenant, host}, e.ID))
+	}
+	return failed
+}
+
+// drop removes a record.
+func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
+	key := keyOf(of, id)
+	r := k.cfg.Store.Get(key)
+	if r.Size == 0 {
+		return nil
+	}
+	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
+}
+
+// errQuota reports a record that does not fit into the quotas.
+var errQuota = errors.New("the quota for remembered sessions is used up")
+
+// put stores a record.
+func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) error {
+	data, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	if err := k.makeRoom(ctx, of, record.ID, cost(len(data))); err != nil {
+		return err
+	}
+	key := keyOf(of, record.ID)
+	for range writeTries {
+		err = k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: k.cfg.Store.Get(key).Rev, Data: data})[0].Err
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		if _, err := k.cfg.Store.Load(ctx, key); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// makeRoom removes the oldest records of a host until a record fits.
+func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int64) error {
+	for {
+		oldest, fits := k.oldest(of, id, bytes)
+		switch {
+		case fits:
+			return nil
+		case oldest == "":
+			return errQuota
+		}
+		if err := k.drop(ctx, of, oldest); err != nil {
+			return err
+		}
+	}
+}
+
+// oldest reports whether a record fits into the quotas, and otherwise returns the
+// host's oldest other record, or "".
+func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.hosts[of]
+	if h == nil {
+		h = &kept{}
+	}
+	if was, had := h.of[id]; had {
+		bytes -= cost(was.Size)
+	} else if len(h.of) >= remember.MaxRecords {
+		bytes = max(bytes, k.cfg.PerHost+1)
+	}
+	if h.bytes+bytes <= k.cfg.PerHost && k.tenants[of.tenant]+bytes <= k.cfg.PerTenant {
+		return "", true
+	}
+	var first time.Time
+	for other, e := range h.of {
+		if other != id && other != remember.ListID && (oldest == "" || e.Stored.Before(first)) {
+			oldest, first = other, e.Stored
+		}
+	}
+	return oldest, false
+}
+
+// sweep removes the records of forgotten hosts, until ctx ends.
+func (k *Keeper) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.Sweep(ctx)
+		}
+	}
+}
+
+// Sweep removes the records of hosts that the registry has forgotten, if this relay
+// maintains the store.
+func (k *Keeper) Sweep(ctx context.Context) {
+	if k.cfg.Registry.Unread() != nil || !k.cfg.Registry.Maintains() {
+		return
+	}
+	k.mu.Lock()
+	all := slices.Collect(maps.Keys(k.hosts))
+	k.mu.Unlock()
+	for _, of := range all {
+		if errors.Is(k.cfg.Registry.Find(ctx, of.tenant, of.host), registry.ErrUnknownHost) {
+			if err := k.Forget(ctx, of.tenant, of.host); err != nil {
+				k.cfg.Log.Warn("remembered sessions of a forgotten host not removed", "tenant", of.tenant, "host", of.host, "error", err)
+			}
+		}
+	}
+}
+
+// A desk serves a tenant's requests.
+type desk struct {
+	keeper   *Keeper
+	tenant   string
+	conn     *broker.Conn
+	in       chan *nats.Msg
+	quiet    chan struct{}
+	waiting  chan struct{} // a token for each request that waits for the store
+	running  sync.WaitGroup
+	limiters map[string]*rate.Limiter // by host; owned by work
+}
+
+// serve answers a tenant's host-agents until stop.
+func (k *Keeper) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
+	d := &desk{
+		keeper: k, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
+		waiting: make(chan struct{}, atOnce), limiters: map[string]*rate.Limiter{},
+	}
+	unsubscribe, err := conn.QueueSubscribe(remember.Subject(tenant, "*"), queue, d.in)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.running.Go(func() { d.work(ctx) })
+	return func() {
+		// These fail while the connection is away. Then no request can arrive.
+		unsubscribe()
+		_ = conn.Flush(flushTime)
+		close(d.quiet)
+		cancel()
+		d.running.Wait()
+	}, nil
+}
+
+// maxLimiters bounds a desk's rate limiters.
+const maxLimiters = 16384
+
+func (d *desk) work(ctx context.Context) {
+	for {
+		select {
+		case <-d.quiet:
+			return
+		case msg := <-d.in:
+			host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
+			// A host-agent could name any subject for the reply.
+			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(d.tenant, host)+"inbox.") || !d.withinRate(host) {
+				continue
+			}
+			select {
+			case d.waiting <- struct{}{}:
+			case <-d.quiet:
+				return
+			}
+			d.running.Go(func() {
+				defer func() { <-d.waiting }()
+				d.answer(ctx, host, msg)
+			})
+		}
+	}
+}
+
+func (d *desk) withinRate(host string) bool {
+	l := d.limiters[host]
+	if l == nil {
+		if len(d.limiters) >= maxLimiters {
+			clear(d.limiters)
+		}
+		l = rate.NewLimiter(hostRate, hostBurst)
+		d.limiters[host] = l
+	}
+	return l.Allow()
+}
+
+// answer answers a request.
+func (d *desk) answer(ctx context.Context, host string, msg *nats.Msg) {
+	log := d.keeper.cfg.Log.With("tenant", d.tenant, "host", host)
+	answer, err := d.keeper.do(ctx, hostKey{d.tenant, host}, msg.Data)
+	if err != nil {
+		log.Debug("request about remembered sessions refused", "error", err)
+		answer = remember.Answer{Error: err.Error()}
+	}
+	body, err := json.Marshal(answer)
+	if err == nil {
+		err = d.conn.Publish(msg.Reply, body)
+	}
+	if err != nil {
+		log.Debug("answer about remembered sessions not sent", "error", err)
+	}
+}
+
+// do carries out a host-agent's request.
+func (k *Keeper) do(ctx context.Context, of hostKey, data []byte) (answer remember.Answer, err error) {
+	r, err := remember.ReadRequest(data)
+	if err != nil {
+		return answer, err
+	}
+	if known, ok := k.cfg.Registry.Lookup(of.tenant, of.host); !ok || known.AgentInstance != r.Instance {
+		return answer, errors.New("this host-agent does not serve the host")
+	}
+	if err := k.cfg.Store.Away(); err != nil && r.Op != remember.Check {
+		return answer, fmt.Errorf("%w: %w", store.ErrAway, err)
+	}
+	switch r.Op {
+	case remember.Put:
+		err = k.put(ctx, of, r.Record)
+	case remember.Get:
+		answer.Record, _, err = k.Load(ctx, of.tenant, of.host, r.ID)
+	case remember.Index:
+		for _, e := range k.Entries(of.tenant, of.host) {
+			answer.IDs = append(answer.IDs, e.ID)
+		}
+	case remember.Drop:
+		if r.ID == "" {
+			err = k.Forget(ctx, of.tenant, of.host)
+		} else {
+			err = k.drop(ctx, of, r.ID)
+		}
+	case remember.Check:
+		answer.Removed = k.removed(of.tenant, r.Holders)
+	}
+	return answer, err
+}
+
+// removed returns the indices of the holders whose tokens or devices are revoked.
+func (k *Keeper) removed(tenant string, holders []remember.Holder) []int {
+	var list []int
+	for i, h := range holders {
+		keys := []auth.RevocationKey{{Tenant: tenant, Subject: h.Subject}}
+		for _, token := range []string{h.Token, h.Device} {
+			if token != "" {
+				keys = append(keys, auth.RevocationKey{Token: token})
+			}
+		}
+		if k.cfg.Registry.Revocations().Revoked(h.At, keys...) {
+			list = append(list, i)
+		}
+	}
+	return list
+}

@@ -1,0 +1,99 @@
+package remembered
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"ahprelay/broker/remember"
+	"ahprelay/broker/store"
+	"ahprelay/test/natssite"
+)
+
+// keeperAt returns a Keeper with small quotas.
+func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keeper {
+	t.Helper()
+	sealer, err := site.Keys.Sealer("remembered")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Start(t.Context(), store.Config{
+		Conn: site.Relays(t), Sealer: sealer, Name: "remembered sessions", Stream: Stream, Subjects: Subjects, Sizes: true, MaxBytes: 64 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	natssite.Next(t, "all that the stream has", s.Ready())
+	return newKeeper(Config{Store: s, PerHost: perHost, PerTenant: perTenant, Log: slog.New(slog.DiscardHandler)})
+}
+
+// write stores a record of some size.
+func write(t *testing.T, k *Keeper, of hostKey, id string, size int) error {
+	t.Helper()
+	time.Sleep(2 * time.Millisecond) // times of storage differ
+	return k.put(t.Context(), of, &remember.Record{ID: id, Key: "0011223344556677", Version: 1, Data: make([]byte, size), Signature: make([]byte, 64)})
+}
+
+// has reports whether a host's record is stored.
+func has(t *testing.T, k *Keeper, of hostKey, id string) bool {
+	t.Helper()
+	r, _, err := k.Load(t.Context(), of.tenant, of.host, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r != nil
+}
+
+// Above its quota, a host loses its own oldest records and keeps its list. It displaces no
+// record of a different host, also in the quota of the tenant.
+func TestQuotasRemoveOwnOldest(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	k := keeperAt(t, site, 100<<10, 140<<10)
+	laptop, desk, other := hostKey{"acme", "laptop"}, hostKey{"acme", "desk"}, hostKey{"other", "laptop"}
+	id := func(i int) string { return remember.IDOf(fmt.Sprint("s:/", i)) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(write(t, k, laptop, remember.ListID, 1<<10))
+	for i := range 8 { // each is 20 KiB and some in base64
+		must(write(t, k, laptop, id(i), 15<<10))
+	}
+	for i := range 8 {
+		if want := i >= 4; has(t, k, laptop, id(i)) != want {
+			t.Errorf("record %d is there: %v; want %v", i, !want, want)
+		}
+	}
+	if !has(t, k, laptop, remember.ListID) {
+		t.Error("the list was removed")
+	}
+	must(write(t, k, laptop, id(4), 15<<10)) // replaces itself
+	if !has(t, k, laptop, id(5)) {
+		t.Error("a replacement removed a different record")
+	}
+
+	must(write(t, k, desk, id(0), 15<<10))
+	must(write(t, k, desk, id(1), 15<<10))
+	must(write(t, k, desk, id(2), 15<<10)) // in the place of its own
+	if has(t, k, desk, id(0)) || !has(t, k, laptop, id(4)) {
+		t.Error("a full tenant: want the writer's own oldest record out, and no other host's")
+	}
+	if err := write(t, k, desk, id(3), 60<<10); !errors.Is(err, errQuota) {
+		t.Errorf("a record beyond the tenant's quota: %v; want %v", err, errQuota)
+	}
+	must(write(t, k, other, id(0), 15<<10)) // a different tenant is not concerned
+	stats := k.Stats()
+	must(k.Forget(t.Context(), laptop.tenant, laptop.host))
+	if k.Entries(laptop.tenant, laptop.host) != nil || k.Stats().Records >= stats.Records || !has(t, k, other, id(0)) {
+		t.Error("a forgotten host has records, or a different one lost its own")
+	}
+
+	again := keeperAt(t, site, 0, 0) // another relay counts the same
+	natssite.Eventually(t, "another relay counts the same", func() bool { return again.Stats() == k.Stats() })
+}

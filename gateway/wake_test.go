@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/agenthost"
+	"ahprelay/auth"
+	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/hostagent"
+)
+
+// startHost starts a host with its host-agent.
+func startHost(t *testing.T, relay *Relay, name string) {
+	t.Helper()
+	host, err := agenthost.New(agenthost.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(host)
+	token, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: name, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: "ws" + strings.TrimPrefix(server.URL, "http")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		_ = host.Close()
+		server.Close()
+	})
+}
+
+// TestWakeRunsTheOperatorsCommand wakes a host with the operator's command, for a signed-in
+// person with the level operate and no other caller, once in half a minute.
+func TestWakeRunsTheOperatorsCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	marks := filepath.Join(dir, "marks")
+	relay, ada := setUpWith(t, func(cfg *RelayConfig) {
+		cfg.Gateway.Wake = map[string]string{
+			"default/laptop": fmt.Sprintf(`echo "$AHP_TENANT $AHP_HOST" >> %s`, marks),
+			"default/broken": "exit 3",
+		}
+	})
+	for _, host := range []string{"laptop", "broken", "other"} {
+		if err := relay.registry.Enrol("default", host); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var list struct{ Hosts []hostsapi.Info }
+	ada.do("GET", "/api/hosts", nil, &list)
+	for _, h := range list.Hosts {
+		if h.Wakes != (h.Host != "other") {
+			t.Errorf("%s: wakes is %v", h.Host, h.Wakes)
+		}
+	}
+	wake := func(host, token string) int {
+		status, _ := ada.ask("POST", "/api/hosts/"+host+"/wake", token, nil, nil)
+		return status
+	}
+	bearer := func(change func(*auth.Client)) int {
+		t.Helper()
+		c := auth.Client{Tenant: "default", Subject: "eve", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)}
+		if change != nil {
+			change(&c)
+		}
+		token, err := relay.Keys().Tokens().IssueClient(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, relay.URL()+"/api/hosts/laptop/wake", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	for name, got := range map[string]int{
+		"a token without a device": bearer(nil),
+		"a token that looks":       bearer(func(c *auth.Client) { c.Access = auth.AccessRead }),
+		"a token of a session":     bearer(func(c *auth.Client) { c.Channels = []string{"demo:/1"} }),
+	} {
+		if got != http.StatusForbidden {
+			t.Errorf("%s: HTTP %d; want 403", name, got)
+		}
+	}
+	if got := bearer(func(c *auth.Client) { c.Hosts = []string{"desk"} }); got != http.StatusNotFound {
+		t.Errorf("a token of a different host: HTTP %d; want 404", got)
+	}
+	if got := wake("other", ada.in.Token); got != http.StatusNotFound {
+		t.Errorf("a host without a command: HTTP %d; want 404", got)
+	}
+	if _, err := os.Stat(marks); err == nil {
+		t.Fatal("a refused request has run the command")
+	}
+	if got := wake("broken", ada.in.Token); got != http.StatusBadGateway {
+		t.Errorf("a command that fails: HTTP %d; want 502", got)
+	}
+	if got := wake("broken", ada.in.Token); got != http.StatusTooManyRequests {
+		t.Errorf("the next request: HTTP %d; want 429", got)
+	}
+
+	woken := make(chan hostsapi.Woken, 1)
+	go func() {
+		var answer hostsapi.Woken
+		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
+			t.Errorf("wake: HTTP %d %s", status, said)
+		}
+		woken <- answer
+	}()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if mark, err := os.ReadFile(marks); err == nil && strings.TrimSpace(string(mark)) == "default laptop" {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the command has written %q", mark)
+		}
+	}
+	select {
+	case <-woken:
+		t.Fatal("the request has ended before the host is back")
+	case <-time.After(time.Second):
+	}
+	startHost(t, relay, "laptop")
+	if got := <-woken; got.By != "relay" || got.After < 1 || got.After > 60 {
+		t.Errorf("woken = %+v; want by the relay after more than 1 s", got)
+	}
+}

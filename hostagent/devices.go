@@ -1,0 +1,64 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"ahprelay/auth"
+)
+
+// Devices lists the devices of a sealed host.
+type Devices struct {
+	Host    string           `json:"host"`
+	Words   string           `json:"words"` // of the host's key
+	Devices []DeviceInfo     `json:"devices"`
+	Waiting []PairingRequest `json:"waiting"` // for a person
+}
+
+// A DeviceOrder changes the devices of a sealed host.
+type DeviceOrder struct {
+	Do      string      `json:"do"` // pair, confirm, refuse or remove
+	Subject string      `json:"subject,omitempty"`
+	Level   auth.Access `json:"level,omitempty"`
+	Device  string      `json:"device,omitempty"` // fingerprint, or a grant's serial to remove
+}
+
+// errNotSealed reports a request for devices to a host-agent of a host that is not sealed.
+var errNotSealed = errors.New("this host is not sealed: start host-agent with --sealed")
+
+func (s *seals) serveDevices(w http.ResponseWriter, _ *http.Request) {
+	if s == nil {
+		writeError(w, http.StatusConflict, errNotSealed)
+		return
+	}
+	say(w, http.StatusOK, Devices{s.agent.host, s.fingerprint().Words(), s.devices(), s.requests()})
+}
+
+func (s *seals) serveDeviceOrder(w http.ResponseWriter, r *http.Request) {
+	var order DeviceOrder
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&order); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("want JSON with do"))
+		return
+	}
+	var answer any = struct{}{}
+	err := errNotSealed
+	switch {
+	case s == nil:
+	case order.Do == "pair":
+		answer, err = s.newCode(order.Subject, order.Level, s.agent.cfg.Relays[0], s.agent.host)
+	case order.Do == "confirm", order.Do == "refuse":
+		err = s.decide(order.Device, order.Do == "confirm")
+	case order.Do == "remove":
+		if err = s.removeDevice(order.Device); err == nil {
+			s.endRemoved()
+		}
+	default:
+		err = errors.New("do: want pair, confirm, refuse or remove")
+	}
+	if err != nil {
+		writeError(w, http.StatusConflict, err)
+		return
+	}
+	say(w, http.StatusOK, answer)
+}

@@ -1,0 +1,87 @@
+package hostagent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// confirms is the host's echo of a client's answer to a tool call.
+func confirms(clientID, call string, seq int, more string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":%d,"origin":{"clientId":%q,"clientSeq":1},`+
+		`"action":{"type":"chat/toolCallConfirmed","turnId":"t","toolCallId":%q,"approved":true}%s}}`, seq, clientID, call, more)
+}
+
+// TestAnswersNameTheirGiver fails unless a chat's answers name the person and the device,
+// for subscribed clients only, and in the host's order.
+func TestAnswersNameTheirGiver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		enter := func(subject, device string) (*remote, *fakeSocket) {
+			open := of(subject)
+			open.Device = device
+			r := w.openAs(w.relay, open)
+			side := w.hostSide()
+			r.send(greeting("initialize", "client-"+subject))
+			r.send(`{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":"ahp-chat:/1"}}`)
+			return r, side
+		}
+		w.host.set(func() {
+			w.host.answers = func(env ahp.Envelope) string {
+				if string(env.Method) != "subscribe" {
+					return answersAll(env)
+				}
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"snapshot":{"resource":"ahp-chat:/1","state":{"turns":[]},"fromSeq":1}}}`, env.ID)
+			}
+		})
+		ada, adas := enter("ada", "phone")
+		_, bobs := enter("bob", "")
+		asks := func(r *remote) string {
+			r.hear()
+			r.send(`{"jsonrpc":"2.0","id":9,"method":"relay/answers","params":{"channel":"ahp-chat:/1"}}`)
+			return r.hear()
+		}
+
+		bobs.toUs <- confirms("client-bob", "both", 8, "") // read first, given second
+		adas.toUs <- confirms("client-ada", "both", 7, "")
+		adas.toUs <- confirms("client-bob", "of bob, seen by ada", 9, "")
+		adas.toUs <- confirms("client-ada", "refused", 10, `,"rejectionReason":"no"`)
+		bobs.toUs <- confirms("client-bob", "second", 11, "")
+		got := asks(ada)
+		for _, want := range []string{`"id":"both","subject":"ada","device":"phone","at":`, `"id":"second","subject":"bob","at":`} {
+			if !strings.Contains(got, want) {
+				t.Errorf("ada got %s; want %s", got, want)
+			}
+		}
+		if strings.Contains(got, "refused") || strings.Contains(got, "seen by") {
+			t.Errorf("ada got %s; want no answers that the host refused, or that belong to a different connection", got)
+		}
+
+		// A client without the chat learns nothing, and the host never receives the method.
+		eve := w.openAs(w.relay, routing.Open{ID: "c-eve", Subject: "eve", Access: "read", Channels: []string{"s:/2"}})
+		eves := w.hostSide()
+		eve.send(greeting("initialize", "client-eve"))
+		if got := asks(eve); !strings.Contains(got, "-32009") {
+			t.Errorf("eve got %s; want a refusal", got)
+		}
+		for _, side := range []*fakeSocket{adas, eves} {
+			if strings.Contains(strings.Join(side.messages(), ""), answersMethod) {
+				t.Error("the host received the request for answers")
+			}
+		}
+	})
+}
+
+// TestGivenAnswersAreBounded fails unless the oldest answer gives way.
+func TestGivenAnswersAreBounded(t *testing.T) {
+	var g givenAnswers
+	for i := range maxGiven + 1 {
+		g.note(givenKey{"c", "k", fmt.Sprint(i)}, giver{Subject: "ada"}, int64(i))
+	}
+	g.note(givenKey{"c", "k", strings.Repeat("x", maxGivenID+1)}, giver{Subject: "ada"}, 0)
+	if list := g.on("c"); len(list) != maxGiven || list[0].ID != "1" {
+		t.Errorf("%d answers, from %s; want %d, from 1", len(list), list[0].ID, maxGiven)
+	}
+}

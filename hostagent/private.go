@@ -1,0 +1,219 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/internal/atomicfile"
+	"ahprelay/routing"
+)
+
+// Private sessions. A person with the level own keeps a session to itself: no other
+// subject sees it, whatever its token permits.
+//
+//	→ {"id":1,"method":"relay/private","params":{"channel":"s:/1","private":true}}
+//	← {"id":1,"result":{"sessions":["s:/1"]}}   the subject's private sessions
+//
+// Without the member private, the request only lists. The host never receives it. When a
+// session becomes private, the connections of other subjects end, so that they begin anew
+// under the new rules. Relays do not remember private sessions, and only their owner is
+// notified of them. Connections at the level look may be shared by viewers, so they see
+// none. People who operate the host can still read its files and use its terminals.
+
+// privateMethod is answered by the host-agent.
+const privateMethod = "relay/private"
+
+// Bounds of private sessions.
+const (
+	maxPrivate      = 1000
+	maxPrivateChats = 256 // channels of a session, known when it becomes private
+)
+
+// privateSession is a private session.
+type privateSession struct {
+	Owner    string   `json:"owner"`
+	Channels []string `json:"channels,omitempty"` // they belong to the session
+}
+
+// privateSessions holds the private sessions by URI, also in a file.
+type privateSessions struct {
+	path string // "": no file
+
+	mu sync.Mutex
+	of map[string]privateSession
+}
+
+// open reads the file. An unreadable file is an error: its sessions would be visible.
+func (p *privateSessions) open(dir, tenant, host string) error {
+	if dir == "" {
+		return nil
+	}
+	p.path = filepath.Join(dir, "private."+tenant+"."+host+".json")
+	data, err := os.ReadFile(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &p.of)
+	}
+	if err != nil {
+		return fmt.Errorf("private sessions: %s: %w; remove the file to show all sessions", p.path, err)
+	}
+	return nil
+}
+
+// errPrivate reports too many private sessions, or a session of a different owner.
+var (
+	errPrivateFull    = fmt.Errorf("too many private sessions (limit: %d)", maxPrivate)
+	errPrivateForeign = errors.New("this session is private to a different person")
+)
+
+// set changes a session, and reports whether that hides it.
+func (p *privateSessions) set(owner, session string, private bool, channels []string) (hides bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had, was := p.of[session]
+	switch {
+	case was && had.Owner != owner:
+		return false, errPrivateForeign
+	case was == private:
+		return false, nil
+	case private && len(p.of) >= maxPrivate:
+		return false, errPrivateFull
+	}
+	next := map[string]privateSession{}
+	for uri, one := range p.of {
+		next[uri] = one
+	}
+	if delete(next, session); private {
+		next[session] = privateSession{owner, channels[:min(len(channels), maxPrivateChats)]}
+	}
+	if p.path != "" {
+		data, err := json.Marshal(next)
+		if err == nil {
+			err = atomicfile.Replace(p.path, append(data, '\n'), 0o600)
+		}
+		if err != nil {
+			return false, fmt.Errorf("private sessions: %w", err)
+		}
+	}
+	p.of = next
+	return private, nil
+}
+
+// owned returns the subject's private sessions.
+func (p *privateSessions) owned(subject string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := []string{}
+	for uri, one := range p.of {
+		if one.Owner == subject {
+			list = append(list, uri)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// owner returns the owner of a private session, or "".
+func (p *privateSessions) owner(session string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[session].Owner
+}
+
+// hidden returns the channels that a client may not see.
+func (p *privateSessions) hidden(open routing.Open) (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uri, one := range p.of {
+		if one.Owner != open.Subject || !auth.Access(open.Access).Includes(auth.AccessTalk) {
+			list = append(append(list, uri), one.Channels...)
+		}
+	}
+	return list
+}
+
+// A privateGate answers a client's requests about its private sessions.
+type privateGate struct {
+	view *view.Conn
+	conn *hostConn
+}
+
+// FromClient implements [gate.Gate].
+func (g privateGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+	if string(env.Method) != privateMethod {
+		return gate.Decision{}
+	}
+	if env.Kind != ahp.Request {
+		return gate.Decision{Verdict: gate.Answer}
+	}
+	refuse := func(code int, why string) gate.Decision {
+		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendError(nil, env.ID, code, why, nil)}
+	}
+	c, session := g.conn, string(env.Channel)
+	if !c.policy.Access.Includes(auth.AccessAdmin) {
+		return refuse(ahp.CodePermissionDenied, "only an owner of the host has private sessions")
+	}
+	m := [...]ahp.Member{{Name: "private"}}
+	if ahp.Spelt(env.Params, m[:]) != nil {
+		return refuse(ahp.CodeInvalidParams, "params: want {channel, private}")
+	}
+	switch on := string(m[0].Raw); on {
+	case "": // a list
+	case "true", "false":
+		if !g.view.Subscribed(session) || session == ahp.RootChannel || gate.Key(session) != session || !c.policy.Takes(session, "subscribe") {
+			return refuse(ahp.CodePermissionDenied, "subscribe to this session first")
+		}
+		if err := g.set(session, on == "true"); err != nil {
+			return refuse(ahp.CodePermissionDenied, err.Error())
+		}
+	default:
+		return refuse(ahp.CodeInvalidParams, "private: want true or false")
+	}
+	result, _ := json.Marshal(map[string][]string{"sessions": c.agent.private.owned(c.open.Subject)}) // strings always encode
+	return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, result)}
+}
+
+// FromHost implements [gate.Gate].
+func (privateGate) FromHost([]byte, *ahp.Envelope, *view.Reading) gate.Decision {
+	return gate.Decision{}
+}
+
+// set makes a session private to the client's subject, or visible again.
+func (g privateGate) set(session string, private bool) error {
+	by, a := g.conn, g.conn.agent
+	hides, err := a.private.set(by.open.Subject, session, private, by.gates.View.Host().Belonging(session))
+	if err != nil {
+		return err
+	}
+	by.audit("private", "session", shorten(session), "private", private)
+	if a.ledger != nil {
+		a.ledger.Judge()
+	}
+	if !hides {
+		return nil
+	}
+	if a.last.keeper != nil {
+		a.last.keeper.Summary(session, nil, false)
+	}
+	a.live.previews.end(func(one *openPreview) bool { return one.Channel == session && one.Subject != by.open.Subject })
+	for _, c := range a.clients.every() {
+		if c != by && (c.open.Subject != by.open.Subject || !auth.Access(c.open.Access).Includes(auth.AccessTalk)) {
+			c.kicked.Store(true) // its canvases end with it
+			c.conn.Abort(ahp.CloseResync, "the host's sessions have changed")
+			c.cancel()
+		}
+	}
+	return nil
+}

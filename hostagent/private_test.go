@@ -1,0 +1,138 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+	"ahprelay/routing"
+)
+
+// hostWithSessions is a host with the sessions s:/1, with a chat and a changeset, and s:/2.
+func hostWithSessions(env ahp.Envelope) string {
+	result := "null"
+	switch string(env.Method) {
+	case "initialize":
+		result = `{"protocolVersion":"1.0.0","serverSeq":1,"snapshots":[]}`
+	case "listSessions":
+		result = `{"items":[{"resource":"s:/1","title":"secret"},{"resource":"s:/2","title":"open"}]}`
+	case "subscribe":
+		state := `{"title":"open"}`
+		switch string(env.Channel) {
+		case "s:/1":
+			state = `{"title":"secret","chats":[{"resource":"ahp-chat:/1","title":"secret"}],"defaultChat":"ahp-chat:/1"}`
+		case "ahp-chat:/1":
+			state = `{"turns":[{"id":"t","message":{"text":"secret"},"responseParts":[]}]}`
+		case ahp.RootChannel:
+			state = `{"agents":[],"terminals":[{"resource":"term:/1","title":"secret","claim":{"kind":"session","session":"s:/1"}}]}`
+		}
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s,"fromSeq":1}}`, env.Channel, state)
+	case "resourceRead":
+		result = `{"data":"secret"}`
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+}
+
+// TestPrivateSessionIsHidden lets a hostile client with full authority look for a private
+// session in every way that it knows: it finds nothing, also after a restart.
+func TestPrivateSessionIsHidden(t *testing.T) {
+	dir := t.TempDir()
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = hostWithSessions })
+		if err := w.agent.private.open(dir, "default", "laptop"); err != nil {
+			t.Fatal(err)
+		}
+		enter := func(subject, access string) *remote {
+			r := w.openAs(w.relay, routing.Open{ID: "c-" + subject, Subject: subject, Access: access})
+			r.send(greeting("initialize", "client-"+subject+access))
+			return r
+		}
+		ada, eve := enter("ada", "admin"), enter("eve", "write")
+		for _, r := range []*remote{ada, eve} { // eve knows all names
+			r.asks("listSessions", `{"channel":"ahp-root://"}`)
+			r.subscribes("s:/1")
+			if got := r.subscribes("ahp-chat:/1"); !strings.Contains(got, "secret") {
+				t.Fatalf("before, the chat is %s", got)
+			}
+		}
+		if got := eve.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, "-32009") {
+			t.Errorf("without the level own, eve gets %s", got)
+		}
+		if got := ada.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, `"sessions":["s:/1"]`) {
+			t.Fatalf("ada gets %s", got)
+		}
+		if _, code := eve.said(); code != ahp.CloseResync {
+			t.Errorf("eve's connection ends with %d; want %d", code, ahp.CloseResync)
+		}
+		if _, code := ada.said(); code != 0 {
+			t.Errorf("ada's connection ends with %d", code)
+		}
+
+		tries := func(when string, eve *remote) {
+			t.Helper()
+			side := w.hostSide()
+			for _, try := range [][2]string{
+				{"listSessions", `{"channel":"ahp-root://"}`}, {"subscribe", `{"channel":"ahp-root://"}`},
+				{"subscribe", `{"channel":"s:/1"}`}, {"subscribe", `{"channel":"S:/1"}`}, {"subscribe", `{"channel":"s:/%31"}`}, {"subscribe", `{"channel":"s:/1/changeset/session"}`},
+				{"subscribe", `{"channel":"ahp-chat:/1"}`}, {"subscribe", `{"channel":"ahp-chat://x/czovMQ"}`}, {"fetchTurns", `{"channel":"ahp-chat:/1"}`},
+				{"createChat", `{"channel":"s:/2","chat":"ahp-chat:/9","source":{"kind":"fork","chat":"ahp-chat:/1","turnId":"t"}}`},
+				{"moveChat", `{"channel":"ahp-chat:/1","destination":{"kind":"session","session":"s:/2"}}`},
+				{"createTerminal", `{"channel":"term:/9","claim":{"kind":"session","session":"s:/1"}}`},
+				{"disposeSession", `{"channel":"s:/1"}`}, {"resourceRead", `{"channel":"ahp-root://","uri":"s:/1/changeset/x"}`}, {"unknown/method", `{"channel":"s:/1"}`},
+			} {
+				if got := eve.asks(try[0], try[1]); strings.Contains(got, "secret") || strings.Contains(got, "s:/1") && !strings.Contains(got, "error") {
+					t.Errorf("%s: %s %s shows %s", when, try[0], try[1], got)
+				}
+			}
+			eve.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat:/1","clientSeq":1,"action":{"type":"chat/turnStarted","turnId":"x"}}}`)
+			for _, message := range side.messages() {
+				if env, err := ahp.Peek([]byte(message)); err != nil || strings.Contains(message, `/1"`) || string(env.Method) == "unknown/method" {
+					t.Errorf("%s: the host receives %s", when, message)
+				}
+			}
+			side.toUs <- `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"s:/1","changes":{"title":"secret"}}}`
+			side.toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":9,"action":{"type":"chat/delta","content":"secret"}}}`
+			if got := eve.hear(); strings.Contains(got, "secret") {
+				t.Errorf("%s: eve hears %s", when, got)
+			}
+			if got := eve.subscribes("s:/2"); !strings.Contains(got, "open") {
+				t.Errorf("%s: eve gets %s of a visible session", when, got)
+			}
+		}
+		tries("after", enter("eve", "write"))
+		tries("another owner", enter("mallory", "admin"))
+		if got := enter("ada", "read").subscribes("s:/1"); strings.Contains(got, "secret") {
+			t.Errorf("a connection that viewers may share shows %s", got)
+		}
+		if got := enter("mallory", "admin").asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, "-32009") {
+			t.Errorf("mallory shows it to all: %s", got)
+		}
+
+		// A host-agent that has just started knows nothing from the host yet.
+		w.agent.known.Ended()
+		w.agent.private.of = nil
+		if err := w.agent.private.open(dir, "default", "laptop"); err != nil {
+			t.Fatal(err)
+		}
+		tries("after a restart", enter("eve", "write"))
+
+		if letsAnswer(w.agent.policy(routing.Open{Subject: "eve", Access: "write"}), &notice.Event{Kind: notice.Approval, Session: "s:/1"}) {
+			t.Error("eve may answer its questions")
+		}
+		ada.subscribes("s:/1")
+		if got := ada.asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, `"sessions":[]`) {
+			t.Errorf("ada gets %s", got)
+		}
+		if got := enter("eve", "write").subscribes("s:/1"); !strings.Contains(got, "secret") {
+			t.Errorf("a session that is visible again: %s", got)
+		}
+	})
+	data, err := os.ReadFile(dir + "/private.default.laptop.json")
+	if err != nil || !json.Valid(data) {
+		t.Errorf("the file has %s, %v", data, err)
+	}
+}

@@ -1,0 +1,134 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/broker/remember"
+	"ahprelay/hostagent/remembering"
+	"ahprelay/hostagent/watch"
+	"ahprelay/routing"
+)
+
+// A client asks for the keys of the remembered sessions that it may see:
+//
+//	→ {"id":1,"method":"relay/rememberKeys","params":{"channel":"ahp-root://"}}
+//	← {"id":1,"result":{"tenant":"…","keyId":"…","verifier":"…","key":"…"}}             may see all sessions
+//	← {"id":1,"result":{"tenant":"…","keyId":"…","verifier":"…","records":{"ID":"…"}}}  otherwise
+//	← {"method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}
+//
+// The host-agent answers; the host gets no request. The notification goes only to
+// clients that have asked, and means: ask again.
+const (
+	rememberMethod  = "relay/rememberKeys"
+	rememberChanged = `{"jsonrpc":"2.0","method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}`
+)
+
+// lastStates writes the last state of sessions to relays.
+type lastStates struct {
+	agent  *Agent
+	keeper *remembering.Keeper // nil if relays keep nothing
+}
+
+func newLastStates(a *Agent) (l lastStates, err error) {
+	l.agent = a
+	if err := a.private.open(a.cfg.StateDir, a.tenant, a.host); err != nil { // before anything is kept
+		return l, err
+	}
+	if a.cfg.remembers() {
+		l.keeper, err = remembering.New(l.config())
+	}
+	return l, err
+}
+
+// remembers reports whether relays keep the last state of sessions. Relays would read it,
+// so they keep nothing of a sealed host.
+func (c *Config) remembers() bool {
+	return c.Remember != "" && c.Remember != remembering.Off && c.Sealed == nil && len(c.Upstream.Command) == 0
+}
+
+func (l lastStates) config() remembering.Config {
+	a := l.agent
+	return remembering.Config{
+		Mode: a.cfg.Remember, Tenant: a.tenant, Host: a.host, Instance: a.instance, StateDir: a.cfg.StateDir, Log: a.cfg.Log,
+		Omits: func(session string) bool { return a.private.owner(session) != "" },
+		Dial:  l.dial, Renewed: l.keysChanged,
+	}
+}
+
+// dial opens a connection to the host for the host-agent's own reading.
+func (l lastStates) dial(ctx context.Context) (watch.Socket, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	return l.agent.dialForMonitor(ctx, nil)
+}
+
+// run writes until ctx ends, or removes the state that an earlier run has written.
+func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
+	ask := func(ctx context.Context, data []byte) ([]byte, error) {
+		return conn.Request(ctx, remember.Subject(l.agent.tenant, l.agent.host), data)
+	}
+	switch {
+	case l.keeper != nil:
+		l.keeper.Run(ctx, ask)
+	case l.agent.cfg.Remember == remembering.Off:
+		remembering.Forget(ctx, l.config(), ask)
+	}
+}
+
+// flush writes everything before the machine sleeps.
+func (l lastStates) flush(ctx context.Context) {
+	if l.keeper != nil {
+		ctx, cancel := context.WithTimeout(ctx, sleepDelay)
+		defer cancel()
+		l.keeper.Flush(ctx)
+	}
+}
+
+// keysChanged notifies the clients that have requested keys to remembered sessions: the
+// keys have changed, so the clients request them again.
+func (l lastStates) keysChanged() {
+	for _, c := range l.agent.clients.every() {
+		if c.hasKeys.Load() {
+			c.order.Lock()
+			_ = c.conn.FromHost([]byte(rememberChanged), false, nil) // fails if the client has left
+			c.order.Unlock()
+		}
+	}
+}
+
+// answersKeys answers a client's request for keys, and reports whether it was one.
+func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) {
+	c := w.c
+	keeper := c.agent.last.keeper
+	if keeper == nil || env.Kind != ahp.Request || string(env.Method) != rememberMethod {
+		return false, nil
+	}
+	if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
+		c.slow()
+		return true, err
+	} // a client that has left is no error here, as in answerClient
+	c.hasKeys.Store(true) // before the keys are read: a later renewal is announced
+	c.auditOften(connectsAtOnce, "keys", "")
+	var answer []byte
+	if keys, err := keeper.Keys(c.policy, holderOf(c.open)); err != nil {
+		c.log.Warn("keys for remembered sessions not handed out", "error", err)
+		answer = ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
+	} else {
+		result, _ := json.Marshal(keys) // all fields can be encoded
+		answer = ahp.AppendResult(nil, env.ID, result)
+	}
+	c.order.Lock()
+	defer c.order.Unlock()
+	_ = c.conn.FromHost(answer, false, nil) // fails if the client has left
+	return true, nil
+}
+
+// holderOf names the client of a connection.
+func holderOf(open routing.Open) remember.Holder {
+	return remember.Holder{Token: open.Token, Device: open.DeviceID, Subject: open.Subject, At: time.Now().UTC().Truncate(time.Second)}
+}

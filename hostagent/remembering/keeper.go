@@ -1,0 +1,656 @@
+package remembering
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/broker/remember"
+	"ahprelay/hostagent/watch"
+)
+
+// A Mode selects the content that relays keep.
+type Mode string
+
+// Values of Mode.
+const (
+	Off    Mode = "off"    // nothing; what relays have is removed
+	Titles Mode = "titles" // the list of sessions
+	Turns  Mode = "turns"  // also the end of each conversation
+)
+
+// Times and bounds of a Keeper.
+const (
+	settleTime   = 2 * time.Second
+	writeEvery   = 10 * time.Second
+	workingEvery = 30 * time.Second
+	checkEvery   = time.Minute
+	askTime      = 5 * time.Second
+	readPause    = 50 * time.Millisecond // between sessions, for a host that loads each from its disk
+	firstRetry   = 2 * time.Second
+	mostRetry    = time.Minute
+	warnAfter    = 4 // failures in a row
+
+	mostSessions = 300
+	maxSummary   = 8 << 10 // bytes; larger members are left out
+	workingBit   = 8
+)
+
+// A Config configures a [Keeper].
+type Config struct {
+	Mode                   Mode
+	Tenant, Host, Instance string
+	StateDir               string                                          // "": the keys last until the host-agent stops
+	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
+	Omits                  func(session string) bool                       // reports sessions that are not to be kept; may be nil
+	Renewed                func()                                          // called after the key was renewed; must not block; may be nil
+	Log                    *slog.Logger                                    // required
+}
+
+// An Ask sends a request to a relay and returns the answer.
+type Ask func(ctx context.Context, data []byte) ([]byte, error)
+
+// A session is the state of a session.
+type session struct {
+	uri     string
+	summary map[string]json.RawMessage
+	digest  string // of the summary
+	kept    string // the digest when the record was written; "": there is no record
+	content [sha256.Size]byte
+	first   time.Time // of the changes since the last write; zero: none
+	due     time.Time // zero: not
+	wrote   time.Time
+}
+
+// A Keeper writes the last state of a host's sessions. Its methods are safe for
+// concurrent use.
+type Keeper struct {
+	cfg   Config
+	keys  *keyring
+	wake  chan struct{}      // holds one
+	flush chan chan struct{} // requests to write everything now
+	ended atomic.Bool        // a holder's token has ended since the last check
+	relay Ask                // set by Run
+
+	mu        sync.Mutex // guards the fields below
+	sessions  map[string]*session
+	listed    bool              // all sessions are known
+	loaded    bool              // kept is known
+	kept      map[string]string // digests by ID, from the relays' list
+	stored    map[string]bool   // IDs at the relays
+	drops     map[string]bool   // IDs to remove
+	list      bool              // the list has changed
+	listWrote time.Time         // of the last write of the list
+	listHash  [sha256.Size]byte
+}
+
+// New returns a Keeper that Run starts.
+func New(cfg Config) (*Keeper, error) {
+	keys, err := openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{
+		cfg: cfg, keys: keys, wake: make(chan struct{}, 1), flush: make(chan chan struct{}),
+		sessions: map[string]*session{}, kept: map[string]string{}, stored: map[string]bool{}, drops: map[string]bool{},
+	}, nil
+}
+
+// Forget removes everything that an earlier run has stored, and its keys. It tries
+// until it succeeds or ctx ends.
+func Forget(ctx context.Context, cfg Config, relay Ask) {
+	path := filepath.Join(cfg.StateDir, FileName(cfg.Tenant, cfg.Host))
+	if _, err := os.Stat(path); cfg.StateDir == "" || err != nil {
+		return
+	}
+	k := &Keeper{cfg: cfg, relay: relay}
+	for wait := firstRetry; ; wait = min(2*wait, mostRetry) {
+		_, err := k.ask(ctx, &remember.Request{Op: remember.Drop})
+		if err == nil {
+			if err = os.Remove(path); err == nil {
+				return
+			}
+		}
+		cfg.Log.Warn("remembered sessions not removed from the relays yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// uris returns the known sessions.
+func (k *Keeper) uris() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Keys(k.sessions))
+}
+
+// Summary takes a session's summary, or members of it. Nil raw means that the session
+// has ended. If older is set, members that are known already stay.
+func (k *Keeper) Summary(uri string, raw []byte, older bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.sessions[uri]
+	if raw == nil || k.cfg.Omits != nil && k.cfg.Omits(uri) {
+		if s != nil {
+			delete(k.sessions, uri)
+			k.drops[remember.IDOf(uri)] = true
+			k.list = true
+			k.signal()
+		}
+		return
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return
+	}
+	if s == nil {
+		s = &session{uri: uri, summary: map[string]json.RawMessage{}}
+		s.summary["resource"], _ = json.Marshal(uri)
+		s.kept = k.kept[remember.IDOf(uri)]
+		k.sessions[uri] = s
+		delete(k.drops, remember.IDOf(uri))
+	}
+	for name, value := range members {
+		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // that is of the moment
+			s.summary[name] = slices.Clone(value)
+		}
+	}
+	digest := digestOf(s.summary)
+	if digest == s.digest {
+		return
+	}
+	s.digest = digest
+	k.changedLocked(s, time.Now())
+	k.signal()
+}
+
+// digestOf returns a digest of the members that change with a session. Lists and
+// notifications differ in other members.
+func digestOf(summary map[string]json.RawMessage) string {
+	var b []byte
+	for _, name := range []string{"status", "title", "modifiedAt"} {
+		b = append(append(b, summary[name]...), 0)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
+
+// changedLocked schedules the write of a session.
+func (k *Keeper) changedLocked(s *session, now time.Time) {
+	k.list = true
+	if s.digest == s.kept || k.cfg.Mode != Turns {
+		s.first, s.due = time.Time{}, time.Time{}
+		return
+	}
+	if s.first.IsZero() {
+		s.first = now
+	}
+	s.due = later(minTime(now.Add(settleTime), s.first.Add(writeEvery)), s.wrote.Add(writeEvery))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Listed tells that all sessions of the host are known.
+func (k *Keeper) Listed() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.listed = true
+	k.tidyLocked()
+	k.signal()
+}
+
+// tidyLocked schedules the removal of records without a session.
+func (k *Keeper) tidyLocked() {
+	if !k.listed || !k.loaded {
+		return
+	}
+	has := map[string]bool{remember.ListID: true}
+	if k.cfg.Mode == Turns {
+		for uri := range k.sessions {
+			has[remember.IDOf(uri)] = true
+		}
+	}
+	for id := range k.stored {
+		if !has[id] {
+			k.drops[id] = true
+		}
+	}
+}
+
+func (k *Keeper) signal() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// HolderEnded tells that a client with the keys lost its token, so the holders are checked now.
+func (k *Keeper) HolderEnded() {
+	k.ended.Store(true)
+	k.signal()
+}
+
+// Flush writes all changes now, without waiting for them to settle. It returns when
+// that is done or ctx ends.
+func (k *Keeper) Flush(ctx context.Context) {
+	done := make(chan struct{})
+	select {
+	case k.flush <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Run writes until ctx ends.
+func (k *Keeper) Run(ctx context.Context, relay Ask) {
+	k.relay = relay
+	failures := 0
+	checked := time.Time{}
+	for ctx.Err() == nil {
+		err := k.step(ctx, &checked, false)
+		wait := k.nextAt(checked)
+		if err != nil {
+			wait = time.Now().Add(min(firstRetry<<min(failures, 10), mostRetry))
+			if failures++; failures == warnAfter {
+				k.cfg.Log.Warn("sessions not remembered; trying again", "error", err)
+			}
+		} else {
+			failures = 0
+		}
+		timer := time.NewTimer(time.Until(wait))
+		wake := k.wake
+		if err != nil {
+			wake = nil // later changes wait for the next attempt
+		}
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C:
+		case done := <-k.flush:
+			if err := k.step(ctx, &checked, true); err != nil {
+				k.cfg.Log.Warn("last state of sessions not written", "error", err)
+			}
+			close(done)
+		}
+		timer.Stop()
+	}
+}
+
+// nextAt returns when the next step is due.
+func (k *Keeper) nextAt(checked time.Time) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := checked.Add(checkEvery)
+	if !k.listed {
+		return at
+	}
+	for _, s := range k.writableLocked() {
+		if !s.due.IsZero() {
+			at = minTime(at, s.due)
+		}
+	}
+	if k.list {
+		at = minTime(at, k.listWrote.Add(writeEvery))
+	}
+	return at
+}
+
+// writableLocked returns the sessions that get records.
+func (k *Keeper) writableLocked() []*session {
+	all := slices.Collect(maps.Values(k.sessions))
+	if len(all) > mostSessions {
+		slices.SortFunc(all, func(a, b *session) int {
+			return cmp.Or(cmp.Compare(string(b.summary["modifiedAt"]), string(a.summary["modifiedAt"])), cmp.Compare(a.uri, b.uri))
+		})
+		all = all[:mostSessions]
+	}
+	return all
+}
+
+// step does all that is due; with now, all that has changed.
+func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
+	if !k.loaded { // written by this goroutine only
+		if err := k.load(ctx); err != nil {
+			return err
+		}
+	}
+	if ended := k.ended.Swap(false); ended || time.Since(*checked) >= checkEvery {
+		if err := k.check(ctx); err != nil {
+			return err
+		}
+		*checked = time.Now()
+	}
+	if err := k.dropAll(ctx); err != nil {
+		return err
+	}
+	if err := k.writeSessions(ctx, now); err != nil {
+		return err
+	}
+	return k.writeList(ctx, now)
+}
+
+// ask sends a request to a relay.
+func (k *Keeper) ask(ctx context.Context, r *remember.Request) (answer remember.Answer, err error) {
+	r.Instance = k.cfg.Instance
+	data, err := json.Marshal(r)
+	if err != nil {
+		return answer, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	body, err := k.relay(ctx, data)
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	return answer, err
+}
+
+// listContent is the content of the list's record.
+type listContent struct {
+	Sessions []map[string]json.RawMessage `json:"sessions"`
+	Kept     map[string]string            `json:"kept"`
+}
+
+// load learns which records the relays have.
+func (k *Keeper) load(ctx context.Context) error {
+	index, err := k.ask(ctx, &remember.Request{Op: remember.Index})
+	if err != nil {
+		return err
+	}
+	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: remember.ListID})
+	if err != nil {
+		return err
+	}
+	var list listContent
+	vault := k.keys.current()
+	if got.Record != nil {
+		if data, err := vault.Open(&vault.Signer.PublicKey, got.Record); err == nil {
+			_ = json.Unmarshal(data, &list) // its own words; otherwise all is written again
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.loaded = true
+	for _, id := range index.IDs {
+		k.stored[id] = true
+		if digest := list.Kept[id]; digest != "" {
+			k.kept[id] = digest
+		}
+	}
+	now := time.Now()
+	for _, s := range k.sessions {
+		s.kept = k.kept[remember.IDOf(s.uri)]
+		k.changedLocked(s, now)
+	}
+	k.tidyLocked()
+	return nil
+}
+
+// check renews the keys if a holder is revoked.
+func (k *Keeper) check(ctx context.Context) error {
+	holders := k.keys.all()
+	if len(holders) == 0 {
+		return nil
+	}
+	answer, err := k.ask(ctx, &remember.Request{Op: remember.Check, Holders: holders})
+	if err != nil || len(answer.Removed) == 0 {
+		return err
+	}
+	former, err := k.keys.renew()
+	if err != nil {
+		return err
+	}
+	k.cfg.Log.Info("keys for remembered sessions renewed", "revoked", len(answer.Removed))
+	if k.cfg.Renewed != nil {
+		k.cfg.Renewed()
+	}
+	return k.sealAgain(ctx, former)
+}
+
+// sealAgain seals all records with the new key. A record that cannot be sealed again is
+// read from the host again.
+func (k *Keeper) sealAgain(ctx context.Context, former remember.Vault) error {
+	k.mu.Lock()
+	ids := slices.Collect(maps.Keys(k.stored))
+	byID := map[string]*session{}
+	for _, s := range k.sessions {
+		byID[remember.IDOf(s.uri)] = s
+	}
+	k.list, k.listWrote, k.listHash = true, time.Time{}, [sha256.Size]byte{}
+	k.mu.Unlock()
+	for _, id := range ids {
+		if id == remember.ListID || k.sealRecordAgain(ctx, id, former) == nil {
+			continue
+		}
+		k.mu.Lock()
+		if s := byID[id]; s != nil {
+			s.kept, s.content = "", [sha256.Size]byte{}
+			k.changedLocked(s, time.Now())
+		} else {
+			k.drops[id] = true
+		}
+		k.mu.Unlock()
+	}
+	return ctx.Err()
+}
+
+func (k *Keeper) sealRecordAgain(ctx context.Context, id string, former remember.Vault) error {
+	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: id})
+	if err != nil {
+		return err
+	}
+	if got.Record == nil {
+		return errNoState
+	}
+	content, err := former.Open(&former.Signer.PublicKey, got.Record)
+	if err != nil {
+		return err
+	}
+	return k.put(ctx, id, content, time.UnixMilli(got.Record.Time))
+}
+
+// put seals and stores a record.
+func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Time) error {
+	record, err := k.keys.seal(id, content, at)
+	if err != nil {
+		return err
+	}
+	if _, err := k.ask(ctx, &remember.Request{Op: remember.Put, Record: record}); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stored[id] = true
+	return nil
+}
+
+// dropAll removes the records of ended sessions.
+func (k *Keeper) dropAll(ctx context.Context) error {
+	k.mu.Lock()
+	ids := slices.Collect(maps.Keys(k.drops))
+	k.mu.Unlock()
+	for _, id := range ids {
+		k.mu.Lock()
+		there := k.stored[id]
+		k.mu.Unlock()
+		if there {
+			if _, err := k.ask(ctx, &remember.Request{Op: remember.Drop, ID: id}); err != nil {
+				return err
+			}
+		}
+		k.mu.Lock()
+		delete(k.drops, id)
+		delete(k.stored, id)
+		k.mu.Unlock()
+	}
+	return nil
+}
+
+// dueLocked returns the sessions to write.
+func (k *Keeper) dueLocked(all bool) []*session {
+	now := time.Now()
+	var list []*session
+	for _, s := range k.writableLocked() {
+		if !s.due.IsZero() && (all || !s.due.After(now)) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *session) int {
+		return cmp.Compare(string(b.summary["modifiedAt"]), string(a.summary["modifiedAt"]))
+	})
+	return list
+}
+
+// writeSessions writes the sessions that are due, the latest first.
+func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
+	if k.cfg.Mode != Turns {
+		return nil
+	}
+	k.mu.Lock()
+	if !k.listed {
+		k.mu.Unlock()
+		return nil
+	}
+	due := k.dueLocked(all)
+	k.mu.Unlock()
+	if len(due) == 0 {
+		return nil
+	}
+	r, err := openReader(ctx, k.cfg.Dial)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for i, s := range due {
+		if i > 0 && !all {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(readPause):
+			}
+		}
+		if err := k.writeSession(ctx, r, s); err != nil {
+			return fmt.Errorf("session %s: %w", s.uri, err)
+		}
+	}
+	return nil
+}
+
+// writeSession reads and writes a session.
+func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error {
+	k.mu.Lock()
+	summary, digest := maps.Clone(s.summary), s.digest
+	k.mu.Unlock()
+	content, err := r.read(ctx, s.uri, summary)
+	switch {
+	case errors.Is(err, errNoState): // it is listed, and its conversation stays unknown
+		content = nil
+	case err != nil:
+		return err
+	}
+	hash := sha256.Sum256(content)
+	if content != nil && hash != s.content { // written by this goroutine only
+		if err := k.put(ctx, remember.IDOf(s.uri), content, time.Now()); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s.content, s.kept, s.wrote = hash, digest, time.Now()
+	s.first, s.due = time.Time{}, time.Time{}
+	k.list = true
+	if s.digest != digest {
+		k.changedLocked(s, s.wrote)
+	} else if status(summary)&workingBit != 0 {
+		s.due = s.wrote.Add(workingEvery)
+	}
+	return nil
+}
+
+func status(summary map[string]json.RawMessage) (bits int64) {
+	_ = json.Unmarshal(summary["status"], &bits) // an unknown form has no bits
+	return bits
+}
+
+// writeList writes the list of sessions if it has changed.
+func (k *Keeper) writeList(ctx context.Context, now bool) error {
+	k.mu.Lock()
+	if !k.listed || !k.list || !now && time.Since(k.listWrote) < writeEvery {
+		k.mu.Unlock()
+		return nil
+	}
+	k.list = false
+	content := k.listLocked()
+	was := k.listHash
+	k.mu.Unlock()
+	hash := sha256.Sum256(content)
+	var err error
+	if hash != was {
+		err = k.put(ctx, remember.ListID, content, time.Now())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.list = true
+		return err
+	}
+	k.listHash, k.listWrote = hash, time.Now()
+	return nil
+}
+
+// listLocked returns the content of the list, with the latest sessions for which there
+// is room.
+func (k *Keeper) listLocked() []byte {
+	all := k.writableLocked()
+	slices.SortFunc(all, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(string(b.summary["modifiedAt"]), string(a.summary["modifiedAt"])), cmp.Compare(a.uri, b.uri))
+	})
+	for {
+		list := listContent{Sessions: []map[string]json.RawMessage{}, Kept: map[string]string{}}
+		for _, s := range all {
+			list.Sessions = append(list.Sessions, s.summary)
+			if s.kept != "" {
+				list.Kept[remember.IDOf(s.uri)] = s.kept
+			}
+		}
+		data, _ := json.Marshal(list) // its members were parsed
+		if len(data) <= remember.MaxContent {
+			return data
+		}
+		all = all[:len(all)*3/4]
+	}
+}

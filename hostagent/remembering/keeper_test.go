@@ -1,0 +1,459 @@
+package remembering
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/broker/remember"
+	"ahprelay/hostagent/watch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is a Keeper between a host and a relay in memory, on fake time.
+type world struct {
+	t      *testing.T
+	keeper *Keeper
+	dir    string
+	stop   func()
+
+	mu      sync.Mutex
+	texts   map[string]string // by session
+	reads   map[string]int    // by session
+	records map[string]*remember.Record
+	puts    []string // IDs
+	revoked map[string]bool
+	away    bool  // the relay does not answer
+	refuse  error // the relay's answer to a put
+	renewed int
+}
+
+func newWorld(t *testing.T, mode Mode) *world {
+	w := &world{t: t, dir: t.TempDir(), texts: map[string]string{}, reads: map[string]int{}, records: map[string]*remember.Record{}, revoked: map[string]bool{}}
+	w.start(mode)
+	return w
+}
+
+// start starts a Keeper, as a new host-agent would.
+func (w *world) start(mode Mode) {
+	w.t.Helper()
+	if w.stop != nil {
+		w.stop()
+	}
+	k, err := New(Config{
+		Mode: mode, Tenant: "acme", Host: "laptop", Instance: "i", StateDir: w.dir, Dial: w.dial, Log: slog.New(slog.DiscardHandler),
+		Renewed: func() { w.renewed++ },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.keeper = k
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx, w.ask) })
+	w.stop = func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// ask is the relay.
+func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		return nil, errors.New("no relay")
+	}
+	r, err := remember.ReadRequest(data)
+	if err != nil {
+		w.t.Error(err)
+	}
+	var answer remember.Answer
+	switch r.Op {
+	case remember.Put:
+		if w.refuse != nil {
+			answer.Error = w.refuse.Error()
+			break
+		}
+		w.records[r.Record.ID] = r.Record
+		w.puts = append(w.puts, r.Record.ID)
+	case remember.Get:
+		answer.Record = w.records[r.ID]
+	case remember.Index:
+		answer.IDs = slices.Collect(maps.Keys(w.records))
+	case remember.Drop:
+		if delete(w.records, r.ID); r.ID == "" {
+			clear(w.records)
+		}
+	case remember.Check:
+		for i, h := range r.Holders {
+			if w.revoked[h.Device] {
+				answer.Removed = append(answer.Removed, i)
+			}
+		}
+	}
+	body, err := json.Marshal(answer)
+	return body, err
+}
+
+// A hostSocket is a connection to the host.
+type hostSocket struct {
+	world *world
+	out   chan string
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (w *world) dial(context.Context) (watch.Socket, error) {
+	return &hostSocket{world: w, out: make(chan string, 10), done: make(chan struct{})}, nil
+}
+
+func (s *hostSocket) Read() ([]byte, bool, error) {
+	select {
+	case m := <-s.out:
+		return []byte(m), false, nil
+	case <-s.done:
+		return nil, false, io.EOF
+	}
+}
+
+func (s *hostSocket) Close(string) { s.once.Do(func() { close(s.done) }) }
+
+func (s *hostSocket) Write(message []byte, _ bool) error {
+	env, err := ahp.Peek(message)
+	if err != nil || env.Kind != ahp.Request {
+		return err
+	}
+	channel := string(env.Channel)
+	session, isChat := strings.CutPrefix(channel, "chat:")
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	result := `{}`
+	switch text, known := s.world.texts[session]; {
+	case string(env.Method) == "initialize":
+	case !known:
+		s.out <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32008,"message":"gone"}}`, env.ID)
+		return nil
+	case isChat:
+		s.world.reads[session]++
+		turn, _ := json.Marshal(map[string]any{"id": "t", "responseParts": []any{map[string]string{"content": "first"}, map[string]string{"content": text}}})
+		result = fmt.Sprintf(`{"snapshot":{"state":{"title":"T","turns":[%s]}}}`, turn)
+	default:
+		result = fmt.Sprintf(`{"snapshot":{"state":{"defaultChat":%q}}}`, "chat:"+channel)
+	}
+	s.out <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+	return nil
+}
+
+// say changes a session at the host.
+func (w *world) say(session, text string, status int) {
+	w.mu.Lock()
+	w.texts[session] = text
+	w.mu.Unlock()
+	w.keeper.Summary(session, fmt.Appendf(nil, `{"title":"title of %s","status":%d,"modifiedAt":"%s"}`, session, status, time.Now().Format(time.RFC3339Nano)), false)
+}
+
+// count returns how often a record was written.
+func (w *world) count(id string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, put := range w.puts {
+		if put == id {
+			n++
+		}
+	}
+	return n
+}
+
+// content opens a record with the present keys.
+func (w *world) content(id string) string {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	vault := w.keeper.keys.current()
+	if w.records[id] == nil {
+		return ""
+	}
+	data, err := vault.Open(&vault.Signer.PublicKey, w.records[id])
+	if err != nil {
+		w.t.Errorf("%s: %v", id, err)
+	}
+	return string(data)
+}
+
+var all = gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+
+// A session that changes all the time is written once in writeEvery, a session at rest
+// never.
+func TestWritesArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		id := remember.IDOf("s:/1")
+		for i := range 100 {
+			w.say("s:/1", fmt.Sprint("words ", i), 1)
+			time.Sleep(time.Second)
+		}
+		if n := w.count(id); n < 8 || n > 11 {
+			t.Errorf("%d writes in 100 s; want 8 to 11", n)
+		}
+		before := w.count(id)
+		for i := range 30 { // each is still for long enough
+			w.say("s:/1", fmt.Sprint("slow words ", i), 1)
+			time.Sleep(settleTime + time.Second)
+		}
+		if n := w.count(id) - before; n < 7 || n > 10 {
+			t.Errorf("%d writes in 90 s of slow changes; want 7 to 10", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.content(id); !strings.Contains(got, "slow words 29") {
+			t.Errorf("the record is %s; want the last words", got)
+		}
+		n, lists, reads := w.count(id), w.count(remember.ListID), w.reads["s:/1"]
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if w.count(id) != n || w.count(remember.ListID) != lists || w.reads["s:/1"] != reads {
+			t.Error("a host at rest was read or written")
+		}
+	})
+}
+
+// A turn that runs is read again, and written only if it has grown.
+func TestRunningTurnIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "begins", 8)
+		time.Sleep(5 * time.Second)
+		w.mu.Lock()
+		w.texts["s:/1"] = "has grown"
+		w.mu.Unlock()
+		time.Sleep(workingEvery)
+		synctest.Wait()
+		id := remember.IDOf("s:/1")
+		if got := w.content(id); !strings.Contains(got, "has grown") {
+			t.Errorf("the record is %s", got)
+		}
+		n := w.count(id)
+		time.Sleep(10 * workingEvery)
+		synctest.Wait()
+		if w.count(id) != n {
+			t.Errorf("%d more writes of the same content", w.count(id)-n)
+		}
+	})
+}
+
+// Flush writes at once, for a machine that is about to sleep.
+func TestFlushWritesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		time.Sleep(time.Second)
+		w.say("s:/1", "one", 1)
+		time.Sleep(3 * time.Second)
+		w.say("s:/1", "the last words", 1)
+		w.keeper.Flush(t.Context())
+		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "the last words") {
+			t.Errorf("the record is %s", got)
+		}
+		if got := w.content(remember.ListID); !strings.Contains(got, "title of s:/1") {
+			t.Errorf("the list is %s", got)
+		}
+	})
+}
+
+// While the relay is away or full, nothing is lost: the state is written when that is over.
+func TestStateWaitsForTheRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		set := func(away bool, refuse error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.away, w.refuse = away, refuse
+		}
+		set(true, nil)
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Hour)
+		set(false, errors.New("the quota is used up"))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(w.records); n != 0 {
+			t.Fatalf("%d records at an absent relay", n)
+		}
+		set(false, nil)
+		time.Sleep(mostRetry)
+		synctest.Wait()
+		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "one") {
+			t.Errorf("the record is %s", got)
+		}
+	})
+}
+
+// A restarted host-agent reads and writes only sessions that have changed, and its
+// versions increase even if the clock went back.
+func TestRestartWritesNothingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		w.say("s:/2", "two", 1)
+		w.say("s:/3", "three", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		first, reads := w.keeper.sessions, w.reads["s:/1"]
+		before := w.records[remember.IDOf("s:/2")].Version
+		w.start(Turns)
+		for _, uri := range []string{"s:/1", "s:/2"} { // s:/3 was removed meanwhile
+			data, _ := json.Marshal(first[uri].summary)
+			w.keeper.Summary(uri, data, false)
+		}
+		w.keeper.Listed()
+		w.say("s:/2", "changed", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.reads["s:/1"] != reads || w.count(remember.IDOf("s:/1")) != 1 {
+			t.Error("a session at rest was read or written again")
+		}
+		if r := w.records[remember.IDOf("s:/2")]; r.Version <= before {
+			t.Errorf("version %d after %d", r.Version, before)
+		}
+		if w.records[remember.IDOf("s:/3")] != nil || strings.Contains(w.content(remember.ListID), "s:/3") {
+			t.Error("a removed session is still there")
+		}
+	})
+}
+
+// When a holder's device is removed, all records get a new key within checkEvery, without
+// a read of the host. A removed stranger changes nothing.
+func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		w.say("s:/2", "two", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		phone := remember.Holder{Device: "phone", Subject: "ada", At: time.Now()}
+		given, err := w.keeper.Keys(all, phone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		w.revoked["stranger"] = true
+		w.mu.Unlock()
+		time.Sleep(2 * checkEvery)
+		synctest.Wait()
+		if got, _ := w.keeper.Keys(all, phone); got.KeyID != given.KeyID || w.renewed != 0 {
+			t.Error("a stranger's removal renewed the keys")
+		}
+		reads := w.reads["s:/1"]
+		w.mu.Lock()
+		w.revoked["phone"] = true
+		w.mu.Unlock()
+		first := w.keeper.sessions
+		w.start(Turns) // the holders outlive a restart
+		for uri, s := range first {
+			data, _ := json.Marshal(s.summary)
+			w.keeper.Summary(uri, data, false)
+		}
+		w.keeper.Listed()
+		time.Sleep(checkEvery + time.Minute)
+		synctest.Wait()
+		vault := w.keeper.keys.current()
+		if vault.KeyID() == given.KeyID || w.renewed != 1 {
+			t.Fatal("the keys are not renewed")
+		}
+		for id, r := range w.records {
+			if r.Key != vault.KeyID() {
+				t.Errorf("record %.8s has the former key", id)
+			}
+		}
+		if w.reads["s:/1"] != reads || !strings.Contains(w.content(remember.IDOf("s:/1")), "one") {
+			t.Error("the host was read for the new key, or the content changed")
+		}
+	})
+}
+
+// A client gets the keys of exactly the sessions in its authority.
+func TestKeysFollowAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		for _, uri := range []string{"s:/1", "s:/2", "other:/1"} {
+			w.say(uri, "", 1)
+		}
+		w.keeper.Listed()
+		for _, c := range []struct {
+			policy gate.Policy
+			whole  bool
+			want   []string
+		}{
+			{all, true, nil},
+			{gate.NewPolicy(auth.AccessRead, nil, nil, false), true, nil},
+			{gate.NewPolicy(auth.AccessRead, []string{"s:/*"}, nil, false), false, []string{"s:/1", "s:/2"}},
+			{gate.NewPolicy(auth.AccessRead, []string{"s:/2"}, nil, false), false, []string{"s:/2"}},
+			{gate.NewPolicy(auth.AccessWrite, nil, []string{"dispatchAction"}, false), false, nil},
+			{all.Narrow(gate.NewPolicy(auth.AccessRead, []string{"other:/1"}, nil, false)), false, []string{"other:/1"}},
+			{gate.Policy{}, false, nil},
+		} {
+			given, err := w.keeper.Keys(c.policy, remember.Holder{Subject: "ada"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			vault := w.keeper.keys.current()
+			if (given.Key != nil) != c.whole || len(given.Records) != len(c.want) {
+				t.Errorf("%+v gets %+v; want whole %v, %v", c.policy, given, c.whole, c.want)
+			}
+			for _, uri := range c.want {
+				id := remember.IDOf(uri)
+				if string(given.Records[id]) != string(vault.RecordKey(id)) {
+					t.Errorf("%+v has no key for %s", c.policy, uri)
+				}
+			}
+		}
+	})
+}
+
+// A conversation above the bound keeps its end.
+func TestEndOfLongConversationStays(t *testing.T) {
+	turn := func(size int) json.RawMessage {
+		data, _ := json.Marshal(map[string]any{"id": "t", "responseParts": []any{
+			map[string]string{"content": strings.Repeat("a", size)}, map[string]string{"content": "the end"}}})
+		return data
+	}
+	for name, c := range map[string]content{
+		"many turns":   {State: chatState{Turns: slices.Repeat([]json.RawMessage{turn(1000)}, 1000)}},
+		"long turns":   {State: chatState{Turns: slices.Repeat([]json.RawMessage{turn(50 << 10)}, 10)}},
+		"one turn":     {State: chatState{Turns: []json.RawMessage{turn(1 << 20)}}},
+		"running turn": {State: chatState{Turns: []json.RawMessage{turn(10)}, Active: turn(1 << 20)}},
+	} {
+		data, err := c.fit()
+		if err != nil || len(data) > remember.MaxContent || !strings.Contains(string(data), "the end") {
+			t.Errorf("%s: %d bytes, %v; want the end in at most %d", name, len(data), err, remember.MaxContent)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package remembering
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"ahprelay/auth/gate"
+	"ahprelay/broker/remember"
+	"ahprelay/internal/atomicfile"
+)
+
+// keyFile is the JSON of the file with the keys.
+type keyFile struct {
+	Runs    uint64            `json:"runs"` // starts of the host-agent
+	Key     []byte            `json:"key"`
+	Signer  []byte            `json:"signer"` // PKCS #8
+	Holders []remember.Holder `json:"holders"`
+}
+
+// keyring holds the keys of a host and remembers the clients that received them.
+type keyring struct {
+	path string // "": no file
+
+	mu      sync.Mutex // guards the fields below
+	vault   remember.Vault
+	runs    uint64
+	version uint64
+	holders []remember.Holder // oldest first
+}
+
+// FileName returns the name of the file with a host's keys in the state directory.
+func FileName(tenant, host string) string { return "remembered." + tenant + "." + host + ".json" }
+
+// openKeyring reads or creates the keys. An error means that they cannot be kept.
+func openKeyring(dir, tenant, host string) (*keyring, error) {
+	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host}}
+	var kept keyFile
+	if dir != "" {
+		r.path = filepath.Join(dir, FileName(tenant, host))
+		data, err := os.ReadFile(r.path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("keys for remembered sessions: %w", err)
+		}
+		if err == nil && json.Unmarshal(data, &kept) != nil {
+			kept = keyFile{} // new keys: devices read the records after their next connection
+		}
+	}
+	if signer, err := x509.ParsePKCS8PrivateKey(kept.Signer); err == nil {
+		r.vault.Signer, _ = signer.(*ecdsa.PrivateKey)
+	}
+	if r.vault.Signer == nil || len(kept.Key) != remember.KeySize {
+		kept = keyFile{}
+		var err error
+		if r.vault.Signer, err = remember.NewSigner(); err != nil {
+			return nil, err
+		}
+	}
+	r.vault.Key, r.runs, r.holders = kept.Key, kept.Runs+1, kept.Holders
+	if r.vault.Key == nil {
+		r.vault.Key = newKey()
+	}
+	r.version = r.runs << 32
+	return r, r.saveLocked()
+}
+
+func newKey() []byte {
+	key := make([]byte, remember.KeySize)
+	_, _ = rand.Read(key) // never fails
+	return key
+}
+
+// saveLocked writes the file.
+func (r *keyring) saveLocked() error {
+	if r.path == "" {
+		return nil
+	}
+	signer, err := x509.MarshalPKCS8PrivateKey(r.vault.Signer)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(keyFile{r.runs, r.vault.Key, signer, r.holders})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(r.path), 0o700)
+	}
+	if err == nil {
+		err = atomicfile.Replace(r.path, append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keys for remembered sessions: %w", err)
+	}
+	return nil
+}
+
+// seal returns a new version of a record.
+func (r *keyring) seal(id string, content []byte, at time.Time) (*remember.Record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.version++
+	record := &remember.Record{ID: id, Version: r.version, Time: at.UnixMilli()}
+	return record, r.vault.Seal(record, content)
+}
+
+// current returns the present keys.
+func (r *keyring) current() remember.Vault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.vault
+}
+
+// renew replaces the host's key, and forgets the holders.
+func (r *keyring) renew() (former remember.Vault, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	former = r.vault
+	r.vault.Key, r.holders = newKey(), nil
+	return former, r.saveLocked()
+}
+
+// hand notes that a holder has the present keys.
+func (r *keyring) hand(to remember.Holder) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := func(h remember.Holder) bool {
+		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
+	}
+	if i := slices.IndexFunc(r.holders, same); i >= 0 {
+		r.holders[i] = to
+		return nil // the file keeps an earlier time, which is as good
+	}
+	r.holders = append(r.holders, to)
+	if n := len(r.holders) - remember.MaxHolders; n > 0 {
+		r.holders = slices.Delete(r.holders, 0, n)
+	}
+	return r.saveLocked()
+}
+
+// all returns the holders.
+func (r *keyring) all() []remember.Holder {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.holders)
+}
+
+// Keys are the keys for one client, in the answer to its request. Key is for clients
+// that may see the whole host, Records for the others.
+type Keys struct {
+	Tenant   string            `json:"tenant"`
+	KeyID    string            `json:"keyId"`
+	Verifier []byte            `json:"verifier"` // public key, as an uncompressed point
+	Key      []byte            `json:"key,omitempty"`
+	Records  map[string][]byte `json:"records,omitempty"` // by ID
+}
+
+// Keys returns the keys for a client, and notes that it has them. A client without
+// any session gets none.
+func (k *Keeper) Keys(policy gate.Policy, to remember.Holder) (Keys, error) {
+	vault := k.keys.current()
+	given := Keys{Tenant: vault.Tenant, KeyID: vault.KeyID(), Verifier: vault.Verifier()}
+	if policy.SeesAll() {
+		given.Key = vault.Key
+	} else {
+		given.Records = map[string][]byte{}
+		for _, uri := range k.uris() {
+			if policy.Sees(uri) {
+				id := remember.IDOf(uri)
+				given.Records[id] = vault.RecordKey(id)
+			}
+		}
+		if len(given.Records) == 0 {
+			return given, nil
+		}
+	}
+	return given, k.keys.hand(to)
+}

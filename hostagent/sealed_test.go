@@ -1,0 +1,175 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// A sealedRemote is a client of a sealed host, at the relay.
+type sealedRemote struct {
+	w       *world
+	conn    *routing.RelayConn
+	session *sealed.Session
+
+	mu     sync.Mutex
+	frames [][]byte
+	code   ahp.CloseCode
+	reason string
+}
+
+// Event implements [routing.ClientConn].
+func (*sealedRemote) Event(routing.Event) {}
+
+// Deliver implements [routing.ClientConn].
+func (r *sealedRemote) Deliver(frames []routing.Frame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range frames {
+		r.frames = append(r.frames, bytes.Clone(f.Data))
+	}
+}
+
+// Closed implements [routing.ClientConn].
+func (r *sealedRemote) Closed(code ahp.CloseCode, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.code, r.reason = code, reason
+}
+
+// take returns the frames that have come.
+func (r *sealedRemote) take() (frames [][]byte) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	frames, r.frames = r.frames, nil
+	return frames
+}
+
+func (r *sealedRemote) send(frames ...[]byte) {
+	r.w.Helper()
+	for _, frame := range frames {
+		if err := r.conn.Send(context.Background(), frame); err != nil {
+			r.w.Errorf("send: %v", err)
+		}
+	}
+	synctest.Wait()
+}
+
+// opens opens the frames that have come.
+func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
+	r.w.Helper()
+	for _, frame := range r.take() {
+		content, body, done, err := r.session.Open(frame)
+		if err != nil || !done {
+			r.w.Fatalf("open: %v, %v", done, err)
+		}
+		contents, last = append(contents, content), body
+	}
+	return contents, last
+}
+
+// openSealed connects a paired device to a sealed host.
+func (w *world) openSealed(window int) *sealedRemote {
+	w.Helper()
+	v, err := openVault(w.TempDir(), "default", "laptop")
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.agent.cfg.Sealed, w.agent.cfg.MaxQueued = &Sealing{}, 1<<30
+	w.agent.seals = &seals{agent: w.agent, vault: v}
+	device, err := sealed.NewDevice()
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.agent.seals.state.Devices = []vaultDevice{{Subject: "ada", Level: auth.AccessWrite, Seen: time.Now(), End: time.Now().Add(time.Hour)}}
+	id := device.Identity()
+	w.agent.seals.state.Devices[0].Key, w.agent.seals.state.Devices[0].Verifier = id.Key[:], id.Verifier[:]
+	r := &sealedRemote{w: w}
+	if r.conn, err = w.relay.Open(routing.Open{ID: "c", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
+		w.Fatal(err)
+	}
+	key := v.secret.Public()
+	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Device: device, Limit: 1 << 20, Greeting: sealed.Greeting{Window: window}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.send(frame)
+	frames := r.take()
+	if len(frames) != 1 {
+		w.Fatalf("%d frames come; want the second of the handshake", len(frames))
+	}
+	if frame, r.session, err = i.Read(frames[0]); err != nil {
+		w.Fatal(err)
+	}
+	r.send(frame)
+	if contents, _ := r.opens(); len(contents) != 1 || contents[0] != sealed.Welcome {
+		w.Fatalf("the host-agent sends %v; want a welcome", contents)
+	}
+	return r
+}
+
+// TestSealedSilenceEndsTheConnection withholds a client's records. The host-agent sends
+// heartbeats, and ends the connection after the window.
+func TestSealedSilenceEndsTheConnection(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openSealed(15)
+		for range 4 { // a client with heartbeats stays
+			time.Sleep(sealed.Beat + time.Second)
+			contents, body := r.opens()
+			if len(contents) != 1 || contents[0] != sealed.Heartbeat {
+				t.Fatalf("the host-agent sends %v; want a heartbeat", contents)
+			}
+			if _, ok := sealed.ReadHeartbeat(body); !ok {
+				t.Errorf("heartbeat of %d bytes", len(body))
+			}
+			beat, err := r.session.Seal(sealed.Heartbeat, sealed.AppendHeartbeat(r.session.Opened()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.send(beat...)
+		}
+		time.Sleep(3*sealed.Beat + time.Second)
+		contents, body := r.opens()
+		code, reason, ok := sealed.ReadClose(body)
+		if contents[len(contents)-1] != sealed.Close || !ok || code != ahp.CloseResync || reason != silentReason {
+			t.Errorf("after a silence: %v, %d %q; want a close with %d %q", contents, code, reason, ahp.CloseResync, silentReason)
+		}
+		time.Sleep(endWithin)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.code != ahp.CloseResync || r.reason != "" {
+			t.Errorf("the relay is given %d %q; want %d without a reason", r.code, r.reason, ahp.CloseResync)
+		}
+	})
+}
+
+// TestSealedLieEndsTheConnection repeats a record. The host receives it once, and the
+// client learns of the lie.
+func TestSealedLieEndsTheConnection(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openSealed(30)
+		frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.send(frames...)
+		r.send(frames...) // the relay repeats it
+		contents, body := r.opens()
+		code, _, _ := sealed.ReadClose(body)
+		if contents[len(contents)-1] != sealed.Close || code != ahp.CloseResync {
+			t.Errorf("after a repeated record: %v, %d", contents, code)
+		}
+		if got := w.hostSide().messages(); len(got) != 1 {
+			t.Errorf("the host received %q; want one message", got)
+		}
+	})
+}

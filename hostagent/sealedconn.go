@@ -1,0 +1,377 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/internal/idle"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// Sealing configures a sealed host. Both functions may be nil; host-agent devices shows
+// codes and confirms devices as well.
+type Sealing struct {
+	// Show displays the first device's code.
+	Show func(PairingCode)
+
+	// Confirm asks a person at the host whether to admit a device, until ctx ends.
+	Confirm func(ctx context.Context, device PairingRequest) (bool, error)
+}
+
+// Bounds of handshakes.
+const (
+	handshakeTime = 10 * time.Second
+	maxHandshakes = 64 // at once, with pairings that wait for a person
+	maxEarly      = 64 // messages of a client before it is admitted
+)
+
+// Close reasons before the first record. A relay may read them.
+const (
+	sealedReason = "this host is sealed: pair this device with ahp-connect pair"
+	unsealable   = "no valid sealed handshake"
+)
+
+// seals are the parts of a sealed host.
+type seals struct {
+	agent *Agent
+	*vault
+	handshakes atomic.Int32 // in progress
+	held       atomic.Int64 // bytes of clients' incomplete messages
+}
+
+// A sealedConn is a client's connection to a sealed host. It performs the handshake, and
+// then passes everything on to a hostConn. It implements [routing.HostConn].
+type sealedConn struct {
+	agent *Agent
+	conn  *routing.AgentConn
+	open  routing.Open // in the relay's words: only ID and Remote count
+	log   *slog.Logger
+	life  context.Context // ends with the client, or with the host-agent
+	end   context.CancelFunc
+
+	came chan struct{} // early has grown; capacity 1
+
+	wanted auth.Access // the client asks for this level at most; "": its own
+
+	mu    sync.Mutex // guards the fields below
+	inner *hostConn  // nil before the client is admitted
+	early []delivery
+	bye   *clientClose
+}
+
+// connect accepts a client's connection to a sealed host and returns at once.
+func (s *seals) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	a := s.agent
+	life, end := context.WithCancel(a.life)
+	c := &sealedConn{agent: a, conn: conn, open: open, log: a.cfg.Log.With("conn", open.ID), life: life, end: end, came: make(chan struct{}, 1)}
+	a.conns.Go(func() {
+		defer end()
+		defer s.handshakes.Add(-1)
+		switch {
+		case s.handshakes.Add(1) > maxHandshakes:
+			conn.Close(ahp.CloseOverloaded, "too many sealed handshakes")
+		case !open.Sealed || open.Canvas != nil:
+			conn.Close(ahp.CloseForbidden, sealedReason)
+		default:
+			idle.Deep(c.run)
+		}
+	})
+	return c
+}
+
+// Deliver implements [routing.HostConn].
+func (c *sealedConn) Deliver(message []byte, binary bool, credit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		c.inner.Deliver(message, binary, credit)
+		return
+	}
+	c.earlyLocked(delivery{message: message, binary: binary, credit: credit})
+}
+
+// Flush implements [routing.HostConn].
+func (c *sealedConn) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		c.inner.Flush()
+		return
+	}
+	c.earlyLocked(delivery{flush: true})
+}
+
+// earlyLocked keeps a delivery for the handshake. A correct client sends few.
+func (c *sealedConn) earlyLocked(d delivery) {
+	if len(c.early) >= maxEarly {
+		c.end()
+		return
+	}
+	c.early = append(c.early, d)
+	signal(c.came)
+}
+
+// Closed implements [routing.HostConn].
+func (c *sealedConn) Closed(code ahp.CloseCode, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		c.inner.Closed(code, reason)
+		return
+	}
+	c.bye = &clientClose{code, reason}
+	c.end()
+}
+
+// cut ends the connection to the host, or the handshake.
+func (c *sealedConn) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		c.inner.cancel()
+		return
+	}
+	c.end()
+}
+
+// next waits for the client's next message before it is admitted.
+func (c *sealedConn) next(ctx context.Context) (delivery, error) {
+	for {
+		c.mu.Lock()
+		if len(c.early) > 0 {
+			d := c.early[0]
+			c.early = c.early[1:]
+			c.mu.Unlock()
+			if d.flush {
+				_ = c.conn.Flushed() // fails if the client has left
+				continue
+			}
+			c.conn.Written(d.credit)
+			return d, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-c.came:
+		case <-ctx.Done():
+			return delivery{}, ctx.Err()
+		}
+	}
+}
+
+// run performs the handshake, and admits the client.
+func (c *sealedConn) run() {
+	if c.conn.Opened() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.life, handshakeTime)
+	arrival, code, err := c.handshake(ctx)
+	cancel()
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	s := newSealing(c.agent, c.conn, arrival, c.cut)
+	if arrival.Purpose == sealed.Pair {
+		if err := c.pair(s, arrival, code); err != nil {
+			c.turnAway(s, arrival, ahp.CloseForbidden, err)
+			return
+		}
+	}
+	authority, err := c.agent.seals.admit(arrival.Identity, arrival.Greeting.Grants, time.Now())
+	if err != nil {
+		c.turnAway(s, arrival, ahp.CloseTokenEnded, err)
+		return
+	}
+	c.wanted = arrival.Greeting.Level
+	c.admit(s, authority)
+}
+
+// handshake performs the handshake. It returns the code that a pairing has used.
+func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, code sealed.Code, err error) {
+	r := sealed.NewResponder(sealed.ResponderConfig{
+		Host: c.agent.host, Secret: c.agent.seals.secret, Limit: c.agent.cfg.MaxFrame,
+		Code: func() (sealed.Code, bool) {
+			var ok bool
+			code, ok = c.agent.seals.validCode()
+			return code, ok
+		},
+	})
+	for arrival == nil {
+		d, err := c.next(ctx)
+		if err != nil {
+			return nil, code, err
+		}
+		if !d.binary {
+			return nil, code, errUnsealed
+		}
+		if r.Third() && r.Purpose() == sealed.Pair && !c.agent.seals.try() {
+			return nil, code, sealed.ErrNoCode
+		}
+		var answer []byte
+		if answer, arrival, err = r.Read(d.message); err != nil {
+			return nil, code, err
+		}
+		if answer != nil {
+			if err := c.conn.FromHost(answer, true, nil); err != nil {
+				return nil, code, err
+			}
+		}
+	}
+	return arrival, code, nil
+}
+
+// refuse ends a connection before its first record.
+func (c *sealedConn) refuse(err error) {
+	closeCode, reason := ahp.CloseBadMessage, unsealable
+	switch {
+	case c.life.Err() != nil: // the client has left, or the host-agent stops
+		closeCode, reason = ahp.CloseHostOffline, stoppedReason
+	case errors.Is(err, sealed.ErrNoCode), errors.Is(err, sealed.ErrWrongCode):
+		closeCode, reason = ahp.CloseForbidden, "this pairing is not possible: the code is wrong, used or too old"
+	}
+	c.log.Warn(auditMessage, "event", "refuse", "why", "sealed handshake", "error", err, "address", c.open.Remote)
+	c.conn.Close(closeCode, reason)
+}
+
+// turnAway ends a connection inside its sealed stream.
+func (c *sealedConn) turnAway(s *sealing, arrival *sealed.Arrival, code ahp.CloseCode, err error) {
+	c.log.Warn(auditMessage, "event", "refuse", "why", "device", "device", arrival.Identity.Fingerprint(), "error", err, "address", c.open.Remote)
+	s.close(code, err.Error())
+	s.stop()
+}
+
+// Errors of a pairing.
+var (
+	errPairRefused = errors.New("the person at the host has refused this device")
+	errPairLate    = errors.New("the pairing was not confirmed at the host in time: start again with a new code")
+)
+
+// pair waits until a person has confirmed the device.
+func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code) error {
+	w, err := c.agent.seals.proved(code, arrival.Identity, arrival.Greeting.Name)
+	if err != nil {
+		return err
+	}
+	admitted := false
+	if err := s.send(sealed.Pending, nil); err == nil {
+		admitted, err = c.confirm(s, w)
+		if err != nil {
+			return errors.Join(err, c.agent.seals.leave(w, arrival.Identity, false))
+		}
+	}
+	if err := c.agent.seals.leave(w, arrival.Identity, admitted); err != nil {
+		return err
+	}
+	if !admitted {
+		return errPairRefused
+	}
+	c.log.Info(auditMessage, "event", "device paired", "device", w.Fingerprint, "subject", w.Subject, "access", w.Level)
+	return nil
+}
+
+// confirm waits for a person's decision, while it reads the device's heartbeats.
+func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
+	c.log.Info("a device waits to be confirmed: compare its words, then run host-agent devices --confirm", "device", w.Fingerprint, "words", w.Words)
+	ctx, cancel := context.WithTimeout(c.life, confirmTime)
+	defer cancel()
+	if ask := c.agent.cfg.Sealed.Confirm; ask != nil {
+		c.agent.conns.Go(func() {
+			if yes, err := ask(ctx, w.PairingRequest); err == nil {
+				_ = c.agent.seals.decide(w.Fingerprint, yes) // decided otherwise meanwhile
+			}
+		})
+	}
+	failed := make(chan error, 1)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	reading.Go(func() {
+		for {
+			d, err := c.next(ctx)
+			if err != nil {
+				return // ctx has ended
+			}
+			if message, err := s.open(&d); err != nil || message != nil {
+				failed <- errors.New("the device speaks before it is admitted")
+				return
+			}
+		}
+	})
+	select {
+	case yes := <-w.decided:
+		return yes, nil
+	case err := <-failed:
+		return false, err
+	case <-ctx.Done():
+		if c.life.Err() != nil {
+			return false, c.life.Err()
+		}
+		return false, errPairLate
+	}
+}
+
+// admit connects an admitted client to the host.
+func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
+	device := a.Chain[len(a.Chain)-1].String()
+	open := routing.Open{
+		ID: c.open.ID, Remote: c.open.Remote, Subject: a.Subject, Token: device, Access: string(a.Level),
+		Expires: &a.End, Reverse: a.Level.Includes(auth.AccessWrite), Sealed: true,
+	}
+	policy := c.agent.policy(open)
+	if wanted := c.wanted; wanted != "" {
+		policy = policy.Narrow(gate.NewPolicy(wanted, nil, nil, true))
+	}
+	for _, channels := range a.Limits {
+		policy = policy.Narrow(gate.NewPolicy(a.Level, channels, nil, true))
+	}
+	if err := s.admitted(a); err != nil {
+		s.stop()
+		return
+	}
+	inner := serveClient(c.agent, &clientLine{c.conn, s}, open, policy)
+	defer func() {
+		if c.agent.seals.removedOf(a) { // while it was being admitted
+			c.agent.seals.endRemoved()
+		}
+	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inner = inner
+	for _, d := range c.early {
+		inner.writer.queueUp(d)
+	}
+	c.early = nil
+	if c.bye != nil {
+		inner.Closed(c.bye.code, c.bye.reason)
+	}
+}
+
+// showFirstCode makes and displays a code while the host has no device.
+func (s *seals) showFirstCode() {
+	if s == nil {
+		return
+	}
+	a := s.agent
+	a.cfg.Log.Info("this host is sealed: relays cannot read it", "words", s.fingerprint().Words())
+	if !s.empty() {
+		return
+	}
+	if a.cfg.Sealed.Show == nil {
+		a.cfg.Log.Info("no device is paired: host-agent devices --pair shows a code")
+		return
+	}
+	code, err := s.newCode("", "", a.cfg.Relays[0], a.host)
+	if err != nil {
+		a.cfg.Log.Error("no pairing code", "error", err)
+		return
+	}
+	a.cfg.Sealed.Show(code)
+}

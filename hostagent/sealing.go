@@ -1,0 +1,329 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// A clientLine is a client's connection, as a hostConn uses it. On a sealed connection,
+// all messages to the client are sealed here.
+type clientLine struct {
+	*routing.AgentConn
+	seal *sealing // nil: not sealed
+}
+
+// Opened tells the relay that the host accepts messages. A sealed connection is open from
+// its handshake on.
+func (l *clientLine) Opened() error {
+	if l.seal != nil {
+		return nil
+	}
+	return l.AgentConn.Opened()
+}
+
+// FromHost is [routing.AgentConn.FromHost].
+func (l *clientLine) FromHost(message []byte, binary bool, channel []byte) error {
+	due, err := l.Take(message, binary, channel)
+	if due {
+		l.Send()
+	}
+	return err
+}
+
+// FromHostWith is [routing.AgentConn.FromHostWith].
+func (l *clientLine) FromHostWith(message []byte, from, to int) error {
+	if l.seal != nil {
+		return l.FromHost(message, false, nil)
+	}
+	return l.AgentConn.FromHostWith(message, from, to)
+}
+
+// Take is [routing.AgentConn.Take].
+func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
+	if l.seal != nil {
+		return l.seal.take(sealed.Message, message)
+	}
+	return l.AgentConn.Take(message, binary, channel)
+}
+
+// Close is [routing.AgentConn.Close].
+func (l *clientLine) Close(code ahp.CloseCode, reason string) {
+	if l.seal != nil {
+		l.seal.close(code, reason)
+		return
+	}
+	l.AgentConn.Close(code, reason)
+}
+
+// stop releases a sealed stream's timers at the end of the connection.
+func (l *clientLine) stop() {
+	if l.seal != nil {
+		l.seal.stop()
+	}
+}
+
+// Report is [routing.AgentConn.Report]. Relays receive no report about a sealed
+// connection.
+func (l *clientLine) Report(report func() routing.Report) {
+	if l.seal == nil {
+		l.AgentConn.Report(report)
+	}
+}
+
+// A sealing is the sealed stream of a client's connection, at the host-agent.
+type sealing struct {
+	agent   *Agent
+	conn    *routing.AgentConn
+	session *sealed.Session // open is called by one goroutine at a time
+	window  time.Duration   // silence after Beat that ends the connection
+	end     func()          // ends the connection to the host
+	device  *sealed.Authority
+
+	held   int          // bytes counted in seals.held; of the goroutine that calls open
+	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
+	opened atomic.Uint64
+
+	mu    sync.Mutex // guards the fields below, and the order of records
+	over  bool
+	timer *time.Timer // for the next heartbeat
+	until *time.Timer // ends the connection with the device's time; nil: not yet admitted
+}
+
+// newSealing starts the stream behind a handshake.
+func newSealing(a *Agent, conn *routing.AgentConn, arrival *sealed.Arrival, end func()) *sealing {
+	window := time.Duration(arrival.Greeting.Window) * time.Second
+	s := &sealing{agent: a, conn: conn, session: arrival.Session, window: min(max(window, sealed.MinWindow), sealed.MaxWindow), end: end}
+	s.heard.Store(time.Now().UnixNano())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer = time.AfterFunc(sealed.Beat, s.beat)
+	return s
+}
+
+// take queues a parcel for the client, and reports whether to wake the link's writer.
+func (s *sealing) take(content sealed.Content, body []byte) (due bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeLocked(content, body)
+}
+
+func (s *sealing) takeLocked(content sealed.Content, body []byte) (due bool, err error) {
+	if s.over {
+		return false, routing.ErrConnClosed
+	}
+	frames, err := s.session.Seal(content, body)
+	if err != nil {
+		return false, err
+	}
+	for _, frame := range frames {
+		if due, err = s.conn.Take(frame, true, nil); err != nil {
+			return false, err
+		}
+	}
+	return due, nil
+}
+
+// send sends a parcel.
+func (s *sealing) send(content sealed.Content, body []byte) error {
+	due, err := s.take(content, body)
+	if due {
+		s.conn.Send()
+	}
+	return err
+}
+
+// sendJSON sends a parcel with a value as JSON.
+func (s *sealing) sendJSON(content sealed.Content, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return s.send(content, body)
+}
+
+// close ends the connection behind its queued messages. Only the client reads the reason.
+func (s *sealing) close(code ahp.CloseCode, reason string) {
+	s.mu.Lock()
+	if !s.over {
+		_, _ = s.takeLocked(sealed.Close, sealed.AppendClose(code, reason)) // fails if the client has left
+		s.over = true
+	}
+	s.mu.Unlock()
+	s.conn.Close(code, "")
+}
+
+// stop releases the timers. Nothing is sent any more.
+func (s *sealing) stop() {
+	s.agent.seals.held.Add(-int64(s.held)) // open is not called any more
+	s.held = 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.timer.Stop()
+	if s.until != nil {
+		s.until.Stop()
+	}
+}
+
+// silentReason is the close reason after a silence.
+const silentReason = "no sealed message for too long: the relay delivers nothing from this client"
+
+// beat sends a heartbeat, or ends the connection after a silence.
+func (s *sealing) beat() {
+	if time.Since(time.Unix(0, s.heard.Load())) > sealed.Beat+s.window {
+		s.close(ahp.CloseResync, silentReason)
+		s.end()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
+	if due {
+		s.conn.Send()
+	}
+	s.timer.Reset(sealed.Beat)
+}
+
+// admitted records the device's authority, and sends the welcome.
+func (s *sealing) admitted(a *sealed.Authority) error {
+	s.device = a
+	s.mu.Lock()
+	s.until = time.AfterFunc(time.Until(a.End), func() {
+		s.close(ahp.CloseTokenEnded, sealed.ErrEnded.Error())
+		s.end()
+	})
+	s.mu.Unlock()
+	return s.sendJSON(sealed.Welcome, sealed.Admission{Subject: a.Subject, Level: a.Level, End: a.End.Unix()})
+}
+
+// errParcels reports too many bytes in incomplete messages.
+var errParcels = errors.New("too many long messages for the host at once")
+
+// errUnsealed reports a message that is not sealed, on a sealed connection.
+var errUnsealed = errors.New("a message that is not sealed")
+
+// open opens a record from the client. It returns the AHP message that the record
+// completes, or nil.
+func (s *sealing) open(d *delivery) ([]byte, error) {
+	if !d.binary {
+		return nil, errUnsealed
+	}
+	content, body, done, err := s.session.Open(d.message)
+	if err != nil {
+		return nil, err
+	}
+	s.heard.Store(time.Now().UnixNano())
+	s.opened.Store(s.session.Opened())
+	if held := s.session.Held(); held != s.held {
+		total := s.agent.seals.held.Add(int64(held - s.held))
+		s.held = held
+		if total > int64(s.agent.cfg.MaxQueued/2) {
+			return nil, errParcels
+		}
+	}
+	if !done {
+		return nil, nil
+	}
+	switch content {
+	case sealed.Message:
+		return body, nil
+	case sealed.Heartbeat:
+		if _, ok := sealed.ReadHeartbeat(body); !ok {
+			return nil, errors.New("sealed heartbeat of a wrong length")
+		}
+		return nil, nil
+	case sealed.Close: // the relay's close follows
+		return nil, nil
+	case sealed.Ask:
+		return nil, s.ask(body)
+	}
+	return nil, errors.New("sealed record for the other direction")
+}
+
+// broken ends a connection after an error in its sealed stream.
+func (c *hostConn) broken(err error) error {
+	c.log.Warn("sealed stream broken", "error", err, "relay", c.conn.Relay())
+	c.conn.Close(ahp.CloseResync, err.Error())
+	c.cancel()
+	return errBadMessage
+}
+
+// maxAsk bounds a request to the host-agent, in bytes.
+const maxAsk = 4 << 10
+
+// A sealedAsk is a device's request to the host-agent itself.
+type sealedAsk struct {
+	ID     int64  `json:"id"`
+	Do     string `json:"do"`
+	Device string `json:"device,omitempty"`
+}
+
+// A sealedAnswer is its answer.
+type sealedAnswer struct {
+	ID      int64        `json:"id"`
+	Devices []DeviceInfo `json:"devices,omitzero"`
+	Done    bool         `json:"done,omitempty"`
+	Error   string       `json:"error,omitempty"`
+}
+
+// ask answers a device's request.
+func (s *sealing) ask(body []byte) error {
+	var asked sealedAsk
+	if len(body) > maxAsk || json.Unmarshal(body, &asked) != nil {
+		return errors.New("sealed request that cannot be read")
+	}
+	answer := sealedAnswer{ID: asked.ID}
+	switch {
+	case s.device == nil || !s.device.Level.Includes(auth.AccessAdmin) || s.agent.cfg.Allow != nil && !s.agent.cfg.Allow.Access.Includes(auth.AccessAdmin):
+		answer.Error = "only devices with the level own manage devices"
+	case asked.Do == "devices":
+		answer.Devices = s.agent.seals.devices()
+	case asked.Do == "remove":
+		if err := s.agent.seals.removeDevice(asked.Device); err != nil {
+			answer.Error = err.Error()
+		}
+		answer.Done = answer.Error == ""
+	default:
+		answer.Error = "unknown request"
+	}
+	if err := s.sendJSON(sealed.Answer, answer); err != nil {
+		return err
+	}
+	s.agent.seals.endRemoved() // behind the answer, which may be for a removed device
+	return nil
+}
+
+// removedReason is the close reason for a removed device.
+const removedReason = "this device, or one that has admitted it, has been removed from the host"
+
+// removeDevice removes a device or a grant's serial, durably. The caller then calls
+// endRemoved.
+func (s *seals) removeDevice(what string) error {
+	if err := s.remove(what); err != nil {
+		return err
+	}
+	s.agent.cfg.Log.Info(auditMessage, "event", "device removed", "device", what)
+	return nil
+}
+
+// endRemoved ends the connections of removed devices.
+func (s *seals) endRemoved() {
+	for _, c := range s.agent.clients.every() {
+		if seal := c.conn.seal; seal == nil || !s.removedOf(seal.device) || c.kicked.Swap(true) {
+			continue
+		}
+		c.conn.Close(ahp.CloseTokenEnded, removedReason)
+		c.cancel()
+	}
+}

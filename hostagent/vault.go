@@ -1,0 +1,366 @@
+package hostagent
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/sealed"
+)
+
+// A vault holds a sealed host's key, its devices, and the removed ones, in a file of the
+// state directory. It is safe for concurrent use.
+type vault struct {
+	path   string
+	secret sealed.Secret
+
+	mu      sync.Mutex // guards the fields below
+	state   vaultState
+	code    *pairingCode
+	waiting map[sealed.Fingerprint]*waitingDevice
+}
+
+// vaultState is the JSON of a vault's file.
+type vaultState struct {
+	Key     []byte         `json:"key"`
+	Devices []vaultDevice  `json:"devices"`
+	Removed []vaultRemoved `json:"removed"`
+}
+
+// A vaultDevice is a device that the host has paired.
+type vaultDevice struct {
+	Key      []byte      `json:"key"`
+	Verifier []byte      `json:"verifier"`
+	Name     string      `json:"name"`
+	Subject  string      `json:"subject"`
+	Level    auth.Access `json:"level"`
+	Channels []string    `json:"channels,omitempty"`
+	Since    time.Time   `json:"since"`
+	Seen     time.Time   `json:"seen"`
+	End      time.Time   `json:"end"`
+}
+
+// A vaultRemoved is a removed device's fingerprint, or a removed grant's serial.
+type vaultRemoved struct {
+	What string    `json:"what"`
+	When time.Time `json:"when"`
+}
+
+func (d *vaultDevice) identity() sealed.Identity {
+	return sealed.Identity{Key: sealed.Key(d.Key), Verifier: sealed.Verifier(d.Verifier)}
+}
+
+// Bounds of a vault.
+const (
+	codeLife    = 10 * time.Minute
+	codeTries   = 5
+	confirmTime = 5 * time.Minute
+	keepRemoved = 366 * 24 * time.Hour
+	seenEvery   = time.Hour // how precisely the file knows when a device connected
+	maxDevices  = 1000
+	maxWaiting  = 4 // pairings that wait for a person
+)
+
+// firstSubject is the subject of the device that owns the host first.
+const firstSubject = "owner"
+
+// openVault opens a host's vault, or makes one with a new key.
+func openVault(dir, tenant, host string) (*vault, error) {
+	if dir == "" {
+		return nil, errors.New("a sealed host needs a state directory: give --state-dir")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	v := &vault{path: filepath.Join(dir, "sealed."+tenant+"."+host+".json"), waiting: map[sealed.Fingerprint]*waitingDevice{}}
+	data, err := os.ReadFile(v.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if v.secret, err = sealed.NewSecret(); err != nil {
+			return nil, err
+		}
+		v.state.Key = v.secret.Private()
+		return v, v.saveLocked()
+	case err != nil:
+		return nil, fmt.Errorf("sealed host: %w", err)
+	}
+	if err := json.Unmarshal(data, &v.state); err != nil {
+		return nil, fmt.Errorf("sealed host: %s is damaged: restore it from a backup; without it, remove it and pair all devices again: %w", v.path, err)
+	}
+	for _, d := range v.state.Devices {
+		if len(d.Key) != sealed.KeySize || len(d.Verifier) != sealed.VerifierSize {
+			return nil, fmt.Errorf("sealed host: %s has a damaged device: restore the file from a backup", v.path)
+		}
+	}
+	if v.secret, err = sealed.ReadSecret(v.state.Key); err != nil {
+		return nil, fmt.Errorf("sealed host: %s: %w", v.path, err)
+	}
+	return v, nil
+}
+
+// saveLocked writes the file. It returns when the file is on disk.
+func (v *vault) saveLocked() error {
+	data, err := json.MarshalIndent(&v.state, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(v.path, append(data, '\n'), 0o600)
+}
+
+// deviceLocked returns a device, or nil.
+func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
+	for i := range v.state.Devices {
+		if v.state.Devices[i].identity().Fingerprint() == f {
+			return &v.state.Devices[i]
+		}
+	}
+	return nil
+}
+
+// Holder implements [sealed.Registry].
+func (v *vault) Holder(f sealed.Fingerprint) (sealed.Holder, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d := v.deviceLocked(f)
+	if d == nil {
+		return sealed.Holder{}, false
+	}
+	return sealed.Holder{Identity: d.identity(), Subject: d.Subject, Level: d.Level, Channels: d.Channels, End: d.End}, true
+}
+
+// Removed implements [sealed.Registry].
+func (v *vault) Removed(what string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
+}
+
+// admit returns the authority of a device, and records that a holder is here.
+func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*sealed.Authority, error) {
+	a, err := sealed.Admit(v, v.secret.Public(), device, grants, now)
+	if err != nil || len(grants) > 0 {
+		return a, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d := v.deviceLocked(device.Fingerprint())
+	if d == nil {
+		return nil, sealed.ErrRemoved // meanwhile
+	}
+	a.End = now.Add(sealed.MaxLife)
+	if now.Sub(d.Seen) < seenEvery {
+		return a, nil
+	}
+	d.Seen, d.End = now.UTC(), a.End.UTC()
+	return a, v.saveLocked()
+}
+
+// remove removes a device or a grant's serial, durably.
+func (v *vault) remove(what string) error {
+	if _, err := sealed.ParseFingerprint(what); err != nil {
+		return fmt.Errorf("%w: host-agent devices lists them", err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now().UTC()
+	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint().String() == what })
+	v.state.Removed = slices.DeleteFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what || now.Sub(r.When) > keepRemoved })
+	v.state.Removed = append(v.state.Removed, vaultRemoved{what, now})
+	return v.saveLocked()
+}
+
+// fingerprint returns the host's fingerprint.
+func (v *vault) fingerprint() sealed.Fingerprint { return sealed.HostFingerprint(v.secret.Public()) }
+
+// DeviceInfo describes a device of a sealed host.
+type DeviceInfo struct {
+	Fingerprint string      `json:"fingerprint"`
+	Words       string      `json:"words"`
+	Name        string      `json:"name"`
+	Subject     string      `json:"subject"`
+	Level       auth.Access `json:"level"`
+	Since       time.Time   `json:"since"`
+	Seen        time.Time   `json:"seen"`
+	End         time.Time   `json:"end"`
+}
+
+// devices returns all devices.
+func (v *vault) devices() []DeviceInfo {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := []DeviceInfo{}
+	for _, d := range v.state.Devices {
+		f := d.identity().Fingerprint()
+		list = append(list, DeviceInfo{f.String(), f.Words(), d.Name, d.Subject, d.Level, d.Since, d.Seen, d.End})
+	}
+	return list
+}
+
+// A pairingCode is the valid code.
+type pairingCode struct {
+	code    sealed.Code
+	subject string
+	level   auth.Access
+	until   time.Time
+	tries   int
+}
+
+// PairingCode is a code for a person, who types it at a device.
+type PairingCode struct {
+	Code    string      `json:"code"`
+	Link    string      `json:"link"` // content of a QR code
+	Words   string      `json:"words"`
+	Host    string      `json:"host"`
+	Subject string      `json:"subject"`
+	Level   auth.Access `json:"level"`
+	Expires time.Time   `json:"expires"`
+}
+
+// newCode makes a code, which replaces the last one. The first device owns the host.
+func (v *vault) newCode(subject string, level auth.Access, relay, host string) (PairingCode, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	subject, level = cmp.Or(subject, firstSubject), cmp.Or(level, auth.AccessAdmin)
+	if len(v.state.Devices) >= maxDevices {
+		return PairingCode{}, fmt.Errorf("this host has %d devices: remove some first", maxDevices)
+	}
+	if err := sealed.CheckSubject(subject, level); err != nil {
+		return PairingCode{}, err
+	}
+	v.code = &pairingCode{code: sealed.NewCode(), subject: subject, level: level, until: time.Now().Add(codeLife)}
+	link := sealed.PairLink{Relay: relay, Host: host, Code: v.code.code, Key: v.fingerprint()}
+	return PairingCode{v.code.code.String(), link.String(), v.fingerprint().Words(), host, subject, level, v.code.until}, nil
+}
+
+// validCode returns the valid code.
+func (v *vault) validCode() (sealed.Code, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.validCodeLocked()
+}
+
+func (v *vault) validCodeLocked() (sealed.Code, bool) {
+	if v.code == nil || !time.Now().Before(v.code.until) || v.code.tries >= codeTries {
+		return sealed.Code{}, false
+	}
+	return v.code.code, true
+}
+
+// try counts an attempt with the valid code, and reports whether it may be made.
+func (v *vault) try() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.validCodeLocked()
+	if ok {
+		v.code.tries++
+	}
+	return ok
+}
+
+// A waitingDevice is a paired device before a person has confirmed it.
+type waitingDevice struct {
+	PairingRequest
+	decided chan bool // capacity 1
+}
+
+// PairingRequest is a device that has proved the code, for a person to confirm.
+type PairingRequest struct {
+	Fingerprint string      `json:"fingerprint"`
+	Words       string      `json:"words"`
+	Name        string      `json:"name"`
+	Subject     string      `json:"subject"`
+	Level       auth.Access `json:"level"`
+}
+
+// errCodeUsed reports a code that a different device has used meanwhile.
+var errCodeUsed = errors.New("the pairing code has been used")
+
+// errRemovedKeys reports a removed device. If it came back, so would all that it has
+// admitted.
+var errRemovedKeys = errors.New("this device has been removed: pair it with new keys")
+
+// proved uses the code up for a device that has proved it. The code that the device
+// proved is the valid one: a code is replaced as a whole.
+func (v *vault) proved(code sealed.Code, device sealed.Identity, name string) (*waitingDevice, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.code == nil || v.code.code != code || len(v.waiting) >= maxWaiting {
+		return nil, errCodeUsed
+	}
+	f := device.Fingerprint()
+	if slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == f.String() }) {
+		return nil, errRemovedKeys
+	}
+	w := &waitingDevice{PairingRequest{f.String(), f.Words(), name, v.code.subject, v.code.level}, make(chan bool, 1)}
+	v.code = nil
+	v.waiting[f] = w
+	return w, nil
+}
+
+// requests returns the devices that wait for a person.
+func (v *vault) requests() []PairingRequest {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := []PairingRequest{}
+	for _, w := range v.waiting {
+		list = append(list, w.PairingRequest)
+	}
+	return list
+}
+
+// decide confirms or refuses a waiting device.
+func (v *vault) decide(fingerprint string, admitted bool) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range v.waiting {
+		if w.Fingerprint == fingerprint {
+			select {
+			case w.decided <- admitted:
+			default: // decided already
+			}
+			return nil
+		}
+	}
+	return errors.New("no such device waits: host-agent devices lists them")
+}
+
+// leave ends a device's wait. If admitted, the device becomes a holder, durably.
+func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.waiting, device.Fingerprint())
+	if !admitted {
+		return nil
+	}
+	now := time.Now().UTC()
+	f := device.Fingerprint()
+	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint() == f })
+	v.state.Devices = append(v.state.Devices, vaultDevice{
+		Key: device.Key[:], Verifier: device.Verifier[:], Name: w.Name, Subject: w.Subject, Level: w.Level,
+		Since: now, Seen: now, End: now.Add(sealed.MaxLife),
+	})
+	return v.saveLocked()
+}
+
+// empty reports whether no device is paired.
+func (v *vault) empty() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.state.Devices) == 0
+}
+
+// removedOf reports whether an authority rests on a removed device or grant.
+func (v *vault) removedOf(a *sealed.Authority) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return a.Rests(r.What) })
+}

@@ -1,0 +1,100 @@
+package hostagent
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+)
+
+// newIdentity returns a new device's keys.
+func newIdentity(t *testing.T) sealed.Identity {
+	t.Helper()
+	d, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Identity()
+}
+
+// pairDevice pairs a device as a handshake and a person do.
+func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
+	t.Helper()
+	if _, err := v.newCode("ada", auth.AccessTalk, "https://relay.example.com", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	code, ok := v.validCode()
+	if !ok || !v.try() {
+		t.Fatal("the code is not valid")
+	}
+	w, err := v.proved(code, device, "phone")
+	if err != nil {
+		return err
+	}
+	return v.leave(w, device, true)
+}
+
+// TestVaultKeepsRemovals removes a device, opens the vault again, and tries to bring the
+// device back.
+func TestVaultKeepsRemovals(t *testing.T) {
+	dir := t.TempDir()
+	v, err := openVault(dir, "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, now := newIdentity(t), time.Now()
+	if err := pairDevice(t, v, device); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := v.admit(device, nil, now); err != nil || a.Subject != "ada" || a.Level != auth.AccessTalk {
+		t.Fatalf("admitted as %+v, %v", a, err)
+	}
+	if _, err := v.admit(device, nil, now.Add(sealed.MaxLife+time.Hour)); err == nil {
+		t.Error("a device is admitted after 30 days without a connection")
+	}
+	if err := v.remove(device.Fingerprint().String()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openVault(dir, "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(again.secret.Private(), v.secret.Private()) {
+		t.Error("the host's key has changed")
+	}
+	for _, v := range []*vault{v, again} {
+		if a, err := v.admit(device, nil, now); err == nil {
+			t.Errorf("removed device admitted as %+v", a)
+		}
+		if err := pairDevice(t, v, device); err == nil {
+			t.Error("a removed device is paired again with the same keys")
+		}
+	}
+	if info, err := os.Stat(v.path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the vault has mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestDamagedVaultStops fails if a damaged vault is replaced by a new key.
+func TestDamagedVaultStops(t *testing.T) {
+	dir := t.TempDir()
+	v, err := openVault(dir, "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{"", "{", `{"key":"AAAA"}`, `{"devices":[{"key":"AAAA"}]}`} {
+		if err := os.WriteFile(v.path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openVault(dir, "default", "laptop"); err == nil || !strings.Contains(err.Error(), v.path) {
+			t.Errorf("vault %q: %v", data, err)
+		}
+	}
+	if _, err := openVault("", "default", "laptop"); err == nil || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("without a state directory: %v", err)
+	}
+}

@@ -1,0 +1,45 @@
+// Package acpdoor is an agent of the Agent Client Protocol (ACP) that drives sessions of
+// a distant host. Editors start it, and show the host's agent like a local one.
+//
+// # Sessions
+//
+// The id of an ACP session is the address of the host's session.
+//
+//	session/new      a new session in the folder of --folder, or the editor's folder; with
+//	                 --session that session, whose history follows the answer
+//	session/load     a session of the host; its history comes before the answer
+//	session/resume   the same without the history
+//	session/list     the host's sessions
+//	session/prompt   a turn, or a queued message while a turn runs
+//	session/cancel   the end of that turn, or of the message in the queue
+//	session/set_mode, set_config_option  the session's config; a model goes with the next message
+//
+// Turns, messages and answers of other clients appear in the editor as well.
+//
+// # Translation
+//
+//	text, reasoning       agent_message_chunk, agent_thought_chunk; the part's id is the messageId
+//	tool calls            tool_call and tool_call_update, with edits as diffs
+//	terminals             output in _meta.terminal_output for editors that show it, or else as text
+//	a list of to-dos      plan
+//	confirmations         session/request_permission with the host's options
+//	questions             elicitation/create; a choice without that becomes a request for permission
+//	notices, usage, title notice, usage_update, session_info_update
+//	slash commands        available_commands_update
+//
+// The first answer of any client counts. If it came from elsewhere, the editor's request
+// is withdrawn with $/cancel_request, and the tool call's new status shows the outcome.
+// A confirmation that does not show everything that would run can only be refused.
+//
+// The relay's audit names the editor as the holder of the token.
+//
+// Files in a prompt are read through the editor, because the host cannot reach them.
+// Other links pass as they are. MCP servers of the editor's machine are not used: the
+// agent runs elsewhere.
+//
+// # Interruptions
+//
+// Short interruptions are invisible, as for all clients of ahp-connect. After a longer
+// one, the door connects again, compares the host's state with what it has shown, and
+// shows the rest.
+package acpdoor

@@ -1,0 +1,698 @@
+package acpdoor_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/agenthost"
+	"ahprelay/hostagent/watch"
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect"
+	"ahprelay/internal/connect/acpdoor"
+	"ahprelay/internal/connect/client"
+	"ahprelay/test/acpagent"
+	"ahprelay/test/stack"
+)
+
+// Variables that make the test binary a door on standard input and output.
+const (
+	relayVariable  = "ACPDOOR_RELAY"
+	tokenVariable  = "ACPDOOR_TOKEN"
+	folderVariable = "ACPDOOR_FOLDER"
+)
+
+func TestMain(m *testing.M) {
+	if relay := os.Getenv(relayVariable); relay != "" {
+		relays := connect.NewRelays(connect.NewRelay(relay, connect.FileTokens(os.Getenv(tokenVariable))))
+		if err := acpdoor.Serve(context.Background(), acpdoor.Config{Relays: relays, Host: stack.Host, Folder: os.Getenv(folderVariable), Log: slog.New(slog.DiscardHandler)}, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	acpagent.RunIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// A site is a relay with a host.
+type site struct {
+	*stack.Stack
+	relay *connect.Relay
+	token string // file
+}
+
+func newSite(t *testing.T, cfg agenthost.Config) *site {
+	t.Helper()
+	host, err := agenthost.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	server, err := stack.Serve(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s := &site{token: filepath.Join(t.TempDir(), "token")}
+	if s.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stack.Close)
+	token, err := s.Token(nil)
+	if err == nil {
+		err = os.WriteFile(s.token, []byte(token), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.relay = connect.NewRelay(s.Relay.URL(), connect.FileTokens(s.token))
+	return s
+}
+
+// An editor is an ACP client of a door.
+type editor struct {
+	t    *testing.T
+	conn *acp.Conn
+
+	mu      sync.Mutex // guards the fields below
+	changed chan struct{}
+	updates []update
+	asked   []*acp.Request // that wait for an answer
+	ended   []string       // requests that the agent has withdrawn
+}
+
+// An update is a session's update, with the members that tests read.
+type update struct {
+	kind string
+	acp.ToolCallUpdate
+	text    string
+	block   acp.ContentBlock
+	id      string // messageId
+	entries []acp.PlanEntry
+	raw     string
+}
+
+func (e *editor) Notify(method string, params json.RawMessage) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.signal()
+	if method == "$/cancel_request" {
+		e.ended = append(e.ended, string(params))
+		return
+	}
+	var n acp.SessionNotification
+	_ = acp.Decode(params, &n)
+	u := update{kind: acp.UpdateKind(n.Update), raw: string(n.Update)}
+	var chunk acp.ContentChunk
+	var plan acp.Plan
+	_ = acp.Decode(n.Update, &plan)
+	u.entries = plan.Entries
+	if strings.HasSuffix(u.kind, "_chunk") {
+		_ = acp.Decode(n.Update, &chunk)
+		u.block, u.id, u.text = chunk.Content, chunk.MessageID, chunk.Content.Text
+	} else {
+		_ = acp.Decode(n.Update, &u.ToolCallUpdate)
+	}
+	e.updates = append(e.updates, u)
+}
+
+func (e *editor) Request(r *acp.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.signal()
+	if r.Method == "fs/read_text_file" {
+		var p acp.ReadTextFileRequest
+		_ = acp.Decode(r.Params, &p)
+		r.Reply(acp.ReadTextFileResponse{Content: "unsaved content of " + p.Path}, nil)
+		return
+	}
+	e.asked = append(e.asked, r)
+}
+
+func (e *editor) Flush() {}
+
+// seen returns the updates so far.
+func (e *editor) seen() []update {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.updates)
+}
+
+// withdrawn returns the requests that the agent has withdrawn.
+func (e *editor) withdrawn() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.ended)
+}
+
+func (e *editor) signal() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func selected(option string) acp.RequestPermissionResponse {
+	return acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: option}}
+}
+
+// await waits until a condition on the editor holds.
+func (e *editor) await(what string, holds func() bool) {
+	e.t.Helper()
+	deadline := time.After(2 * time.Minute)
+	for {
+		e.mu.Lock()
+		changed := e.changed
+		e.mu.Unlock()
+		if holds() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			for _, u := range e.seen() {
+				e.t.Log(u.raw)
+			}
+			e.t.Fatalf("%s: not within two minutes", what)
+		}
+	}
+}
+
+// everything holds all capabilities of an editor.
+var everything = acp.ClientCapabilities{
+	Fs:          acp.FileSystemCapabilities{ReadTextFile: true},
+	Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}, URL: &acp.ElicitationUrlCapabilities{}},
+	Session:     &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}, ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.BooleanConfigOptionCapabilities{}}},
+	Meta:        json.RawMessage(`{"terminal_output":true}`),
+}
+
+// open starts a door with an editor.
+func (s *site) open(t *testing.T, can acp.ClientCapabilities, change func(*acpdoor.Config)) *editor {
+	t.Helper()
+	cfg := acpdoor.Config{Relays: connect.NewRelays(s.relay), Host: stack.Host, Log: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&cfg)
+	}
+	fromEditor, toDoor := io.Pipe()
+	fromDoor, toEditor := io.Pipe()
+	e := &editor{t: t, changed: make(chan struct{})}
+	e.conn = acp.NewConn(fromDoor, toDoor, e, acp.Limits{})
+	ctx, stop := context.WithCancel(context.Background())
+	served, ran := make(chan error, 1), make(chan struct{})
+	go func() {
+		err := acpdoor.Serve(ctx, cfg, fromEditor, toEditor)
+		_ = toEditor.Close()
+		_ = fromEditor.Close()
+		served <- err
+	}()
+	go func() {
+		_ = e.conn.Run()
+		close(ran)
+	}()
+	t.Cleanup(func() {
+		_ = toDoor.Close()
+		if err := <-served; err != nil {
+			t.Errorf("the door ends with %v", err)
+		}
+		stop()
+		<-ran
+	})
+	var hello acp.InitializeResponse
+	e.call("initialize", acp.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: can}, &hello)
+	if hello.ProtocolVersion != 1 || !hello.AgentCapabilities.LoadSession || !hello.AgentCapabilities.PromptCapabilities.Image {
+		t.Errorf("the door introduces itself as %+v", hello)
+	}
+	return e
+}
+
+func (e *editor) call(method string, params, result any) {
+	e.t.Helper()
+	if err := e.conn.Call(e.t.Context(), method, params, result); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// create starts a session, and returns its id.
+func (e *editor) create() string {
+	e.t.Helper()
+	var made acp.NewSessionResponse
+	e.call("session/new", acp.NewSessionRequest{Cwd: "/demo/shop", McpServers: []acp.McpServer{}}, &made)
+	return made.SessionID
+}
+
+func textBlock(text string) acp.ContentBlock {
+	return acp.ContentBlock{Type: acp.ContentBlockText, Text: text}
+}
+
+func promptOf(session, text string) acp.PromptRequest {
+	return acp.PromptRequest{SessionID: session, Prompt: []acp.ContentBlock{textBlock(text)}}
+}
+
+// prompt runs a turn, and returns its updates.
+func (e *editor) prompt(session, text string) ([]update, acp.PromptResponse) {
+	e.t.Helper()
+	from := len(e.seen())
+	var done acp.PromptResponse
+	e.call("session/prompt", promptOf(session, text), &done)
+	return e.seen()[from:], done
+}
+
+// said returns the text of updates of a kind.
+func said(updates []update, kind string) string {
+	var b strings.Builder
+	for _, u := range updates {
+		if u.kind == kind {
+			b.WriteString(u.text)
+		}
+	}
+	return b.String()
+}
+
+// tools returns the tool calls of updates, as they were at last.
+func tools(updates []update) map[string]acp.ToolCallUpdate {
+	all := map[string]acp.ToolCallUpdate{}
+	for _, u := range updates {
+		if u.kind != acp.UpdateToolCall && u.kind != acp.UpdateToolCallUpdate {
+			continue
+		}
+		t := all[u.ToolCallID]
+		if u.Title != "" {
+			t.Title = u.Title
+		}
+		if u.Kind != "" {
+			t.Kind = u.Kind
+		}
+		if u.Status != "" {
+			t.Status = u.Status
+		}
+		if u.Content != nil {
+			t.Content = u.Content
+		}
+		if u.RawInput != nil {
+			t.RawInput = u.RawInput
+		}
+		all[u.ToolCallID] = t
+	}
+	return all
+}
+
+// next waits for the next request of the door.
+func (e *editor) next(method string) *acp.Request {
+	e.t.Helper()
+	var r *acp.Request
+	e.await(method, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.asked) == 0 {
+			return false
+		}
+		r, e.asked = e.asked[0], e.asked[1:]
+		return true
+	})
+	if r.Method != method {
+		e.t.Fatalf("the door asks %s; want %s", r.Method, method)
+	}
+	return r
+}
+
+// TestEditorDrivesASession runs turns of all kinds at the demo host.
+func TestEditorDrivesASession(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+
+	updates, done := e.prompt(id, "hello")
+	if got := said(updates, acp.UpdateAgentMessageChunk); got != "Hello, world!" || done.StopReason != acp.StopReasonEndTurn || said(updates, acp.UpdateUserMessageChunk) != "" {
+		t.Errorf("hello: %q, %+v", got, done)
+	}
+	if done.Usage == nil || done.Usage.InputTokens != 1 {
+		t.Errorf("the turn's usage is %+v", done.Usage)
+	}
+
+	updates, _ = e.prompt(id, "tool")
+	if got := tools(updates)["tc-1"]; got.Status != acp.ToolCallStatusCompleted || got.Title != "Ran echo tool" || got.Content[0].Content.Text != "echoed" {
+		t.Errorf("tool: %+v", got)
+	}
+
+	updates, _ = e.prompt(id, "show everything")
+	if got := said(updates, acp.UpdateAgentThoughtChunk); !strings.Contains(got, "smells of **time**") {
+		t.Errorf("the reasoning is %q", got)
+	}
+	all := tools(updates)
+	if got := all["tc-failed"]; got.Status != acp.ToolCallStatusFailed || got.Kind != acp.ToolKindExecute || string(got.RawInput) != `{"command":"go test ./cart"}` {
+		t.Errorf("the failed tool call is %+v", got)
+	}
+	if got := all["tc-edited"]; len(got.Content) != 1 || got.Content[0].Type != acp.ToolCallContentDiff || got.Content[0].Path != "/demo/shop/session.go" ||
+		!strings.Contains(got.Content[0].OldText, "time.Now()") || !strings.Contains(got.Content[0].NewText, "newSession(now time.Time)") {
+		t.Errorf("the edit is %+v", got)
+	}
+	if got := all["tc-image"]; len(got.Content) != 1 || got.Content[0].Content.Type != acp.ContentBlockImage {
+		t.Errorf("the picture is %+v", got)
+	}
+
+	if err := e.conn.Call(t.Context(), "session/prompt", promptOf(id, "error"), nil); err == nil || !strings.Contains(err.Error(), "Something went wrong") {
+		t.Errorf("a failed turn: %v", err)
+	}
+
+	updates, _ = e.prompt(id, "terminal")
+	if !slices.ContainsFunc(updates, func(u update) bool { return strings.Contains(u.raw, `"terminal_info"`) }) ||
+		!slices.ContainsFunc(updates, func(u update) bool {
+			return strings.Contains(u.raw, `"terminal_output"`) && strings.Contains(u.raw, "hello from the terminal")
+		}) {
+		for _, u := range updates {
+			t.Log(u.raw)
+		}
+		t.Error("the terminal's output is missing")
+	}
+
+	var list acp.ListSessionsResponse
+	e.call("session/list", acp.ListSessionsRequest{}, &list)
+	if len(list.Sessions) != 4 || !slices.ContainsFunc(list.Sessions, func(i acp.SessionInfo) bool { return i.SessionID == id && i.Cwd == "/demo/shop" && i.UpdatedAt != "" }) {
+		t.Errorf("the list is %+v", list)
+	}
+	var none acp.ListSessionsResponse
+	e.call("session/list", acp.ListSessionsRequest{Cwd: "/elsewhere"}, &none)
+	if len(none.Sessions) != 0 {
+		t.Errorf("another folder has %+v", none)
+	}
+}
+
+// TestLoadShowsWhatWasShown loads a session in a second editor, and compares it with what
+// the first has shown. A resumed session shows nothing.
+func TestLoadShowsWhatWasShown(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	var texts string
+	calls := map[string]acp.ToolCallUpdate{}
+	for _, prompt := range []string{"hello", "tool", "show everything"} {
+		updates, _ := e.prompt(id, prompt)
+		texts += said(updates, acp.UpdateAgentMessageChunk)
+		for id, call := range tools(updates) {
+			calls[id] = call
+		}
+	}
+	other := s.open(t, everything, nil)
+	other.call("session/load", acp.LoadSessionRequest{SessionID: id, Cwd: "/demo/shop", McpServers: []acp.McpServer{}}, nil)
+	if got := said(other.seen(), acp.UpdateUserMessageChunk); got != "hellotoolshow everything" {
+		t.Errorf("the user's messages are %q", got)
+	}
+	if got := said(other.seen(), acp.UpdateAgentMessageChunk); got != texts {
+		t.Errorf("the history is %q; want %q", got, texts)
+	}
+	for id, call := range tools(other.seen()) {
+		want, _ := json.Marshal(calls[id])
+		if got, _ := json.Marshal(call); string(got) != string(want) {
+			t.Errorf("tool call %s is %s; want %s", id, got, want)
+		}
+	}
+	third := s.open(t, everything, nil)
+	third.call("session/resume", acp.ResumeSessionRequest{SessionID: id, Cwd: "/demo/shop"}, nil)
+	if updates, _ := third.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" || len(said(third.seen(), acp.UpdateUserMessageChunk)) > 0 {
+		t.Errorf("a resumed session shows %d updates", len(updates))
+	}
+	joined := s.open(t, everything, func(c *acpdoor.Config) { c.Session = id })
+	if got := joined.create(); got != id {
+		t.Errorf("--session %s opens %s", id, got)
+	}
+	joined.await("the history", func() bool {
+		return strings.HasSuffix(said(joined.seen(), acp.UpdateAgentMessageChunk), "Hello, world!")
+	})
+}
+
+// TestPermissionShowsEverything answers permissions, among them one for an edit.
+func TestPermissionShowsEverything(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	for _, c := range []struct{ prompt, option, want string }{
+		{"permission", "allow-once", "Allowed."}, {"permission", "skip", "Denied."}, {"edit", "allow-once", "Done, as you allowed."}, {"edit", "no-such-option", ""},
+	} {
+		pending := e.conn.Begin("session/prompt", promptOf(id, c.prompt))
+		r := e.next("session/request_permission")
+		var p acp.RequestPermissionRequest
+		if err := json.Unmarshal(r.Params, &p); err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]string{}
+		for _, o := range p.Options {
+			kinds[o.OptionID] = o.Kind
+		}
+		if kinds["allow-once"] != acp.PermissionOptionKindAllowOnce || kinds["allow-session"] != acp.PermissionOptionKindAllowAlways || kinds["skip"] != acp.PermissionOptionKindRejectOnce {
+			t.Errorf("%s offers %v", c.prompt, p.Options)
+		}
+		if c.prompt == "permission" && (string(p.ToolCall.RawInput) != `"echo test"` || p.ToolCall.Title != "Run a test command") {
+			t.Errorf("the permission shows %+v", p.ToolCall)
+		}
+		if c.prompt == "edit" && (len(p.ToolCall.Content) != 2 || p.ToolCall.Content[1].Path != "/demo/shop/session_test.go" || !strings.Contains(p.ToolCall.Content[0].NewText, "now time.Time")) {
+			t.Errorf("the edit shows %+v", p.ToolCall.Content)
+		}
+		r.Reply(selected(c.option), nil)
+		if c.want == "" {
+			if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var done acp.PromptResponse
+		if err := pending.Wait(t.Context(), &done); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.withdrawn(); c.want != "" && len(got) > 0 {
+			t.Errorf("answered requests are withdrawn: %s", got)
+		}
+		if c.want == "" && done.StopReason != acp.StopReasonCancelled {
+			t.Errorf("an unknown option: %s", done.StopReason)
+		}
+		if got := said(e.seen(), acp.UpdateAgentMessageChunk); !strings.HasSuffix(got, c.want) {
+			t.Errorf("after %s: %q; want %q at its end", c.option, got, c.want)
+		}
+	}
+}
+
+// TestHiddenPermissionCanOnlyBeRefused offers no permission for content that the host
+// does not serve.
+func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, `approve {"invocationMessage":"Edit","edits":{"items":[{"after":{"uri":"file:///demo/x","content":{"uri":"file:///demo/no-such-file"}}}]}}`))
+	r := e.next("session/request_permission")
+	var p acp.RequestPermissionRequest
+	if err := json.Unmarshal(r.Params, &p); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range p.Options {
+		if o.Kind != acp.PermissionOptionKindRejectOnce {
+			t.Errorf("a hidden edit offers %+v", o)
+		}
+	}
+	r.Reply(selected("allow-once"), nil) // not offered
+	r2 := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id})
+	if err := pending.Wait(t.Context(), nil); err != nil || r2 != nil {
+		t.Fatal(err, r2)
+	}
+	if got := said(e.seen(), acp.UpdateAgentMessageChunk); strings.Contains(got, "as you allowed") {
+		t.Error("the hidden edit was allowed")
+	}
+}
+
+// TestQuestionsAreForms answers an agent's questions.
+func TestQuestionsAreForms(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "ask"))
+	r := e.next("elicitation/create")
+	var p acp.CreateElicitationRequest
+	if err := json.Unmarshal(r.Params, &p); err != nil {
+		t.Fatal(err)
+	}
+	if f := p.RequestedSchema.Properties; len(f) != 5 || f["runs"].Type != "integer" || f["race"].Type != "boolean" || len(f["where"].OneOf) != 2 || len(f["what"].Items.AnyOf) != 3 || !slices.Equal(p.RequestedSchema.Required, []string{"name"}) {
+		t.Errorf("the form is %+v", p.RequestedSchema)
+	}
+	r.Reply(acp.CreateElicitationResponse{Action: "accept", Content: map[string]json.RawMessage{
+		"name": json.RawMessage(`"fix"`), "runs": json.RawMessage("7"), "race": json.RawMessage("true"), "where": json.RawMessage(`"ci"`), "what": json.RawMessage(`["cart","web"]`),
+	}}, nil)
+	if err := pending.Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	got := said(e.seen(), acp.UpdateAgentMessageChunk)
+	for _, want := range []string{"You answered: accept", `"value":"fix"`, `"value":7`, `"kind":"selected","value":"ci"`, `"kind":"selected-many","value":["cart","web"]`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the host has %s; want %s", got, want)
+		}
+	}
+
+	plain := s.open(t, acp.ClientCapabilities{}, nil)
+	id = plain.create()
+	pending = plain.conn.Begin("session/prompt", promptOf(id, "ask choice"))
+	r = plain.next("session/request_permission")
+	r.Reply(selected("step"), nil)
+	if err := pending.Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := said(plain.seen(), acp.UpdateAgentMessageChunk); !strings.Contains(got, `"value":"step"`) {
+		t.Errorf("a choice without a form: %s", got)
+	}
+	pending = plain.conn.Begin("session/prompt", promptOf(id, "ask text"))
+	plain.await("a hint", func() bool {
+		return strings.Contains(said(plain.seen(), acp.UpdateAgentMessageChunk), "answer in the console")
+	})
+	_ = plain.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id})
+	if err := pending.Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCancelAndQueue cancels a running turn, a message in the queue, and checks the order
+// of queued messages.
+func TestCancelAndQueue(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, acp.ClientCapabilities{}, nil)
+	id := e.create()
+	running := e.conn.Begin("session/prompt", promptOf(id, "stream 100000 5"))
+	e.await("the stream", func() bool { return said(e.seen(), acp.UpdateAgentMessageChunk) != "" })
+	queued := e.conn.Begin("session/prompt", promptOf(id, "hello"))
+	if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*acp.Pending{running, queued} {
+		var done acp.PromptResponse
+		if err := p.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonCancelled {
+			t.Errorf("a cancelled prompt ends with %v, %s", err, done.StopReason)
+		}
+	}
+	first := e.conn.Begin("session/prompt", promptOf(id, "stream 20 5"))
+	second := e.conn.Begin("session/prompt", promptOf(id, "hello"))
+	for _, p := range []*acp.Pending{first, second} {
+		var done acp.PromptResponse
+		if err := p.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonEndTurn {
+			t.Errorf("a queued prompt ends with %v, %s", err, done.StopReason)
+		}
+	}
+	if got := said(e.seen(), acp.UpdateAgentMessageChunk); !strings.HasSuffix(got, "Hello, world!") {
+		t.Errorf("the queued message was answered with %q", got)
+	}
+}
+
+// TestTerminalIsText shows a terminal to an editor without support for its output.
+func TestTerminalIsText(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, acp.ClientCapabilities{}, nil)
+	updates, _ := e.prompt(e.create(), "terminal")
+	if got := tools(updates)["tc-term"]; len(got.Content) != 1 || !strings.HasPrefix(got.Content[0].Content.Text, "```console\n") || !strings.Contains(got.Content[0].Content.Text, "hello from the terminal") {
+		t.Errorf("the terminal is %+v", got)
+	}
+}
+
+// TestFirstAnswerCounts lets another client answer first, and sees its turns.
+func TestFirstAnswerCounts(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	phone, err := client.Open(t.Context(), client.Config{Relay: s.relay, Host: stack.Host, Name: "phone", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer phone.Close()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "permission"))
+	r := e.next("session/request_permission")
+	at, err := phone.Session(t.Context(), id)
+	if err != nil || len(at.InputNeeded) != 1 {
+		t.Fatalf("the phone sees %v, %v", at.InputNeeded, err)
+	}
+	action, err := at.Questions(id)[0].Action(watch.Reply{Option: "skip"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := phone.Dispatch(t.Context(), at.DefaultChat, json.RawMessage(action)); err != nil {
+		t.Fatal(err)
+	}
+	if err := pending.Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	e.await("the request is withdrawn", func() bool { return len(e.withdrawn()) == 1 })
+	r.Reply(selected("allow-once"), nil) // too late
+	if got := tools(e.seen())["tc-perm"]; got.Status != acp.ToolCallStatusFailed {
+		t.Errorf("the tool call is %+v", got)
+	}
+	if got := said(e.seen(), acp.UpdateAgentMessageChunk); got != "Denied." {
+		t.Errorf("the turn says %q", got)
+	}
+	if err := phone.Say(t.Context(), at.DefaultChat, "phones-turn", client.Message{Text: "hello"}, false); err != nil {
+		t.Fatal(err)
+	}
+	e.await("the phone's turn", func() bool {
+		return said(e.seen(), acp.UpdateUserMessageChunk) == "hello" && strings.HasSuffix(said(e.seen(), acp.UpdateAgentMessageChunk), "Hello, world!")
+	})
+}
+
+// TestInterruptionLosesNothing restarts the host-agent while a turn runs, which ends all
+// connections to the host. The turn goes on, and the editor has all of it at its end.
+func TestInterruptionLosesNothing(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "stream 500 5"))
+	e.await("the stream", func() bool { return len(said(e.seen(), acp.UpdateAgentMessageChunk)) > 100 })
+	if err := s.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	var done acp.PromptResponse
+	if err := pending.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonEndTurn {
+		t.Fatalf("the turn ends with %v, %s", err, done.StopReason)
+	}
+	var want strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&want, "%-8s", fmt.Sprint(i, " ")+strings.Repeat("x", max(0, 7-len(fmt.Sprint(i)))))
+	}
+	if got := said(e.seen(), acp.UpdateAgentMessageChunk); got != want.String() {
+		t.Errorf("the editor has %d bytes, want %d: …%q", len(got), want.Len(), got[max(0, len(got)-40):])
+	}
+	if updates, _ := e.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" {
+		t.Error("the session does not go on")
+	}
+}
+
+// TestErrorsNameTheRemedy sends requests that must fail, such as for unknown sessions
+// and hosts.
+func TestErrorsNameTheRemedy(t *testing.T) {
+	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	e := s.open(t, everything, nil)
+	for _, c := range []struct {
+		method string
+		params any
+		want   string
+	}{
+		{"session/new", acp.NewSessionRequest{Cwd: "C:\\work"}, "--folder"},
+		{"session/load", acp.LoadSessionRequest{SessionID: "demo:/none"}, "demo:/none"},
+		{"session/prompt", promptOf("demo:/none", "hello"), "load or resume it first"},
+		{"session/set_mode", acp.SetSessionModeRequest{SessionID: "demo:/none"}, "load or resume it first"},
+		{"later/method", struct{}{}, "does not have the method"},
+	} {
+		if err := e.conn.Call(t.Context(), c.method, c.params, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.method, err, c.want)
+		}
+	}
+	nowhere := s.open(t, everything, func(c *acpdoor.Config) { c.Host = "nowhere" })
+	if err := nowhere.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "ever enrolled") {
+		t.Errorf("an unknown host: %v", err)
+	}
+}

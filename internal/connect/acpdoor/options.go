@@ -1,0 +1,284 @@
+package acpdoor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+)
+
+// Ids of options that hosts do not declare as config.
+const (
+	modeOption  = "mode"
+	modelOption = "model"
+
+	hostsModel = "default" // the host's choice of a model
+)
+
+// options are the choices of a session.
+type options struct {
+	properties map[string]property
+	values     map[string]json.RawMessage
+
+	model  string // the model chosen for messages; "": the host's choice
+	unsent bool   // the next message carries the choice
+}
+
+// A property is a member of a session's config.
+type property struct {
+	Type         string   `json:"type"`
+	Title        string   `json:"title"`
+	Description  string   `json:"description"`
+	Category     string   `json:"category"`
+	Enum         []string `json:"enum"`
+	Labels       []string `json:"enumLabels"`
+	Descriptions []string `json:"enumDescriptions"`
+	ReadOnly     bool     `json:"readOnly"`
+	Mutable      bool     `json:"sessionMutable"`
+
+	Default json.RawMessage `json:"default"`
+}
+
+// offered reports whether an editor can offer it.
+func (p *property) offered() bool {
+	return p.Mutable && !p.ReadOnly && (p.Type == "boolean" || p.Type == "string" && len(p.Enum) > 0)
+}
+
+// category returns the category of a property.
+func (p *property) category(id string) string {
+	if p.Category == "" && id == modeOption {
+		return acp.SessionConfigOptionCategoryMode
+	}
+	return p.Category
+}
+
+// read reads a session's config, and the model of its latest message.
+func (o *options) read(config json.RawMessage, turns []client.Turn) {
+	var c struct {
+		Schema struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+		} `json:"schema"`
+		Values map[string]json.RawMessage `json:"values"`
+	}
+	_ = json.Unmarshal(config, &c) // no config is empty
+	o.properties, o.values = map[string]property{}, map[string]json.RawMessage{}
+	maps.Copy(o.values, c.Values)
+	for id, raw := range c.Schema.Properties {
+		var p property
+		if json.Unmarshal(raw, &p) == nil && p.offered() {
+			o.properties[id] = p
+		}
+	}
+	if n := len(turns); n > 0 && turns[n-1].Message.Model != nil && !o.unsent {
+		o.model = turns[n-1].Message.Model.ID
+	}
+}
+
+// takeModel returns the choice of a model for a message.
+func (o *options) takeModel() *client.ModelChoice {
+	if o.model == "" {
+		return nil
+	}
+	o.unsent = false
+	return &client.ModelChoice{ID: o.model}
+}
+
+// mode returns the id of the option with the session's modes, "" if there is none.
+func (o *options) mode() string {
+	for _, id := range o.ids() {
+		if p := o.properties[id]; p.category(id) == acp.SessionConfigOptionCategoryMode && len(p.Enum) > 0 {
+			return id
+		}
+	}
+	return ""
+}
+
+// order of the categories in an editor.
+var order = []string{acp.SessionConfigOptionCategoryMode, acp.SessionConfigOptionCategoryModel, acp.SessionConfigOptionCategoryThoughtLevel}
+
+// ids returns the options in their order.
+func (o *options) ids() []string {
+	rank := func(id string) int {
+		p := o.properties[id]
+		if i := slices.Index(order, p.category(id)); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	return slices.SortedFunc(maps.Keys(o.properties), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+}
+
+// value returns an option's value.
+func (o *options) value(id string) json.RawMessage {
+	if v := o.values[id]; v != nil {
+		return v
+	}
+	p := o.properties[id]
+	if p.Default == nil && len(p.Enum) > 0 {
+		first, _ := json.Marshal(p.Enum[0]) // texts have JSON
+		return first
+	}
+	return p.Default
+}
+
+// modes returns the session's modes in the older form.
+func (o *options) modes() *acp.SessionModeState {
+	id := o.mode()
+	if id == "" {
+		return nil
+	}
+	p := o.properties[id]
+	state := &acp.SessionModeState{AvailableModes: []acp.SessionMode{}}
+	_ = json.Unmarshal(o.value(id), &state.CurrentModeID)
+	for _, c := range p.choices() {
+		state.AvailableModes = append(state.AvailableModes, acp.SessionMode{ID: c.Value, Name: c.Name, Description: c.Description})
+	}
+	return state
+}
+
+func (p *property) choices() (list []acp.SessionConfigSelectOptionsItem) {
+	for i, value := range p.Enum {
+		item := acp.SessionConfigSelectOptionsItem{Value: value, Name: value}
+		if i < len(p.Labels) {
+			item.Name = cmp.Or(p.Labels[i], value)
+		}
+		if i < len(p.Descriptions) {
+			item.Description = p.Descriptions[i]
+		}
+		list = append(list, item)
+	}
+	return list
+}
+
+// configOptions returns the session's options.
+func (s *session) configOptions() []acp.SessionConfigOption {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.options.list(s.door, s.provider)
+}
+
+// list returns the options for the editor, among them the provider's models.
+func (o *options) list(d *Door, provider string) []acp.SessionConfigOption {
+	d.mu.Lock()
+	booleans := d.can.Session != nil && d.can.Session.ConfigOptions != nil && d.can.Session.ConfigOptions.Boolean != nil
+	agents := d.agents
+	d.mu.Unlock()
+	list := []acp.SessionConfigOption{}
+	models := false
+	for _, id := range o.ids() {
+		p := o.properties[id]
+		option := acp.SessionConfigOption{ID: id, Name: cmp.Or(p.Title, id), Description: p.Description, Category: p.category(id), Type: acp.SessionConfigOptionSelect, CurrentValue: o.value(id), Options: p.choices()}
+		if len(p.Enum) == 0 {
+			if !booleans {
+				continue
+			}
+			option.Type = acp.SessionConfigOptionBoolean
+			if option.CurrentValue == nil {
+				option.CurrentValue = json.RawMessage("false")
+			}
+		}
+		models = models || option.Category == acp.SessionConfigOptionCategoryModel
+		list = append(list, option)
+	}
+	if models {
+		return list
+	}
+	for _, agent := range agents {
+		if agent.Provider != provider || len(agent.Models) == 0 {
+			continue
+		}
+		current, _ := json.Marshal(cmp.Or(o.model, hostsModel)) // texts have JSON
+		option := acp.SessionConfigOption{ID: modelOption, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Type: acp.SessionConfigOptionSelect, CurrentValue: current,
+			Options: []acp.SessionConfigSelectOptionsItem{{Value: hostsModel, Name: "The host's choice"}}}
+		for _, m := range agent.Models {
+			option.Options = append(option.Options, acp.SessionConfigSelectOptionsItem{Value: m.ID, Name: cmp.Or(m.Name, m.ID)})
+		}
+		list = append(list, option)
+	}
+	return list
+}
+
+// optionsChanged applies new values, and shows them.
+func (s *session) optionsChanged(config json.RawMessage) {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(config, &values) != nil {
+		return
+	}
+	id := s.options.mode()
+	before := string(s.options.value(id))
+	maps.Copy(s.options.values, values)
+	if modes := s.options.modes(); modes != nil && string(s.options.value(id)) != before {
+		s.update(acp.UpdateCurrentModeUpdate, acp.CurrentModeUpdate{CurrentModeID: modes.CurrentModeID})
+	}
+	s.update(acp.UpdateConfigOptionUpdate, acp.ConfigOptionUpdate{ConfigOptions: s.options.list(s.door, s.provider)})
+}
+
+// setMode answers session/set_mode.
+func (s *session) setMode(ctx context.Context, mode string) error {
+	s.mu.Lock()
+	id := s.options.mode()
+	s.mu.Unlock()
+	if id == "" {
+		return errors.New("the session has no modes")
+	}
+	value, err := json.Marshal(mode)
+	if err != nil {
+		return err
+	}
+	return s.setOption(ctx, id, value)
+}
+
+// setOption changes an option, and waits for the host.
+func (s *session) setOption(ctx context.Context, id string, value json.RawMessage) error {
+	var text string
+	isText := json.Unmarshal(value, &text) == nil
+	s.mu.Lock()
+	i := slices.IndexFunc(s.options.list(s.door, s.provider), func(o acp.SessionConfigOption) bool { return o.ID == id })
+	p, isConfig := s.options.properties[id]
+	if i >= 0 && !isConfig {
+		s.options.model, s.options.unsent = strings.TrimPrefix(text, hostsModel), true
+	}
+	done := make(chan error, 1)
+	fits := i >= 0 && (!isConfig || len(p.Enum) == 0 || isText && slices.Contains(p.Enum, text))
+	if fits && isConfig {
+		s.changes = append(s.changes, done)
+	}
+	s.mu.Unlock()
+	switch {
+	case !fits:
+		return &acp.Error{Code: acp.CodeInvalidParams, Message: fmt.Sprintf("the session has no option %q with this value", id)}
+	case !isConfig:
+		return nil
+	}
+	c, err := s.door.host(ctx)
+	if err == nil {
+		err = c.Dispatch(ctx, s.id, map[string]any{"type": "session/configChanged", "config": map[string]json.RawMessage{id: value}})
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.changes = slices.DeleteFunc(s.changes, func(other chan error) bool { return other == done })
+		s.mu.Unlock()
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// changed answers the first change that waits for the host.
+func (s *session) changed(err error) {
+	if len(s.changes) > 0 {
+		s.changes[0] <- err // its capacity is 1
+		s.changes = s.changes[1:]
+	}
+}

@@ -1,0 +1,225 @@
+package acpdoor
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+)
+
+// A prompt is a message of the editor whose turn has not ended.
+type prompt struct {
+	request *acp.Request
+	turn    string // the turn's id; "" while the message is in the queue
+	queued  string // the message's id in the queue
+	began   time.Time
+	usage   *acp.Usage
+
+	sent      bool // the host has the message
+	cancelled bool
+}
+
+// prompt handles session/prompt.
+func (d *Door) prompt(r *acp.Request) {
+	var p acp.PromptRequest
+	if acp.Decode(r.Params, &p) != nil {
+		r.Reply(nil, &acp.Error{Code: acp.CodeInvalidParams, Message: "the parameters are not readable"})
+		return
+	}
+	s := d.session(p.SessionID)
+	if s == nil {
+		r.Reply(nil, errNoSession)
+		return
+	}
+	id := rand.Text()
+	made := &prompt{request: r, began: time.Now()}
+	s.mu.Lock()
+	running := s.turn != nil || len(s.prompts) > 0
+	if made.turn = id; running {
+		made.turn, made.queued = "", id
+	}
+	s.prompts = append(s.prompts, made) // in the order of the requests
+	before, sent := s.sending, make(chan struct{})
+	s.sending = sent
+	s.mu.Unlock()
+	d.spawn(func() {
+		defer close(sent)
+		if before != nil {
+			<-before
+		}
+		ctx, cancel := context.WithTimeout(d.life, callTime)
+		defer cancel()
+		c, err := d.host(ctx)
+		if err == nil {
+			message := s.message(ctx, p.Prompt)
+			err = c.Say(ctx, s.channel(), id, message, running)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		made.sent = true
+		if err != nil {
+			s.finish(made, ending{err: err})
+		} else if made.cancelled {
+			d.spawn(s.cancel)
+		}
+	})
+}
+
+// channel returns the session's chat.
+func (s *session) channel() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chat
+}
+
+// finish answers a prompt.
+func (s *session) finish(p *prompt, end ending) {
+	i := slices.Index(s.prompts, p)
+	if i < 0 {
+		return
+	}
+	s.prompts = slices.Delete(s.prompts, i, i+1)
+	if end.err != nil {
+		p.request.Reply(nil, &acp.Error{Code: acp.CodeInternal, Message: end.err.Error()})
+		return
+	}
+	p.request.Reply(acp.PromptResponse{StopReason: end.reason, Usage: p.usage}, nil)
+}
+
+// cancel ends the editor's turns and messages.
+func (s *session) cancel() {
+	s.mu.Lock()
+	chat := s.chat
+	var actions []map[string]any // removals first: the end of a turn begins the next message
+	for _, p := range slices.Clone(s.prompts) {
+		switch {
+		case !p.sent:
+			p.cancelled = true
+		case p.queued != "":
+			actions = slices.Insert(actions, 0, map[string]any{"type": "chat/pendingMessageRemoved", "kind": "queued", "id": p.queued})
+			s.finish(p, ending{reason: acp.StopReasonCancelled})
+		default:
+			actions = append(actions, map[string]any{"type": "chat/turnCancelled", "turnId": p.turn, "duration": time.Since(p.began).Milliseconds()})
+		}
+	}
+	s.mu.Unlock()
+	c := s.client()
+	if c == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.door.life, callTime)
+	defer cancel()
+	for _, action := range actions {
+		if err := c.Dispatch(ctx, chat, action); err != nil {
+			s.door.cfg.Log.Warn("not cancelled", "error", err)
+			return
+		}
+	}
+}
+
+// message translates a prompt. A resource between texts leaves its name there.
+func (s *session) message(ctx context.Context, prompt []acp.ContentBlock) client.Message {
+	var m client.Message
+	var text strings.Builder
+	for i, b := range prompt {
+		if b.Type == acp.ContentBlockText {
+			text.WriteString(b.Text)
+			continue
+		}
+		a := s.attachment(ctx, b)
+		m.Attachments = append(m.Attachments, a)
+		if i > 0 && i < len(prompt)-1 && (b.Type == acp.ContentBlockResource || b.Type == acp.ContentBlockResourceLink) {
+			text.WriteString("@" + a.Label)
+		}
+	}
+	m.Text = text.String()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.Model = s.options.takeModel()
+	return m
+}
+
+// attachment translates a part of a prompt.
+func (s *session) attachment(ctx context.Context, b acp.ContentBlock) client.Attachment {
+	a := client.Attachment{Type: "embeddedResource", ContentType: b.MimeType}
+	switch b.Type {
+	case acp.ContentBlockResource:
+		r := b.Resource
+		a.Label, a.URI, a.ContentType = cmp.Or(lastName(r.URI), "attachment"), "", cmp.Or(r.MimeType, "text/plain")
+		if a.Data = []byte(r.Text); r.Blob != "" {
+			a.Data, _ = base64.StdEncoding.DecodeString(r.Blob) // unreadable data is left out
+		}
+	case acp.ContentBlockResourceLink:
+		a.Label = cmp.Or(b.Name, b.Title, lastName(b.URI), b.URI)
+		if text, err := s.editorFile(ctx, b.URI); err == nil {
+			a.ContentType, a.Data = cmp.Or(b.MimeType, "text/plain"), []byte(text)
+		} else {
+			a.Type, a.URI = "resource", b.URI
+		}
+	default: // image, audio
+		kind, _, _ := strings.Cut(b.MimeType, "/")
+		a.Label = cmp.Or(lastName(b.URI), kind, "attachment")
+		a.Data, _ = base64.StdEncoding.DecodeString(b.Data)
+	}
+	return a
+}
+
+// errNotRead reports a file that the editor does not serve.
+var errNotRead = errors.New("the editor does not serve this file")
+
+// editorFile reads a file through the editor, with unsaved changes.
+func (s *session) editorFile(ctx context.Context, uri string) (string, error) {
+	d := s.door
+	d.mu.Lock()
+	can := d.can.Fs.ReadTextFile
+	d.mu.Unlock()
+	path := filePath(uri)
+	if !can || path == "" {
+		return "", errNotRead
+	}
+	var response acp.ReadTextFileResponse
+	if err := d.conn.Call(ctx, "fs/read_text_file", acp.ReadTextFileRequest{SessionID: s.id, Path: path}, &response); err != nil {
+		return "", err
+	}
+	if len(response.Content) > maxFile {
+		return "", errNotRead
+	}
+	return response.Content, nil
+}
+
+// blocks is message's inverse, for messages of others and of the past.
+func blocks(m *client.Message) []acp.ContentBlock {
+	var list []acp.ContentBlock
+	if m.Text != "" || len(m.Attachments) == 0 {
+		list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: m.Text})
+	}
+	for _, a := range m.Attachments {
+		kind, _, _ := strings.Cut(a.ContentType, "/")
+		data := base64.StdEncoding.EncodeToString(a.Data)
+		switch {
+		case a.URI != "":
+			list = append(list, acp.ContentBlock{Type: acp.ContentBlockResourceLink, Name: cmp.Or(a.Label, a.URI), URI: a.URI, MimeType: a.ContentType})
+		case len(a.Data) == 0:
+			list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: "(" + a.Label + ")"})
+		case kind == "image":
+			list = append(list, acp.ContentBlock{Type: acp.ContentBlockImage, MimeType: a.ContentType, Data: data})
+		case kind == "audio":
+			list = append(list, acp.ContentBlock{Type: acp.ContentBlockAudio, MimeType: a.ContentType, Data: data})
+		default:
+			r := acp.EmbeddedResourceResource{URI: "attachment:///" + a.Label, MimeType: a.ContentType, Blob: data}
+			if kind == "text" && utf8.Valid(a.Data) {
+				r.Text, r.Blob = string(a.Data), ""
+			}
+			list = append(list, acp.ContentBlock{Type: acp.ContentBlockResource, Resource: r})
+		}
+	}
+	return list
+}

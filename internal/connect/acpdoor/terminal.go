@@ -1,0 +1,205 @@
+package acpdoor
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+)
+
+// Bounds of a terminal's output as text.
+const (
+	maxOutput   = 32 << 10               // bytes: the last of a longer output
+	outputPause = 500 * time.Millisecond // between two updates
+)
+
+// A terminal is a terminal of a tool call.
+type terminal struct {
+	session *session
+	tool    *tool
+	uri     string
+	ready   bool            // its state has been read
+	early   []client.Action // before that
+	member  string          // of _meta, for its output; "": as text
+	output  []byte          // the end of it, for text
+	timer   *time.Timer     // of the next update, for text
+	gone    bool
+}
+
+// showTerminal adds a tool call's terminal to its update.
+func (t *tool) showTerminal(u *acp.ToolCallUpdate) {
+	for _, item := range ahp.ElementsOf(t.call.Content) {
+		if ahp.TextOf(item.Raw, "type") != "terminal" {
+			continue
+		}
+		if uri := ahp.TextOf(item.Raw, "resource"); t.terminal == nil && uri != "" {
+			t.turn.session.openTerminal(t, uri)
+		}
+		if v := t.terminal; v.member != "" {
+			u.Content = append(u.Content, acp.ToolCallContent{Type: acp.ToolCallContentTerminal, TerminalID: v.uri})
+			u.Meta = v.meta("terminal_info", map[string]any{})
+		} else if len(v.output) > 0 {
+			u.Content = append(u.Content, textContent("```console\n"+strings.TrimRight(printable(v.output), "\n")+"\n```"))
+		}
+		return
+	}
+}
+
+// openTerminal begins to follow a terminal.
+func (s *session) openTerminal(t *tool, uri string) {
+	d := s.door
+	d.mu.Lock()
+	v := &terminal{session: s, tool: t, uri: uri, member: d.shows.member()}
+	d.mu.Unlock()
+	t.terminal = v
+	if s.terminals[uri] != nil {
+		v.gone = true
+		return
+	}
+	s.terminals[uri] = v
+	d.follow(uri, s)
+	d.spawn(v.load)
+}
+
+// load reads the terminal's state.
+func (v *terminal) load() {
+	s := v.session
+	c := s.client()
+	if c == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.door.life, callTime)
+	defer cancel()
+	raw, seq, err := c.SubscribeAt(ctx, v.uri)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || v.gone {
+		return // the host has closed it
+	}
+	var state struct {
+		Content []struct {
+			Value  string `json:"value"`
+			Output string `json:"output"`
+		} `json:"content"`
+		Lifecycle *struct {
+			Status   string `json:"status"`
+			ExitCode *int   `json:"exitCode"`
+		} `json:"lifecycle"`
+	}
+	_ = json.Unmarshal(raw, &state) // without a readable state, there is no output
+	var text strings.Builder
+	for _, part := range state.Content {
+		text.WriteString(part.Value + part.Output)
+	}
+	v.write(text.String())
+	if l := state.Lifecycle; l != nil && l.Status == "exited" {
+		v.exited(l.ExitCode)
+	}
+	v.ready = true
+	for _, a := range v.early {
+		if a.Seq > seq {
+			v.take(a)
+		}
+	}
+	v.early = nil
+}
+
+// take handles an action on the terminal.
+func (v *terminal) take(a client.Action) {
+	if !v.ready {
+		if len(v.early) < maxEarly {
+			a.Raw = append([]byte{}, a.Raw...)
+			v.early = append(v.early, a)
+		}
+		return
+	}
+	var act struct {
+		Type     string `json:"type"`
+		Data     string `json:"data"`
+		ExitCode *int   `json:"exitCode"`
+	}
+	if v.gone || json.Unmarshal(a.Raw, &act) != nil || a.Rejected != "" {
+		return
+	}
+	switch act.Type {
+	case "terminal/data":
+		v.write(act.Data)
+	case "terminal/exited":
+		v.exited(act.ExitCode)
+	}
+}
+
+func (v *terminal) meta(member string, more map[string]any) json.RawMessage {
+	more["terminal_id"] = v.uri
+	text, err := json.Marshal(map[string]any{member: more})
+	if err != nil {
+		return nil // texts and numbers have JSON
+	}
+	return text
+}
+
+// write shows output.
+func (v *terminal) write(data string) {
+	if data == "" {
+		return
+	}
+	if v.member != "" {
+		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta(v.member, map[string]any{"data": data})})
+		return
+	}
+	v.output = append(v.output, data...)
+	v.output = v.output[max(0, len(v.output)-maxOutput):]
+	if v.timer == nil {
+		v.timer = time.AfterFunc(outputPause, func() {
+			v.session.mu.Lock()
+			defer v.session.mu.Unlock()
+			if v.timer = nil; !v.gone {
+				v.tool.show()
+			}
+		})
+	}
+}
+
+// exited shows the program's end.
+func (v *terminal) exited(code *int) {
+	if v.member != "" {
+		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta("terminal_exit", map[string]any{"exit_code": code, "signal": nil})})
+	}
+}
+
+// leave stops following the terminal, and shows the rest.
+func (v *terminal) leave() {
+	if v.gone {
+		return
+	}
+	if v.timer != nil && v.timer.Stop() {
+		v.timer = nil
+		v.tool.show()
+	}
+	v.gone = true
+	s := v.session
+	delete(s.terminals, v.uri)
+	s.door.follow(v.uri, nil)
+	if c := s.client(); c != nil {
+		s.door.spawn(func() {
+			ctx, cancel := context.WithTimeout(s.door.life, callTime)
+			defer cancel()
+			_ = c.Unsubscribe(ctx, v.uri) // an ended connection has no subscriptions
+		})
+	}
+}
+
+// escapes are a terminal's control sequences.
+var escapes = regexp.MustCompile("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+// printable returns a terminal's output as text.
+func printable(output []byte) string {
+	text := strings.ToValidUTF8(string(output), "\uFFFD")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	return strings.ReplaceAll(escapes.ReplaceAllString(text, ""), "```", "'''")
+}

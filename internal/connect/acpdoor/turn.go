@@ -1,0 +1,282 @@
+package acpdoor
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+)
+
+// A turn is the running turn, as far as the editor has it.
+type turn struct {
+	session *session
+	id      string
+	texts   map[string]*text // by part id
+	parts   int              // without an id, in the last state
+	tools   map[string]*tool
+	usage   json.RawMessage
+}
+
+// A text is a part of an answer.
+type text struct {
+	thought bool
+	shown   int // bytes
+}
+
+// An ending is how a turn ended.
+type ending struct {
+	reason string
+	err    error
+}
+
+// endOf returns how a completed turn ended.
+func endOf(t *client.Turn) ending {
+	if t.State == "cancelled" {
+		return ending{reason: acp.StopReasonCancelled}
+	}
+	for _, part := range t.Parts {
+		if part.Kind == "error" {
+			return ending{err: errors.New(errorText(part.Error))}
+		}
+	}
+	if t.State == "error" {
+		return ending{err: errors.New(errorText(t.Error))}
+	}
+	return ending{reason: acp.StopReasonEndTurn}
+}
+
+// endBy returns how an action ends a turn.
+func endBy(act action) ending {
+	switch {
+	case act.Type == "chat/turnCancelled":
+		return ending{reason: acp.StopReasonCancelled}
+	case act.Type == "chat/turnComplete":
+		return ending{reason: acp.StopReasonEndTurn}
+	case act.Part != nil:
+		return ending{err: errors.New(errorText(act.Part.Error))}
+	}
+	return ending{err: errors.New(errorText(nil))}
+}
+
+func errorText(raw json.RawMessage) string {
+	return cmp.Or(ahp.TextOf(raw, "message"), "the agent's turn failed")
+}
+
+// startTurn makes a turn the running one.
+func (s *session) startTurn(id string) *turn {
+	s.turn = &turn{session: s, id: id, texts: map[string]*text{}, tools: map[string]*tool{}}
+	return s.turn
+}
+
+// beginTurn handles the beginning of a turn. The editor has the messages that it sent.
+func (s *session) beginTurn(act action) {
+	if s.turn != nil {
+		s.endTurn(s.turn.id, ending{reason: acp.StopReasonCancelled}) // a turn replaces a running one
+	}
+	s.startTurn(act.TurnID)
+	for _, p := range s.prompts {
+		if p.turn == act.TurnID || p.queued != "" && p.queued == act.QueuedID {
+			p.turn, p.queued = act.TurnID, ""
+			return
+		}
+	}
+	if act.Message != nil {
+		s.showMessage(act.TurnID, act.Message)
+	}
+}
+
+// showTurn shows the part of a turn that the editor does not have.
+func (s *session) showTurn(t *client.Turn) {
+	if s.turn == nil || s.turn.id != t.ID {
+		mine := false
+		for _, p := range s.prompts {
+			mine = mine || p.turn == t.ID
+		}
+		s.startTurn(t.ID)
+		if !mine {
+			s.showMessage(t.ID, &t.Message)
+		}
+	}
+	v := s.turn
+	nameless := 0
+	for i := range t.Parts {
+		part := &t.Parts[i]
+		if part.ID == "" && part.ToolCall == nil {
+			if nameless++; nameless <= v.parts {
+				continue // it has been shown
+			}
+		}
+		v.show(part)
+	}
+	if t.Usage != nil {
+		v.showUsage(t.Usage)
+	}
+}
+
+// showMessage shows a user's message.
+func (s *session) showMessage(turn string, m *client.Message) {
+	for _, block := range blocks(m) {
+		s.update(acp.UpdateUserMessageChunk, acp.ContentChunk{Content: block, MessageID: turn})
+	}
+}
+
+// endTurn ends the running turn, and answers its prompt.
+func (s *session) endTurn(id string, end ending) {
+	if s.turn == nil || s.turn.id != id {
+		return
+	}
+	v := s.turn
+	v.end()
+	s.turn, s.last = nil, id
+	for _, p := range s.prompts {
+		if p.turn == id {
+			end.usage(v.usage, p)
+			s.finish(p, end)
+			return
+		}
+	}
+	if end.err != nil {
+		v.say(acp.UpdateAgentMessageChunk, "", "Error: "+end.err.Error())
+	}
+}
+
+// usage gives the turn's usage to its prompt.
+func (ending) usage(raw json.RawMessage, p *prompt) {
+	var u struct {
+		Input  int64 `json:"inputTokens"`
+		Output int64 `json:"outputTokens"`
+		Cached int64 `json:"cacheReadTokens"`
+		Meta   struct {
+			Thought int64 `json:"thoughtTokens"`
+		} `json:"_meta"`
+	}
+	if raw == nil || json.Unmarshal(raw, &u) != nil {
+		return
+	}
+	p.usage = &acp.Usage{InputTokens: u.Input, OutputTokens: u.Output, TotalTokens: u.Input + u.Output}
+	if u.Cached > 0 {
+		p.usage.CachedReadTokens = &u.Cached
+	}
+	if u.Meta.Thought > 0 {
+		p.usage.ThoughtTokens = &u.Meta.Thought
+	}
+}
+
+// apply shows an action of the turn.
+func (v *turn) apply(act action, raw []byte) {
+	switch act.Type {
+	case "chat/responsePart":
+		if act.Part != nil {
+			v.show(act.Part)
+		}
+	case "chat/delta", "chat/reasoning":
+		delta, _ := ahp.Text(act.Content)
+		known := v.text(act.PartID, act.Type == "chat/reasoning")
+		known.shown += len(delta)
+		v.say(known.kind(), act.PartID, delta)
+	case "chat/usage":
+		v.showUsage(act.Usage)
+	default:
+		if act.ToolCallID != "" {
+			v.applyTool(act, raw)
+		}
+	}
+}
+
+func (v *turn) text(id string, thought bool) *text {
+	if v.texts[id] == nil {
+		v.texts[id] = &text{thought: thought}
+	}
+	return v.texts[id]
+}
+
+func (t *text) kind() string {
+	if t.thought {
+		return acp.UpdateAgentThoughtChunk
+	}
+	return acp.UpdateAgentMessageChunk
+}
+
+// say sends a piece of a text.
+func (v *turn) say(kind, id, words string) {
+	if words != "" {
+		v.session.update(kind, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: words}, MessageID: id})
+	}
+}
+
+// show shows the rest of a part.
+func (v *turn) show(part *client.Part) {
+	if part.ID == "" && part.ToolCall == nil {
+		v.parts++
+	}
+	switch part.Kind {
+	case "markdown", "reasoning":
+		words := client.Text(part.Content)
+		known := v.text(part.ID, part.Kind == "reasoning")
+		if len(words) > known.shown {
+			v.say(known.kind(), part.ID, words[known.shown:])
+			known.shown = len(words)
+		}
+	case "systemNotification":
+		v.notice(client.Text(part.Content))
+	case "contentRef":
+		v.session.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockResourceLink, Name: lastName(part.URI), URI: part.URI}})
+	case "toolCall":
+		if part.ToolCall != nil {
+			known := v.tool(part.ToolCall.ID)
+			known.call = *part.ToolCall
+			known.show()
+		}
+	}
+}
+
+// titled is a notice with a title, in Markdown.
+var titled = regexp.MustCompile(`(?s)^\*\*(.+?)\*\*(?:\n\n(.*))?$`)
+
+// notice shows a message of the host.
+func (v *turn) notice(words string) {
+	d := v.session.door
+	d.mu.Lock()
+	can := d.can.Session != nil && d.can.Session.Notices != nil
+	d.mu.Unlock()
+	if !can {
+		v.say(acp.UpdateAgentMessageChunk, "", words)
+		return
+	}
+	n := acp.Notice{Severity: acp.NoticeSeverityInfo, Title: words}
+	if m := titled.FindStringSubmatch(words); m != nil {
+		n.Title, n.Description = m[1], m[2]
+	}
+	v.session.update(acp.UpdateNotice, n)
+}
+
+// showUsage shows the use of the context window.
+func (v *turn) showUsage(raw json.RawMessage) {
+	v.usage = raw
+	var u struct {
+		Meta struct {
+			Used     int64   `json:"contextUsed"`
+			Size     int64   `json:"contextSize"`
+			Cost     float64 `json:"cost"`
+			Currency string  `json:"currency"`
+		} `json:"_meta"`
+	}
+	if json.Unmarshal(raw, &u) != nil || u.Meta.Size == 0 {
+		return
+	}
+	update := acp.UsageUpdate{Used: u.Meta.Used, Size: u.Meta.Size}
+	if u.Meta.Cost > 0 && u.Meta.Currency != "" {
+		update.Cost = &acp.Cost{Amount: u.Meta.Cost, Currency: u.Meta.Currency}
+	}
+	v.session.update(acp.UpdateUsageUpdate, update)
+}
+
+func lastName(path string) string {
+	path = strings.TrimRight(path, "/")
+	return path[strings.LastIndexByte(path, '/')+1:]
+}

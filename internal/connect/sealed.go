@@ -1,0 +1,255 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+)
+
+// Times of a sealed connection.
+const (
+	sealWait    = 25 * time.Second          // for a handshake; the relay holds a client of an absent host for 20 s
+	confirmWait = 10*time.Minute + sealWait // for a pairing, with the person at the host
+	sealTick    = 5 * time.Second
+	sealSilence = 45 * time.Second // without a record, while the relay is reachable
+	answerWait  = 30 * time.Second // for an answer of the host-agent
+)
+
+// A sealedEnd is the sealed stream of a connection.
+type sealedEnd struct {
+	ws      *websocket.Conn
+	session *sealed.Session // Open is called by the reader
+	away    func() bool
+
+	silent  atomic.Int32 // ticks since the last record
+	opened  atomic.Uint64
+	answers chan []byte // to requests to the host-agent
+	stop    func()      // ends the heartbeats
+
+	mu   sync.Mutex // guards the order of records, and over
+	over bool
+}
+
+// errNotSealed reports a relay that does not carry sealed connections.
+func errNotSealed(host, relay string) error {
+	return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s is sealed, and %s opens it unsealed only: this machine does not connect. Update the relay, or ask its operator", host, relay)}
+}
+
+// A sealAsk configures a sealed connection.
+type sealAsk struct {
+	relay, host string
+	key         *sealed.Key         // nil for a first pairing
+	expect      *sealed.Fingerprint // of the key, from a link
+	code        *sealed.Code        // nil: paired
+	device      *sealed.Device
+	name        string
+	grants      []string
+	level       auth.Access
+	away        func() bool
+	pending     func(host sealed.Key) // a person must confirm the device
+}
+
+// openSealed performs the handshake, and waits until the host-agent has admitted this
+// device.
+func openSealed(ctx context.Context, ws *websocket.Conn, ask sealAsk) (*sealedEnd, sealed.Key, error) {
+	wait := sealWait
+	if ask.code != nil {
+		wait = confirmWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{
+		Host: ask.host, HostKey: ask.key, Expect: ask.expect, Code: ask.code, Device: ask.device, Limit: maxMessage,
+		Greeting: sealed.Greeting{Name: ask.name, Window: int(sealed.MaxWindow / time.Second), Grants: ask.grants, Level: ask.level},
+	})
+	if err != nil {
+		return nil, sealed.Key{}, err
+	}
+	e := &sealedEnd{ws: ws, away: ask.away, answers: make(chan []byte, 1)}
+	for {
+		if err := ws.Write(ctx, websocket.MessageBinary, frame); err != nil {
+			return nil, sealed.Key{}, ask.failed(ctx, err)
+		}
+		if e.session != nil {
+			break
+		}
+		answer, err := readBinary(ctx, ws)
+		if err != nil {
+			return nil, sealed.Key{}, ask.failed(ctx, err)
+		}
+		if frame, e.session, err = i.Read(answer); err != nil {
+			return nil, sealed.Key{}, ask.failed(ctx, err)
+		}
+	}
+	stop := e.live()
+	if err := e.awaitWelcome(ctx, &ask, i.HostKey()); err != nil {
+		stop()
+		return nil, sealed.Key{}, ask.failed(ctx, err)
+	}
+	return e, i.HostKey(), nil
+}
+
+// awaitWelcome reads until the host-agent has admitted this device.
+func (e *sealedEnd) awaitWelcome(ctx context.Context, ask *sealAsk, host sealed.Key) error {
+	for {
+		frame, err := readBinary(ctx, e.ws)
+		if err != nil {
+			return err
+		}
+		content, body, done, err := e.open(frame)
+		switch {
+		case err != nil:
+			return err
+		case !done, content == sealed.Heartbeat:
+		case content == sealed.Welcome:
+			var admission sealed.Admission
+			return json.Unmarshal(body, &admission)
+		case content == sealed.Pending && ask.code != nil:
+			if ask.pending != nil {
+				ask.pending(host)
+			}
+		case content == sealed.Close:
+			return closedBy(body)
+		default:
+			return errors.New("the host-agent speaks before its welcome")
+		}
+	}
+}
+
+// readBinary reads a binary message. Text is the relay's, and is dropped.
+func readBinary(ctx context.Context, ws *websocket.Conn) ([]byte, error) {
+	for {
+		kind, data, err := ws.Read(ctx)
+		if err != nil || kind == websocket.MessageBinary {
+			return data, err
+		}
+	}
+}
+
+// failed explains a failed handshake. Refusals are final; after other errors, trying again
+// may help.
+func (a *sealAsk) failed(ctx context.Context, err error) error {
+	var closed *Closed
+	var frame websocket.CloseError
+	if errors.As(err, &frame) {
+		closed = &Closed{ahp.CloseCode(frame.Code), frame.Reason}
+	} else {
+		errors.As(err, &closed)
+	}
+	again := fmt.Sprintf("Compare the host's words on its screen with ahp-connect devices; if the host's key has changed, run ahp-connect unpair %s, and pair again", a.host)
+	switch {
+	case errors.Is(err, sealed.ErrLie):
+		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%v. %s", err, again)}
+	case closed == nil && ctx.Err() != nil:
+		return fmt.Errorf("%s does not answer the sealed handshake", a.host)
+	case closed == nil:
+		return err
+	case closed.Code == ahp.CloseBadMessage:
+		return &Refusal{closed.Code, fmt.Sprintf("%s does not accept the sealed handshake. %s", a.host, again)}
+	case closed.Code == ahp.CloseForbidden, closed.Code == ahp.CloseTokenEnded, closed.Code == ahp.CloseUnknownHost:
+		return &Refusal{closed.Code, closed.Reason}
+	}
+	return closed
+}
+
+// closedBy returns the close in a Close record.
+func closedBy(body []byte) error {
+	code, reason, ok := sealed.ReadClose(body)
+	if !ok {
+		return errors.New("sealed close that cannot be read")
+	}
+	return &Closed{code, code.Reason() + ": " + reason}
+}
+
+// open opens a record.
+func (e *sealedEnd) open(frame []byte) (content sealed.Content, body []byte, done bool, err error) {
+	if content, body, done, err = e.session.Open(frame); err == nil {
+		e.silent.Store(0)
+		e.opened.Store(e.session.Opened())
+	}
+	return content, body, done, err
+}
+
+// live sends heartbeats, and ends a silent connection, until stop.
+func (e *sealedEnd) live() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(sealTick)
+		defer tick.Stop()
+		for beat := sealed.Beat / sealTick; ; beat-- {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
+				_ = e.ws.CloseNow()
+				return
+			}
+			if beat <= 1 {
+				beat = sealed.Beat/sealTick + 1
+				_ = e.send(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // a failure also fails the reader
+			}
+		}
+	})
+	var once sync.Once
+	e.stop = func() {
+		once.Do(cancel)
+		running.Wait()
+	}
+	return e.stop
+}
+
+// send sends a parcel.
+func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return errLocalGone
+	}
+	e.over = content == sealed.Close
+	frames, err := e.session.Seal(content, body)
+	if err != nil {
+		return err
+	}
+	for _, frame := range frames {
+		if err := e.ws.Write(ctx, websocket.MessageBinary, frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read opens records until a message is complete. It returns nil for control.
+func (e *sealedEnd) read(frame []byte) ([]byte, error) {
+	content, body, done, err := e.open(frame)
+	switch {
+	case err != nil:
+		return nil, err
+	case !done, content == sealed.Heartbeat:
+		return nil, nil
+	case content == sealed.Message:
+		return body, nil
+	case content == sealed.Close:
+		return nil, closedBy(body)
+	case content == sealed.Answer:
+		select {
+		case e.answers <- bytes.Clone(body):
+		default: // the client did not ask
+		}
+		return nil, nil
+	}
+	return nil, errors.New("sealed record for the other direction")
+}

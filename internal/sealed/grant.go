@@ -1,0 +1,257 @@
+package sealed
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"ahprelay/auth"
+)
+
+// Bounds of grants.
+const (
+	maxChain    = 4
+	maxGrant    = 4 << 10             // bytes of a grant's text
+	MaxLife     = 30 * 24 * time.Hour // of a grant, and of a holder that does not connect
+	clockSkew   = 10 * time.Minute    // between the clocks of devices and hosts
+	maxChannels = 32
+)
+
+// A Grant is a device's statement that a host may admit another device.
+type Grant struct {
+	Host     Fingerprint // of the host's key
+	By       Fingerprint // of the issuing device's keys
+	Device   Identity    // the admitted device
+	Subject  string      // the person, or service, to whom the device belongs
+	Level    auth.Access
+	Channels []string // patterns, as in tokens; empty: all channels
+	From     time.Time
+	End      time.Time
+	Serial   string
+}
+
+// grantBody is the signed JSON of a grant.
+type grantBody struct {
+	Host     string      `json:"host"`
+	By       string      `json:"by"`
+	Key      string      `json:"key"`
+	Verifier string      `json:"verifier"`
+	Subject  string      `json:"subject"`
+	Level    auth.Access `json:"level"`
+	Channels []string    `json:"channels,omitempty"`
+	From     int64       `json:"from"`
+	End      int64       `json:"end"`
+	Serial   string      `json:"serial"`
+}
+
+// signedGrant returns the bytes that are signed for a body.
+func signedGrant(body []byte) []byte { return append([]byte(label+"grant\x00"), body...) }
+
+// SignGrant returns a grant's text, signed by its issuer. It sets Host and By.
+func (d *Device) SignGrant(host Key, g Grant) (string, error) {
+	body, err := json.Marshal(grantBody{
+		Host: HostFingerprint(host).String(), By: d.Identity().Fingerprint().String(),
+		Key:      base64.RawURLEncoding.EncodeToString(g.Device.Key[:]),
+		Verifier: base64.RawURLEncoding.EncodeToString(g.Device.Verifier[:]),
+		Subject:  g.Subject, Level: g.Level, Channels: g.Channels, From: g.From.Unix(), End: g.End.Unix(), Serial: g.Serial,
+	})
+	if err != nil {
+		return "", err
+	}
+	signature, err := d.sign(signedGrant(body))
+	if err != nil {
+		return "", err
+	}
+	text := base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(signature)
+	_, err = ReadGrant(text)
+	return text, err
+}
+
+// A ClaimedGrant is a grant with an unchecked signature.
+type ClaimedGrant struct {
+	Grant
+	body, signature []byte
+}
+
+// ReadGrant reads a grant's text without checking its signature.
+func ReadGrant(text string) (*ClaimedGrant, error) {
+	if len(text) > maxGrant {
+		return nil, fmt.Errorf("grant of %d bytes; want at most %d", len(text), maxGrant)
+	}
+	first, second, two := strings.Cut(text, ".")
+	body, err1 := base64.RawURLEncoding.Strict().DecodeString(first)
+	signature, err2 := base64.RawURLEncoding.Strict().DecodeString(second)
+	if !two || err1 != nil || err2 != nil || len(signature) != signatureSize {
+		return nil, errors.New("grant: want a body and a signature in base64url")
+	}
+	var b grantBody
+	if err := decode(body, &b); err != nil {
+		return nil, fmt.Errorf("grant: %w", err)
+	}
+	g := &ClaimedGrant{body: body, signature: signature, Grant: Grant{
+		Subject: b.Subject, Level: b.Level, Channels: b.Channels,
+		From: time.Unix(b.From, 0), End: time.Unix(b.End, 0), Serial: b.Serial,
+	}}
+	host, err1 := ParseFingerprint(b.Host)
+	by, err2 := ParseFingerprint(b.By)
+	key, err3 := base64.RawURLEncoding.Strict().DecodeString(b.Key)
+	verifier, err4 := base64.RawURLEncoding.Strict().DecodeString(b.Verifier)
+	if err := errors.Join(err1, err2, err3, err4); err != nil || len(key) != KeySize || len(verifier) != VerifierSize {
+		return nil, errors.New("grant with a bad key or fingerprint")
+	}
+	g.Host, g.By, g.Device = host, by, Identity{Key(key), Verifier(verifier)}
+	return g, errors.Join(g.Device.Verifier.check(), g.check())
+}
+
+// check reports contents that no correct device signs.
+func (g *Grant) check() error {
+	if err := CheckSubject(g.Subject, g.Level); err != nil {
+		return fmt.Errorf("grant: %w", err)
+	}
+	switch {
+	case len(g.Channels) > maxChannels || !slices.IsSortedFunc(g.Channels, strings.Compare):
+		return errors.New("grant with too many channels, or channels out of order")
+	case len(g.Serial) != FingerprintSize || !printable(g.Serial):
+		return errors.New("grant with a bad serial")
+	case !g.End.After(g.From) || g.End.Sub(g.From) > MaxLife:
+		return fmt.Errorf("grant for more than %v, or for no time", MaxLife)
+	}
+	return nil
+}
+
+// printable reports whether a text has only visible characters and spaces.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// decode decodes a JSON object with known members only, and nothing behind it.
+func decode(data []byte, into any) error {
+	if auth.CheckKeys(base64.RawURLEncoding.EncodeToString(data)) != nil {
+		return errors.New("an object with two equal members")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return errors.New("not the expected JSON object")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("bytes behind the JSON object")
+	}
+	return nil
+}
+
+// A Holder is a device that the host knows by itself, with the device's authority.
+type Holder struct {
+	Identity Identity
+	Subject  string
+	Level    auth.Access
+	Channels []string
+	End      time.Time
+}
+
+// Rests reports whether the authority rests on a device or a grant's serial.
+func (a *Authority) Rests(on string) bool {
+	return slices.Contains(a.Serials, on) || slices.ContainsFunc(a.Chain, func(f Fingerprint) bool { return f.String() == on })
+}
+
+// An Authority is the authority of an admitted device.
+type Authority struct {
+	Subject string
+	Level   auth.Access
+	Limits  [][]string // channels of the holder and of each grant, each list of patterns narrows
+	End     time.Time
+	Chain   []Fingerprint // the devices from the holder to the admitted device
+	Serials []string      // of the grants
+}
+
+// A Registry is the host's knowledge for Admit.
+type Registry interface {
+	// Holder returns a device that the host knows by itself.
+	Holder(Fingerprint) (Holder, bool)
+	// Removed reports whether a device, or a grant's serial, has been removed.
+	Removed(fingerprintOrSerial string) bool
+}
+
+// Errors of Admit.
+var (
+	// ErrUnknownDevice reports a device that the host does not know, without grants.
+	ErrUnknownDevice = errors.New("this host does not know this device: pair it with ahp-connect pair")
+	// ErrRemoved reports a removed device or grant.
+	ErrRemoved = errors.New("this device, or one that has admitted it, has been removed from the host")
+	// ErrEnded reports an authority that is over.
+	ErrEnded = errors.New("this device's time at the host is over: pair it again")
+)
+
+// Admit returns the authority of a device with its grants, at a host with the given key.
+func Admit(known Registry, host Key, device Identity, grants []string, now time.Time) (*Authority, error) {
+	if len(grants) > maxChain {
+		return nil, fmt.Errorf("chain of %d grants; want at most %d", len(grants), maxChain)
+	}
+	chain := make([]*ClaimedGrant, 0, len(grants))
+	for _, text := range grants {
+		g, err := ReadGrant(text)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, g)
+	}
+	first := device.Fingerprint()
+	if len(chain) > 0 {
+		first = chain[0].By
+	}
+	if known.Removed(first.String()) {
+		return nil, ErrRemoved
+	}
+	holder, ok := known.Holder(first)
+	if !ok {
+		return nil, ErrUnknownDevice
+	}
+	a := &Authority{Subject: holder.Subject, Level: holder.Level, Limits: [][]string{holder.Channels}, End: holder.End, Chain: []Fingerprint{first}}
+	issuer := holder.Identity
+	for _, g := range chain {
+		if err := a.extend(known, host, issuer, g, now); err != nil {
+			return nil, err
+		}
+		issuer = g.Device
+	}
+	switch {
+	case issuer != device:
+		return nil, errors.New("the grants are for a different device")
+	case !now.Before(a.End):
+		return nil, ErrEnded
+	}
+	return a, nil
+}
+
+// extend adds a grant to the chain.
+func (a *Authority) extend(known Registry, host Key, issuer Identity, g *ClaimedGrant, now time.Time) error {
+	device := g.Device.Fingerprint()
+	switch {
+	case g.Host != HostFingerprint(host):
+		return errors.New("grant for a different host")
+	case g.By != issuer.Fingerprint() || !issuer.Verifier.verify(signedGrant(g.body), g.signature):
+		return errors.New("grant that its issuer has not signed")
+	case !a.Level.Includes(g.Level):
+		return errors.New("grant with a higher level than its issuer's")
+	case a.Level != auth.AccessAdmin && g.Subject != a.Subject:
+		return errors.New("grant for a different person, by a device that does not own the host")
+	case known.Removed(device.String()), known.Removed(g.Serial):
+		return ErrRemoved
+	case g.From.After(now.Add(clockSkew)):
+		return errors.New("grant from the future: set the clocks")
+	}
+	if g.End.Before(a.End) {
+		a.End = g.End
+	}
+	a.Subject, a.Level = g.Subject, g.Level
+	a.Limits, a.Chain, a.Serials = append(a.Limits, g.Channels), append(a.Chain, device), append(a.Serials, g.Serial)
+	return nil
+}

@@ -1,0 +1,316 @@
+package sealed
+
+import (
+	"bytes"
+	"compress/flate"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"ahprelay/ahp"
+)
+
+// Subprotocol is the WebSocket subprotocol of sealed connections.
+const Subprotocol = "ahp.sealed.1"
+
+// A kind is the first byte of a WebSocket message of a sealed connection.
+type kind byte
+
+const (
+	kindAskKey kind = iota + 1
+	kindHostKey
+	kindFirst
+	kindSecond
+	kindThird
+	kindRecord
+)
+
+// A Content is the meaning of a parcel's body. A parcel is padded, and travels in one
+// record or more.
+type Content byte
+
+const (
+	Message   Content = iota // an AHP message
+	packed                   // an AHP message, compressed: Open returns it as Message
+	Heartbeat                // the number of records that the sender has opened, in 8 bytes
+	Close                    // code in 2 bytes, reason
+	Pending                  // the pairing waits for a person at the host; empty
+	Welcome                  // JSON of Admission
+	Ask                      // JSON of a request to the host-agent
+	Answer                   // JSON of its answer
+	contents                 // one more than the last
+)
+
+// Sizes, in bytes.
+const (
+	tagSize   = 16
+	headSize  = 5                       // of a parcel: content, and the length of the body
+	pieceSize = 32 << 10                // of the longest piece of a parcel
+	FrameSize = 1 + pieceSize + tagSize // of the longest WebSocket message with a record
+)
+
+// Bounds of a direction, within the limits of AES-GCM under one key.
+const (
+	maxRecords = 1 << 32
+	maxBytes   = 1 << 44
+)
+
+// compressFrom is the smallest response that is compressed, in bytes.
+const compressFrom = 4 << 10
+
+// ErrLie reports bytes that no correct peer sends through an honest relay: the relay, or
+// a machine on the way, has changed the conversation.
+var ErrLie = errors.New("not the bytes that the other end has sealed: the relay, or something on the way to it, has changed them")
+
+// lie returns an error that wraps ErrLie.
+func lie(why string) error { return fmt.Errorf("%w (%s)", ErrLie, why) }
+
+// errSpent reports a direction that has reached its bound.
+var errSpent = errors.New("this sealed connection has carried as much as its keys allow; reconnect")
+
+// padded returns the length to which n bytes are padded: Padmé.
+func padded(n int) int {
+	if n < 2 {
+		return n
+	}
+	exponent := bits.Len(uint(n)) - 1
+	last := exponent - bits.Len(uint(exponent))
+	if last <= 0 {
+		return n
+	}
+	mask := 1<<last - 1
+	return (n + mask) &^ mask
+}
+
+// A half is one direction of a session.
+type half struct {
+	aead  cipher.AEAD
+	count uint64 // records
+	bytes uint64
+	err   error // after the end
+}
+
+func newHalf(key [32]byte) (half, error) {
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return half{}, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return half{aead: aead}, err
+}
+
+// next returns the nonce for the next record of n bytes.
+func (h *half) next(n int) ([]byte, error) {
+	if h.err == nil && (h.count >= maxRecords || h.bytes+uint64(n) > maxBytes) {
+		h.err = errSpent
+	}
+	if h.err != nil {
+		return nil, h.err
+	}
+	nonce := binary.BigEndian.AppendUint64(make([]byte, 4, 12), h.count)
+	h.count++
+	h.bytes += uint64(n)
+	return nonce, nil
+}
+
+// A Session is an end of a sealed connection after the handshake.
+type Session struct {
+	in, out half
+	client  bool   // this is the client's end
+	limit   int    // bytes of the longest body that Open returns
+	hash    []byte // of the handshake
+
+	parcel []byte // the pieces of an incomplete parcel
+	whole  int    // its length; 0: the next piece begins a parcel
+}
+
+// ID identifies the session. Both ends have the same.
+func (s *Session) ID() []byte { return slices.Clone(s.hash) }
+
+// Held returns the bytes of an incomplete parcel.
+func (s *Session) Held() int { return cap(s.parcel) }
+
+// Opened returns the number of records that have been opened.
+func (s *Session) Opened() uint64 { return s.in.count }
+
+// recordAD is the additional data of every record.
+var recordAD = []byte{byte(kindRecord)}
+
+// Seal returns the WebSocket messages for the next parcel. Seals and the sending of their
+// results must have the same order.
+func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error) {
+	if content == Message && !s.client && len(body) >= compressFrom && isResponse(body) {
+		if small := deflate(body); len(small) < len(body) {
+			content, body = packed, small
+		}
+	}
+	if uint64(len(body)) > math.MaxUint32 {
+		return nil, fmt.Errorf("message of %d bytes; want at most %d", len(body), uint32(math.MaxUint32))
+	}
+	size := padded(headSize + len(body))
+	head := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
+	for at := 0; at < size; at += pieceSize {
+		n := min(pieceSize, size-at)
+		nonce, err := s.out.next(n)
+		if err != nil {
+			return nil, err
+		}
+		frame := make([]byte, 1+n, 1+n+tagSize)
+		frame[0] = byte(kindRecord)
+		rest := frame[1:]
+		if at == 0 {
+			rest = rest[copy(rest, head):]
+		}
+		body = body[copy(rest, body):]
+		frames = append(frames, s.out.aead.Seal(frame[:1], nonce, frame[1:], recordAD))
+	}
+	return frames, nil
+}
+
+// isResponse reports whether a message is a response.
+func isResponse(message []byte) bool {
+	env, err := ahp.Peek(message)
+	return err == nil && env.Kind == ahp.Response
+}
+
+// Open reads the next record. It uses the frame's memory. If the record completes a
+// parcel, Open returns it with done. After an error, it always returns that error.
+func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, err error) {
+	if content, body, done, err = s.open(frame); err != nil && s.in.err == nil {
+		s.in.err = err
+	}
+	return content, body, done, err
+}
+
+func (s *Session) open(frame []byte) (content Content, body []byte, done bool, err error) {
+	nonce, err := s.in.next(len(frame))
+	switch {
+	case err != nil:
+		return 0, nil, false, err
+	case len(frame) <= 1+tagSize || len(frame) > FrameSize || frame[0] != byte(kindRecord):
+		return 0, nil, false, lie("not a record")
+	}
+	piece, err := s.in.aead.Open(frame[1:1], nonce, frame[1:], recordAD)
+	if err != nil {
+		return 0, nil, false, lie("the record does not follow the last one")
+	}
+	if s.whole == 0 {
+		if err := s.begin(piece); err != nil {
+			return 0, nil, false, err
+		}
+	}
+	rest := s.whole - len(s.parcel)
+	switch {
+	case len(piece) != min(rest, pieceSize):
+		return 0, nil, false, errors.New("sealed record of a wrong length")
+	case len(s.parcel) > 0 || len(piece) < rest:
+		s.parcel = append(s.parcel, piece...)
+		piece = s.parcel
+	}
+	if len(piece) < s.whole {
+		return 0, nil, false, nil
+	}
+	s.parcel, s.whole = nil, 0
+	content, body, err = s.unpack(piece)
+	return content, body, err == nil, err
+}
+
+// begin reads the head of a parcel.
+func (s *Session) begin(piece []byte) error {
+	if len(piece) < headSize {
+		return errors.New("sealed record without a head")
+	}
+	n := binary.BigEndian.Uint32(piece[1:])
+	if int64(n) > int64(s.limit) {
+		return fmt.Errorf("message of %d bytes; want at most %d", n, s.limit)
+	}
+	s.whole = padded(headSize + int(n))
+	return nil
+}
+
+// unpack returns the content and the body of a complete parcel.
+func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
+	content, body := Content(parcel[0]), parcel[headSize:]
+	n := binary.BigEndian.Uint32(parcel[1:])
+	if slices.ContainsFunc(body[n:], func(b byte) bool { return b != 0 }) {
+		return 0, nil, errors.New("sealed record with wrong padding")
+	}
+	body = body[:n]
+	switch {
+	case content >= contents:
+		return 0, nil, errors.New("sealed record of an unknown kind: the other end has a newer version")
+	case content == packed && s.client:
+		body, err := inflate(body, s.limit)
+		return Message, body, err
+	case content == packed:
+		return 0, nil, errors.New("compressed message from a client")
+	}
+	return content, body, nil
+}
+
+// compressors are reused, because each has about 1 MB.
+var compressors = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(nil, flate.DefaultCompression)
+	if err != nil {
+		panic(err) // the level exists
+	}
+	return w
+}}
+
+// deflate compresses a message (RFC 1951).
+func deflate(message []byte) []byte {
+	var b bytes.Buffer
+	w := compressors.Get().(*flate.Writer)
+	defer compressors.Put(w)
+	w.Reset(&b)
+	_, _ = w.Write(message) // a Buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// inflate decompresses a message of at most limit bytes.
+func inflate(small []byte, limit int) ([]byte, error) {
+	rest := bytes.NewReader(small)
+	message, err := io.ReadAll(io.LimitReader(flate.NewReader(rest), int64(limit)+1))
+	switch {
+	case err != nil:
+		return nil, errors.New("sealed record with a damaged compressed message")
+	case len(message) > limit:
+		return nil, fmt.Errorf("message of more than %d bytes", limit)
+	case rest.Len() > 0:
+		return nil, errors.New("sealed record with bytes behind its compressed message")
+	}
+	return message, nil
+}
+
+// AppendClose returns the body of a Close record.
+func AppendClose(code ahp.CloseCode, reason string) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...)
+}
+
+// ReadClose reads the body of a Close record.
+func ReadClose(body []byte) (code ahp.CloseCode, reason string, ok bool) {
+	if len(body) < 2 {
+		return 0, "", false
+	}
+	return ahp.CloseCode(binary.BigEndian.Uint16(body)), string(body[2:]), true
+}
+
+// AppendHeartbeat returns the body of a Heartbeat record, with the number of records that
+// this end has opened.
+func AppendHeartbeat(opened uint64) []byte { return binary.BigEndian.AppendUint64(nil, opened) }
+
+// ReadHeartbeat returns the number of records that the peer had opened.
+func ReadHeartbeat(body []byte) (opened uint64, ok bool) {
+	if len(body) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(body), true
+}

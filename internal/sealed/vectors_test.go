@@ -1,0 +1,369 @@
+package sealed
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+var update = flag.Bool("update", false, "write testdata/vectors.json")
+
+// hexBytes are bytes in hexadecimal.
+type hexBytes []byte
+
+func (h hexBytes) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(h)), nil }
+
+func (h *hexBytes) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
+}
+
+// vectors is the content of testdata/vectors.json.
+type vectors struct {
+	Codes []struct {
+		Bytes  hexBytes `json:"bytes"`
+		Text   string   `json:"text"`
+		Typed  string   `json:"typed"`
+		Secret hexBytes `json:"secret"`
+	} `json:"codes"`
+	BadCodes []string `json:"badCodes"`
+	Padding  [][2]int `json:"padding"`
+	Devices  []struct {
+		Key         hexBytes `json:"key"`    // private X25519
+		Signer      hexBytes `json:"signer"` // private P-256
+		Public      hexBytes `json:"public"`
+		Verifier    hexBytes `json:"verifier"`
+		Fingerprint string   `json:"fingerprint"`
+		Words       string   `json:"words"`
+	} `json:"devices"`
+	Host struct {
+		Key         hexBytes `json:"key"`
+		Public      hexBytes `json:"public"`
+		Fingerprint string   `json:"fingerprint"`
+		Words       string   `json:"words"`
+	} `json:"host"`
+	Grants []struct {
+		Text   string `json:"text"`   // signed by devices[0], for devices[1]
+		Signed string `json:"signed"` // the JSON
+		Error  bool   `json:"error,omitempty"`
+	} `json:"grants"`
+	Handshakes []vectorHandshake `json:"handshakes"`
+}
+
+// A vectorHandshake is a handshake of devices[0] with the host, and the records behind it.
+type vectorHandshake struct {
+	Name            string         `json:"name"`
+	Host            string         `json:"host"`
+	Code            string         `json:"code,omitempty"`
+	KnowsHostKey    bool           `json:"knowsHostKey"`
+	ClientEphemeral hexBytes       `json:"clientEphemeral"`
+	HostEphemeral   hexBytes       `json:"hostEphemeral"`
+	Prologue        hexBytes       `json:"prologue"`
+	Greeting        string         `json:"greeting"`
+	Frames          []vectorFrame  `json:"frames"`
+	ID              hexBytes       `json:"id"`
+	Records         []vectorRecord `json:"records"`
+}
+
+type vectorFrame struct {
+	ToHost bool     `json:"toHost"`
+	Bytes  hexBytes `json:"bytes"`
+}
+
+type vectorRecord struct {
+	ToHost  bool       `json:"toHost"`
+	Content int        `json:"content"`
+	Body    hexBytes   `json:"body"`             // of the record, before sealing
+	Opened  hexBytes   `json:"opened,omitempty"` // for a compressed message: the message
+	Frames  []hexBytes `json:"frames"`
+}
+
+const vectorFile = "testdata/vectors.json"
+
+// fixed returns n bytes that count up from a number.
+func fixed(from, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(from + i)
+	}
+	return b
+}
+
+func vectorDevice(t *testing.T, from int) *Device {
+	t.Helper()
+	d, err := ReadDevice(fixed(from, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// makeVectors returns new vectors.
+func makeVectors(t *testing.T) *vectors {
+	t.Helper()
+	v := &vectors{BadCodes: []string{"", "0000-0000", strings.Repeat("0", 27), strings.Repeat("0", 25) + "1", strings.Repeat("0", 25) + "U", strings.Repeat("0", 25) + "ß"}}
+	for _, b := range [][]byte{make([]byte, 16), bytes.Repeat([]byte{255}, 16), fixed(1, 16)} {
+		code := Code(b)
+		v.Codes = append(v.Codes, struct {
+			Bytes  hexBytes `json:"bytes"`
+			Text   string   `json:"text"`
+			Typed  string   `json:"typed"`
+			Secret hexBytes `json:"secret"`
+		}{b, code.String(), strings.NewReplacer("-", " ", "0", "o", "1", "l").Replace(strings.ToLower(code.String())), code.secret()})
+	}
+	for _, n := range []int{0, 1, 2, 5, 7, 8, 9, 13, 31, 33, 64, 65, 100, 1000, 1023, 1025, 4101, 65541, 1048581, 134217728} {
+		v.Padding = append(v.Padding, [2]int{n, padded(n)})
+	}
+	for _, from := range []int{1, 65} {
+		id := vectorDevice(t, from).Identity()
+		v.Devices = append(v.Devices, struct {
+			Key         hexBytes `json:"key"`
+			Signer      hexBytes `json:"signer"`
+			Public      hexBytes `json:"public"`
+			Verifier    hexBytes `json:"verifier"`
+			Fingerprint string   `json:"fingerprint"`
+			Words       string   `json:"words"`
+		}{fixed(from, 32), fixed(from+32, 32), id.Key[:], id.Verifier[:], id.Fingerprint().String(), id.Fingerprint().Words()})
+	}
+	v.Host.Key = fixed(129, 32)
+	host, err := ReadSecret(v.Host.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := host.Public()
+	v.Host.Public, v.Host.Fingerprint, v.Host.Words = public[:], HostFingerprint(public).String(), HostFingerprint(public).Words()
+	text, err := vectorDevice(t, 1).SignGrant(public, Grant{
+		Device: vectorDevice(t, 65).Identity(), Subject: "ada", Level: auth.AccessTalk, Channels: []string{"ahp-session:/abc"},
+		From: time.Unix(1800000000, 0), End: time.Unix(1800086400, 0), Serial: Fingerprint(fixed(0, 16)).String(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant, err := ReadGrant(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := []byte(text)
+	flipped[len(flipped)-10] ^= 1
+	type line = struct {
+		Text   string `json:"text"`
+		Signed string `json:"signed"`
+		Error  bool   `json:"error,omitempty"`
+	}
+	v.Grants = append(v.Grants, line{text, string(grant.body), false}, line{string(flipped), string(grant.body), true})
+	code := Code(fixed(1, 16))
+	v.Handshakes = []vectorHandshake{
+		{Name: "connect", Host: "laptop", KnowsHostKey: true, Greeting: `{"name":"phone","verifier":"","window":30}`},
+		{Name: "connect with a grant", Host: "laptop", KnowsHostKey: true, Greeting: `{"name":"phone","verifier":"","window":615,"grants":["` + text + `"]}`},
+		{Name: "pair by a typed code", Host: "build-7", Code: code.String(), Greeting: `{"name":"Ada’s phone","verifier":"","window":30}`},
+		{Name: "pair by a scanned code", Host: "laptop", Code: code.String(), KnowsHostKey: true, Greeting: `{"name":"","verifier":"","window":15}`},
+	}
+	for i := range v.Handshakes {
+		v.Handshakes[i].ClientEphemeral, v.Handshakes[i].HostEphemeral = fixed(160+i, 32), fixed(200+i, 32)
+		v.Handshakes[i].run(t, v, true)
+	}
+	return v
+}
+
+// run performs a handshake, and fills the vector in or compares it.
+func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
+	t.Helper()
+	secret, err := ReadSecret(v.Host.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := ReadDevice(append(bytes.Clone(v.Devices[0].Key), v.Devices[0].Signer...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := InitiatorConfig{Host: h.Host, Device: device, Limit: 1 << 20, Random: bytes.NewReader(h.ClientEphemeral)}
+	if err := json.Unmarshal([]byte(h.Greeting), &cfg.Greeting); err != nil {
+		t.Fatal(err)
+	}
+	var code Code
+	purpose := Connect
+	if h.Code != "" {
+		if code, err = ParseCode(h.Code); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Code, purpose = &code, Pair
+	}
+	if key := secret.Public(); h.KnowsHostKey {
+		cfg.HostKey = &key
+	}
+	responder := NewResponder(ResponderConfig{Host: h.Host, Secret: secret, Code: func() (Code, bool) { return code, true }, Limit: 1 << 20, Random: bytes.NewReader(h.HostEphemeral)})
+	initiator, frame, err := NewInitiator(cfg)
+	var client *Session
+	var arrival *Arrival
+	var frames []vectorFrame
+	for err == nil && arrival == nil {
+		frames = append(frames, vectorFrame{true, bytes.Clone(frame)})
+		if frame, arrival, err = responder.Read(frame); err != nil || arrival != nil {
+			break
+		}
+		frames = append(frames, vectorFrame{false, bytes.Clone(frame)})
+		frame, client, err = initiator.Read(frame)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", h.Name, err)
+	}
+	greeting, err := json.Marshal(initiator.cfg.Greeting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fill {
+		h.Prologue, h.Frames, h.ID, h.Greeting = prologue(h.Host, purpose), frames, client.hash, string(greeting)
+		h.fillRecords(t, client, arrival.Session)
+		return
+	}
+	if string(greeting) != h.Greeting || !bytes.Equal(prologue(h.Host, purpose), h.Prologue) || !bytes.Equal(client.hash, h.ID) || !bytes.Equal(arrival.Session.hash, h.ID) || len(frames) != len(h.Frames) {
+		t.Fatalf("%s: the handshake differs", h.Name)
+	}
+	for i, f := range frames {
+		if f.ToHost != h.Frames[i].ToHost || !bytes.Equal(f.Bytes, h.Frames[i].Bytes) {
+			t.Errorf("%s: frame %d is %x; want %x", h.Name, i, f.Bytes, h.Frames[i].Bytes)
+		}
+	}
+	h.checkRecords(t, client, arrival.Session)
+}
+
+func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
+	t.Helper()
+	long := []byte(`{"jsonrpc":"2.0","id":7,"result":{"text":"` + strings.Repeat("all work and no play ", 300) + `"}}`)
+	large := "short" // a single vector suffices
+	if h.Name == "connect" {
+		large = strings.Repeat("0123456789abcdef", 4100)
+	}
+	for _, r := range []struct {
+		toHost  bool
+		content Content
+		body    []byte
+	}{
+		{false, Pending, nil},
+		{false, Welcome, []byte(`{"subject":"owner","level":"admin","end":1800000000}`)},
+		{true, Message, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`)},
+		{true, Heartbeat, []byte{0, 0, 0, 0, 0, 0, 0, 2}},
+		{false, Message, long},
+		{false, Message, []byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/abc"}}`)},
+		{true, Message, []byte(`{"jsonrpc":"2.0","id":2,"method":"x","params":{"text":"` + large + `"}}`)},
+		{true, Ask, []byte(`{"id":1,"do":"devices"}`)},
+		{false, Answer, []byte(`{"id":1,"devices":[]}`)},
+		{false, Close, AppendClose(ahp.CloseTokenEnded, "removed")},
+	} {
+		from := host
+		if r.toHost {
+			from = client
+		}
+		frames, err := from.Seal(r.content, r.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := vectorRecord{ToHost: r.toHost, Content: int(r.content), Body: r.body}
+		for _, frame := range frames {
+			line.Frames = append(line.Frames, frame)
+		}
+		if bytes.Equal(r.body, long) {
+			line.Content, line.Body, line.Opened = int(packed), deflate(long), long
+		}
+		h.Records = append(h.Records, line)
+	}
+}
+
+func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
+	t.Helper()
+	for i, r := range h.Records {
+		from, to := host, client
+		if r.ToHost {
+			from, to = client, host
+		}
+		frames, err := from.Seal(Content(r.Content), r.Body)
+		if err != nil || !slices.EqualFunc(frames, r.Frames, func(a []byte, b hexBytes) bool { return bytes.Equal(a, b) }) {
+			t.Fatalf("%s: record %d is %x, %v; want %x", h.Name, i, frames, err, r.Frames)
+		}
+		want, body := Content(r.Content), []byte(r.Body)
+		if want == packed {
+			want, body = Message, r.Opened
+		}
+		var content Content
+		var got []byte
+		for j, frame := range r.Frames {
+			var done bool
+			if content, got, done, err = to.Open(bytes.Clone(frame)); done != (j == len(r.Frames)-1) {
+				break
+			}
+		}
+		if err != nil || content != want || !bytes.Equal(got, body) {
+			t.Fatalf("%s: record %d opens as %d %q, %v; want %d %q", h.Name, i, content, got, err, want, body)
+		}
+	}
+}
+
+func TestVectors(t *testing.T) {
+	if *update {
+		data, err := json.MarshalIndent(makeVectors(t), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(vectorFile, append(data, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(vectorFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v vectors
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range v.Codes {
+		code, err := ParseCode(c.Typed)
+		if err != nil || !bytes.Equal(code[:], c.Bytes) || code.String() != c.Text || !bytes.Equal(code.secret(), c.Secret) {
+			t.Errorf("code %s is read as %x, %v", c.Typed, code, err)
+		}
+	}
+	for _, bad := range v.BadCodes {
+		if code, err := ParseCode(bad); err == nil {
+			t.Errorf("code %q is read as %x", bad, code)
+		}
+	}
+	for _, p := range v.Padding {
+		if got := padded(p[0]); got != p[1] {
+			t.Errorf("padded(%d) = %d; want %d", p[0], got, p[1])
+		}
+	}
+	for _, d := range v.Devices {
+		device, err := ReadDevice(append(bytes.Clone(d.Key), d.Signer...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := device.Identity()
+		if !bytes.Equal(id.Key[:], d.Public) || !bytes.Equal(id.Verifier[:], d.Verifier) || id.Fingerprint().String() != d.Fingerprint || id.Fingerprint().Words() != d.Words {
+			t.Errorf("device %s differs: %s %s", d.Fingerprint, id.Fingerprint(), id.Fingerprint().Words())
+		}
+	}
+	if key := Key(v.Host.Public); HostFingerprint(key).String() != v.Host.Fingerprint || HostFingerprint(key).Words() != v.Host.Words {
+		t.Error("the host's fingerprint differs")
+	}
+	for i, g := range v.Grants {
+		grant, err := ReadGrant(g.Text)
+		if err != nil || string(grant.body) != g.Signed {
+			t.Fatalf("grant %d: %v", i, err)
+		}
+		if Verifier(v.Devices[0].Verifier).verify(signedGrant(grant.body), grant.signature) == g.Error {
+			t.Errorf("grant %d is valid: %v; want %v", i, g.Error, !g.Error)
+		}
+	}
+	for i := range v.Handshakes {
+		v.Handshakes[i].run(t, &v, false)
+	}
+}

@@ -1,0 +1,50 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/internal/connect"
+)
+
+// TestConsoleFromLoopback opens the console that ahp-connect serves, with a local token,
+// and talks to an agent.
+func TestConsoleFromLoopback(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	file := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(file, []byte(s.token(time.Hour)), 0o600))
+	tokens := connect.NewTokens("")
+	local, err := tokens.Make("console", nil, "")
+	must(t, err)
+	l, err := connect.Listen("127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- connect.NewEndpoint(connect.Config{
+			Relays: connect.NewRelays(connect.NewRelay("http://"+s.proxy.Addr().String(), connect.FileTokens(file))), Tokens: tokens, Log: slog.New(slog.DiscardHandler),
+		}).Serve(ctx, l)
+	}()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	p.do(desktop(), chromedp.Navigate("http://"+l.Addr().String()+"/#"+url.Values{"token": {local.Token}}.Encode()))
+	p.wants("#status-text", "Live")
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants("#turns", "Hello, world!")
+	p.shot("loopback")
+}

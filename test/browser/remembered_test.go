@@ -1,0 +1,125 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"net/url"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+	rememberedapi "ahprelay/gateway/api/remembered"
+	"ahprelay/test/procs"
+)
+
+// isRemembered waits until the relay has the last state of a session after a version, and
+// returns its version.
+func (p *page) isRemembered(s *site, session string, after uint64) (version uint64) {
+	p.t.Helper()
+	token := s.token(patience)
+	p.until("the relay to have the last state", patience, func() bool {
+		kept, err := procs.GetJSON[rememberedapi.Kept](p.t.Context(), s.url+"/api/hosts/"+hostName+"/remembered/session?uri="+url.QueryEscape(session), token)
+		if err == nil {
+			version = kept.Record.Version
+		}
+		return err == nil && version > after
+	})
+	return version
+}
+
+// TestConsoleReadsWhileTheHostIsAway reads list and conversations of a host that has left, also one
+// that this page has never opened, without controls that cannot work. When the host
+// returns, the page becomes live without a reload or a jump.
+func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#status-text", "Live")
+	p.isRemembered(s, "demo:/login", 0)
+	p.openSession("demo:/notes")
+	before := p.isRemembered(s, "demo:/notes", 0)
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.isRemembered(s, "demo:/notes", before)
+	p.click("#back")
+
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants("#sessions-note", "host offline")
+	p.wants("#sessions", "Release notes")
+	p.shot("away-list-phone")
+	if got := p.count("#new-session:not(:disabled)"); got != 0 {
+		t.Error("a new session can be made at a host that is away")
+	}
+	eval[any](p, `(() => {
+		const at = performance.now();
+		new MutationObserver((_, o) => { if (document.querySelector('#turns')?.textContent.includes('Done. 500 runs')) { window.opened = performance.now() - at; o.disconnect(); } }).observe(document.body, { childList: true, subtree: true, characterData: true });
+		return null;
+	})()`)
+	p.openSession("demo:/login") // this page has never seen it
+	p.wants("#turns", "Done. 500 runs")
+	p.wants("#past", "As of")
+	p.wants("#past", "host offline")
+	t.Logf("opening took %.0f ms", eval[float64](p, "window.opened"))
+	p.accessible("remembered")
+	p.shot("away-session-phone")
+	for _, control := range []string{"#prompt", "#send", "#stop", ".question button:not(:disabled)"} {
+		if p.count(control) > 0 {
+			t.Errorf("%s is shown while the host is away", control)
+		}
+	}
+	p.press(".chat-head details button", "Find")
+	p.enter("#find input", "500 runs")
+	p.wants("#find", "1 turn")
+	p.click("#find [aria-label=Close]")
+
+	eval[any](p, "window.stays = document.querySelector('#turns > :last-child'), window.top0 = window.stays.getBoundingClientRect().bottom, null")
+	s.startAgent(s.host)
+	p.wants("#status-text", "Live")
+	p.await("#prompt")
+	p.holds("the present state", "!document.querySelector('#past')")
+	if !eval[bool](p, "window.stays.isConnected") {
+		t.Error("the last turn was drawn anew when the host returned")
+	}
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+}
+
+// TestConsoleWakesAHost wakes a host that is away by the operator's command, and shows the
+// result.
+func TestConsoleWakesAHost(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := newSite(t)
+	s.tenant = "default"
+	s.host = &demoHost{site: s, name: hostName, address: freeAddress(t), control: freeAddress(t)}
+	s.host.prepare()
+	s.host.start()
+	mark := s.file("woken")
+	link := s.firstRelay("--wake-command", "default/"+hostName+"=touch "+mark)
+	var err error
+	s.keys, err = auth.LoadKeys(s.file("data"))
+	must(t, err)
+	s.startAgent(s.host)
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
+	p.click("#form button")
+	p.wants("#who", "owner, level own")
+	p.do(chromedp.Navigate(s.url + "/"))
+	p.wants("#sessions", "Release notes")
+	p.holds("no way to wake a host that is online", "document.querySelector('#status-text').textContent === 'Live' && !document.querySelector('.waking')")
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants(".waking", "Wake")
+	p.accessible("wake")
+	p.shot("away-wake-phone")
+	p.click(".waking button")
+	p.wants(".waking", "Waking…")
+	p.until("the command to have run", patience, func() bool { _, err := os.Stat(mark); return err == nil })
+	s.startAgent(s.host)
+	p.wants(".waking", "Woken by the relay, back after")
+	p.shot("away-woken-phone")
+	p.wants("#status-text", "Live")
+}

@@ -1,0 +1,273 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+	"ahprelay/console"
+	"ahprelay/hostagent"
+)
+
+// A sealedSite is a site with a sealed host, and the console on an origin that is not the
+// relay's.
+type sealedSite struct {
+	*site
+	console string // its origin
+	control hostagent.Control
+	state   string // the host-agent's directory
+}
+
+// startSealed starts a sealed host, without a paired device.
+func startSealed(t *testing.T) *sealedSite {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := &sealedSite{site: newSite(t), console: "http://" + l.Addr().String()}
+	s.firstRelay("--console-origin", s.console)
+	s.keys, err = auth.LoadKeys(s.file("data"))
+	must(t, err)
+	files, err := console.Site(s.url)
+	must(t, err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		if name == "" {
+			name = "index.html"
+		}
+		content, ok := files[name]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		kind := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}[filepath.Ext(name)]
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(content)
+	}))
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.control, s.state = hostagent.Control{Path: filepath.Join(dir, "control.sock")}, s.file("state")
+	s.host = s.addHost(hostName)
+	s.startSealedAgent()
+	return s
+}
+
+func (s *sealedSite) startSealedAgent() {
+	s.t.Helper()
+	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address, "--sealed", "--control", s.control.Path, "--state-dir", s.state)
+}
+
+// address returns the address of the console's site.
+func (s *sealedSite) address(values url.Values) string { return s.console + "/#" + values.Encode() }
+
+// code makes a pairing code at the host.
+func (s *sealedSite) code() hostagent.PairingCode {
+	s.t.Helper()
+	code, err := s.control.OrderDevices(s.t.Context(), hostagent.DeviceOrder{Do: "pair", Subject: "owner", Level: auth.AccessAdmin})
+	must(s.t, err)
+	return code
+}
+
+// confirms compares the words on both screens, as a person does, and admits the device.
+func (s *sealedSite) confirms(p *page) {
+	s.t.Helper()
+	p.holds("both ends' words", "!['', '…'].includes(document.querySelector('#host-words')?.textContent ?? '')")
+	list, err := s.control.Devices(s.t.Context())
+	must(s.t, err)
+	if len(list.Waiting) != 1 || list.Waiting[0].Words != p.text("#own-words") || list.Words != p.text("#host-words") {
+		s.t.Fatalf("the host shows %+v, and the device %q and %q", list, p.text("#own-words"), p.text("#host-words"))
+	}
+	_, err = s.control.OrderDevices(s.t.Context(), hostagent.DeviceOrder{Do: "confirm", Device: list.Waiting[0].Fingerprint})
+	must(s.t, err)
+}
+
+// opensSealed opens the status sheet's page about the sealed host.
+func (p *page) opensSealed() {
+	p.t.Helper()
+	p.click("#back")
+	p.click("#status-open")
+	p.click("[data-do=sealed]")
+	p.await("#sealed")
+}
+
+// TestSealedConsole pairs a phone with a sealed host from a console that the relay does not
+// serve, works there, admits a second device, and removes it. A different host behind
+// the same name stops the page.
+func TestSealedConsole(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startSealed(t)
+	p.do(phone(), colours("light"), chromedp.Navigate(s.address(url.Values{"host": {hostName}, "token": {s.token(time.Hour)}})))
+	p.wants("[data-pair]", "pair this device")
+	p.shot("sealed-unpaired")
+
+	// A wrong code is refused, and a code typed in the wrong way is explained.
+	p.click("[data-pair]")
+	p.await("#pair-code")
+	p.wants("#served-by", "does not come from the relay")
+	p.enter("#pair-code", "0000")
+	p.click("#pair button[type=submit]")
+	p.wants("#pair-said", "26 letters and digits")
+	code := s.code()
+	p.enter("#pair-code", strings.Repeat("0", 26))
+	p.click("#pair button[type=submit]")
+	p.wants("#pair-said", "does not take this code")
+	p.accessible("pair")
+	p.shot("sealed-pair")
+
+	p.enter("#pair-code", strings.ToLower(strings.ReplaceAll(code.Code, "-", " ")))
+	p.click("#pair button[type=submit]")
+	s.confirmsShot(p)
+	p.wants("#status-text", "Live")
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.shot("sealed-chat")
+
+	// After a reload the page connects sealed, with keys that cannot be read.
+	p.do(chromedp.Reload())
+	p.wants("#status-text", "Live")
+	if got := p.later(`(async () => {
+		const db = await new Promise((r) => { const o = indexedDB.open('ahp-sealed', 1); o.onsuccess = () => r(o.result); });
+		const device = await new Promise((r) => { const q = db.transaction('kept').objectStore('kept').get('device'); q.onsuccess = () => r(q.result); });
+		db.close();
+		return (await Promise.all([device.secret.private, device.signer].map((k) => crypto.subtle.exportKey('pkcs8', k).then(() => 'readable', () => 'unreadable')))).join();
+	})()`); got != "unreadable,unreadable" {
+		t.Errorf("the device's keys are %s", got)
+	}
+
+	s.servedByRelay()
+	second := s.secondDevice(p)
+	s.removes(p, second)
+	s.changesKey(p)
+	s.staysSealed(p)
+}
+
+func (s *sealedSite) confirmsShot(p *page) {
+	s.t.Helper()
+	p.holds("both ends' words", "!['', '…'].includes(document.querySelector('#host-words')?.textContent ?? '')")
+	p.shot("sealed-words")
+	s.confirms(p)
+}
+
+// servedByRelay opens the relay's own page, which explains its limit.
+func (s *sealedSite) servedByRelay() {
+	p := newPage(s.t)
+	p.do(phone(), chromedp.Navigate(s.url+"/#"+url.Values{"host": {hostName}, "token": {s.token(time.Hour)}}.Encode()))
+	p.wants("[data-pair]", "pair this device")
+	p.click("[data-pair]")
+	p.wants("#served-by", "everything but a relay that changes this page")
+	p.shot("sealed-served")
+}
+
+// secondDevice has the first device admit a second one.
+func (s *sealedSite) secondDevice(p *page) *page {
+	t := s.t
+	t.Helper()
+	second := newPage(t)
+	second.do(phone(), chromedp.Navigate(s.address(url.Values{"host": {hostName}, "token": {s.token(time.Hour)}})))
+	second.click("[data-pair]")
+	second.await("#pair-code")
+	second.press("#pair button", "Ask a paired device")
+	second.await("#pair-request")
+	own := second.text("#own-words")
+	p.do(chromedp.Navigate(second.text("#pair-request")))
+	p.await("#admit-words")
+	p.holds("the new device's words", "document.querySelector('#admit-words').textContent === "+js(own))
+	p.shot("sealed-admit")
+	p.press("#admit button", "The words are equal: admit it")
+	p.await("#admit-link")
+	link := p.text("#admit-link")
+	p.click("#sealed [aria-label=Close]")
+	second.press("#pair button", "I have the answer")
+	second.enter("#pair-code", link)
+	second.click("#pair button[type=submit]")
+	second.await("#offered")
+	second.shot("sealed-offered")
+	second.click("[data-do=accept]")
+	second.wants("#status-text", "Live")
+	second.openSession("demo:/login")
+	second.wants("#turns", "Hello, world!")
+	second.click("#back")
+	return second
+}
+
+// removes has the first device remove the second one.
+func (s *sealedSite) removes(p, second *page) {
+	t := s.t
+	t.Helper()
+	p.opensSealed()
+	p.wants("#devices", "this one")
+	p.accessible("sealed")
+	p.shot("sealed-devices")
+	p.press("#devices button", "Remove")
+	second.wants("#status-text", "removed")
+	p.holds("one device to be left", "document.querySelectorAll('#devices [data-device]').length === 1")
+	p.click("#sealed [aria-label=Close]")
+}
+
+// staysSealed starts the host unsealed. The page never opens it.
+func (s *sealedSite) staysSealed(p *page) {
+	t := s.t
+	t.Helper()
+	s.end(s.agent)
+	eval[any](p, `(() => {
+		const Real = WebSocket;
+		window.opened = [];
+		window.WebSocket = class extends Real { constructor(url, protocols) { super(url, protocols); window.opened.push(protocols[0]); } };
+		return null;
+	})()`)
+	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address)
+	p.wants("#status-text", "not sealed")
+	p.click("#retry")
+	p.holds("an attempt", "window.opened.length > 0")
+	p.wants("#status-text", "not sealed")
+	if got := eval[string](p, "[...new Set(window.opened)].join()"); got != "ahp.sealed.1" {
+		t.Errorf("the page offers %s", got)
+	}
+}
+
+// changesKey starts a host with a different key under the same name.
+func (s *sealedSite) changesKey(p *page) {
+	t := s.t
+	t.Helper()
+	s.end(s.agent)
+	must(t, os.RemoveAll(s.state))
+	s.startSealedAgent()
+	p.wants("#changed", "shows a different key")
+	list, err := s.control.Devices(t.Context())
+	must(t, err)
+	p.wants("#new-words", list.Words)
+	p.accessible("changed")
+	p.shot("sealed-changed")
+	p.do(chromedp.Reload()) // a person decides, not a new start
+	p.await("#changed")
+	p.click("#changed-sure")
+	p.click("[data-do=forget]")
+	p.await("#pair-code")
+	_, fragment, _ := strings.Cut(s.code().Link, "#")
+	p.do(chromedp.Navigate(s.console + "/#" + fragment)) // as a phone's camera opens it
+	p.wants("#pair", "With "+hostName)
+	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
+		t.Errorf("the code stays in the address %s", at)
+	}
+	p.click("#pair button[type=submit]")
+	s.confirms(p)
+	p.wants("#status-text", "Live")
+}

@@ -1,0 +1,356 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker/remember"
+	operatorapi "ahprelay/gateway/api/operator"
+	rememberedapi "ahprelay/gateway/api/remembered"
+	"ahprelay/hostagent"
+	"ahprelay/hostagent/remembering"
+	"ahprelay/test/natssite"
+	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// keysOf returns the keys that a client gets from the host-agent.
+func keysOf(t *testing.T, c *refclient.Client) (keys remembering.Keys) {
+	t.Helper()
+	if err := json.Unmarshal(call(t, c, "relay/rememberKeys", `{"channel":"ahp-root://"}`), &keys); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// openWith opens a record as a device would.
+func openWith(t *testing.T, keys remembering.Keys, r *remember.Record) string {
+	t.Helper()
+	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), keys.Verifier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vault := remember.Vault{Tenant: stack.Tenant, Host: stack.Host, Key: keys.Key}
+	content, err := vault.Open(verifier, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// remembered is the answer of the relay's API.
+type remembered struct {
+	Sessions []struct{ ID string }
+	List     *rememberedapi.Kept
+}
+
+func rememberedAt(t *testing.T, s *stack.Stack, change func(*auth.Client)) (remembered, error) {
+	t.Helper()
+	token, err := s.Token(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return procs.GetJSON[remembered](t.Context(), s.Relay.URL()+"/api/hosts/"+stack.Host+"/remembered", token)
+}
+
+func rememberedSession(t *testing.T, s *stack.Stack, session string, change func(*auth.Client)) (rememberedapi.Kept, error) {
+	t.Helper()
+	token, err := s.Token(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return procs.GetJSON[rememberedapi.Kept](t.Context(), s.Relay.URL()+"/api/hosts/"+stack.Host+"/remembered/session?uri="+url.QueryEscape(session), token)
+}
+
+// rememberingStack starts a stack whose host-agent keeps the last state at the relay.
+func rememberingStack(t *testing.T, mode remembering.Mode) (s *stack.Stack, dir string) {
+	t.Helper()
+	_, server := newRefhost(t, nil)
+	state, dir := t.TempDir(), t.TempDir()
+	return startStackWith(t, stack.Config{Upstream: server.URL(), DataDir: dir}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Remember, cfg.StateDir = mode, state
+		return nil
+	}), dir
+}
+
+// speak runs a turn of a new session to its end.
+func speak(t *testing.T, c *refclient.Client, vars map[string]string, text string) {
+	t.Helper()
+	create(t, c, vars)
+	watch(t, c, vars)
+	say(t, c, vars["chat"], 1, text)
+	if _, err := c.WaitFor(t.Context(), refclient.IsAction(vars["chat"], "chat/turnComplete")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// findText returns the files below a directory that contain a text.
+func findText(t *testing.T, dir, text string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(text)) {
+			found = append(found, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // a temporary file
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// The last answer of a host that is away is readable with the keys that a client got
+// before, for exactly the sessions in its authority. The relay's store has no readable
+// text.
+func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
+	t.Parallel()
+	s, dir := rememberingStack(t, remembering.Turns)
+	c := join(t, throughRelay(t, s), "a", nil)
+	one, two := flowVars("demo", "00000001"), flowVars("demo", "00000002")
+	speak(t, c, one, "unmistakable-one")
+	speak(t, c, two, "unmistakable-two")
+	keys := keysOf(t, c)
+	if len(keys.Key) != remember.KeySize || keys.Records != nil {
+		t.Fatalf("a client with all sessions gets %d bytes and %d records' keys", len(keys.Key), len(keys.Records))
+	}
+	only := func(c *auth.Client) { c.Access, c.Channels = auth.AccessRead, []string{one["session"]} }
+	token, err := s.Token(only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Abort()
+	if _, err := guest.Initialize(t.Context(), refclient.InitializeParams{ClientID: "guest"}); err != nil {
+		t.Fatal(err)
+	}
+	given := keysOf(t, guest)
+	if _, has := given.Records[remember.IDOf(one["session"])]; !has || len(given.Records) != 1 || given.Key != nil {
+		t.Errorf("a guest of one session gets %v; want that session's key alone", given)
+	}
+
+	natssite.Eventually(t, "both sessions are at the relay", func() bool {
+		all, err := rememberedAt(t, s, nil)
+		if err != nil || all.List == nil {
+			return false
+		}
+		list := openWith(t, keys, all.List.Record)
+		return strings.Contains(list, one["session"]) && strings.Contains(list, two["session"]) && len(all.Sessions) == 3
+	})
+	if err := s.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "offline")
+	for i, vars := range []map[string]string{one, two} {
+		kept, err := rememberedSession(t, s, vars["session"], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := openWith(t, keys, kept.Record)
+		if want := []string{"unmistakable-one", "unmistakable-two"}[i]; !strings.Contains(said, want) || !strings.Contains(said, `"chat":"`+vars["chat"]) {
+			t.Errorf("session %d is %s; want its prompt and chat", i, said)
+		}
+		if time.Since(kept.Stored) > time.Minute || time.Since(kept.Stored) < 0 {
+			t.Errorf("stored %v ago", time.Since(kept.Stored))
+		}
+	}
+	kept, err := rememberedSession(t, s, one["session"], only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := given.Records[kept.Record.ID]
+	if want := (&remember.Vault{Tenant: stack.Tenant, Host: stack.Host, Key: keys.Key}).RecordKey(kept.Record.ID); !bytes.Equal(key, want) {
+		t.Error("the guest's key is not the record's")
+	}
+	if _, err := rememberedSession(t, s, two["session"], only); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("a different session for the guest: %v; want 404", err)
+	}
+	if _, err := rememberedAt(t, s, only); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("the list for the guest: %v; want 403", err)
+	}
+	elsewhere := func(c *auth.Client) { c.Hosts = []string{"other"} }
+	if _, err := rememberedSession(t, s, one["session"], elsewhere); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("the session for a token of a different host: %v; want 404", err)
+	}
+	if _, err := rememberedSession(t, s, one["session"], func(c *auth.Client) { c.Methods = []string{"listSessions"} }); err == nil {
+		t.Error("a token without subscribe reads a session")
+	}
+	s.Relay.Close() // the store is complete on disk
+	for _, text := range []string{"unmistakable", one["session"], "turnId", `"title"`} {
+		if found := findText(t, dir, text); found != nil {
+			t.Errorf("%q is readable in %v", text, found)
+		}
+	}
+	if found := findText(t, dir, "remembered"); found == nil {
+		t.Error("the search finds nothing, not even the stream's name")
+	}
+}
+
+// A relay that was restarted has the last state, and the host-agent with its kept keys
+// writes nothing again at rest.
+func TestLastStateSurvivesTheRelay(t *testing.T) {
+	t.Parallel()
+	s, _ := rememberingStack(t, remembering.Turns)
+	c := join(t, throughRelay(t, s), "a", nil)
+	vars := flowVars("demo", "00000003")
+	speak(t, c, vars, "before the restart")
+	keys := keysOf(t, c)
+	var before rememberedapi.Kept
+	natssite.Eventually(t, "the session is at the relay", func() bool {
+		all, err := rememberedAt(t, s, nil)
+		if err != nil || all.List == nil || !strings.Contains(openWith(t, keys, all.List.Record), `"kept":{"`+remember.IDOf(vars["session"])) {
+			return false
+		}
+		before, err = rememberedSession(t, s, vars["session"], nil)
+		return err == nil
+	})
+	if err := s.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	s.Relay.Close()
+	if err := s.StartRelay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the restarted relay has the session", func() bool {
+		kept, err := rememberedSession(t, s, vars["session"], nil)
+		return err == nil && kept.Record.Version == before.Record.Version && strings.Contains(openWith(t, keys, kept.Record), "before the restart")
+	})
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	again := join(t, throughRelay(t, s), "b", nil)
+	if after := keysOf(t, again); !bytes.Equal(after.Key, keys.Key) || !bytes.Equal(after.Verifier, keys.Verifier) {
+		t.Error("the restarted host-agent has different keys")
+	}
+	other := flowVars("demo", "00000004")
+	speak(t, again, other, "after the restart")
+	natssite.Eventually(t, "the second session is at the relay", func() bool {
+		_, err := rememberedSession(t, s, other["session"], nil)
+		return err == nil
+	})
+	kept, err := rememberedSession(t, s, vars["session"], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Record.Version != before.Record.Version {
+		t.Errorf("a session at rest was written again: version %d after %d", kept.Record.Version, before.Record.Version)
+	}
+	late, err := rememberedSession(t, s, other["session"], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late.Record.Version <= before.Record.Version {
+		t.Errorf("version %d after the restart; want more than %d", late.Record.Version, before.Record.Version)
+	}
+}
+
+// When the token of a client with the keys is revoked, all records get new keys at once, and
+// other clients learn that.
+func TestRevokedClientLosesTheKeys(t *testing.T) {
+	t.Parallel()
+	s, _ := rememberingStack(t, remembering.Turns)
+	ada := join(t, throughRelay(t, s), "ada", nil)
+	vars := flowVars("demo", "00000006")
+	speak(t, ada, vars, "for ada alone")
+	eve, err := s.Token(func(c *auth.Client) { c.Subject, c.ID = "eve", "eves-token" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{Token: eve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if _, err := c.Initialize(t.Context(), refclient.InitializeParams{ClientID: "eve"}); err != nil {
+		t.Fatal(err)
+	}
+	before, same := keysOf(t, c), keysOf(t, ada)
+	if !bytes.Equal(before.Key, same.Key) {
+		t.Fatal("two clients with the same authority have different keys")
+	}
+	natssite.Eventually(t, "the session is at the relay", func() bool {
+		kept, err := rememberedSession(t, s, vars["session"], nil)
+		return err == nil && strings.Contains(openWith(t, before, kept.Record), "for ada alone")
+	})
+	(&pair{t: t, first: s.Relay}).revoke(operatorapi.RevokeRequest{Tenant: stack.Tenant, Subject: "eve"})
+	wantClosed(t, c, ahp.CloseTokenEnded, "token")
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := ada.WaitFor(ctx, refclient.IsNotification("relay/rememberKeysChanged")); err != nil {
+		t.Fatal(err)
+	}
+	after := keysOf(t, ada)
+	if after.KeyID == before.KeyID || bytes.Equal(after.Key, before.Key) {
+		t.Fatal("the keys are the same after the revocation")
+	}
+	natssite.Eventually(t, "all records are sealed again", func() bool {
+		all, err := rememberedAt(t, s, nil)
+		if err != nil || all.List == nil || all.List.Record.Key != after.KeyID {
+			return false
+		}
+		kept, err := rememberedSession(t, s, vars["session"], nil)
+		return err == nil && kept.Record.Key == after.KeyID && strings.Contains(openWith(t, after, kept.Record), "for ada alone")
+	})
+}
+
+// With titles, no conversation reaches the relay; with off, a host-agent removes what an
+// earlier run has stored.
+func TestRememberedIsBoundedByTheOwner(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	state, mode := t.TempDir(), remembering.Turns
+	s := startStackWith(t, stack.Config{Upstream: server.URL()}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Remember, cfg.StateDir = mode, state
+		return nil
+	})
+	vars := flowVars("demo", "00000005")
+	speak(t, join(t, throughRelay(t, s), "a", nil), vars, "hello")
+	await := func(records int) {
+		t.Helper()
+		natssite.Eventually(t, fmt.Sprint(records, " records are at the relay"), func() bool {
+			all, err := rememberedAt(t, s, nil)
+			return err == nil && len(all.Sessions) == records
+		})
+	}
+	restart := func(to remembering.Mode) {
+		t.Helper()
+		mode = to
+		if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(2)
+	restart(remembering.Titles)
+	await(1)
+	restart(remembering.Off)
+	await(0)
+	natssite.Eventually(t, "the keys are removed behind the records", func() bool {
+		found, err := filepath.Glob(filepath.Join(state, "remembered.*"))
+		return err == nil && len(found) == 0
+	})
+}

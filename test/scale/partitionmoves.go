@@ -1,0 +1,141 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/gateway"
+	"ahprelay/test/load"
+	"ahprelay/test/stack"
+)
+
+// longestNotice is the longest cut before clients at the relay get 4100: the relay
+// notices the cut, and waits for 15 s.
+const longestNotice = 30 * time.Second
+
+// PartitionMoves is PartitionClients with one host-agent that reaches all relays. Its
+// own relay is cut off from the others, so it moves to a different relay. Clients there
+// notice a pause only.
+func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+	defer func() { _ = c.ways.Close() }()
+	p, err := c.divide(ctx, gateway.MinorityRead)
+	defer p.close()
+	if err != nil {
+		return nil, err
+	}
+	second := &watchedLog{text: "second connection"}
+	p.log = slog.New(second)
+	if err := p.agent(p.relays...); err != nil {
+		return nil, err
+	}
+	home, err := p.awaitHome(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
+	others := slices.DeleteFunc(slices.Clone(p.relays), func(r *gateway.Relay) bool { return r == p.relays[home] })
+	for i := range clientsEach {
+		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(home)))
+	}
+	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(slices.Index(p.relays, others[0])), clientsEach)
+	if err := await(ctx, func() bool { return second.seen.Load() }); err != nil {
+		return nil, fmt.Errorf("no second connection: %w", err)
+	}
+	if err := p.crowd.AwaitWhole(ctx); err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
+	c.ways.Cut(home)
+	began := time.Now()
+	if err := await(ctx, func() bool { at, _ := p.endpoint(ctx, others[0]); return at != "" && at != p.named(home) }); err != nil {
+		return nil, fmt.Errorf("while it is cut: %w", err)
+	}
+	if err := p.crowd.AwaitWhole(ctx); err != nil {
+		return nil, fmt.Errorf("while it is cut: %w", err)
+	}
+	took := time.Since(began)
+	wait(ctx, time.Until(began.Add(s.Cut)))
+	late, cancel := context.WithDeadline(ctx, began.Add(max(s.Cut, longestNotice)))
+	_ = await(late, func() bool { return eachTold(p.minority, ends(p.minority, began)) })
+	cancel()
+	var pause time.Duration
+	for _, v := range p.crowd.Viewers {
+		pause = max(pause, v.Pause(began))
+	}
+	sent := ends(p.minority, began)
+	if err := c.ways.Heal(0); err != nil {
+		return nil, err
+	}
+	wait(ctx, s.Cut/2)
+	closed := ends(p.crowd.Viewers, began)
+	report, err := p.crowd.Finish(ctx, []string{p.record})
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("the relay of a host-agent cut off from two others for %v, all three reachable for the host-agent", s.Cut)
+	return []Row{
+		{Name: name + ": closed at another relay", Got: fmt.Sprintf("%s (served by that side after %v)", codes(closed), took.Round(100*time.Millisecond)), Wanted: "none", Good: len(closed) == 0},
+		{Name: name + ": longest pause there", Got: pause.Round(100 * time.Millisecond).String(), Wanted: "< 15s", Good: pause < 15*time.Second},
+		{Name: name + ": lost and repeated there", Got: fmt.Sprintf("%d and %d of %d %v", report.Lost, report.Repeated, report.Sent, report.Faults), Wanted: "none", Good: report.Lost+report.Repeated+len(report.Faults) == 0},
+		{Name: name + ": clients at that relay are told to reconnect", Got: codes(sent), Wanted: "4100 each", Good: eachTold(p.minority, sent)},
+	}, nil
+}
+
+// eachTold reports whether each viewer was closed with 4100.
+func eachTold(viewers []*load.Viewer, all []load.End) bool {
+	told := 0
+	for _, e := range all {
+		if e.Code == 4100 {
+			told++
+		}
+	}
+	return told >= len(viewers)
+}
+
+// awaitHome returns the number of the host-agent's relay, once all relays know it.
+func (p *divided) awaitHome(ctx context.Context) (home int, err error) {
+	err = await(ctx, func() bool {
+		at := map[string]int{}
+		for _, r := range p.relays {
+			where, _ := p.endpoint(ctx, r)
+			at[where]++
+		}
+		for i := range p.relays {
+			if at[p.named(i)] == len(p.relays) {
+				home = i
+				return true
+			}
+		}
+		return false
+	})
+	return home, err
+}
+
+// named returns the host's address at a relay, as relays report it.
+func (p *divided) named(relay int) string {
+	return fmt.Sprintf("ws://relay-%d/ahp/%s", relay, stack.Host)
+}
+
+// A watchedLog discards all records, and notes whether one had a text.
+type watchedLog struct {
+	slog.Handler
+	text string
+	seen atomic.Bool
+}
+
+// Enabled implements [slog.Handler].
+func (*watchedLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (w *watchedLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, w.text) {
+		w.seen.Store(true)
+	}
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (w *watchedLog) WithAttrs([]slog.Attr) slog.Handler { return w }

@@ -1,0 +1,198 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/broker/remember"
+	"ahprelay/broker/store"
+	"ahprelay/gateway/remembered"
+
+	"github.com/nats-io/nats.go"
+)
+
+// sessionSize is the size of a remembered session in bytes.
+const sessionSize = 4 << 10
+
+// Remembered has all hosts write the last state of all their sessions at once, then rest.
+func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) (rows []Row, err error) {
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	r := c.Relays[0]
+	keeper, records, err := r.remember(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer records.Close()
+	defer keeper.Close()
+	stop, err := fleet(ctx, c, s.Few)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Few }); err != nil {
+		return nil, fmt.Errorf("hosts come online: %w", err)
+	}
+	w, err := newRememberingHosts(&Fleet{Keys: c.Keys, URLs: c.URLs()}, s)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	heap, cpu, began := inUse(), processorTime(), time.Now()
+	if err := w.writeAll(ctx); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	cores := float64(processorTime()-cpu) / float64(took)
+	stats := keeper.Stats()
+	if stats.Records != s.Few*s.Sessions {
+		return nil, fmt.Errorf("%d records; want %d", stats.Records, s.Few*s.Sessions)
+	}
+	rows = append(rows, Row{
+		Name: fmt.Sprintf("%d hosts write %d sessions of 4 KiB each at once, their side included", s.Few, s.Sessions),
+		Got:  fmt.Sprintf("%v, %.2f cores, %d MiB of memory for the index", took.Round(10*time.Millisecond), cores, (int64(inUse())-int64(heap))>>20), Wanted: "≤ 1m0s, ≤ 2 cores", Good: took <= time.Minute && cores <= 2,
+	})
+	began = time.Now()
+	record, _, err := keeper.Load(ctx, Tenant(0), "host-0", remember.IDOf("s:/0"))
+	if err != nil || record == nil {
+		return nil, fmt.Errorf("the session of a host: %w", errors.Join(err, ctx.Err()))
+	}
+	opened := time.Since(began)
+	wait(ctx, s.Watch)
+	still := keeper.Stats() == stats
+	return append(rows, Row{
+		Name: "opening one of them", Got: opened.Round(10 * time.Microsecond).String(), Wanted: "≤ 300ms", Good: opened <= 300*time.Millisecond,
+	}, Row{
+		Name: fmt.Sprintf("records changed within %v at rest", s.Watch), Got: fmt.Sprint(!still), Wanted: "false", Good: still,
+	}), nil
+}
+
+// remember starts a relay's part in remembered sessions.
+func (r *Relay) remember(ctx context.Context, c *Cluster) (*remembered.Keeper, *store.Store, error) {
+	sealer, err := c.Keys.Sealer("remembered")
+	if err != nil {
+		return nil, nil, err
+	}
+	records, err := store.Start(ctx, store.Config{
+		Conn: r.conn, Sealer: sealer, Name: "remembered sessions", Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	select {
+	case <-records.Ready():
+	case <-ctx.Done():
+		records.Close()
+		return nil, nil, ctx.Err()
+	}
+	return remembered.Start(remembered.Config{Store: records, Tenants: r.tenants, Registry: r.Registry, Log: slog.New(slog.DiscardHandler)}), records, nil
+}
+
+// rememberingHosts are the hosts' side.
+type rememberingHosts struct {
+	sizes   Sizes
+	conns   []*nats.Conn // by tenant
+	answers []chan *nats.Msg
+	vault   remember.Vault
+}
+
+func newRememberingHosts(f *Fleet, s Sizes) (w *rememberingHosts, err error) {
+	w = &rememberingHosts{sizes: s}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	for range s.Few {
+		w.answers = append(w.answers, make(chan *nats.Msg, 1))
+	}
+	for i := range FleetTenants {
+		user, err := f.Keys.Authority().RelayUser(Tenant(i))
+		if err != nil {
+			return nil, err
+		}
+		address, _, _ := strings.Cut(f.URLs[0], "#")
+		nc, err := nats.Connect(address, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
+		if err != nil {
+			return nil, err
+		}
+		w.conns = append(w.conns, nc)
+		if _, err := nc.Subscribe("ahp.v1."+Tenant(i)+".*.inbox.remember.*", func(msg *nats.Msg) {
+			var host int
+			if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &host); err == nil && host < len(w.answers) {
+				select {
+				case w.answers[host] <- msg:
+				default: // of a repeated request
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	w.vault = remember.Vault{Tenant: "t", Host: "h", Key: make([]byte, remember.KeySize)}
+	w.vault.Signer, err = remember.NewSigner()
+	return w, err
+}
+
+func (w *rememberingHosts) close() {
+	for _, nc := range w.conns {
+		nc.Close()
+	}
+}
+
+// writeAll writes all sessions, each host's one after the other.
+func (w *rememberingHosts) writeAll(ctx context.Context) error {
+	failures := make([]error, w.sizes.Few)
+	var running sync.WaitGroup
+	for host := range w.sizes.Few {
+		running.Go(func() { failures[host] = w.writeHost(ctx, host) })
+	}
+	running.Wait()
+	return errors.Join(failures...)
+}
+
+func (w *rememberingHosts) writeHost(ctx context.Context, host int) error {
+	nc := w.conns[host%FleetTenants]
+	prefix := fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(host%FleetTenants), host)
+	for i := range w.sizes.Sessions {
+		record := &remember.Record{ID: remember.IDOf(fmt.Sprint("s:/", i)), Version: 1, Time: 1}
+		if err := w.vault.Seal(record, make([]byte, sessionSize)); err != nil {
+			return err
+		}
+		body, err := json.Marshal(remember.Request{Instance: fmt.Sprint("agent-", host), Op: remember.Put, Record: record})
+		if err != nil {
+			return err
+		}
+		if err := w.ask(ctx, nc, prefix, host, body); err != nil {
+			return fmt.Errorf("host-%d: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// ask sends a request until it is answered.
+func (w *rememberingHosts) ask(ctx context.Context, nc *nats.Conn, prefix string, host int, body []byte) error {
+	for {
+		if err := nc.PublishRequest(prefix+"ctl.remember", fmt.Sprintf("%sinbox.remember.%d", prefix, host), body); err != nil {
+			return err
+		}
+		select {
+		case msg := <-w.answers[host]:
+			var answer remember.Answer
+			if err := json.Unmarshal(msg.Data, &answer); err != nil || answer.Error == "" {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(answerWait):
+		}
+	}
+}

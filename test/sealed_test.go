@@ -1,0 +1,453 @@
+package test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/hostagent"
+	"ahprelay/internal/connect"
+	"ahprelay/internal/sealed"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A sealedHost is a sealed host behind a relay, with an ahp-connect that is paired with it.
+type sealedHost struct {
+	*stack.Stack
+	t       *testing.T
+	control hostagent.Control
+	home    *connect.Home
+	relays  *connect.Relays
+}
+
+// startSealed starts a sealed host. The test's ahp-connect is not paired yet.
+func startSealed(t *testing.T, upstream string, change func(*stack.Config), more ...func(*stack.Stack, *hostagent.Config) error) *sealedHost {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	control := filepath.Join(dir, "control.sock")
+	cfg := stack.Config{Upstream: upstream, DataDir: t.TempDir()}
+	state := t.TempDir()
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	s, err := stack.StartWith(ctx, cfg, func(s *stack.Stack, agent *hostagent.Config) error {
+		agent.Sealed, agent.StateDir, agent.Control = &hostagent.Sealing{}, state, control
+		for _, f := range more {
+			if err := f(s, agent); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	h := &sealedHost{Stack: s, t: t, control: hostagent.Control{Path: control}}
+	for { // the host is online before the control socket is there
+		if _, err = h.control.Devices(ctx); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	h.home, h.relays = h.newHome(nil)
+	return h
+}
+
+// newHome returns an ahp-connect with a client token of its own.
+func (h *sealedHost) newHome(change func(*auth.Client)) (*connect.Home, *connect.Relays) {
+	h.t.Helper()
+	token, err := h.Token(change)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	home := &connect.Home{Dir: h.t.TempDir()}
+	file := filepath.Join(home.Dir, "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	return home, connect.NewRelays(connect.NewRelay(h.Relay.URL(), connect.FileTokens(file))).Seal(home)
+}
+
+// code makes a pairing code at the host.
+func (h *sealedHost) code(subject string, level auth.Access) hostagent.PairingCode {
+	h.t.Helper()
+	code, err := h.control.OrderDevices(h.t.Context(), hostagent.DeviceOrder{Do: "pair", Subject: subject, Level: level})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return code
+}
+
+// pair pairs a home with a code for a subject and a level.
+func (h *sealedHost) pair(home *connect.Home, relays *connect.Relays, subject string, level auth.Access) *connect.Pairing {
+	h.t.Helper()
+	shown := h.code(subject, level)
+	code, err := sealed.ParseCode(shown.Code)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	p, err := relays.All()[0].Pair(h.t.Context(), home, connect.PairConfig{Host: stack.Host, Code: code, Name: "test", Pending: func(p *connect.Pairing) {
+		words := p.Device.Identity().Fingerprint().Words()
+		list, err := h.control.Devices(h.t.Context())
+		if err != nil || len(list.Waiting) != 1 || list.Waiting[0].Words != words || list.Words != sealed.HostFingerprint(p.Key).Words() {
+			h.t.Errorf("the host shows %+v, %v; the device shows %s", list, err, words)
+			return
+		}
+		if _, err := h.control.OrderDevices(h.t.Context(), hostagent.DeviceOrder{Do: "confirm", Device: list.Waiting[0].Fingerprint}); err != nil {
+			h.t.Error(err)
+		}
+	}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return p
+}
+
+// serve starts the endpoint of an ahp-connect, and returns its base URL with a local token.
+func (h *sealedHost) serve(relays *connect.Relays) (url, token string) {
+	h.t.Helper()
+	tokens := connect.NewTokens("")
+	made, err := tokens.Make("test", nil, "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- connect.NewEndpoint(connect.Config{Relays: relays, Tokens: tokens, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
+	}()
+	h.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			h.t.Error(err)
+		}
+	})
+	return "ws://" + l.Addr().String() + "/ahp/" + stack.Host, made.Token
+}
+
+// throughConnect dials a sealed host through a paired ahp-connect. It returns when the
+// host-agent has admitted the connection: until then, ahp-connect answers pings itself.
+func (h *sealedHost) throughConnect(relays *connect.Relays) dialer {
+	url, token := h.serve(relays)
+	return func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+		before := h.connected()
+		opts.Token = token
+		c, err := refclient.Dial(ctx, url, opts)
+		if err != nil {
+			return nil, err
+		}
+		for {
+			for id := range h.connected() {
+				if !before[id] {
+					return c, nil
+				}
+			}
+			select {
+			case <-c.Done():
+				return c, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// connected returns the ids of the clients at the host-agent.
+func (h *sealedHost) connected() map[string]bool {
+	h.t.Helper()
+	list, err := h.control.Clients(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for _, c := range list.Clients {
+		ids[c.ID] = true
+	}
+	return ids
+}
+
+// TestFlowsSealed runs every flow at a sealed host, through ahp-connect. The stock client
+// receives what the host sends, byte for byte, and the reverse.
+func TestFlowsSealed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, f := range readFlows(t) {
+		t.Run(f.name, func(t *testing.T) {
+			host := upstream(t, dir)
+			h := startSealed(t, host.url, nil)
+			h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+			got := play(t, f, h.throughConnect(h.relays), host.vars(f.name, 0))
+			wantAsHostSent(t, h.Tap, got)
+		})
+	}
+}
+
+// wantRefused fails unless a connection through ahp-connect ends with a code and reason.
+func (h *sealedHost) wantRefused(relays *connect.Relays, code ahp.CloseCode, reason string) {
+	h.t.Helper()
+	url, token := h.serve(relays)
+	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
+	defer cancel()
+	c, err := refclient.Dial(ctx, url, refclient.Options{Token: token})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		h.t.Fatal("the connection goes on")
+	}
+	if got, text := c.CloseStatus(); got != int(code) || !strings.Contains(text, reason) {
+		h.t.Errorf("closed with %d %q; want %d %q", got, text, code, reason)
+	}
+}
+
+// TestSealedHostRefusesOthers connects to a sealed host without a pairing: unsealed,
+// sealed by an unknown device, and by a canvas's stream.
+func TestSealedHostRefusesOthers(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	h.wantRefused(h.relays, ahp.CloseForbidden, "this host is sealed")
+
+	known := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	home, relays := h.newHome(nil)
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := *known
+	stranger.Device = device
+	if err := home.SavePairing(&stranger); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRefused(relays, ahp.CloseTokenEnded, "does not know this device")
+
+	// A host's key that has changed stops everything.
+	other, err := sealed.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped := *known
+	swapped.Key = other.Public()
+	if err := home.SavePairing(&swapped); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRefused(relays, ahp.CloseBadMessage, "does not accept the sealed handshake")
+	if conns := len(h.Tap.Conns()); conns != 0 {
+		t.Errorf("%d of these connections reached the host", conns)
+	}
+}
+
+// TestSealedIsRemembered opens a host after its sealed host-agent was replaced by an
+// unsealed host-agent.
+func TestSealedIsRemembered(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	token, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(h.home.Dir, "token2")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.home.Pairing(h.Relay.URL(), stack.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Relay = s.Relay.URL()
+	if err := h.home.SavePairing(p); err != nil {
+		t.Fatal(err)
+	}
+	relays := connect.NewRelays(connect.NewRelay(s.Relay.URL(), connect.FileTokens(file))).Seal(h.home)
+	h.wantRefused(relays, ahp.CloseForbidden, "this host is not sealed")
+
+	// A forgotten key does not open it unsealed either.
+	if err := h.home.Unpair(s.Relay.URL(), stack.Host, false); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRefused(relays, ahp.CloseForbidden, "run ahp-connect pair")
+	if conns := len(s.Tap.Conns()); conns != 0 {
+		t.Errorf("%d connections reached the host unsealed", conns)
+	}
+	if err := h.home.Unpair(s.Relay.URL(), stack.Host, true); err != nil {
+		t.Fatal(err)
+	}
+	url, local := h.serve(relays)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	c, err := refclient.Dial(ctx, url, refclient.Options{Token: local})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: "one", ProtocolVersions: []string{"0.9.0"}}); err != nil {
+		t.Errorf("after the host is forgotten: %v", err)
+	}
+}
+
+// TestPairingCodes uses wrong, used and too many codes.
+func TestPairingCodes(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	try := func(code sealed.Code) error {
+		_, err := h.relays.All()[0].Pair(t.Context(), h.home, connect.PairConfig{Host: stack.Host, Code: code, Pending: func(*connect.Pairing) { t.Error("a wrong code is proved") }})
+		return err
+	}
+	const refused = "the code is wrong, used or too old"
+	if err := try(sealed.NewCode()); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("without a code: %v", err)
+	}
+	shown := h.code("owner", auth.AccessAdmin)
+	right, err := sealed.ParseCode(shown.Code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := try(sealed.NewCode()); err == nil || !strings.Contains(err.Error(), refused) {
+			t.Errorf("with a wrong code: %v", err)
+		}
+	}
+	if err := try(right); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("with the right code after five wrong ones: %v", err)
+	}
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin) // a new code is good again
+
+	// A person refuses, and the code is used up.
+	shown = h.code("bob", auth.AccessTalk)
+	if right, err = sealed.ParseCode(shown.Code); err != nil {
+		t.Fatal(err)
+	}
+	home, relays := h.newHome(nil)
+	_, err = relays.All()[0].Pair(t.Context(), home, connect.PairConfig{Host: stack.Host, Code: right, Pending: func(p *connect.Pairing) {
+		if _, err := h.control.OrderDevices(t.Context(), hostagent.DeviceOrder{Do: "refuse", Device: p.Device.Identity().Fingerprint().String()}); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err == nil || !strings.Contains(err.Error(), "refused this device") {
+		t.Errorf("after a refusal: %v", err)
+	}
+	if p, err := home.Pairing(h.Relay.URL(), stack.Host); p != nil || err != nil {
+		t.Errorf("after a refusal, the device has the pairing %v, %v", p, err)
+	}
+	if err := try(right); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("with a used code: %v", err)
+	}
+}
+
+// TestSealedLevelsComeFromTheHost gives a device less at the host than its relay token
+// has, and more than its relay token has.
+func TestSealedLevelsComeFromTheHost(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	for _, c := range []struct {
+		relay, host auth.Access
+		creates     bool
+	}{
+		{auth.AccessWrite, auth.AccessRead, false},
+		{auth.AccessRead, auth.AccessWrite, true},
+	} {
+		home, relays := h.newHome(func(cl *auth.Client) { cl.Access = c.relay })
+		h.pair(home, relays, "ada", c.host)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		client, err := h.throughConnect(relays)(ctx, refclient.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Initialize(ctx, refclient.InitializeParams{ClientID: "level-" + string(c.host), ProtocolVersions: []string{"0.9.0"}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Call(ctx, "createSession", map[string]any{"channel": "demo:/" + string(c.host), "provider": "demo"})
+		if (err == nil) != c.creates {
+			t.Errorf("relay token %s, device %s: createSession: %v", c.relay, c.host, err)
+		}
+		_ = client.Close()
+		cancel()
+	}
+}
+
+// TestSealedRemoval removes a device remotely. Its connection ends within 2 s, and a new
+// host-agent does not admit it either.
+func TestSealedRemoval(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	home, relays := h.newHome(nil)
+	p := h.pair(home, relays, "bob", auth.AccessTalk)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	client, err := h.throughConnect(relays)(ctx, refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	bob := p.Device.Identity().Fingerprint().String()
+	if _, err := relays.All()[0].Devices(ctx, stack.Host, bob); err == nil || !strings.Contains(err.Error(), "level own") {
+		t.Errorf("a device with the level talk manages devices: %v", err)
+	}
+	list, err := h.relays.All()[0].Devices(ctx, stack.Host, "")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("the owner sees %+v, %v", list, err)
+	}
+	removed := time.Now()
+	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, bob); err != nil || len(list) != 1 {
+		t.Fatalf("after the removal, the owner sees %+v, %v", list, err)
+	}
+	select {
+	case <-client.Done():
+	case <-ctx.Done():
+		t.Fatal("the removed device's connection goes on")
+	}
+	if took := time.Since(removed); took > 2*time.Second {
+		t.Errorf("the removal took %v", took)
+	}
+	if code, reason := client.CloseStatus(); code != int(ahp.CloseTokenEnded) || !strings.Contains(reason, "removed") {
+		t.Errorf("closed with %d %q", code, reason)
+	}
+	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
+	if err := h.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AwaitState(ctx, "online"); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
+	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, ""); err != nil || len(list) != 1 {
+		t.Errorf("after a restart, the owner sees %+v, %v", list, err)
+	}
+}
