@@ -107,7 +107,7 @@ func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 	if conv, err = st.open(t.ctx, t); err != nil {
 		return End{}, err
 	}
-	t.Notice("This conversation went on in a different place, for example in the agent's own terminal. The agent knows what was said there. It is not shown here.")
+	t.Notice("This conversation went on outside of this page, for example in the agent's own terminal. The agent remembers those messages, but this page does not show them.")
 	return st.play(t, conv, prompt)
 }
 
@@ -165,7 +165,7 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 		case err == nil:
 			return conv, st.opened(conv)
 		case errors.Is(err, ErrUnknown) && start.ID != "" && t != nil:
-			t.Notice("The agent does not have this conversation any more. It begins a new one, and remembers nothing of what stands above.")
+			t.Notice("The agent no longer has this conversation. It begins a new conversation, and remembers nothing of the messages above.")
 			start.ID, start.Replay = "", false
 		case errors.Is(err, ErrSignIn) && t != nil && signIns < maxSignIns:
 			if err := st.signIn(ctx, t); err != nil {

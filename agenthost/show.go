@@ -353,7 +353,7 @@ const talkPause = 5 * time.Millisecond
 
 // talk writes n words like an agent: paragraphs, lists and code.
 func (s *script) talk(n int) {
-	words := strings.SplitAfter(strings.Repeat(showMarkdown+"\nIt has been run on both machines, with the detector and without, and has not failed again in all the time that it ran; what remains is to say so.\n\n", 1+n/60), " ")
+	words := strings.SplitAfter(strings.Repeat(showMarkdown+"\nThe test ran on both machines, with and without the race detector, and did not fail again. The last step is to write this down.\n\n", 1+n/60), " ")
 	part := s.say("")
 	for _, word := range words[:n] {
 		if !s.delta(part, word) || !s.sleep(talkPause) {

@@ -370,8 +370,8 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 		return c, err
 	}
 	natssite.DialAgent(t, cfg)
-	// What was shown three times without an answer is believed no more: that is
-	// after these dials, unless others failed because the machine is busy.
+	// Credentials without an answer after three dials are fetched again. That happens
+	// after these dials, unless further dials failed because the machine is busy.
 	if n, want := fetched.Load(), (dials.Load()+hangUps)/(hangUps+1); n < 1 || n > want {
 		t.Errorf("credentials fetched %d times for %d dials; want %d", n, dials.Load(), want)
 	}

@@ -70,7 +70,7 @@ type standby struct {
 	once sync.Once
 }
 
-// end ends the wait for the use of the connection.
+// end closes done. Later calls do nothing.
 func (s *standby) end() { s.once.Do(func() { close(s.done) }) }
 
 // A startedConn is a connection whose first byte another goroutine reads.

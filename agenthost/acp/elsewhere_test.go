@@ -19,7 +19,7 @@ func TestConversationGoesOnElsewhere(t *testing.T) {
 	s := &realSite{site: &site{folder: t.TempDir()}, storage: t.TempDir(), cfg: Config{Program: Program{Name: "test", Title: "Test", Command: command}, Environment: environment}}
 	s.start(t)
 	k := s.connect(t).begin(s.site, "s1", nil)
-	const notice = "notice: This conversation went on in a different place"
+	const notice = "notice: This conversation went on outside of this page"
 	ask := func(want string, noticed bool) {
 		t.Helper()
 		k.prompt("recall")

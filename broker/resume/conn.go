@@ -42,7 +42,7 @@ var (
 	// ErrGone reports a stream that the relay does not know, or no longer.
 	ErrGone = errors.New("the relay does not know this stream")
 	// ErrBroken reports a peer that violates the protocol.
-	ErrBroken = errors.New("the peer sends what no stream has")
+	ErrBroken = errors.New("the peer broke the rules of the stream")
 	// ErrDiscarded reports a stream ended by Discard.
 	ErrDiscarded = errors.New("stream discarded")
 )

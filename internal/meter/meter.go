@@ -28,7 +28,7 @@ func NewRegistry() *prometheus.Registry {
 func Build(name, version string) prometheus.Collector {
 	number, commit, _ := strings.Cut(version, "+")
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: name, Help: "Always 1; its labels say what runs.",
+		Name: name, Help: "Always 1; the labels name the version and the commit of this program.",
 		ConstLabels: prometheus.Labels{"version": number, "commit": commit, "go": runtime.Version()},
 	})
 	g.Set(1)

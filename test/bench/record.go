@@ -142,7 +142,7 @@ var readmeLines = []readmeLine{
 		[]number{{part: "latency", work: "request and answer of 512 B, added p50"}}},
 	{"One core of the relay delivers %s million messages a second to 100 viewers of each, %s times what nats-server's WebSockets do.",
 		[]number{{part: "fanout", work: "100 clients, saturated", spread: true}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true, spread: true}}},
-	{"A thousand who only watch cost the host's machine %s times what one does; a thousand connected straight, %s times that.",
+	{"A thousand viewers cost the host's machine %s times as much as a single viewer; a thousand direct connections cost %s times as much as those viewers.",
 		[]number{{part: "audience", work: "of host and host-agent", beside: "one viewer", ratio: true}, {part: "audience", work: "of the host's machine", beside: directName, ratio: true, inverse: true}}},
 	{"%s KiB of the relay and %s KiB of the host-agent for a client on which nothing happens.",
 		[]number{{part: "memory", work: "each at the relay"}, {part: "memory", work: "each at the host-agent"}}},

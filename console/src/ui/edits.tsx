@@ -15,7 +15,7 @@ export function uriOfEdit(edit: Json): string {
   return text(edit?.after?.uri) || text(edit?.before?.uri);
 }
 
-export function whatOfEdit(edit: Json): string {
+export function kindOfEdit(edit: Json): string {
   if (!edit?.before) return edit?.after ? 'new' : '';
   if (!edit.after) return 'deleted';
   return text(edit.before.uri) !== text(edit.after.uri) ? `from ${baseName(edit.before.uri)}` : '';
@@ -47,11 +47,11 @@ export function FileEdits({ edits, reading }: { edits: Json[]; reading?: Reading
 
 function Edit({ edit, open, read, reading }: { edit: Json; open: boolean; read: boolean; reading?: Reading }) {
   const [shown, setShown] = useState(open);
-  const what = whatOfEdit(edit);
+  const kind = kindOfEdit(edit);
   return (
     <li class="edit">
       <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
-        <summary title={pathOf(uriOfEdit(edit))}><span class="name path">{pathOf(uriOfEdit(edit))}</span>{what && <span class="badge">{what}</span>} <Stat edit={edit} /></summary>
+        <summary title={pathOf(uriOfEdit(edit))}><span class="name path">{pathOf(uriOfEdit(edit))}</span>{kind && <span class="badge">{kind}</span>} <Stat edit={edit} /></summary>
         {(shown || reading && read) && <Diff edit={edit} reading={reading} />}
       </details>
     </li>

@@ -8,7 +8,7 @@ import type { Json } from '../ahp';
 import { baseName, pathOf } from '../words';
 import { Badge, Icon } from './bits';
 import { File, Files } from './files';
-import { Diff, Stat, uriOfEdit, whatOfEdit } from './edits';
+import { Diff, Stat, uriOfEdit, kindOfEdit } from './edits';
 import { Servers } from './servers';
 import { Terminal } from './terminal';
 
@@ -109,10 +109,10 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
 
 function FileChange({ file, open, wide, children }: { file: Json; open: boolean; wide: boolean; children: any }) {
   const [shown, setShown] = useState(open);
-  const what = whatOfEdit(file.edit);
+  const kind = kindOfEdit(file.edit);
   return (
     <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
-      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{pathOf(uriOfEdit(file.edit))}</span>{what && <Badge>{what}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
+      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{pathOf(uriOfEdit(file.edit))}</span>{kind && <Badge>{kind}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
       <div class="row start wrap">{children}</div>
       {shown && <Diff edit={file.edit} wide={wide} />}
     </details>

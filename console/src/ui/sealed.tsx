@@ -257,10 +257,10 @@ export function Changed({ host }: { host: string }) {
     <main id="changed">
       <section class="card">
         <h2>{host} shows a different key</h2>
-        <p>This device knows this host by a key. What answers now has a different one. Either the host was set up again, or something stands between you and your host. Nothing is opened.</p>
+        <p>This device knows this host by its key, and the key has changed. Either the host was set up again, or another machine stands between you and your host. Nothing is opened.</p>
         <Words of={known?.words ?? ''} id="known-words">The host that this device knows</Words>
-        <Words of={pin?.changed ?? ''} id="new-words">What answers now</Words>
-        <p class="dim">Look at the host’s own screen: “host-agent devices” shows its words. Only if you know why they have changed, remove the key, and pair again with a new code.</p>
+        <Words of={pin?.changed ?? ''} id="new-words">The new key</Words>
+        <p class="dim">Run “host-agent devices” at the host: it shows the words of the host’s own key. If you know why the key has changed, remove the old key, and pair again with a new code.</p>
         <div class="row start wrap">
           <button class="primary" type="button" data-do="keep" onClick={keep}>Keep the known key and try again</button>
           <label class="check"><input id="changed-sure" type="checkbox" checked={sure} onChange={(e) => setSure(e.currentTarget.checked)} /> I have compared the words at the host</label>

@@ -63,7 +63,7 @@ func run(args []string) error {
 	return nil
 }
 
-// command returns a command that says on standard error what it says.
+// command returns a command whose output goes to standard error.
 func command(dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
