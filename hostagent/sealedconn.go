@@ -329,7 +329,9 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 	if wanted := c.wanted; wanted != "" {
 		policy = policy.Narrow(gate.NewPolicy(wanted, nil, nil, true))
 	}
+	s.manages = policy.Access.Includes(auth.AccessAdmin)
 	for _, channels := range a.Limits {
+		s.manages = s.manages && len(channels) == 0
 		policy = policy.Narrow(gate.NewPolicy(a.Level, channels, nil, true))
 	}
 	if err := s.admitted(a); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
@@ -86,6 +85,7 @@ type sealing struct {
 	window  time.Duration   // silence after Beat that ends the connection
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
+	manages bool // the client may list and remove devices
 
 	held   int          // bytes counted in seals.held; of the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
@@ -285,8 +285,8 @@ func (s *sealing) ask(body []byte) error {
 	}
 	answer := sealedAnswer{ID: asked.ID}
 	switch {
-	case s.device == nil || !s.device.Level.Includes(auth.AccessAdmin) || s.agent.cfg.Allow != nil && !s.agent.cfg.Allow.Access.Includes(auth.AccessAdmin):
-		answer.Error = "only devices with the level own manage devices"
+	case !s.manages:
+		answer.Error = "only devices with the level own, for all channels, manage devices"
 	case asked.Do == "devices":
 		answer.Devices = s.agent.seals.devices()
 	case asked.Do == "remove":

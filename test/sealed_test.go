@@ -451,3 +451,35 @@ func TestSealedRemoval(t *testing.T) {
 		t.Errorf("after a restart, the owner sees %+v, %v", list, err)
 	}
 }
+
+// TestSealedGrantsForChannelsManageNoDevices admits a device with the level own for one
+// channel. It can neither list nor remove the devices of the host.
+func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	owner := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		channels []string
+		manages  bool
+	}{{nil, true}, {[]string{"demo:/one"}, false}} {
+		grant, err := owner.Device.SignGrant(owner.Key, sealed.Grant{
+			Device: device.Identity(), Subject: "owner", Level: auth.AccessAdmin, Channels: c.channels, From: time.Now(), End: time.Now().Add(time.Hour), Serial: strings.Repeat("A", sealed.FingerprintSize),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home, relays := h.newHome(nil)
+		if err := home.SavePairing(&connect.Pairing{Relay: owner.Relay, Host: owner.Host, Key: owner.Key, Device: device, Grants: []string{grant}}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := relays.All()[0].Devices(t.Context(), stack.Host, "")
+		if manages := err == nil && len(list) == 1; manages != c.manages {
+			t.Errorf("own for the channels %q sees the devices %+v, %v", c.channels, list, err)
+		}
+	}
+}

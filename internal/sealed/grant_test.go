@@ -57,8 +57,8 @@ func newGrantWorld(t *testing.T) *grantWorld {
 	}
 	w.firstAt, w.secondAt = w.host, w.host
 	w.known.holders = map[Fingerprint]Holder{c.device.Identity().Fingerprint(): {Identity: c.device.Identity(), Subject: "owner", Level: auth.AccessAdmin, End: now.Add(20 * 24 * time.Hour)}}
-	w.first = Grant{Device: w.ada.Identity(), Subject: "ada", Level: auth.AccessApprove, From: now.Add(-time.Hour), End: now.Add(10 * 24 * time.Hour), Serial: strings.Repeat("a", FingerprintSize)}
-	w.second = Grant{Device: phone.Identity(), Subject: "ada", Level: auth.AccessTalk, Channels: []string{"ahp-session:/x"}, From: now.Add(-time.Minute), End: now.Add(time.Hour), Serial: strings.Repeat("b", FingerprintSize)}
+	w.first = Grant{Device: w.ada.Identity(), Subject: "ada", Level: auth.AccessApprove, From: now.Add(-time.Hour), End: now.Add(10 * 24 * time.Hour), Serial: strings.Repeat("A", FingerprintSize)}
+	w.second = Grant{Device: phone.Identity(), Subject: "ada", Level: auth.AccessTalk, Channels: []string{"ahp-session:/x"}, From: now.Add(-time.Minute), End: now.Add(time.Hour), Serial: strings.Repeat("Q", FingerprintSize)}
 	return w
 }
 
@@ -136,16 +136,17 @@ func TestGrants(t *testing.T) {
 // TestGrantsAreBounded fails if a device can sign a grant that hosts refuse.
 func TestGrantsAreBounded(t *testing.T) {
 	for name, change := range map[string]func(g *Grant){
-		"31 days":            func(g *Grant) { g.End = g.From.Add(MaxLife + time.Second) },
-		"no time":            func(g *Grant) { g.End = g.From },
-		"unknown level":      func(g *Grant) { g.Level = "root" },
-		"no subject":         func(g *Grant) { g.Subject = "" },
-		"control character":  func(g *Grant) { g.Subject = "ada\n" },
-		"unsorted channels":  func(g *Grant) { g.Channels = []string{"b", "a"} },
-		"too many channels":  func(g *Grant) { g.Channels = make([]string, maxChannels+1) },
-		"long channels":      func(g *Grant) { g.Channels = []string{strings.Repeat("x", maxGrant)} },
-		"short serial":       func(g *Grant) { g.Serial = "x" },
-		"key not on a curve": func(g *Grant) { g.Device.Verifier[5] ^= 1 },
+		"31 days":                         func(g *Grant) { g.End = g.From.Add(MaxLife + time.Second) },
+		"no time":                         func(g *Grant) { g.End = g.From },
+		"unknown level":                   func(g *Grant) { g.Level = "root" },
+		"no subject":                      func(g *Grant) { g.Subject = "" },
+		"control character":               func(g *Grant) { g.Subject = "ada\n" },
+		"unsorted channels":               func(g *Grant) { g.Channels = []string{"b", "a"} },
+		"too many channels":               func(g *Grant) { g.Channels = make([]string, maxChannels+1) },
+		"long channels":                   func(g *Grant) { g.Channels = []string{strings.Repeat("x", maxGrant)} },
+		"short serial":                    func(g *Grant) { g.Serial = "x" },
+		"serial that no removal can name": func(g *Grant) { g.Serial = strings.Repeat("!", FingerprintSize) },
+		"key not on a curve":              func(g *Grant) { g.Device.Verifier[5] ^= 1 },
 	} {
 		w := newGrantWorld(t)
 		change(&w.first)
