@@ -1,0 +1,72 @@
+package remembered
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"ahprelay/broker/remember"
+	"ahprelay/test/natssite"
+)
+
+// While the store's disk is full, a record is refused with an error, and the records that
+// are there stay readable. The relay counts no record that the store has refused. Once the
+// disk has space, the next write succeeds. It needs the permission to mount.
+func TestFullDiskLosesNoRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+		t.Skip("no right to mount a disk:", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	site := &natssite.Site{Keys: natssite.NewKeys(t), Store: dir}
+	site.Start(t, "127.0.0.1:0")
+	k := keeperAt(t, site, 0, 0)
+	laptop, first, second := hostKey{"acme", "laptop"}, remember.IDOf("s:/1"), remember.IDOf("s:/2")
+	if err := write(t, k, laptop, first, 4<<10); err != nil {
+		t.Fatal(err)
+	}
+
+	full := filepath.Join(dir, "other")
+	f, err := os.Create(full)
+	for err == nil {
+		_, err = f.Write(bytes.Repeat([]byte{1}, 4096))
+	}
+	_ = f.Close() // full
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	for range 8 { // an open block still has space
+		if err = write(t, k, laptop, second, 200<<10); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Fatal("a full disk takes every record")
+	}
+	if !has(t, k, laptop, first) {
+		t.Error("a record from before is lost")
+	}
+
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if err := site.Server.ReviveStore(); err != nil { // as the registry does
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "a record is written again", func() bool {
+		return write(t, k, laptop, second, 1<<10) == nil && has(t, k, laptop, second)
+	})
+	again := keeperAt(t, site, 0, 0) // reads the stream anew
+	natssite.Eventually(t, "another relay counts the same", func() bool { return again.Stats() == k.Stats() })
+	if !has(t, again, laptop, first) || !has(t, again, laptop, second) {
+		t.Error("a record is lost after the full disk")
+	}
+}
