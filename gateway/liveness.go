@@ -80,7 +80,7 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 		return false
 	}
 	heard := c.sock.Conn.Reads.Load()
-	if held, _ := c.budget.uploads.state(&c.load.upload, now); held > 0 && heard != v.reads {
+	if held, _, _ := c.budget.uploads.state(&c.load.upload, now); held > 0 && heard != v.reads {
 		v.reads, v.mark, v.missed = heard, 0, 0
 		return false
 	}

@@ -53,11 +53,11 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 		b.standsFrom(moved)
 		b.inTurns = in > wire.KeepBuffer && now.Sub(moved) < stillTime
 	}
-	coming, moved := l.budget.uploads.state(&l.upload, now)
+	coming, moved, stopped := l.budget.uploads.state(&l.upload, now)
 	if !moved.IsZero() {
 		b.standsFrom(moved)
-		b.inTurns = b.inTurns || now.Sub(moved) < turnTime
-		b.stopped = now.Sub(moved)
+		b.stopped = now.Sub(stopped)
+		b.inTurns = b.inTurns || b.stopped < stopTime
 	}
 	if in == 0 && out == 0 && moved.IsZero() && l.unread.Load() > 0 && !l.stuck.Load() {
 		b.inTurns = true

@@ -108,7 +108,7 @@ func isDeaf(b burden, _ time.Time) bool       { return !b.inTurns && b.deaf >= d
 // isStill selects clients without progress. The host is not the client's fault, so a
 // client that waits for it has more time.
 func isStill(b burden, now time.Time) bool {
-	return isDeaf(b, now) || !b.inTurns && (b.stopped >= turnTime || now.Sub(b.since) >= stillTime)
+	return isDeaf(b, now) || !b.inTurns && (b.stopped >= stopTime || now.Sub(b.since) >= stillTime)
 }
 
 // burdenOf returns a client's burden. Call noteMoved first.

@@ -94,7 +94,7 @@ func TestSlowHostIsNotTheClientsFault(t *testing.T) {
 	}{
 		{"reads nothing", burden{since: now.Add(-time.Second), deaf: time.Second}, true, true},
 		{"has just stopped reading", burden{since: now.Add(-deafTime / 2), deaf: deafTime / 2}, false, false},
-		{"has stopped in the middle of a message", burden{since: now.Add(-turnTime), stopped: turnTime}, false, true},
+		{"has stopped in the middle of a message", burden{since: now.Add(-stopTime), stopped: stopTime}, false, true},
 		{"waits for a slow host", burden{since: now.Add(-5 * time.Second)}, false, false},
 		{"waits for a host that takes nothing", burden{since: now.Add(-stillTime)}, false, true},
 		{"takes turns", burden{since: now.Add(-time.Second), deaf: time.Second, inTurns: true}, false, false},

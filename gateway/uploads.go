@@ -29,6 +29,12 @@ const (
 	leastPace = 1 << 10
 	turnTime  = time.Second
 
+	// stopTime is the standstill in the middle of a message that proves that the client
+	// has stopped, beyond the time for which the relay last left its socket unread: the
+	// client's kernel doubles its intervals meanwhile, and may need as long again to
+	// go on.
+	stopTime = 3 * time.Second
+
 	// uploadLook is the interval of these checks.
 	uploadLook = 100 * time.Millisecond
 
@@ -50,6 +56,7 @@ type uploads struct {
 	mu   sync.Mutex // guards the fields below, and those of each upload
 	line []*upload  // in order of their beginning
 	went time.Time  // when a message was last given room
+	look time.Time  // when check was last called
 }
 
 // An upload is a client's large message being read.
@@ -59,6 +66,8 @@ type upload struct {
 	wants    int64         // further bytes requested; 0: it does not wait
 	ready    chan struct{} // closed when the request is granted, or the client is closed
 	over     bool          // the client is closed
+	asked    time.Time     // when it last began to wait
+	waited   time.Duration // its last wait
 	moved    time.Time     // when it last made progress or waited
 	received uint64        // bytes received by then
 }
@@ -75,7 +84,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 		u.received = u.conn.Taken.Load()
 		t.line = append(t.line, u)
 	}
-	u.wants, u.ready = int64(n), make(chan struct{})
+	u.wants, u.ready, u.asked = int64(n), make(chan struct{}), time.Now()
 	ready := u.ready
 	t.waits.Add(1)
 	t.giveLocked(time.Now())
@@ -120,9 +129,10 @@ func (t *uploads) waitsNoMoreLocked(u *upload) {
 	}
 }
 
-// state returns a message's granted bytes, and when it last made progress or waited:
-// zero without a message. A message waiting for its first turn has no bytes.
-func (t *uploads) state(u *upload, now time.Time) (held int, moved time.Time) {
+// state returns a message's granted bytes, when it last made progress or waited, and
+// since when it has stopped: zero times without a message. A message waiting for its
+// first turn has no bytes.
+func (t *uploads) state(u *upload, now time.Time) (held int, moved, stopped time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -131,7 +141,10 @@ func (t *uploads) state(u *upload, now time.Time) (held int, moved time.Time) {
 	case u.held > 0:
 		moved = u.moved
 	}
-	return int(u.held), moved
+	if !moved.IsZero() {
+		stopped = moved.Add(u.waited)
+	}
+	return int(u.held), moved, stopped
 }
 
 // give grants the requests for which there is room.
@@ -161,6 +174,7 @@ func (t *uploads) goOnLocked(u *upload, now time.Time) {
 	u.held += u.wants
 	t.budget.add(int(u.wants))
 	u.moved, t.went = now, now
+	u.waited = max(u.waited/2, now.Sub(u.asked))
 	t.waitsNoMoreLocked(u)
 }
 
@@ -219,8 +233,12 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	moves = now.Sub(t.went) < turnTime
+	late := max(0, now.Sub(t.look)-2*uploadLook) // the relay itself stood still
+	t.look = now
 	for _, u := range t.line {
-		if heard := u.conn.Taken.Load(); u.wants > 0 || heard-u.received >= leastPace {
+		u.moved = earlier(u.moved.Add(late), now)
+		heard := u.conn.Taken.Load()
+		if u.wants > 0 || heard-u.received >= leastPace || u.unread() {
 			u.moved, u.received = now, heard
 		}
 	}
@@ -234,4 +252,20 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 		}
 	}
 	return lacks, moves
+}
+
+// unread reports whether the kernel has bytes that the relay has yet to read.
+func (u *upload) unread() bool {
+	if u.conn.Conn == nil {
+		return false
+	}
+	_, unread := wire.Queued(u.conn.Conn)
+	return unread > 0
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

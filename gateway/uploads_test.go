@@ -272,3 +272,63 @@ func TestUnreadClientTakesTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestPausedUploadIsNotClosed lets a client pause in the middle of a large message while
+// another client waits for its memory. A pause that the relay's own wait explains, or that
+// the relay slept through, closes no client. A client that has stopped is closed.
+func TestPausedUploadIsNotClosed(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		waited, pause time.Duration
+		asleep        bool // the relay makes no checks during the pause
+		stopped       bool
+	}{
+		{"a short pause", 0, 2 * time.Second, false, false},
+		{"as long as it had waited", 4 * time.Second, 6 * time.Second, false, false},
+		{"the relay was asleep", 0, 20 * time.Second, true, false},
+		{"it has stopped", 0, stopTime + time.Second, false, true},
+		{"it has stopped for long", 4 * time.Second, 4*time.Second + stopTime + time.Second, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBudget(40, 20)
+				one, other := net.Pipe()
+				defer one.Close()
+				defer other.Close()
+				l := &load{budget: b, conn: wire.NewConn(t.Context(), one, time.Minute), ctx: t.Context(), ofHost: &atomic.Int64{}}
+				l.upload.conn = l.conn
+				watch := func(d time.Duration) {
+					for range d / uploadLook {
+						time.Sleep(uploadLook)
+						b.uploads.check(time.Now())
+					}
+				}
+				b.uploads.check(time.Now())
+				b.keep(39)
+				b.add(1)
+				more := make(chan error, 1)
+				go func() { more <- l.readMore(10) }()
+				synctest.Wait()
+				watch(c.waited)
+				b.keep(-39)
+				b.uploads.give(time.Now())
+				if err := <-more; err != nil {
+					t.Fatal(err)
+				}
+				if c.asleep {
+					time.Sleep(c.pause)
+					b.uploads.check(time.Now())
+				} else {
+					watch(c.pause)
+				}
+				now := time.Now()
+				w := burden{since: now}
+				l.weigh(&w, 0, 0, now)
+				if isStill(w, now) != c.stopped {
+					t.Errorf("after %v it counts as stopped for %v: %v; want %v", c.pause, w.stopped, isStill(w, now), c.stopped)
+				}
+				l.doneReading()
+			})
+		})
+	}
+}
