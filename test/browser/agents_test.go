@@ -138,18 +138,34 @@ func TestLockScreenAnswersAnAgent(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{})
 	s := startAgentSite(t, "test", t.TempDir(), command, environment)
+	s.answeredFromTheLockScreen()
+}
+
+// answeredFromTheLockScreen allows an agent's command by the button of a notification,
+// in a new session.
+func (s *agentSite) answeredFromTheLockScreen() {
+	t := s.t
+	t.Helper()
 	l := startLockScreen(t, s.site)
+	l.do(phone(), colours("light"))
 	l.click("#new-session")
 	l.click("#create")
-	l.wants("#chat-note", "No messages yet.")
-	l.say("run ls")
+	l.until("a new session", 3*time.Minute, func() bool { // the agent starts
+		return eval[bool](l.page, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
+	})
+	if mode := askingModes[s.name]; mode != "" {
+		l.setting("mode", "o.dataset.value === "+js(mode))
+	}
+	const command = "printf from-%s-notice 43 | tee notice.txt"
+	l.say("run " + command)
 	asked := l.ring("approval")
-	if !strings.Contains(asked.Detail, "ls") {
-		t.Errorf("the notification asks for %q, without ls", asked.Detail)
+	if text := asked.Text + "\n" + asked.Detail; !strings.Contains(text, command) {
+		t.Errorf("the notification asks for %q, without %s", text, command)
 	}
 	l.press("0", "")
-	l.wants(lastTurn+" .parts", "done: ls")
+	l.wants(lastTurn+" .parts", "done:")
 	l.wants(lastTurn+" .given", "Allowed by owner · Chrome on Linux")
+	l.shot("agent-" + s.name + "-answered")
 }
 
 // askingModes are the modes in which agents ask for permission, if that is not their
@@ -169,6 +185,7 @@ func TestRealAgentsOnAPhone(t *testing.T) {
 			s := startAgentSite(t, name, folder, real.Command, real.Environment)
 			s.output = "from-42-shell"
 			s.works(newPage(t), "please repeat "+string(slices.Repeat([]byte("many words "), 40)), "many words", allowLabels[name])
+			s.answeredFromTheLockScreen()
 		})
 	}
 }
