@@ -4,12 +4,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/creack/pty"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/procgroup"
 )
 
 // A shellBackend is a process on a pseudo-terminal.
@@ -153,7 +153,7 @@ func (b *shellBackend) kill() {
 
 func (b *shellBackend) interrupt() {
 	if !b.killed {
-		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) // its whole session
+		procgroup.Kill(b.cmd) // its whole session
 	}
 }
 

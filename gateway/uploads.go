@@ -67,7 +67,7 @@ type upload struct {
 	ready    chan struct{} // closed when the request is granted, or the client is closed
 	over     bool          // the client is closed
 	asked    time.Time     // when it last began to wait
-	waited   time.Duration // its last wait
+	waited   time.Duration // its last wait, up to stillTime
 	moved    time.Time     // when it last made progress or waited
 	received uint64        // bytes received by then
 }
@@ -174,7 +174,7 @@ func (t *uploads) goOnLocked(u *upload, now time.Time) {
 	u.held += u.wants
 	t.budget.add(int(u.wants))
 	u.moved, t.went = now, now
-	u.waited = max(u.waited/2, now.Sub(u.asked))
+	u.waited = min(max(u.waited/2, now.Sub(u.asked)), stillTime)
 	t.waitsNoMoreLocked(u)
 }
 

@@ -332,3 +332,46 @@ func TestPausedUploadIsNotClosed(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreadBytesAreProgress leaves bytes of a message in the relay's kernel: until the
+// relay reads them, the client has not stopped.
+func TestUnreadBytesAreProgress(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	now := time.Now()
+	b := newBudget(40, 20)
+	u := &upload{conn: wire.NewConn(t.Context(), server, time.Minute), held: 1, moved: now}
+	b.uploads.line = append(b.uploads.line, u)
+	stopped := func() bool {
+		for end := now.Add(2 * stopTime); now.Before(end); now = now.Add(uploadLook) {
+			b.uploads.check(now)
+		}
+		_, _, since := b.uploads.state(u, now)
+		return now.Sub(since) >= stopTime
+	}
+	if !stopped() {
+		t.Error("a client without a byte has not stopped")
+	}
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); !u.unread() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if stopped() {
+		t.Error("a client whose byte is unread has stopped")
+	}
+}

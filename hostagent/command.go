@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/procgroup"
 	"ahprelay/routing"
 )
 
@@ -38,7 +39,7 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 	cmd.Env = environment
 	cmd.Stderr = stderr
 	cmd.WaitDelay = outputTime
-	ownGroup(cmd)
+	procgroup.Own(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
@@ -78,7 +79,7 @@ func (s *commandSocket) Write(message []byte, _ bool) error {
 func (s *commandSocket) Close(string) {
 	s.end.Do(func() {
 		_ = s.in.Close()
-		kill := time.AfterFunc(exitTime, func() { killGroup(s.cmd) })
+		kill := time.AfterFunc(exitTime, func() { procgroup.Kill(s.cmd) })
 		defer kill.Stop()
 		_ = s.cmd.Wait()
 	})

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ahprelay/internal/procgroup"
 )
 
 // start starts a command, and ends it with the test.
@@ -80,7 +82,7 @@ func TestCommand(t *testing.T) {
 // kill ends a slow program.
 func (s *commandSocket) kill(t *testing.T) {
 	t.Helper()
-	killGroup(s.cmd)
+	procgroup.Kill(s.cmd)
 	s.Close("")
 	if s.cmd.ProcessState == nil {
 		t.Error("the program was not waited for")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"ahprelay/internal/procgroup"
 )
 
 // A SentinelCommand starts a sentinel: a process that calls [RunSentinel] on its
@@ -82,7 +84,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), notForSentinel), sentinelTuning...)
 	cmd.Stderr = s.cfg.Stderr
 	cmd.WaitDelay = outputTime
-	ownSession(cmd)
+	procgroup.OwnSession(cmd)
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/internal/acp"
+	"ahprelay/internal/procgroup"
 )
 
 // Times for ending an agent.
@@ -60,7 +61,7 @@ func start(cfg Config, dir string, handler acp.Handler) (*process, error) {
 	program := cfg.Program
 	cmd := exec.Command(program.Command[0], program.Command[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, environment(cfg.Environment), cfg.Stderr, outputTime
-	ownGroup(cmd)
+	procgroup.Own(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (p *process) run() {
 	wg.Go(func() { p.err = p.conn.Run() })
 	select {
 	case <-exited:
-		killGroup(p.cmd) // children hold the pipe
+		procgroup.Kill(p.cmd) // children hold the pipe
 		// The agent's last output is still in the pipe.
 		select {
 		case <-p.conn.Done():
@@ -108,7 +109,7 @@ func (p *process) run() {
 	case <-exited:
 	case <-time.After(exitTime):
 	}
-	killGroup(p.cmd) // with the children
+	procgroup.Kill(p.cmd) // with the children
 	_ = p.out.Close()
 	p.conn.Fail(errStopped)
 	wg.Wait()

@@ -1,0 +1,19 @@
+//go:build unix
+
+package procgroup
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// Own lets a program start in its own process group. [Kill] can end the group as a whole,
+// and a Ctrl-C for this program does not reach the group.
+func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// OwnSession lets a program start in its own session, so that a terminal's signals do not
+// reach it.
+func OwnSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+// Kill kills a started program and its process group.
+func Kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
