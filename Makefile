@@ -1,5 +1,5 @@
 # make test     every check and every test, with the race detector
-# make lint     gofmt, vet, staticcheck, prose and names, types of the console, govulncheck (reports an unreachable database)
+# make lint     gofmt, vet, staticcheck, types on other systems, prose and names, types of the console, govulncheck (reports an unreachable database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
@@ -55,6 +55,7 @@ lint:
 	GOGC=400 $(GO) build -o bin/test/lint ./test/cmd/lint
 	GOGC=400 $(GO) vet -vettool=bin/test/lint $(PKGS)
 	$(GO) run ./test/cmd/prose --check
+	$(GO) run ./test/cmd/systems windows darwin
 	$(GO) run ./console/build -types
 	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)
 
