@@ -1,11 +1,13 @@
 package acpdoor_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
@@ -55,6 +58,12 @@ type site struct {
 
 func newSite(t *testing.T, cfg agenthost.Config) *site {
 	t.Helper()
+	return newSiteBehind(t, cfg, func(host http.Handler) http.Handler { return host })
+}
+
+// newSiteBehind is newSite with a handler in front of the host.
+func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler) *site {
+	t.Helper()
 	host, err := agenthost.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +73,7 @@ func newSite(t *testing.T, cfg agenthost.Config) *site {
 			t.Error(err)
 		}
 	})
-	server, err := stack.Serve(host)
+	server, err := stack.Serve(front(host))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,6 +441,73 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	joined.await("the history", func() bool {
 		return strings.HasSuffix(said(joined.seen(), acp.UpdateAgentMessageChunk), "Hello, world!")
 	})
+}
+
+// pageFront shows only the last two turns of a chat in its state, as hosts of long sessions do.
+func pageFront(t *testing.T) func(http.Handler) http.Handler {
+	return func(host http.Handler) http.Handler {
+		behind, err := stack.Serve(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(behind.Stop)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			in, err := websocket.Accept(w, r, nil)
+			if err != nil {
+				return
+			}
+			defer func() { _ = in.CloseNow() }()
+			out, _, err := websocket.Dial(r.Context(), behind.URL(), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = out.CloseNow() }()
+			in.SetReadLimit(-1)
+			out.SetReadLimit(-1)
+			go func() {
+				defer func() { _ = in.CloseNow() }()
+				pass(r.Context(), out, in, func(b []byte) []byte { return b })
+			}()
+			subscribe, limited := []byte(`"method":"subscribe","params":{`), []byte(`"method":"subscribe","params":{"view":{"turns":2},`)
+			pass(r.Context(), in, out, func(b []byte) []byte { return bytes.Replace(b, subscribe, limited, 1) })
+		})
+	}
+}
+
+// pass carries messages from one WebSocket to another until one of them ends.
+func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []byte) {
+	for {
+		kind, message, err := from.Read(ctx)
+		if err != nil || to.Write(ctx, kind, change(message)) != nil {
+			return
+		}
+	}
+}
+
+// TestLoadShowsOlderPages loads a session of 25 turns. The host's state has the last two, and
+// its pages have 20.
+func TestLoadShowsOlderPages(t *testing.T) {
+	s := newSiteBehind(t, agenthost.Config{Demo: true, Still: true}, pageFront(t))
+	e := s.open(t, everything, nil)
+	id := e.create()
+	var want string
+	for i := range 25 {
+		text := fmt.Sprintf("hello %d.", i)
+		want += text
+		e.prompt(id, text)
+	}
+	other := s.open(t, everything, nil)
+	other.call("session/load", acp.LoadSessionRequest{SessionID: id, Cwd: "/demo/shop", McpServers: []acp.McpServer{}}, nil)
+	if got := said(other.seen(), acp.UpdateUserMessageChunk); got != want {
+		t.Errorf("the user's messages are %q; want %q", got, want)
+	}
+	if updates, _ := other.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" {
+		t.Errorf("a prompt behind the history has %d updates", len(updates))
+	}
+	if got := said(e.seen(), acp.UpdateUserMessageChunk); strings.Count(got, "hello 3.") > 0 {
+		t.Errorf("the first editor shows the pages again: %q", got)
+	}
 }
 
 // TestPermissionShowsEverything answers permissions, among them one for an edit.

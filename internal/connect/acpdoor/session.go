@@ -150,6 +150,11 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 	if err != nil {
 		return fmt.Errorf("%s: unreadable state: %w", at.DefaultChat, err)
 	}
+	if how == showAll {
+		if err := s.older(ctx, c, at.DefaultChat, &chat); err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chat, s.provider = at.DefaultChat, at.Provider
@@ -168,6 +173,56 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 		return errors.New("the session is busier than this connection")
 	}
 	return nil
+}
+
+// Bounds of the turns that a state does not have.
+const (
+	maxPages = 500      // requests for them
+	maxOlder = 64 << 20 // their bytes
+)
+
+// older adds the earlier turns to a state of which the host has shown the last turns only. A
+// page is an action for all subscribers, and arrives before the answer to fetchTurns. Beyond
+// the bounds, the history begins later.
+func (s *session) older(ctx context.Context, c *client.Client, channel string, chat *client.Chat) error {
+	bytes := 0
+	for page := 0; chat.Older != "" && page < maxPages && bytes < maxOlder; page++ {
+		cursor := chat.Older
+		if _, err := c.Call(ctx, "fetchTurns", map[string]any{"channel": channel, "cursor": cursor}); err != nil {
+			return fmt.Errorf("the earlier turns of %s: %w", s.id, err)
+		}
+		chat.Older = ""
+		for _, a := range s.takePages(channel) {
+			var act action
+			if json.Unmarshal(a.Raw, &act) != nil {
+				continue // newer than this program
+			}
+			bytes += len(a.Raw)
+			fresh := slices.DeleteFunc(act.Turns, func(t client.Turn) bool {
+				return slices.ContainsFunc(chat.Turns, func(shown client.Turn) bool { return shown.ID == t.ID })
+			})
+			chat.Turns = append(fresh, chat.Turns...)
+			if len(fresh) > 0 {
+				chat.Older = act.Older
+			}
+		}
+	}
+	return nil
+}
+
+// takePages removes the pages of a chat's turns from the early actions.
+func (s *session) takePages(channel string) (pages []client.Action) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early = slices.DeleteFunc(s.early, func(a client.Action) bool {
+		kind := ahp.TextOf(a.Raw, "type")
+		if a.Channel != channel || kind != "chat/turnsLoaded" {
+			return false
+		}
+		pages = append(pages, a)
+		return true
+	})
+	return pages
 }
 
 // showChat shows the turns of a state that the editor does not have.
@@ -239,6 +294,7 @@ type action struct {
 	Config     json.RawMessage `json:"config"`
 	Request    json.RawMessage `json:"request"`
 	Turns      []client.Turn   `json:"turns"`
+	Older      string          `json:"turnsNextCursor"`
 }
 
 // apply shows an action.

@@ -97,6 +97,7 @@ func (s *Session) Questions(session string) (list []watch.Pending) {
 type Chat struct {
 	Turns  []Turn `json:"turns"`
 	Active *Turn  `json:"activeTurn"`
+	Older  string `json:"turnsNextCursor"` // the cursor of fetchTurns for the turns before; "": none
 
 	Queued []struct {
 		ID string `json:"id"`
