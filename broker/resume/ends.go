@@ -202,6 +202,11 @@ func (e *Refused) Unwrap() error { return e.Err }
 const (
 	dialAgain = 100 * time.Millisecond
 	dialMost  = 5 * time.Second
+
+	// Behind maxQuick carriers in succession that end within quick, there is a pause before
+	// the next one as well.
+	quick    = time.Second
+	maxQuick = 20
 )
 
 // Dial opens a stream. It dials carriers with dial, which fails for good with a
@@ -252,12 +257,22 @@ func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Con
 		case <-ctx.Done():
 		}
 	}()
+	ended := 0 // carriers in succession
 	for pause := dialAgain; ; {
 		if carrier != nil {
+			began := time.Now()
 			_ = c.Attach(carrier)
-			pause = dialAgain
+			if ended++; time.Since(began) > quick {
+				ended = 0
+			}
+			if ended <= maxQuick {
+				pause = dialAgain
+			}
 		}
 		if c.finished() {
+			return
+		}
+		if carrier != nil && ended > maxQuick && !c.rest(&pause) {
 			return
 		}
 		var err error
@@ -271,13 +286,21 @@ func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Con
 			return
 		}
 		c.Expire(time.Now())
-		select {
-		case <-c.over:
+		if !c.rest(&pause) {
 			return
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, dialMost)
 	}
+}
+
+// rest waits for a pause, and doubles it. It reports whether the stream goes on.
+func (c *Conn) rest(pause *time.Duration) bool {
+	select {
+	case <-c.over:
+		return false
+	case <-time.After(*pause):
+	}
+	*pause = min(2**pause, dialMost)
+	return true
 }
 
 // finished reports whether the stream needs no further carrier, and ends it then.

@@ -72,6 +72,13 @@ func (n *network) cut() {
 	}
 }
 
+// dialled returns the number of attempts to dial.
+func (n *network) dialled() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dials
+}
+
 func (n *network) setDown(down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

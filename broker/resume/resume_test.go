@@ -401,6 +401,27 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 	}
 }
 
+// TestBrokenCarriersAreDialledSeldom ends each carrier behind its welcome, for a minute. The
+// client dials with pauses, and the stream goes on afterwards.
+func TestBrokenCarriersAreDialledSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{}, nil)
+		defer s.end()
+		before := s.dialled()
+		for range 60_000 {
+			s.cut()
+			time.Sleep(time.Millisecond)
+		}
+		if n := s.dialled() - before; n < 10 || n > 60 {
+			t.Errorf("the client has dialled %d times in a minute; want 10 to 60", n)
+		}
+		f := &flow{from: s.server, to: s.client, size: func() int { return 100 }, count: 10}
+		if err := f.run(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // FuzzStream feeds both ends of a stream with arbitrary packets.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{1, 1, 0}, []byte{1, 2, 3})

@@ -3,6 +3,7 @@ package resume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -34,14 +35,14 @@ func (c *webSocket) Send(packet []byte) error {
 	return c.ws.Write(context.Background(), websocket.MessageBinary, packet)
 }
 
-// errText reports a text message.
-var errText = errors.New("text message on a carrier")
-
-// Recv implements [Carrier].
+// Recv implements [Carrier]. A message that no peer sends ends the stream.
 func (c *webSocket) Recv() ([]byte, error) {
 	kind, packet, err := c.ws.Read(context.Background())
-	if err == nil && kind != websocket.MessageBinary {
-		err = errText
+	switch {
+	case errors.Is(err, websocket.ErrMessageTooBig):
+		return nil, fmt.Errorf("%w: packet of more than %d bytes", ErrBroken, maxPacket)
+	case err == nil && kind != websocket.MessageBinary:
+		return nil, fmt.Errorf("%w: text message", ErrBroken)
 	}
 	return packet, err
 }

@@ -52,6 +52,11 @@ func newWorldAt(t *testing.T, relay gateway.Config, change func(*connect.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	server, err := stack.Serve(host)
 	if err != nil {
 		t.Fatal(err)
@@ -284,8 +289,8 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the connection ends", c.Done())
-	if code, _ := c.CloseStatus(); code != 4501 {
-		t.Errorf("closed with %d; want 4501", code)
+	if code, reason := c.CloseStatus(); code != 4501 || !strings.Contains(reason, "ahp-connect login "+w.Relay.URL()) {
+		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	late, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
 	if err != nil {

@@ -121,6 +121,9 @@ func (p *pipe) endOf(err error, parent context.Context) *Closed {
 		if closed.Code == closeLost {
 			return &Closed{ahp.CloseResync, "resync: the connection to the relay was lost"}
 		}
+		if closed.Code == ahp.CloseTokenEnded {
+			return &Closed{closed.Code, closed.Reason + ": run ahp-connect login " + p.relay.URL}
+		}
 		return closed
 	case errors.As(err, &refusal):
 		return &Closed{refusal.Code, refusal.Reason}

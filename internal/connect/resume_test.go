@@ -231,8 +231,8 @@ func TestRevocationReachesAnAbsentClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the connection ends", j.client.Done())
-	if code, reason := j.client.CloseStatus(); code != 4501 {
-		t.Errorf("closed with %d %q; want 4501", code, reason)
+	if code, reason := j.client.CloseStatus(); code != 4501 || !strings.Contains(reason, "run ahp-connect login http://") {
+		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	if n := len(j.client.Frames()) - before; n > 100 { // those that were on their way
 		t.Errorf("the client received %d frames after the cut", n)
