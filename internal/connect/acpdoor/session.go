@@ -192,7 +192,7 @@ func (s *session) older(ctx context.Context, c *client.Client, channel string, c
 			return fmt.Errorf("the earlier turns of %s: %w", s.id, err)
 		}
 		chat.Older = ""
-		for _, a := range s.takePages(channel) {
+		for _, a := range takePages(s, channel) {
 			var act action
 			if json.Unmarshal(a.Raw, &act) != nil {
 				continue // newer than this program
@@ -210,8 +210,8 @@ func (s *session) older(ctx context.Context, c *client.Client, channel string, c
 	return nil
 }
 
-// takePages removes the pages of a chat's turns from the early actions.
-func (s *session) takePages(channel string) (pages []client.Action) {
+// takePages removes the pages of a chat's turns from a session's early actions.
+func takePages(s *session, channel string) (pages []client.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.early = slices.DeleteFunc(s.early, func(a client.Action) bool {
