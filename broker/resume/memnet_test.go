@@ -72,7 +72,7 @@ func (n *network) cut() {
 	}
 }
 
-// dialled returns the number of attempts to dial.
+// dialled counts the attempts to dial.
 func (n *network) dialled() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

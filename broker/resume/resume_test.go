@@ -401,8 +401,8 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 	}
 }
 
-// TestBrokenCarriersAreDialledSeldom ends each carrier behind its welcome, for a minute. The
-// client dials with pauses, and the stream goes on afterwards.
+// TestBrokenCarriersAreDialledSeldom ends each carrier at once. The client dials with pauses.
+// Later the stream goes on.
 func TestBrokenCarriersAreDialledSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{}, nil)

@@ -23,14 +23,14 @@ import (
 // marker is in each packet that a hostile relay makes. No log may have it.
 const marker = "MARKER-OF-A-HOSTILE-RELAY"
 
-// A hostileRelay stands in front of a real relay, and changes the packets of streams.
+// A hostileRelay changes a real relay's packets.
 type hostileRelay struct {
 	real   string
 	change func(h *hostileRelay, carrier, packet int, bytes []byte) [][]byte
 
 	mu       sync.Mutex // guards the fields below
 	carriers int
-	recorded [][]byte // packets of the first carrier
+	recorded [][]byte // the first carrier's packets
 }
 
 // ServeHTTP implements [http.Handler].
@@ -74,7 +74,7 @@ func (h *hostileRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// carry carries packets from one WebSocket to another until one of them ends.
+// carry carries packets between WebSockets until either ends.
 func carry(ctx context.Context, from, to *websocket.Conn, change func(n int, packet []byte) [][]byte) {
 	for n := 0; ; n++ {
 		_, packet, err := from.Read(ctx)
@@ -89,7 +89,7 @@ func carry(ctx context.Context, from, to *websocket.Conn, change func(n int, pac
 	}
 }
 
-// seen returns the number of carriers.
+// seen counts the carriers.
 func (h *hostileRelay) seen() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,8 +110,8 @@ func behindHostile(t *testing.T, base *world, change func(*hostileRelay, int, in
 	return w, h
 }
 
-// TestReplayedPacketsCountOnce repeats each packet of a relay's stream, and then all packets
-// from the beginning. The client receives each frame once.
+// TestReplayedPacketsCountOnce repeats each packet. Then it repeats all packets so far. The
+// client receives each frame once.
 func TestReplayedPacketsCountOnce(t *testing.T) {
 	base := newWorld(t, nil)
 	w, _ := behindHostile(t, base, func(h *hostileRelay, _, n int, packet []byte) [][]byte {
@@ -138,7 +138,7 @@ func TestReplayedPacketsCountOnce(t *testing.T) {
 }
 
 // TestHostileStreamsEndOnce sends packets that no relay sends. The client is closed with
-// 1012, receives none of the bytes, and the log has none either.
+// 1012. No client and no log has these bytes.
 func TestHostileStreamsEndOnce(t *testing.T) {
 	base := newWorld(t, nil)
 	for name, bad := range map[string][]byte{
@@ -180,7 +180,7 @@ func TestHostileStreamsEndOnce(t *testing.T) {
 	}
 }
 
-// TestReplayedStreamIsNoStream answers each new stream with the packets of the first one.
+// TestReplayedStreamIsNoStream answers each new stream with the first stream's packets.
 func TestReplayedStreamIsNoStream(t *testing.T) {
 	base := newWorld(t, nil)
 	w, h := behindHostile(t, base, func(h *hostileRelay, carrier, n int, packet []byte) [][]byte {

@@ -443,7 +443,7 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	})
 }
 
-// pageFront shows only the last two turns of a chat in its state, as hosts of long sessions do.
+// pageFront puts only the last two turns into a chat's state.
 func pageFront(t *testing.T) func(http.Handler) http.Handler {
 	return func(host http.Handler) http.Handler {
 		behind, err := stack.Serve(host)
@@ -475,7 +475,7 @@ func pageFront(t *testing.T) func(http.Handler) http.Handler {
 	}
 }
 
-// pass carries messages from one WebSocket to another until one of them ends.
+// pass carries messages between WebSockets until either ends.
 func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []byte) {
 	for {
 		kind, message, err := from.Read(ctx)
@@ -485,8 +485,8 @@ func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []b
 	}
 }
 
-// TestLoadShowsOlderPages loads a session of 25 turns. The host's state has the last two, and
-// its pages have 20.
+// TestLoadShowsOlderPages loads a session with 25 turns. The state has the last two. A page has
+// 20.
 func TestLoadShowsOlderPages(t *testing.T) {
 	s := newSiteBehind(t, agenthost.Config{Demo: true, Still: true}, pageFront(t))
 	e := s.open(t, everything, nil)
