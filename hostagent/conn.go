@@ -78,8 +78,8 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 		})
 		return c
 	}
-	c.policy = a.policy(open)           // again: a session that becomes private ends the connections in clients
-	bar, blocked := a.blocked.has(open) // a concurrent kick finds the connection in clients
+	c.policy.Hidden = a.private.hidden(open) // again: a session that becomes private ends the connections in clients
+	bar, blocked := a.blocked.has(open)      // a concurrent kick finds the connection in clients
 	if blocked {
 		a.conns.Go(func() {
 			defer cancel()

@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
@@ -77,8 +78,14 @@ func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
 	return contents, last
 }
 
-// openSealed connects a paired device to a sealed host.
+// openSealed connects a paired device with the level operate to a sealed host.
 func (w *world) openSealed(window int) *sealedRemote {
+	w.Helper()
+	return w.openSealedAs(vaultDevice{Level: auth.AccessWrite}, sealed.Greeting{Window: window})
+}
+
+// openSealedAs connects a paired device with the level and channels of known.
+func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *sealedRemote {
 	w.Helper()
 	v, err := openVault(w.TempDir(), "default", "laptop")
 	if err != nil {
@@ -90,15 +97,15 @@ func (w *world) openSealed(window int) *sealedRemote {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.agent.seals.state.Devices = []vaultDevice{{Subject: "ada", Level: auth.AccessWrite, Seen: time.Now(), End: time.Now().Add(time.Hour)}}
 	id := device.Identity()
-	w.agent.seals.state.Devices[0].Key, w.agent.seals.state.Devices[0].Verifier = id.Key[:], id.Verifier[:]
+	known.Subject, known.Seen, known.End, known.Key, known.Verifier = "ada", time.Now(), time.Now().Add(time.Hour), id.Key[:], id.Verifier[:]
+	w.agent.seals.state.Devices = []vaultDevice{known}
 	r := &sealedRemote{w: w}
 	if r.conn, err = w.relay.Open(routing.Open{ID: "c", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
 		w.Fatal(err)
 	}
 	key := v.secret.Public()
-	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Device: device, Limit: 1 << 20, Greeting: sealed.Greeting{Window: window}})
+	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Device: device, Limit: 1 << 20, Greeting: greeting})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -172,4 +179,55 @@ func TestSealedLieEndsTheConnection(t *testing.T) {
 			t.Errorf("the host received %q; want one message", got)
 		}
 	})
+}
+
+// TestSealedConnectionHasLessThanItsDevice connects devices whose connections have less
+// authority than their level: by the greeting, by the channels of their grant, or by the
+// host's owner. The limits hold for the host, and for requests to the host-agent itself.
+func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
+	talk := gate.NewPolicy(auth.AccessTalk, nil, nil, true)
+	for name, c := range map[string]struct {
+		device              vaultDevice
+		wanted              auth.Access
+		change              func(*Config)
+		manages             bool
+		subscribes, creates bool
+	}{
+		"an owner's":          {device: vaultDevice{Level: auth.AccessAdmin}, manages: true, subscribes: true, creates: true},
+		"below own":           {device: vaultDevice{Level: auth.AccessWrite}, subscribes: true, creates: true},
+		"greeting: operate":   {device: vaultDevice{Level: auth.AccessAdmin}, wanted: auth.AccessWrite, subscribes: true, creates: true},
+		"greeting: look":      {device: vaultDevice{Level: auth.AccessAdmin}, wanted: auth.AccessRead, subscribes: true},
+		"greeting: more":      {device: vaultDevice{Level: auth.AccessRead}, wanted: auth.AccessAdmin, subscribes: true},
+		"channels of a grant": {device: vaultDevice{Level: auth.AccessAdmin, Channels: []string{"s:/other"}}},
+		"--allow":             {device: vaultDevice{Level: auth.AccessAdmin}, change: func(c *Config) { c.Allow = &talk }, subscribes: true},
+		"--approve-only":      {device: vaultDevice{Level: auth.AccessAdmin}, change: func(c *Config) { c.ApproveOnly = []string{"eve"} }, subscribes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if c.change != nil {
+					c.change(&w.agent.cfg)
+				}
+				r := w.openSealedAs(c.device, sealed.Greeting{Window: 30, Level: c.wanted})
+				post := func(content sealed.Content, body string) {
+					frames, err := r.session.Seal(content, []byte(body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.send(frames...)
+				}
+				post(sealed.Ask, `{"id":1,"do":"devices"}`)
+				contents, body := r.opens()
+				if refused := bytes.Contains(body, []byte("manage devices")); len(contents) != 1 || contents[0] != sealed.Answer || refused == c.manages {
+					t.Errorf("the host-agent answers %v %s; manages: %v", contents, body, c.manages)
+				}
+				for method, passes := range map[string]bool{"subscribe": c.subscribes, "createSession": c.creates} {
+					before := len(w.hostSide().messages())
+					post(sealed.Message, `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"channel":"s:/1"}}`)
+					if passed := len(w.hostSide().messages()) > before; passed != passes {
+						t.Errorf("%s reaches the host: %v; want %v", method, passed, passes)
+					}
+				}
+			})
+		})
+	}
 }
