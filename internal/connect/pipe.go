@@ -199,6 +199,10 @@ func (p *pipe) fromLocal(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err := p.up.send(message); err != nil {
+			select { // the reader fails as well, and knows the relay's reason
+			case <-ctx.Done():
+			case <-time.After(closeTime):
+			}
 			return err
 		}
 	}
