@@ -22,21 +22,8 @@ type Neighbours interface {
 // A prober finds crashed neighbours. Registry.run owns it.
 type prober struct {
 	r      *Registry
-	routed map[string]*neighbour // current and previous neighbours, by name
-	probed chan probe            // ended probes that prove something
-}
-
-// A neighbour is a server that has been connected.
-type neighbour struct {
-	ip       string
-	accepted string    // the last address that accepted a connection of this relay
-	asked    time.Time // the last probe of a connected neighbour
-}
-
-// A probe is a connection that a relay's address accepted or refused.
-type probe struct {
-	instance, node, address string
-	refused                 bool
+	routed map[string]string // addresses of current and previous neighbours, by name
+	probed chan string       // crashed relay instances: their address refuses connections
 }
 
 // servers returns a function counting the neighbours, or nil without a cluster.
@@ -51,73 +38,47 @@ func (pr *prober) servers() func() int {
 // refuse.
 const probeTimeout = 2 * time.Second
 
-// acceptEvery is the interval of probes of a connected neighbour whose address has not
-// accepted one yet.
-const acceptEvery = 10 * time.Second
-
 // probeLost probes the address of each relay with a lost server connection. Only a
-// refusal proves a crash, and only at an address that accepted a connection before: a
-// firewall or address translation may refuse for a running relay. A disconnected or
-// paused relay is silent, and still has its clients when it returns.
+// refusal proves a crash. A disconnected or paused relay is silent, and still has its
+// clients when it returns.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
 		return
 	}
 	routes := pr.r.cfg.Neighbours.Routes()
-	for node, ip := range routes {
-		if n := pr.routed[node]; n == nil || n.ip != ip {
-			pr.routed[node] = &neighbour{ip: ip}
-		}
-	}
 	pr.r.mu.RLock()
 	defer pr.r.mu.RUnlock()
 	for instance, p := range pr.r.relays.peers {
-		n := pr.routed[p.Node]
 		_, here := routes[p.Node]
+		ip, was := pr.routed[p.Node]
 		_, gone := pr.r.relays.gone[instance]
-		if p.Node == "" || p.Bye || instance == pr.r.cfg.Instance || n == nil || gone {
+		if p.Node == "" || p.Bye || instance == pr.r.cfg.Instance || here || !was || gone {
 			continue
 		}
-		address := net.JoinHostPort(n.ip, p.Port)
-		proven := n.accepted == address
-		if here && (proven || now.Sub(n.asked) < acceptEvery) || !here && !proven {
-			continue
-		}
-		if here {
-			n.asked = now
-		}
-		pr.r.running.Go(func() { pr.probe(probe{instance: instance, node: p.Node, address: address}) })
+		address := net.JoinHostPort(ip, p.Port)
+		pr.r.running.Go(func() { pr.probe(instance, address) })
+	}
+	for node, ip := range routes {
+		pr.routed[node] = ip
 	}
 }
 
-// probe checks whether a relay's address accepts or refuses connections.
-func (pr *prober) probe(p probe) {
+// probe checks whether a relay's address refuses connections.
+func (pr *prober) probe(instance, address string) {
 	ctx, cancel := context.WithTimeout(pr.r.life, probeTimeout)
 	defer cancel()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", p.address)
+	c, err := d.DialContext(ctx, "tcp", address)
 	if err == nil {
 		_ = c.Close()
+		return
 	}
-	p.refused = errors.Is(err, syscall.ECONNREFUSED)
-	if err != nil && !p.refused {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return
 	}
 	select {
-	case pr.probed <- p:
+	case pr.probed <- instance:
 	case <-pr.r.life.Done():
-	}
-}
-
-// take records what a probe has proven.
-func (pr *prober) take(p probe) {
-	n := pr.routed[p.node]
-	switch {
-	case n == nil:
-	case !p.refused:
-		n.accepted = p.address
-	case n.accepted == p.address:
-		pr.markCrashed(p.instance)
 	}
 }
 

@@ -199,7 +199,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 func (r *Registry) wire() {
 	r.view.r = r
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
-	r.prober = &prober{r: r, routed: map[string]*neighbour{}, probed: make(chan probe)}
+	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
 	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}}
 	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
@@ -466,8 +466,8 @@ func (r *Registry) run(ctx context.Context) {
 			return
 		case msg := <-r.revoker.in:
 			r.revoker.receive(msg)
-		case p := <-r.prober.probed:
-			r.prober.take(p)
+		case instance := <-r.prober.probed:
+			r.prober.markCrashed(instance)
 		case <-r.wake:
 		case <-turn.C:
 			r.turn(time.Now())
