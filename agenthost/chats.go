@@ -72,9 +72,7 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	if s.provider != nil {
 		st := s.provider.newSeat(ch)
 		if params.Source != nil {
-			source := h.chats[params.Source.Chat].seat
-			st.forkOf = source.id
-			h.goLocked(func() { st.copyFrom(source) })
+			st.copyLocked(h.chats[params.Source.Chat].seat)
 		}
 	}
 	h.chats[ch.uri] = ch

@@ -45,7 +45,8 @@ type seat struct {
 	chosen    map[string]any // options chosen before the conversation
 	commands  []Command
 	replaying bool
-	told      []*turn // the history that the agent tells while it opens
+	told      []*turn       // the history that the agent tells while it opens
+	copied    chan struct{} // closed when the requested copies are made; nil without any
 }
 
 func (p *provider) newSeat(ch *chat) *seat {
@@ -60,8 +61,15 @@ func (st *seat) startLocked() {
 	ch := st.chat
 	t := newTurn(ch, ch.active, false)
 	st.turn = t
-	prompt, id := promptOf(ch.active.Message), ch.active.ID
+	prompt, id, copied := promptOf(ch.active.Message), ch.active.ID, st.copied
 	ch.session.host.goLocked(func() {
+		if copied != nil {
+			select {
+			case <-copied:
+			case <-t.ctx.Done():
+				return
+			}
+		}
 		select {
 		case st.busy <- struct{}{}:
 		case <-t.ctx.Done():
@@ -177,7 +185,20 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	}
 }
 
-// copyFrom opens a copy of a conversation, before that goes on.
+// copyLocked opens a copy of a conversation before the source's next turn.
+func (st *seat) copyLocked(source *seat) {
+	before, done := source.copied, make(chan struct{})
+	st.forkOf, source.copied = source.id, done
+	st.host.goLocked(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		st.copyFrom(source)
+	})
+}
+
+// copyFrom opens a copy of a conversation that is between turns.
 func (st *seat) copyFrom(source *seat) {
 	ctx := st.host.ctx
 	for _, busy := range []chan struct{}{source.busy, st.busy} {
