@@ -71,6 +71,7 @@ export default defineConfig({
       { text: "Reference", items: [
         { text: "Commands and flags", link: "/reference" },
         { text: "Performance", link: "/performance" },
+        { text: "Scaling", link: "/scaling" },
         { text: "Faults", link: "/faults" },
         { text: "Known gaps", link: "/rough-edges" },
         { text: "Changelog", link: "/CHANGELOG" },
