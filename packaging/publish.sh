@@ -2,10 +2,10 @@
 # Publishes the release in a folder: packaging/publish.sh dist [PART…]
 #
 # Parts, in this order: files packages images chart npm taps. Without a part, all. Each can
-# be repeated. Addresses come from packaging/owner.env, and from the environment:
+# be repeated. Addresses come from packaging/owner.env, unless the environment has the same
+# name. These come from the environment only:
 #   FILES_TO      where rsync puts files of the release; default: gh release at SOURCE
 #   PACKAGES_TO   where rsync puts the apt and yum repositories
-#   TAP, BUCKET   git repositories of the Homebrew tap and the Scoop bucket
 #   SKOPEO_FLAGS  for example --dest-tls-verify=false, for a registry on this machine
 set -eu
 dist=$1
