@@ -1,13 +1,9 @@
 package registry_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,16 +16,8 @@ import (
 // reports the full disk once. It needs the permission to mount.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
-		t.Skip("no right to mount a disk:", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &natssite.Site{Keys: natssite.NewKeys(t), Store: dir}
+	disk := natssite.NewDisk(t, "16m")
+	s := &natssite.Site{Keys: natssite.NewKeys(t), Store: disk.Dir}
 	s.Start(t, "127.0.0.1:0")
 	log := natssite.LogLines{Lines: make(chan string, 1000)}
 	r := registryWith(t, s, registry.Config{Revive: s.Server.ReviveStore, Room: s.Server.StoreRoom, LeaseTTL: 5 * time.Second, Log: slog.New(log)})
@@ -37,15 +25,7 @@ func TestDiskFull(t *testing.T) {
 	acquire(t, held)
 	stop := run(t, held)
 
-	full := filepath.Join(dir, "other")
-	f, err := os.Create(full)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = f.Write(bytes.Repeat([]byte{1}, 4096))
-	}
-	_ = f.Close() // full
+	disk.Fill(t)
 	hosts := 0
 	for ; r.Enrol("acme", fmt.Sprintf("h%d", hosts)) == nil; hosts++ { // an open block still has space
 	}
@@ -63,9 +43,7 @@ func TestDiskFull(t *testing.T) {
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "next" {
 		t.Errorf("host = %+v; want it served by the host-agent that has started again", h)
 	}
-	if err := os.Remove(full); err != nil {
-		t.Fatal(err)
-	}
+	disk.Free(t)
 	natssite.Eventually(t, "the store can be written again", func() bool { return r.Degraded() == "" && r.Enrol("acme", "new") == nil })
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "next" {
 		t.Errorf("host = %+v; want that it stays at its host-agent", h)

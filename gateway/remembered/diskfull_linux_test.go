@@ -1,11 +1,6 @@
 package remembered
 
 import (
-	"bytes"
-	"errors"
-	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
 
 	"ahprelay/broker/remember"
@@ -17,16 +12,8 @@ import (
 // disk has space, the next write succeeds. It needs the permission to mount.
 func TestFullDiskLosesNoRecord(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
-		t.Skip("no right to mount a disk:", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	site := &natssite.Site{Keys: natssite.NewKeys(t), Store: dir}
+	disk := natssite.NewDisk(t, "16m")
+	site := &natssite.Site{Keys: natssite.NewKeys(t), Store: disk.Dir}
 	site.Start(t, "127.0.0.1:0")
 	k := keeperAt(t, site, 0, 0)
 	laptop, first, second := hostKey{"acme", "laptop"}, remember.IDOf("s:/1"), remember.IDOf("s:/2")
@@ -34,15 +21,8 @@ func TestFullDiskLosesNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	full := filepath.Join(dir, "other")
-	f, err := os.Create(full)
-	for err == nil {
-		_, err = f.Write(bytes.Repeat([]byte{1}, 4096))
-	}
-	_ = f.Close() // full
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
+	disk.Fill(t)
+	var err error
 	for range 8 { // an open block still has space
 		if err = write(t, k, laptop, second, 200<<10); err != nil {
 			break
@@ -55,9 +35,7 @@ func TestFullDiskLosesNoRecord(t *testing.T) {
 		t.Error("a record from before is lost")
 	}
 
-	if err := os.Remove(full); err != nil {
-		t.Fatal(err)
-	}
+	disk.Free(t)
 	if err := site.Server.ReviveStore(); err != nil { // as the registry does
 		t.Fatal(err)
 	}
