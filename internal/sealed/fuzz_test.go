@@ -2,8 +2,10 @@ package sealed
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"os"
+	"reflect"
 	"testing"
 )
 
@@ -50,6 +52,73 @@ func FuzzGrant(f *testing.F) {
 		}
 		if g.check() != nil || g.End.Sub(g.From) > MaxLife {
 			t.Errorf("%q is accepted as %+v", text, g.Grant)
+		}
+	})
+}
+
+// A vectorBody is a grant's body, for every implementation to read or to refuse.
+type vectorBody struct {
+	Name string   `json:"name"`
+	Body hexBytes `json:"body"`
+	OK   bool     `json:"ok"`
+}
+
+// vectorBodies returns testdata/bodies.json.
+func vectorBodies(t testing.TB) (list []vectorBody) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/bodies.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// withBody returns a grant's text with a body, and a signature that nobody has made.
+func withBody(body []byte) string {
+	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(make([]byte, signatureSize))
+}
+
+// TestBodiesOfGrants reads the bodies that the console's tests read, too.
+func TestBodiesOfGrants(t *testing.T) {
+	for _, b := range vectorBodies(t) {
+		if g, err := ReadGrant(withBody(b.Body)); (err == nil) != b.OK {
+			t.Errorf("%s: %q is read as %+v, %v; want %v", b.Name, b.Body, g, err, b.OK)
+		}
+	}
+}
+
+// FuzzGrantBody checks that an accepted body has each member once, by its exact name, with
+// the value that a generic reader finds.
+func FuzzGrantBody(f *testing.F) {
+	for _, b := range vectorBodies(f) {
+		f.Add([]byte(b.Body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		g, err := ReadGrant(withBody(body))
+		if err != nil {
+			return
+		}
+		var all map[string]any
+		if err := json.Unmarshal(body, &all); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{
+			"host": g.Host.String(), "by": g.By.String(), "key": base64.RawURLEncoding.EncodeToString(g.Device.Key[:]),
+			"verifier": base64.RawURLEncoding.EncodeToString(g.Device.Verifier[:]), "subject": g.Subject, "level": string(g.Level),
+			"from": float64(g.From.Unix()), "end": float64(g.End.Unix()), "serial": g.Serial,
+		}
+		if _, ok := all["channels"]; ok {
+			list := make([]any, 0, len(g.Channels))
+			for _, c := range g.Channels {
+				list = append(list, c)
+			}
+			want["channels"] = list
+		}
+		if !reflect.DeepEqual(all, want) || bytes.Count(body, []byte(":")) < len(want) {
+			t.Errorf("%q is read as %v; all members are %v", body, want, all)
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -121,6 +123,8 @@ func (g *Grant) check() error {
 		return errors.New("grant with too many channels, or channels out of order")
 	case !isSerial(g.Serial): // a removal could not name it
 		return errors.New("grant with a bad serial")
+	case max(g.From.Unix(), -g.From.Unix(), g.End.Unix(), -g.End.Unix()) > maxWhole:
+		return errors.New("grant with a time that not every reader can read")
 	case !g.End.After(g.From) || g.End.Sub(g.From) > MaxLife:
 		return fmt.Errorf("grant for more than %v, or for no time", MaxLife)
 	}
@@ -138,20 +142,74 @@ func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// decode decodes a JSON object with known members only, and nothing behind it.
+// maxWhole bounds whole numbers in JSON: every implementation reads them alike up to here.
+const maxWhole = 1<<53 - 1
+
+// surrogate finds the escape of a surrogate. Readers of a lone one differ.
+var surrogate = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u[dD][89a-fA-F]`)
+
+// decode decodes a JSON object into a struct. Member names count exactly, each at most
+// once; a member without omitempty is required. encoding/json reads names without regard
+// to case, null as no value, and bytes that are no UTF-8 as U+FFFD.
 func decode(data []byte, into any) error {
-	if auth.CheckKeys(base64.RawURLEncoding.EncodeToString(data)) != nil {
-		return errors.New("an object with two equal members")
+	if !utf8.Valid(data) || surrogate.Match(data) {
+		return errors.New("not UTF-8, or an escaped surrogate")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return errors.New("not the expected JSON object")
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("not a JSON object")
+	}
+	known := members(into)
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return errors.New("not a JSON object")
+		}
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return errors.New("not a JSON object")
+		}
+		text, _ := name.(string)
+		if _, ok := known[text]; !ok {
+			return errors.New("an unknown member, or two equal members")
+		}
+		delete(known, text)
+		if bytes.Contains(value, []byte("null")) && hasNull(value) {
+			return errors.New("a member without a value")
+		}
+	}
+	for _, required := range known {
+		if required {
+			return errors.New("a member is missing")
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return errors.New("not a JSON object")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("bytes behind the JSON object")
 	}
+	if json.Unmarshal(data, into) != nil {
+		return errors.New("not the expected JSON object")
+	}
 	return nil
+}
+
+// members returns the names of a struct's members in JSON, and whether each is required.
+func members(of any) map[string]bool {
+	t := reflect.TypeOf(of).Elem()
+	names := make(map[string]bool, t.NumField())
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names[name] = options != "omitempty"
+	}
+	return names
+}
+
+// hasNull reports whether a value is null, or a list with null.
+func hasNull(value json.RawMessage) bool {
+	var list []json.RawMessage
+	return string(value) == "null" || json.Unmarshal(value, &list) == nil && slices.ContainsFunc(list, func(v json.RawMessage) bool { return string(v) == "null" })
 }
 
 // A Holder is a device that the host knows by itself, with the device's authority.

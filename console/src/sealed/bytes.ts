@@ -138,6 +138,8 @@ type Shape = Record<string, 'string' | 'number' | '?strings' | '?string'>;
 export function exactly<T>(bytes: Bytes, shape: Shape): T {
   const text = textOf(bytes);
   const value = JSON.parse(text);
+  if (/(?:^|[^\\])(?:\\\\)*\\u[dD][89a-fA-F]/.test(text)) throw new Error('an escaped surrogate');
+  if (/[.eE]/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, ''))) throw new Error('not a whole number');
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('not an object');
   const names = [...text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)].filter(([, colon]) => colon);
   if (names.length !== Object.keys(value).length) throw new Error('two equal members');
