@@ -50,7 +50,7 @@ func (s *seals) serveDeviceOrder(w http.ResponseWriter, r *http.Request) {
 	case order.Do == "confirm", order.Do == "refuse":
 		err = s.decide(order.Device, order.Do == "confirm")
 	case order.Do == "remove":
-		if err = s.removeDevice(order.Device); err == nil {
+		if err = s.removeDevice(order.Device, true); err == nil {
 			s.endRemoved()
 		}
 	default:

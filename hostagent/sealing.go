@@ -290,7 +290,7 @@ func (s *sealing) ask(body []byte) error {
 	case asked.Do == "devices":
 		answer.Devices = s.agent.seals.devices()
 	case asked.Do == "remove":
-		if err := s.agent.seals.removeDevice(asked.Device); err != nil {
+		if err := s.agent.seals.removeDevice(asked.Device, false); err != nil {
 			answer.Error = err.Error()
 		}
 		answer.Done = answer.Error == ""
@@ -309,8 +309,8 @@ const removedReason = "this device, or one that has admitted it, has been remove
 
 // removeDevice removes a device or a grant's serial, durably. The caller then calls
 // endRemoved.
-func (s *seals) removeDevice(what string) error {
-	if err := s.remove(what); err != nil {
+func (s *seals) removeDevice(what string, owner bool) error {
+	if err := s.remove(what, owner); err != nil {
 		return err
 	}
 	s.agent.cfg.Log.Info(auditMessage, "event", "device removed", "device", what)

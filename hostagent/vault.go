@@ -64,10 +64,13 @@ const (
 	codeLife    = 10 * time.Minute
 	codeTries   = 5
 	confirmTime = 5 * time.Minute
-	keepRemoved = 366 * 24 * time.Hour
 	seenEvery   = time.Hour // how precisely the file knows when a device connected
 	maxDevices  = 1000
 	maxWaiting  = 4 // pairings that wait for a person
+
+	// maxRemoved bounds the removed devices and grants. They stay for good: a grant may
+	// begin at any later time. Devices may fill half, so the owner always has room.
+	maxRemoved = 1 << 14
 )
 
 // firstSubject is the subject of the device that owns the host first.
@@ -164,17 +167,27 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 	return a, v.saveLocked()
 }
 
-// remove removes a device or a grant's serial, durably.
-func (v *vault) remove(what string) error {
+// errManyRemoved reports a full list of removals.
+var errManyRemoved = errors.New("this host has removed too many devices and grants: give it a new key, by removing its file in the host-agent's state directory, and pair its devices again")
+
+// remove removes a device or a grant's serial, durably. The owner, at the host's own
+// terminal, has more room than devices.
+func (v *vault) remove(what string, owner bool) error {
 	if _, err := sealed.ParseFingerprint(what); err != nil {
 		return fmt.Errorf("%w: host-agent devices lists them", err)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := time.Now().UTC()
+	room := maxRemoved
+	if !owner {
+		room /= 2
+	}
+	if len(v.state.Removed) >= room {
+		return errManyRemoved
+	}
 	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint().String() == what })
-	v.state.Removed = slices.DeleteFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what || now.Sub(r.When) > keepRemoved })
-	v.state.Removed = append(v.state.Removed, vaultRemoved{what, now})
+	v.state.Removed = slices.DeleteFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
+	v.state.Removed = append(v.state.Removed, vaultRemoved{what, time.Now().UTC()})
 	return v.saveLocked()
 }
 

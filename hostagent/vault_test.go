@@ -56,7 +56,7 @@ func TestVaultKeepsRemovals(t *testing.T) {
 	if _, err := v.admit(device, nil, now.Add(sealed.MaxLife+time.Hour)); err == nil {
 		t.Error("a device is admitted after 30 days without a connection")
 	}
-	if err := v.remove(device.Fingerprint().String()); err != nil {
+	if err := v.remove(device.Fingerprint().String(), true); err != nil {
 		t.Fatal(err)
 	}
 	again, err := openVault(dir, "default", "laptop")
@@ -76,6 +76,43 @@ func TestVaultKeepsRemovals(t *testing.T) {
 	}
 	if info, err := os.Stat(v.path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the vault has mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestVaultKeepsRemovalsForGood removes a grant, and ten years later a device. A grant may begin
+// at any time, so the first removal must still be known.
+func TestVaultKeepsRemovalsForGood(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial := sealed.Fingerprint{1}.String()
+	if err := v.remove(serial, false); err != nil {
+		t.Fatal(err)
+	}
+	v.state.Removed[0].When = time.Now().Add(-10 * 366 * 24 * time.Hour)
+	if err := v.remove(sealed.Fingerprint{2}.String(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !v.Removed(serial) {
+		t.Error("a removal of ten years ago is forgotten")
+	}
+}
+
+// TestOwnerAlwaysHasRoomToRemove fills the list as a device can.
+func TestOwnerAlwaysHasRoomToRemove(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxRemoved / 2 {
+		v.state.Removed = append(v.state.Removed, vaultRemoved{sealed.Fingerprint{3, byte(i), byte(i >> 8)}.String(), time.Now()})
+	}
+	if err := v.remove(sealed.Fingerprint{4}.String(), false); err == nil {
+		t.Error("a device removes more than half of what the list holds")
+	}
+	if err := v.remove(sealed.Fingerprint{4}.String(), true); err != nil {
+		t.Errorf("the owner removes a device: %v", err)
 	}
 }
 
