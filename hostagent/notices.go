@@ -34,12 +34,6 @@ const (
 // notices watches the host until ctx ends, reports events to relays, and writes the
 // last state of sessions there.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
-	if a.seals != nil { // the watch only keeps the machine awake: reports are not sealed
-		if a.watch != nil {
-			a.watch.Run(ctx)
-		}
-		return
-	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { a.last.run(ctx, conn) })
@@ -47,7 +41,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 		return
 	}
 	watching.Go(func() { a.watch.Run(ctx) })
-	if a.cfg.notifies() {
+	if a.cfg.notifies() && a.seals == nil { // a sealed host's watch only keeps the machine awake: reports are not sealed
 		watching.Go(func() { a.takeAnswers(ctx, conn) })
 		a.report(ctx, conn)
 	}

@@ -75,7 +75,7 @@ func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
 	switch {
 	case l.keeper != nil:
 		l.keeper.Run(ctx, ask)
-	case l.agent.cfg.Remember == remembering.Off:
+	case l.agent.cfg.Remember == remembering.Off, l.agent.cfg.Sealed != nil: // relays may still have records of before
 		remembering.Forget(ctx, l.config(), ask)
 	}
 }

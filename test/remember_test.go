@@ -349,8 +349,42 @@ func TestRememberedIsBoundedByTheOwner(t *testing.T) {
 	await(1)
 	restart(remembering.Off)
 	await(0)
+	wantNoKeys(t, state)
+}
+
+// wantNoKeys waits until a state directory has no keys to remembered sessions.
+func wantNoKeys(t *testing.T, state string) {
+	t.Helper()
 	natssite.Eventually(t, "the keys are removed behind the records", func() bool {
 		found, err := filepath.Glob(filepath.Join(state, "remembered.*"))
 		return err == nil && len(found) == 0
 	})
+}
+
+// TestSealingRemovesRememberedState seals a host whose relay has its last state. Records and
+// keys must disappear.
+func TestSealingRemovesRememberedState(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	state := t.TempDir()
+	var sealing *hostagent.Sealing
+	s := startStackWith(t, stack.Config{Upstream: server.URL()}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Remember, cfg.StateDir, cfg.Sealed = remembering.Turns, state, sealing
+		return nil
+	})
+	speak(t, join(t, throughRelay(t, s), "a", nil), flowVars("demo", "00000007"), "hello")
+	await := func(records int) {
+		t.Helper()
+		natssite.Eventually(t, fmt.Sprint(records, " records are at the relay"), func() bool {
+			all, err := rememberedAt(t, s, nil)
+			return err == nil && len(all.Sessions) == records
+		})
+	}
+	await(2)
+	sealing = new(hostagent.Sealing)
+	if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {
+		t.Fatal(err)
+	}
+	await(0)
+	wantNoKeys(t, state)
 }
