@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode"
 )
 
 // errTwoReadings reports a token that two parsers could read differently.
@@ -26,6 +27,18 @@ func CheckKeys(token string) error {
 	return nil
 }
 
+// foldRune returns the smallest of the characters that encoding/json reads alike in a
+// name, such as s, S and U+017F.
+func foldRune(r rune) rune {
+	for {
+		next := unicode.SimpleFold(r)
+		if next <= r {
+			return next
+		}
+		r = next
+	}
+}
+
 // uniqueKeys reports whether all keys of an object differ, ignoring case.
 func uniqueKeys(object []byte) bool {
 	d := json.NewDecoder(strings.NewReader(string(object)))
@@ -39,7 +52,7 @@ func uniqueKeys(object []byte) bool {
 		if err != nil || !ok {
 			return true
 		}
-		if key = strings.ToLower(key); seen[key] {
+		if key = strings.Map(foldRune, key); seen[key] {
 			return false
 		}
 		seen[key] = true

@@ -163,6 +163,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"expired, just at the leeway", with("exp", start.Add(-auth.Leeway).Unix()), auth.ErrTokenExpired, ""},
 
 		{"a claim twice", payload(`{"iss":"` + i.url() + `","sub":"ann","sub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
+		{"a claim again with the long s", payload(`{"iss":"` + i.url() + `","sub":"ann","ſub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 		{"a claim again in other case", payload(`{"iss":"` + i.url() + `","sub":"ann","SUB":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
