@@ -148,19 +148,22 @@ func (c *agentClient) prompt(turn, text string) {
 func (c *agentClient) until(kind string) map[string]any {
 	c.t.Helper()
 	for {
-		var msg struct {
-			Params struct {
-				Action map[string]any `json:"action"`
-			} `json:"params"`
-		}
-		raw := c.recv()
-		if err := json.Unmarshal([]byte(raw), &msg); err != nil {
-			c.t.Fatal(err)
-		}
-		if msg.Params.Action["type"] == kind {
-			return msg.Params.Action
+		if action, ok := c.envelope()["action"].(map[string]any); ok && action["type"] == kind {
+			return action
 		}
 	}
+}
+
+// envelope returns the params of the next frame; nil for an answer.
+func (c *agentClient) envelope() map[string]any {
+	c.t.Helper()
+	var msg struct {
+		Params map[string]any `json:"params"`
+	}
+	if err := json.Unmarshal([]byte(c.recv()), &msg); err != nil {
+		c.t.Fatal(err)
+	}
+	return msg.Params
 }
 
 func (c *agentClient) chatState() map[string]any {

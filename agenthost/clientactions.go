@@ -101,7 +101,8 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 	}
 }
 
-// clientTurnLocked starts a turn and replaces an active turn.
+// clientTurnLocked starts a turn and replaces an active turn. A turn starts once: a
+// client that repeats it, because it did not see the first answer, gets a rejection.
 func (ch *chat) clientTurnLocked(env envelope) {
 	var a turnStartedAction
 	var message struct {
@@ -111,7 +112,22 @@ func (ch *chat) clientTurnLocked(env envelope) {
 		!ahp.IsObject(a.Message) || json.Unmarshal(a.Message, &message) != nil {
 		return
 	}
+	if ch.knowsLocked(a.TurnID) {
+		env.rejected = "Turn already exists: " + a.TurnID
+		ch.session.host.publishLocked(env, nil)
+		return
+	}
 	ch.startTurnLocked(a, env, message.Text)
+}
+
+// knowsLocked reports whether the chat has or had a turn with this id.
+func (ch *chat) knowsLocked(turnID string) bool {
+	if ch.active != nil && ch.active.ID == turnID {
+		return true
+	}
+	ch.loadLocked()
+	defer ch.unloadLocked()
+	return slices.ContainsFunc(ch.turns, func(t *turn) bool { return t.ID == turnID })
 }
 
 func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string) {

@@ -160,8 +160,8 @@
 //	anything else     is repeated word by word
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error. A new turn replaces
-// an active turn. A queued message begins a turn when none is active; a steering
-// message is marked as read at once.
+// an active turn. A turnId that the chat has or had is rejected. A queued message
+// begins a turn when none is active; a steering message is marked as read at once.
 //
 // # Canvases
 //

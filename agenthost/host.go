@@ -62,11 +62,12 @@ type sessionTable struct {
 	host *Host
 	catalog[*session]
 
-	deleted   []string          // sessions deleted, oldest first
-	providers []*provider       // empty: the scripted agent
-	listedAt  time.Time         // when the agents were last asked for conversations from elsewhere
-	store     *transcript.Store // nil: sessions end with the host
-	lock      *os.File          // of the store
+	deleted   []string                 // sessions deleted, oldest first
+	creating  map[string]chan struct{} // sessions that requests create; closed when they are done
+	providers []*provider              // empty: the scripted agent
+	listedAt  time.Time                // when the agents were last asked for conversations from elsewhere
+	store     *transcript.Store        // nil: sessions end with the host
+	lock      *os.File                 // of the store
 }
 
 // A terminalTable holds the host's terminals.
@@ -130,6 +131,7 @@ func New(cfg Config) (*Host, error) {
 		chats: make(map[string]*chat),
 	}
 	h.sessions.host, h.terminals.host, h.canvases.host = h, h, h
+	h.sessions.creating = make(map[string]chan struct{})
 	h.changesets = changesetTable{h, make(map[string]*changeset)}
 	h.mcp = mcpServers{host: h, signedIn: make(map[string]int)}
 	h.resources = resources{h, files}

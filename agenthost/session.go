@@ -201,6 +201,13 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
+	defer cancel()
+	created, err := ss.reserve(ctx, params.Channel)
+	if err != nil {
+		return nil, err
+	}
+	defer created()
 	h.mu.Lock()
 	_, exists := ss.get(params.Channel)
 	if exists {
@@ -210,8 +217,6 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	if exists {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
-	defer cancel()
 	w, err := ss.addWorktree(ctx, &params)
 	if err != nil {
 		return nil, err
@@ -239,6 +244,33 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	s.saveLocked()
 	h.emitLocked(s.uri, plainAction{"session/ready"})
 	return nil, nil
+}
+
+// reserve waits until no other request creates the session. The caller calls the
+// function when it has created it.
+func (ss *sessionTable) reserve(ctx context.Context, uri string) (func(), error) {
+	h := ss.host
+	for {
+		h.mu.Lock()
+		other := ss.creating[uri]
+		if other == nil {
+			mine := make(chan struct{})
+			ss.creating[uri] = mine
+			h.mu.Unlock()
+			return func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				delete(ss.creating, uri)
+				close(mine)
+			}, nil
+		}
+		h.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // beginAgentSession adds a session, and announces it.
