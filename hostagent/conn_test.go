@@ -63,7 +63,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.live = newLive(w.agent)
-		w.agent.presence.init("1.0")
+		w.agent.presence.init("1.0", false)
 		w.agent.subjects = gate.NewSubjects()
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
 		w.agent.monitor = newMonitor("ws://host", w.host.dialNoting, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)

@@ -190,7 +190,7 @@ func New(cfg Config) (*Agent, error) {
 	access.compress = cfg.Compress
 	a := &Agent{access: access, cfg: cfg, audits: coalesce.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
-	a.presence.init(cfg.Version)
+	a.presence.init(cfg.Version, cfg.Sealed != nil)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may have changed
 	a.subjects = gate.NewSubjects()

@@ -23,10 +23,10 @@ type presence struct {
 	asleep  bool // the machine is about to sleep, or sleeps
 }
 
-func (p *presence) init(version string) {
+func (p *presence) init(version string, sealed bool) {
 	p.changed, p.counted = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.current = registry.Presence{
-		State: registry.Offline, Reason: errNotYet.Error(), AgentVersion: version,
+		State: registry.Offline, Reason: errNotYet.Error(), AgentVersion: version, Sealed: sealed,
 		Wire: [2]int{link.WireMin, link.WireMax},
 	}
 }

@@ -264,6 +264,27 @@ func TestSealedHostRefusesOthers(t *testing.T) {
 	}
 }
 
+// TestSealedIsListed reads a sealed host's entry in the relay's list, also while the host is
+// away, and the entry of a host that is not sealed.
+func TestSealedIsListed(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	open := startStack(t, stack.Config{Upstream: server.URL()})
+	want := func(s *stack.Stack, is bool) {
+		t.Helper()
+		if info, err := s.API(t.Context()); err != nil || info.Sealed != is {
+			t.Errorf("listed as %+v, %v; want sealed: %v", info, err, is)
+		}
+	}
+	want(h.Stack, true)
+	want(open, false)
+	if err := h.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	want(h.Stack, true)
+}
+
 // TestSealedIsRemembered opens a host after its sealed host-agent was replaced by an
 // unsealed host-agent.
 func TestSealedIsRemembered(t *testing.T) {

@@ -66,6 +66,7 @@ type Presence struct {
 	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
 	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
 	KeptAwake    [2]int `json:"keptAwake,omitzero"`     // what keeps the machine from idle sleep: sessions that work, and connected people
+	Sealed       bool   `json:"sealed,omitempty"`       // the host takes sealed connections only
 	Wire         [2]int `json:"wire"`                   // the host-agent's lowest and highest wire version; default: this program's
 }
 

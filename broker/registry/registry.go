@@ -103,6 +103,7 @@ type Host struct {
 	HostVersion   string    // of the AHP host, if known
 	Clients       int       // connected to the AHP host, through all relays
 	KeptAwake     [2]int    // online: as in Presence
+	Sealed        bool      // as its current or last host-agent said
 }
 
 // A Registry is a relay's view of all hosts. It answers the lease requests of

@@ -1,7 +1,7 @@
 // The connection to one host, and the host's state.
 
 import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
-import { elsewhere, pinOf } from './pins';
+import { elsewhere, marked, pinOf } from './pins';
 import { dial, opens, type HostInfo } from './relay';
 import type { SealedSocket } from './sealed/socket';
 import { array, Store } from './store';
@@ -45,6 +45,7 @@ export class Link {
   privates: Set<string> | null = null; // the user's private sessions; null: no right to any
   tokens = new Map<string, Granted>(); // resource to its token; memory only
   seal: SealedSocket | undefined; // the sealed connection
+  pinned: boolean | undefined; // this browser has the host's key; undefined: not yet looked up
   #on: LinkEvents;
 
   constructor(host: string, on: LinkEvents) {
@@ -59,10 +60,10 @@ export class Link {
 
   /** Whether the host takes sealed connections only, and this browser cannot make any. */
   unpaired(info?: HostInfo): boolean {
-    if (this.seal) return false;
+    if (this.seal || this.pinned) return false; // also while it connects
     const state = this.conn?.state;
     const ended = state?.name === 'ended' ? state : undefined;
-    return info?.sealed === true || ended?.code === code.notPaired || (ended?.code === code.forbidden && ended.reason.includes('is sealed'));
+    return (info?.sealed === true && this.pinned === false) || ended?.code === code.notPaired || (ended?.code === code.forbidden && ended.reason.includes('is sealed'));
   }
 
   get live(): boolean {
@@ -131,7 +132,8 @@ export class Link {
     const token = this.#on.token();
     const pin = await pinOf(this.host);
     this.seal = undefined;
-    if (!pin && elsewhere()) throw Object.assign(new Error('this device is not paired with the host'), { code: code.notPaired });
+    this.pinned = Boolean(pin);
+    if (!pin && (elsewhere() || await marked(this.host))) throw Object.assign(new Error('this device is not paired with the host'), { code: code.notPaired });
     if (!pin) return opens(token, this.host);
     return this.seal = await (await import('./sealed/open')).open(pin, dial(token));
   }

@@ -31,6 +31,7 @@ export function elsewhere(): boolean {
 }
 
 const keyOf = (host: string) => `host ${relay()} ${host}`;
+const markOf = (host: string) => `sealed ${relay()} ${host}`;
 
 /** Acts on the records of pins, and of this device's keys. */
 export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>) => record('ahp-sealed', 'kept', mode, act);
@@ -45,6 +46,18 @@ export async function pin(to: Pin): Promise<void> {
   await navigator.storage?.persist?.(); // the browser must not forget it for room
 }
 
+/** Removes a host's key. The host stays marked as sealed, so only a pairing opens it again. */
 export async function unpin(host: string): Promise<void> {
+  await vault('readwrite', (s) => s.put(true, markOf(host)));
   await vault('readwrite', (s) => s.delete(keyOf(host)));
+}
+
+/** Whether this browser has known a host as sealed, and has no key of it any more. */
+export async function marked(host: string): Promise<boolean> {
+  return 'indexedDB' in globalThis && await vault<true | undefined>('readonly', (s) => s.get(markOf(host))) === true;
+}
+
+/** Removes the mark: the host may be opened unsealed. */
+export async function unmark(host: string): Promise<void> {
+  await vault('readwrite', (s) => s.delete(markOf(host)));
 }

@@ -7,6 +7,7 @@ import { mock, test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
+import { Link } from '../src/link';
 import { newDevice, publicText, readPublic, type Device, type Secret } from '../src/sealed/keys';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
@@ -73,6 +74,13 @@ test("grants' bodies are read and refused as in Go", async () => {
     const reads = await readGrant(`${base64url(bytes(b.body))}.${base64url(new Uint8Array(64))}`).then(() => true, () => false);
     assert.equal(reads, b.ok, b.name);
   }
+});
+
+test('pairing is offered at a sealed host only to a browser that is known to have no key', () => {
+  const link = new Link('laptop', {} as any);
+  const listed = { sealed: true } as any;
+  const offers = (pinned: boolean | undefined) => { link.pinned = pinned; return link.unpaired(listed); };
+  assert.deepEqual([undefined, true, false].map(offers), [false, false, true]);
 });
 
 test('a device certifies a device, and that one a third', async () => {

@@ -54,6 +54,7 @@ type Host struct {
 	AgentVersion string          `json:"agentVersion,omitempty"`
 	Clients      int             `json:"clients"`
 	KeptAwake    json.RawMessage `json:"keptAwake,omitempty"`
+	Sealed       bool            `json:"sealed,omitempty"`
 }
 
 // tokens obtains tokens for the relay.

@@ -152,11 +152,14 @@ func TestSealedConsole(t *testing.T) {
 		t.Errorf("the device's keys are %s", got)
 	}
 
-	s.servedByRelay()
+	served := s.servedByRelay()
 	second := s.secondDevice(p)
 	s.removes(p, second)
+	s.pairs(served)
 	s.changesKey(p)
+	s.forgetsKey(served)
 	s.staysSealed(p)
+	s.staysMarked(served)
 }
 
 func (s *sealedSite) confirmsShot(p *page) {
@@ -167,13 +170,49 @@ func (s *sealedSite) confirmsShot(p *page) {
 }
 
 // servedByRelay opens the relay's own page, which explains its limit.
-func (s *sealedSite) servedByRelay() {
+func (s *sealedSite) servedByRelay() *page {
 	p := newPage(s.t)
 	p.do(phone(), chromedp.Navigate(s.url+"/#"+url.Values{"host": {hostName}, "token": {s.token(time.Hour)}}.Encode()))
 	p.wants("[data-pair]", "pair this device")
 	p.click("[data-pair]")
 	p.wants("#served-by", "everything but a relay that changes this page")
 	p.shot("sealed-served")
+	return p
+}
+
+// pairs pairs a page whose dialog is open.
+func (s *sealedSite) pairs(p *page) {
+	s.t.Helper()
+	p.enter("#pair-code", s.code().Code)
+	p.click("#pair button[type=submit]")
+	s.confirms(p)
+	p.wants("#status-text", "Live")
+}
+
+// forgetsKey removes a host's key that has changed.
+func (s *sealedSite) forgetsKey(p *page) {
+	s.t.Helper()
+	p.await("#changed")
+	p.click("#changed-sure")
+	p.click("[data-do=forget]")
+	p.await("#pair-code")
+}
+
+// staysMarked opens a host without a key, on a page of the relay. The page has known the
+// host as sealed, and opens it unsealed only at a person's word.
+func (s *sealedSite) staysMarked(p *page) {
+	s.t.Helper()
+	p.do(chromedp.Reload())
+	p.wants("[data-pair]", "pair this device")
+	if text := p.text("#status-text"); strings.Contains(text, "Live") {
+		s.t.Errorf("a page without the host's key opens it unsealed: %s", text)
+	}
+	p.click("[data-pair]")
+	p.await("#pair-marked summary")
+	p.click("#pair-marked summary")
+	p.shot("sealed-marked")
+	p.click("[data-do=unmark]")
+	p.wants("#status-text", "Live")
 }
 
 // secondDevice has the first device admit a second one.
@@ -257,10 +296,7 @@ func (s *sealedSite) changesKey(p *page) {
 	p.accessible("changed")
 	p.shot("sealed-changed")
 	p.do(chromedp.Reload()) // a person decides, not a new start
-	p.await("#changed")
-	p.click("#changed-sure")
-	p.click("[data-do=forget]")
-	p.await("#pair-code")
+	s.forgetsKey(p)
 	_, fragment, _ := strings.Cut(s.code().Link, "#")
 	p.do(chromedp.Navigate(s.console + "/#" + fragment)) // as a phone's camera opens it
 	p.wants("#pair", "With "+hostName)

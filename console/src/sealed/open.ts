@@ -191,4 +191,4 @@ export async function readAdmission(link: string): Promise<{ made: Pin; is: Name
 /** The words of a pin's host. */
 export const hostName = (of: Pin) => nameOfHost(of.key);
 
-export { pin, unpin } from '../pins';
+export { marked, pin, unmark, unpin } from '../pins';

@@ -57,10 +57,13 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
   const form = useRef<HTMLFormElement>(null);
   const end = useRef<AbortController>();
   const invited = link ? seal.readInvitation(link) : undefined;
+  const [marked, setMarked] = useState(false);
+  const opens = host ?? app.host;
   const other = invited?.relay !== undefined && invited.relay.replace(/\/$/, '') !== relay();
   useEffect(() => {
     seal.ownName().then(setOwn, (err) => setSaid(err.message));
     if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link).then(setOffered, (err) => setSaid(`This link does not admit this device: ${err.message}`));
+    seal.marked(opens).then(setMarked);
     return () => end.current?.abort();
   }, []);
   const value = (name: string) => String(new FormData(form.current!).get(name) ?? '');
@@ -114,6 +117,12 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
               <Words of={own?.words ?? ''} id="own-words">This device</Words>
               <Words of={theirs?.words ?? ''} id="host-words">The host</Words>
             </div>
+          )}
+          {marked && !invited && now === 'typing' && (
+            <details id="pair-marked"><summary>{opens} is not sealed any more</summary>
+              <p class="dim">Only the host’s owner can know that. The relay then reads and can change everything between you and {opens}.</p>
+              <button class="danger" type="button" data-do="unmark" onClick={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>Open it unsealed</button>
+            </details>
           )}
           <p class="error" id="pair-said" role="alert">{said}</p>
           <div class="row start wrap">

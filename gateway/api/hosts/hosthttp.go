@@ -57,6 +57,7 @@ type Info struct {
 	HostVersion  string         `json:"hostVersion,omitempty"`
 	Clients      int            `json:"clients"`             // connected now
 	KeptAwake    *KeptAwake     `json:"keptAwake,omitempty"` // null: nothing keeps the machine from idle sleep
+	Sealed       bool           `json:"sealed,omitempty"`    // it takes sealed connections only, of devices that it knows
 
 	Wakes bool `json:"wakes,omitempty"` // the relay can wake the machine
 
@@ -89,7 +90,7 @@ func Endpoint(h registry.Host) string {
 func Of(h registry.Host) Info {
 	info := Info{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
-		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Endpoint: Endpoint(h), Region: h.Region,
+		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Sealed: h.Sealed, Endpoint: Endpoint(h), Region: h.Region,
 	}
 	if by := h.KeptAwake; by != [2]int{} {
 		info.KeptAwake = &KeptAwake{by[0], by[1]}
