@@ -1,1 +1,0 @@
-import{b as c,c as d,d as e,e as f,f as g,g as h,h as i,i as j,j as k,k as l,l as m,m as n}from"./chunk-SYAHDVKS.js";import{f as a,g as b}from"./chunk-N3SQYL4Z.js";export{l as admit,f as changedReason,g as forgetGiven,n as hostName,e as open,c as ownDevice,d as ownName,i as pair,a as pin,m as readAdmission,h as readInvitation,k as readRequest,j as requestLink,b as unpin};
