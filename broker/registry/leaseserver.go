@@ -14,9 +14,9 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
+	"ahprelay/internal/fair"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/time/rate"
 )
 
 // A leaseServer's bounds.
@@ -38,9 +38,6 @@ const (
 	// costs the relay more than its sender.
 	leaseRate  = 50
 	leaseBurst = 256
-
-	// maxLimiters bounds a connection's rate limiters.
-	maxLimiters = 16384
 
 	// leaseForward bounds the wait for another relay's answer.
 	leaseForward = time.Second
@@ -67,7 +64,7 @@ type leaseConn struct {
 	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
 
-	limiters map[string]*rate.Limiter // rate limiters by host; owned by work
+	rates *fair.Buckets // by host
 }
 
 // A forwardedRequest is a host-agent's request, on its way to the lease's keeper.
@@ -105,7 +102,7 @@ func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func()
 func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	return &leaseConn{
 		server: s, conn: conn, tenant: tenant,
-		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), limiters: map[string]*rate.Limiter{},
+		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), rates: fair.NewBuckets(time.Second/leaseRate, leaseBurst),
 	}
 }
 
@@ -147,7 +144,7 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 	}
 	s := c.server
 	host := strings.SplitN(msg.Subject, ".", 5)[3] // the subscriptions have at least six tokens
-	if !c.withinRate(host) {
+	if !c.rates.Allow(host) {
 		s.registry.mu.Lock()
 		s.registry.dropped++
 		s.registry.mu.Unlock()
@@ -178,19 +175,6 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 	}, func() {
 		c.reply(msg, key, s.busy())
 	})
-}
-
-// withinRate counts a host's request, and reports whether the host is within its rate.
-func (c *leaseConn) withinRate(host string) bool {
-	pace := c.limiters[host]
-	if pace == nil {
-		if len(c.limiters) >= maxLimiters {
-			clear(c.limiters)
-		}
-		pace = rate.NewLimiter(leaseRate, leaseBurst)
-		c.limiters[host] = pace
-	}
-	return pace.Allow()
 }
 
 // inBackground runs do, which may wait for the store, unless too many requests wait

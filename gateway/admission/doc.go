@@ -19,7 +19,7 @@
 //	  Admission.AwaitRate each message: waits for room in all scopes, or reports a wait that is too long
 //	  Admission.Leave     the connection has ended
 //	Limiter.ConnectAgent  the same for a host-agent's connection to NATS
-//	Limiter.Failed, Traded  rates of requests outside connections: see Buckets
+//	Limiter.Failed, Traded  rates of requests outside connections: see [fair.Buckets]
 //
 // # State
 //
@@ -31,6 +31,5 @@
 //
 // A [Limiter] and its Admissions are safe for concurrent use. Its lock guards all
 // counts and no other call happens under it. Rates have locks of their own
-// (golang.org/x/time/rate), so messages do not wait for new connections. [Buckets]
-// have one lock.
+// (golang.org/x/time/rate), so messages do not wait for new connections.
 package admission

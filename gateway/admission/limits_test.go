@@ -378,9 +378,6 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	if n := len(l.scopes); n > maxIdle+10 {
 		t.Errorf("%d parties are remembered; want at most %d", n, maxIdle)
 	}
-	if n := len(l.failures.of); n > maxIdle {
-		t.Errorf("failures of %d addresses are remembered; want at most %d", n, maxIdle)
-	}
 	if p := l.scopes[scopeKey{"subject", "default" + " kept"}]; p == nil || p.connections != 1 {
 		t.Error("a party with a connection was forgotten")
 	}

@@ -21,7 +21,6 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
-	"ahprelay/gateway/admission"
 	"ahprelay/gateway/authn"
 	"ahprelay/internal/fair"
 	"ahprelay/routing"
@@ -187,9 +186,9 @@ var errClosed = errors.New("relay closed")
 // Canvases serves canvases by URL.
 type Canvases struct {
 	Config
-	turns     *fair.Turns        // shared between tenants, hosts and sessions
-	hold      time.Duration      // holdTime
-	tickets   *admission.Buckets // per subject
+	turns     *fair.Turns   // shared between tenants, hosts and sessions
+	hold      time.Duration // holdTime
+	tickets   *fair.Buckets // per subject
 	cookies   *knownCookies
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -210,7 +209,7 @@ type canvasUse struct {
 func New(cfg Config) *Canvases {
 	c := &Canvases{
 		Config: cfg, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses), hold: holdTime,
-		tickets: admission.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{}, cookies: newKnownCookies(),
+		tickets: fair.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{}, cookies: newKnownCookies(),
 	}
 	c.sessions, _ = simplelru.NewLRU[string, *canvasSession](maxSessions, nil) // fails only without a limit
 	c.transport = &http.Transport{

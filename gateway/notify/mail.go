@@ -12,7 +12,7 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
-	"ahprelay/gateway/admission"
+	"ahprelay/internal/fair"
 )
 
 // mailsInHour bounds the mails to a person.
@@ -62,11 +62,11 @@ func (m *MailConfig) Check() error {
 // A mailer sends mail.
 type mailer struct {
 	cfg     *MailConfig // nil without a mail server
-	allowed *admission.Buckets
+	allowed *fair.Buckets
 }
 
 func newMailer(cfg *MailConfig) *mailer {
-	return &mailer{cfg, admission.NewBuckets(time.Hour/mailsInHour, mailsInHour)}
+	return &mailer{cfg, fair.NewBuckets(time.Hour/mailsInHour, mailsInHour)}
 }
 
 func (s *mailer) check(_ context.Context, t *Target) error {

@@ -20,7 +20,7 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
-	"ahprelay/gateway/admission"
+	"ahprelay/internal/fair"
 )
 
 // Notifier times and bounds.
@@ -97,7 +97,7 @@ type Notifier struct {
 	services map[TargetKind]service
 	keys     *pushKeyring
 	public   *publicURL
-	tests    *admission.Buckets
+	tests    *fair.Buckets
 	started  time.Time
 	stop     []func() // cancels the subscriptions
 	queue    *queue
@@ -125,7 +125,7 @@ type backoff struct {
 // Start starts a Notifier. Close ends it.
 func Start(cfg Config) (*Notifier, error) {
 	n := &Notifier{
-		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, public: &publicURL{configured: cfg.PublicURL, records: cfg.Records, log: cfg.Log}, tests: admission.NewBuckets(testsEvery, testsAtOnce),
+		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, public: &publicURL{configured: cfg.PublicURL, records: cfg.Records, log: cfg.Log}, tests: fair.NewBuckets(testsEvery, testsAtOnce),
 		started: time.Now(), looked: make(chan *nats.Msg, lookingRoom), wake: make(chan struct{}, 1),
 		people: map[string]map[string]*Person{}, looking: map[[2]string]time.Time{},
 		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{},

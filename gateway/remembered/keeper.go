@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/time/rate"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -23,6 +22,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/broker/remember"
 	"ahprelay/broker/store"
+	"ahprelay/internal/fair"
 )
 
 // Names in the store.
@@ -325,21 +325,21 @@ func (k *Keeper) Sweep(ctx context.Context) {
 
 // A desk serves a tenant's requests.
 type desk struct {
-	keeper   *Keeper
-	tenant   string
-	conn     *broker.Conn
-	in       chan *nats.Msg
-	quiet    chan struct{}
-	waiting  chan struct{} // a token for each request that waits for the store
-	running  sync.WaitGroup
-	limiters map[string]*rate.Limiter // by host; owned by work
+	keeper  *Keeper
+	tenant  string
+	conn    *broker.Conn
+	in      chan *nats.Msg
+	quiet   chan struct{}
+	waiting chan struct{} // a token for each request that waits for the store
+	running sync.WaitGroup
+	rates   *fair.Buckets // by host
 }
 
 // serve answers a tenant's host-agents until stop.
 func (k *Keeper) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
 	d := &desk{
 		keeper: k, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
-		waiting: make(chan struct{}, atOnce), limiters: map[string]*rate.Limiter{},
+		waiting: make(chan struct{}, atOnce), rates: fair.NewBuckets(time.Second/hostRate, hostBurst),
 	}
 	unsubscribe, err := conn.QueueSubscribe(remember.Subject(tenant, "*"), queue, d.in)
 	if err != nil {
@@ -357,9 +357,6 @@ func (k *Keeper) serve(tenant string, conn *broker.Conn) (stop func(), err error
 	}, nil
 }
 
-// maxLimiters bounds a desk's rate limiters.
-const maxLimiters = 16384
-
 func (d *desk) work(ctx context.Context) {
 	for {
 		select {
@@ -368,7 +365,7 @@ func (d *desk) work(ctx context.Context) {
 		case msg := <-d.in:
 			host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
 			// A host-agent could name any subject for the reply.
-			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(d.tenant, host)+"inbox.") || !d.withinRate(host) {
+			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(d.tenant, host)+"inbox.") || !d.rates.Allow(host) {
 				continue
 			}
 			select {
@@ -382,18 +379,6 @@ func (d *desk) work(ctx context.Context) {
 			})
 		}
 	}
-}
-
-func (d *desk) withinRate(host string) bool {
-	l := d.limiters[host]
-	if l == nil {
-		if len(d.limiters) >= maxLimiters {
-			clear(d.limiters)
-		}
-		l = rate.NewLimiter(hostRate, hostBurst)
-		d.limiters[host] = l
-	}
-	return l.Allow()
 }
 
 // answer answers a request.

@@ -13,3 +13,10 @@ func (s *Shares) Known() int {
 	defer s.mu.Unlock()
 	return len(s.tenants)
 }
+
+// Known counts the keys that are remembered.
+func (b *Buckets) Known() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.of)
+}

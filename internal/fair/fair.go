@@ -7,7 +7,7 @@
 // and a user with few requests waits for at most one turn of each other user.
 //
 // [Turns] bound the number of concurrent users. [Shares] bound a tenant's share of
-// processor time while another tenant is active.
+// processor time while another tenant is active. [Buckets] bound the rate of each key.
 //
 // Unauthenticated connections are grouped by the networks of their addresses ([Site],
 // [Networks]). In a full [Room], the oldest connection of the busiest network makes
@@ -15,7 +15,7 @@
 //
 // # Concurrency
 //
-// [Turns] and [Shares] are safe for concurrent use.
+// [Turns], [Shares] and [Buckets] are safe for concurrent use.
 package fair
 
 import (

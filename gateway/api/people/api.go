@@ -9,10 +9,10 @@ import (
 	"ahprelay/auth/oidc"
 	"ahprelay/auth/people"
 	"ahprelay/broker/registry"
-	"ahprelay/gateway/admission"
 	agentsapi "ahprelay/gateway/api/agents"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/gateway/authn"
+	"ahprelay/internal/fair"
 )
 
 // Config configures an [API].
@@ -51,14 +51,14 @@ type base struct{ Config }
 func New(cfg Config) *API {
 	b := &base{cfg}
 	in := &access{
-		base: b, asks: admission.NewBuckets(askEvery, asksAtOnce),
-		asksOfNetwork: admission.NewBuckets(askEvery/asksOfMany, asksOfMany*asksAtOnce),
+		base: b, asks: fair.NewBuckets(askEvery, asksAtOnce),
+		asksOfNetwork: fair.NewBuckets(askEvery/asksOfMany, asksOfMany*asksAtOnce),
 	}
 	if cfg.People != nil {
 		cfg.People.Removed, cfg.People.Revoked = b.isRemoved, cfg.Caller.Revoked.RevokedOrigin
 	}
 	return &API{b, []part{
-		in, &devices{b}, &requests{b, admission.NewBuckets(codeEvery, codesAtOnce)}, &invitations{b}, &signIns{in}, &team{b}, &shares{b},
+		in, &devices{b}, &requests{b, fair.NewBuckets(codeEvery, codesAtOnce)}, &invitations{b}, &signIns{in}, &team{b}, &shares{b},
 	}}
 }
 

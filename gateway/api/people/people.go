@@ -15,6 +15,7 @@ import (
 	agentsapi "ahprelay/gateway/api/agents"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
+	"ahprelay/internal/fair"
 )
 
 // Grants of POST /auth/token.
@@ -103,8 +104,8 @@ func (a *API) Routes(mux *http.ServeMux) {
 // tokens for devices that are in.
 type access struct {
 	*base
-	asks          *admission.Buckets // requests to be let in, by address
-	asksOfNetwork *admission.Buckets // requests to be let in, by network
+	asks          *fair.Buckets // requests to be let in, by address
+	asksOfNetwork *fair.Buckets // requests to be let in, by network
 }
 
 func (a *access) routes(mux *http.ServeMux) {

@@ -14,6 +14,7 @@ import (
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
+	"ahprelay/internal/fair"
 )
 
 // devices serves a person's own devices and tokens.
@@ -143,7 +144,7 @@ func (a *base) endDevice(id string, alone bool) error {
 // requests serves the decisions about requests to be let in.
 type requests struct {
 	*base
-	codes *admission.Buckets // wrong codes by person and by address
+	codes *fair.Buckets // wrong codes by person and by address
 }
 
 func (a *requests) routes(mux *http.ServeMux) {

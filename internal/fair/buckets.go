@@ -1,0 +1,78 @@
+package fair
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// MaxBuckets bounds the keys of [Buckets].
+const MaxBuckets = 16384
+
+// Buckets holds a rate for each key, and forgets idle keys. It is safe for concurrent
+// use.
+type Buckets struct {
+	rate  rate.Limit
+	burst int
+
+	mu sync.Mutex // guards of
+	of map[string]*rate.Limiter
+}
+
+// NewBuckets returns Buckets that allow one event per interval, and burst at once.
+func NewBuckets(every time.Duration, burst int) *Buckets {
+	return &Buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
+}
+
+// Take takes a token from a key's bucket, or returns the time until it has a token.
+func (b *Buckets) Take(whose string) (wait time.Duration) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket := b.of[whose]
+	if bucket == nil {
+		b.forgetLocked(now)
+		bucket = rate.NewLimiter(b.rate, b.burst)
+		b.of[whose] = bucket
+	}
+	r := bucket.ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
+// Allow takes a token from a key's bucket, and reports whether it had one.
+func (b *Buckets) Allow(whose string) bool { return b.Take(whose) == 0 }
+
+// Wait returns the time until a key's bucket has a token, and takes none.
+func (b *Buckets) Wait(whose string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket := b.of[whose]
+	if bucket == nil {
+		return 0
+	}
+	lack := 1 - bucket.TokensAt(time.Now())
+	return max(0, time.Duration(lack/float64(b.rate)*float64(time.Second)))
+}
+
+// forgetLocked makes room: it drops idle keys, then any keys until half is free, so it
+// runs rarely.
+func (b *Buckets) forgetLocked(now time.Time) {
+	if len(b.of) < MaxBuckets {
+		return
+	}
+	for whose, bucket := range b.of {
+		if bucket.TokensAt(now) >= float64(bucket.Burst()) {
+			delete(b.of, whose)
+		}
+	}
+	for whose := range b.of {
+		if len(b.of) <= MaxBuckets/2 {
+			return
+		}
+		delete(b.of, whose)
+	}
+}

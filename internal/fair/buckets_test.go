@@ -1,0 +1,57 @@
+package fair_test
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/internal/fair"
+)
+
+// TestBucketsLimitEachKey spends the tokens of one key: it waits, and another does not.
+func TestBucketsLimitEachKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fair.NewBuckets(20*time.Millisecond, 3)
+		for range 3 {
+			if !b.Allow("busy") {
+				t.Fatal("a key has fewer tokens than its burst")
+			}
+		}
+		if wait := b.Take("busy"); wait != 20*time.Millisecond || b.Wait("busy") != wait {
+			t.Errorf("a key without tokens waits %v and %v; want 20ms", wait, b.Wait("busy"))
+		}
+		if !b.Allow("other") || b.Wait("new") != 0 {
+			t.Error("a key waits for another")
+		}
+		time.Sleep(20 * time.Millisecond)
+		if !b.Allow("busy") || b.Allow("busy") {
+			t.Error("a key has other than one token after one interval")
+		}
+	})
+}
+
+// TestBucketsForgetKeys uses ever new keys. A key without tokens is remembered as long as
+// idle keys can be forgotten in its place.
+func TestBucketsForgetKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fair.NewBuckets(time.Hour, 1)
+		for i := range fair.MaxBuckets / 2 {
+			b.Allow(strconv.Itoa(i))
+		}
+		time.Sleep(time.Hour)
+		b.Allow("busy")
+		for i := range fair.MaxBuckets * 3 / 4 {
+			b.Allow("x" + strconv.Itoa(i))
+		}
+		if b.Known() > fair.MaxBuckets || b.Allow("busy") {
+			t.Errorf("%d keys are remembered; want at most %d, and the busy one", b.Known(), fair.MaxBuckets)
+		}
+		for i := range fair.MaxBuckets {
+			b.Allow("y" + strconv.Itoa(i))
+		}
+		if b.Known() > fair.MaxBuckets {
+			t.Errorf("%d busy keys are remembered; want at most %d", b.Known(), fair.MaxBuckets)
+		}
+	})
+}
