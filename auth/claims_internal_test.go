@@ -1,0 +1,39 @@
+package auth
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// TestNamesAreReadOnce gives an object the name "sk", and again with each rune of Unicode
+// in place of a letter. If encoding/json reads both names into one field, the object is
+// refused.
+func TestNamesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for r := range unicode.MaxRune + 1 {
+		if r == '"' || r == '\\' || !utf8.ValidRune(r) {
+			continue
+		}
+		for _, name := range []string{"s" + string(r), string(r) + "k"} {
+			object := fmt.Appendf(nil, `{"sk":1,%q:2}`, name)
+			var read struct {
+				SK int `json:"sk"`
+			}
+			if json.Unmarshal(object, &read) != nil {
+				continue // %q escapes this rune in a way that JSON lacks
+			}
+			if unique := uniqueKeys(object); unique != (read.SK == 1) {
+				t.Errorf("%s: %d is read; unique names: %v", object, read.SK, unique)
+			} else if !unique {
+				refused++
+			}
+		}
+	}
+	if refused != 6 { // s, S, U+017F, and k, K, U+212A
+		t.Errorf("%d names are refused; want 6", refused)
+	}
+}
