@@ -140,20 +140,62 @@ func (s *Server) Absent(ctx context.Context) []string {
 // CutOff reports whether other servers of the cluster may have a majority without this
 // server and those connected to it. A server whose address refuses connections has
 // ended, and has no part in a majority. So the loss of the others' processes, or of one
-// server of two, is no cut.
+// server of two, is no cut. A refusal counts only at an address that accepted a
+// connection before: a firewall or address translation may refuse for a running server.
+// Call CutOff at least every few seconds, so that it knows these addresses before a cut.
 func (s *Server) CutOff(ctx context.Context) bool {
 	connected, all := s.Members()
 	majority := all/2 + 1
 	if connected >= majority || all-connected < majority {
+		if s.accepts.due(time.Now(), len(s.others)) {
+			s.try(ctx)
+		}
 		return false
 	}
 	missing := all - connected
-	for _, err := range s.try(ctx) {
-		if errors.Is(err, syscall.ECONNREFUSED) {
+	for i, err := range s.try(ctx) {
+		if errors.Is(err, syscall.ECONNREFUSED) && s.accepts.has(s.others[i]) {
 			missing--
 		}
 	}
 	return missing >= majority
+}
+
+// acceptEvery is the interval of attempts to connect to servers that have not accepted
+// a connection yet.
+const acceptEvery = 10 * time.Second
+
+// accepts are the addresses that have accepted a connection of this process.
+type accepts struct {
+	mu    sync.Mutex // guards the fields below
+	of    map[string]bool
+	asked time.Time
+}
+
+// due reports whether it is time to connect to the others, since some are missing.
+func (a *accepts) due(now time.Time, others int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.of) == others || now.Sub(a.asked) < acceptEvery {
+		return false
+	}
+	a.asked = now
+	return true
+}
+
+func (a *accepts) add(address string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[string]bool{}
+	}
+	a.of[address] = true
+}
+
+func (a *accepts) has(address string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[address]
 }
 
 // Members returns the number of servers in this server's cluster, and how many of them
@@ -181,6 +223,7 @@ func (s *Server) try(ctx context.Context) []error {
 			var d net.Dialer
 			c, err := d.DialContext(ctx, "tcp", address)
 			if found[i] = err; err == nil {
+				s.accepts.add(address)
 				_ = c.Close()
 			}
 		})

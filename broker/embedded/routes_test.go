@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -71,7 +72,7 @@ func TestPlaceNamesServer(t *testing.T) {
 }
 
 // A server is cut off while a majority of the others may run together: those that
-// refuse connections have ended. One of two is never cut off.
+// refuse connections at an address that accepted one have ended. One of two is never cut off.
 func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -107,5 +108,36 @@ func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	}
 	if three.CutOff(t.Context()) {
 		t.Error("one of three is cut off though another has ended")
+	}
+	if behind := start(routes...); !behind.CutOff(t.Context()) {
+		t.Error("a refusal is believed at an address that never accepted a connection")
+	}
+}
+
+// A server connects to the others before a cut, until all have accepted a connection.
+func TestAddressesAreKnownBeforeACut(t *testing.T) {
+	t.Parallel()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(Config{Keys: keys, Store: t.TempDir(), Cluster: Cluster{Listen: "127.0.0.1:0", Routes: []string{other.Addr().String()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.CutOff(t.Context()) || !s.accepts.has(other.Addr().String()) {
+		t.Error("no connection was made to the address of a server that accepts")
+	}
+	if s.accepts.due(time.Now().Add(time.Hour), 1) {
+		t.Error("a server connects again though all others have accepted")
+	}
+	if s.accepts.due(time.Now(), 2) || !s.accepts.due(time.Now().Add(acceptEvery), 2) {
+		t.Error("a server that has not accepted is not tried every acceptEvery")
 	}
 }

@@ -82,6 +82,7 @@ type Server struct {
 	turns    *turns    // of host-agents
 	store    string    // directory of JetStream; "": none
 	others   []string  // addresses of the other servers of the cluster
+	accepts  accepts   // those that have accepted a connection
 
 	close sync.Once
 }

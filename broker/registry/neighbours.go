@@ -22,8 +22,21 @@ type Neighbours interface {
 // A prober finds crashed neighbours. Registry.run owns it.
 type prober struct {
 	r      *Registry
-	routed map[string]string // addresses of current and previous neighbours, by name
-	probed chan string       // crashed relay instances: their address refuses connections
+	routed map[string]*neighbour // current and previous neighbours, by name
+	probed chan probe            // ended probes that prove something
+}
+
+// A neighbour is a server that has been connected.
+type neighbour struct {
+	ip       string
+	accepted string    // the last address that accepted a connection of this relay
+	asked    time.Time // the last probe of a connected neighbour
+}
+
+// A probe is a connection that a relay's address accepted or refused.
+type probe struct {
+	instance, node, address string
+	refused                 bool
 }
 
 // servers returns a function counting the neighbours, or nil without a cluster.
@@ -38,47 +51,74 @@ func (pr *prober) servers() func() int {
 // refuse.
 const probeTimeout = 2 * time.Second
 
+// acceptEvery is the interval of probes of a connected neighbour whose address has not
+// accepted one yet.
+const acceptEvery = 10 * time.Second
+
 // probeLost probes the address of each relay with a lost server connection. Only a
-// refusal proves a crash. A disconnected or paused relay is silent, and still has its
-// clients when it returns.
+// refusal proves a crash, and only at an address that accepted a connection before: a
+// firewall or address translation may refuse for a running relay. A disconnected or
+// paused relay is silent, and still has its clients when it returns.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
 		return
 	}
 	routes := pr.r.cfg.Neighbours.Routes()
+	for node, ip := range routes {
+		if n := pr.routed[node]; n == nil || n.ip != ip {
+			pr.routed[node] = &neighbour{ip: ip}
+		}
+	}
 	pr.r.mu.RLock()
 	defer pr.r.mu.RUnlock()
 	for instance, p := range pr.r.relays.peers {
+		n := pr.routed[p.Node]
 		_, here := routes[p.Node]
-		ip, was := pr.routed[p.Node]
 		_, gone := pr.r.relays.gone[instance]
-		if p.Node == "" || p.Bye || instance == pr.r.cfg.Instance || here || !was || gone {
+		if p.Node == "" || p.Bye || instance == pr.r.cfg.Instance || n == nil || gone {
 			continue
 		}
-		address := net.JoinHostPort(ip, p.Port)
-		pr.r.running.Go(func() { pr.probe(instance, address) })
-	}
-	for node, ip := range routes {
-		pr.routed[node] = ip
+		address := net.JoinHostPort(n.ip, p.Port)
+		proven := n.accepted == address
+		if here && (proven || now.Sub(n.asked) < acceptEvery) || !here && !proven {
+			continue
+		}
+		if here {
+			n.asked = now
+		}
+		asks := probe{instance: instance, node: p.Node, address: address} // p changes when the lock is free
+		pr.r.running.Go(func() { pr.probe(asks) })
 	}
 }
 
-// probe checks whether a relay's address refuses connections.
-func (pr *prober) probe(instance, address string) {
+// probe checks whether a relay's address accepts or refuses connections.
+func (pr *prober) probe(p probe) {
 	ctx, cancel := context.WithTimeout(pr.r.life, probeTimeout)
 	defer cancel()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", address)
+	c, err := d.DialContext(ctx, "tcp", p.address)
 	if err == nil {
 		_ = c.Close()
-		return
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	p.refused = errors.Is(err, syscall.ECONNREFUSED)
+	if err != nil && !p.refused {
 		return
 	}
 	select {
-	case pr.probed <- instance:
+	case pr.probed <- p:
 	case <-pr.r.life.Done():
+	}
+}
+
+// take records what a probe has proven.
+func (pr *prober) take(p probe) {
+	n := pr.routed[p.node]
+	switch {
+	case n == nil:
+	case !p.refused:
+		n.accepted = p.address
+	case n.accepted == p.address:
+		pr.markCrashed(p.instance)
 	}
 }
 

@@ -200,7 +200,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 func (r *Registry) wire() {
 	r.view.r = r
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
-	r.prober = &prober{r: r, routed: map[string]string{}, probed: make(chan string)}
+	r.prober = &prober{r: r, routed: map[string]*neighbour{}, probed: make(chan probe)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
 	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}}
 	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
@@ -467,8 +467,8 @@ func (r *Registry) run(ctx context.Context) {
 			return
 		case msg := <-r.revoker.in:
 			r.revoker.receive(msg)
-		case instance := <-r.prober.probed:
-			r.prober.markCrashed(instance)
+		case p := <-r.prober.probed:
+			r.prober.take(p)
 		case <-r.wake:
 		case <-turn.C:
 			r.turn(time.Now())

@@ -1,0 +1,69 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+)
+
+// namedNeighbours are servers whose routes a test sets.
+type namedNeighbours struct{ routes map[string]string }
+
+func (n *namedNeighbours) Name() string                         { return "own" }
+func (n *namedNeighbours) ClusterAddr() string                  { return "" }
+func (n *namedNeighbours) Routes() map[string]string            { return n.routes }
+func (n *namedNeighbours) Others() []string                     { return nil }
+func (n *namedNeighbours) GiveUp(context.Context, string) error { return nil }
+
+// TestRefusalProvesACrashOnlyAfterAnAcceptance loses the routes of two relays whose
+// addresses refuse connections. Only the relay whose address accepted one has crashed.
+func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
+	t.Parallel()
+	for _, accepts := range []bool{true, false} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		if !accepts {
+			_ = l.Close()
+		}
+		near := &namedNeighbours{routes: map[string]string{"b": "127.0.0.1"}}
+		r := &Registry{beatEvery: beatEvery, life: t.Context(), cfg: Config{Instance: "me", Neighbours: near, LeaseTTL: DefaultLeaseTTL, Log: slog.New(slog.DiscardHandler)}}
+		r.wire()
+		r.relays.peers = map[string]*peer{"other": {session: session{Instance: "other", Node: "b", Port: port}}}
+		r.relays.gone = map[string]time.Time{}
+		now := time.Now()
+		// turn does a turn's work, with all its probes.
+		turn := func() {
+			now = now.Add(acceptEvery)
+			r.prober.probeLost(now)
+			ended := make(chan struct{})
+			go func() { r.running.Wait(); close(ended) }()
+			for {
+				select {
+				case p := <-r.prober.probed:
+					r.prober.take(p)
+				case <-ended:
+					return
+				}
+			}
+		}
+		turn()
+		turn()
+		near.routes = nil
+		if accepts {
+			turn()
+			if len(r.relays.gone) != 0 {
+				t.Error("a relay whose address accepts connections is taken for crashed")
+			}
+			_ = l.Close()
+		}
+		turn()
+		if _, gone := r.relays.gone["other"]; gone != accepts {
+			t.Errorf("address accepted before: %v; taken for crashed: %v", accepts, gone)
+		}
+	}
+}
