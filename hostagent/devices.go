@@ -1,11 +1,13 @@
 package hostagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
 
 	"ahprelay/auth"
+	"ahprelay/internal/sealed"
 )
 
 // Devices lists the devices of a sealed host.
@@ -21,7 +23,8 @@ type DeviceOrder struct {
 	Do      string      `json:"do"` // pair, confirm, refuse or remove
 	Subject string      `json:"subject,omitempty"`
 	Level   auth.Access `json:"level,omitempty"`
-	Device  string      `json:"device,omitempty"` // fingerprint, or a grant's serial to remove
+	Console string      `json:"console,omitempty"` // with pair: in place of Sealing.Console
+	Device  string      `json:"device,omitempty"`  // fingerprint, or a grant's serial to remove
 }
 
 // errNotSealed reports a request for devices to a host-agent of a host that is not sealed.
@@ -35,6 +38,21 @@ func (s *seals) serveDevices(w http.ResponseWriter, _ *http.Request) {
 	say(w, http.StatusOK, Devices{s.agent.host, s.fingerprint().Words(), s.devices(), s.requests()})
 }
 
+// newCode makes a code, for its link's console and the agent's first relay.
+func (s *seals) newCode(order DeviceOrder) (PairingCode, error) {
+	cfg := &s.agent.cfg
+	console := cmp.Or(order.Console, cfg.Sealed.Console)
+	for _, relay := range cfg.Relays {
+		if console == "" {
+			break
+		}
+		if err := sealed.CheckConsole(console, relay); err != nil {
+			return PairingCode{}, err
+		}
+	}
+	return s.makeCode(order.Subject, order.Level, sealed.PairLink{Console: console, Relay: cfg.Relays[0], Host: s.agent.host})
+}
+
 func (s *seals) serveDeviceOrder(w http.ResponseWriter, r *http.Request) {
 	var order DeviceOrder
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&order); err != nil {
@@ -46,7 +64,7 @@ func (s *seals) serveDeviceOrder(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case s == nil:
 	case order.Do == "pair":
-		answer, err = s.newCode(order.Subject, order.Level, s.agent.cfg.Relays[0], s.agent.host)
+		answer, err = s.newCode(order)
 	case order.Do == "confirm", order.Do == "refuse":
 		err = s.decide(order.Device, order.Do == "confirm")
 	case order.Do == "remove":

@@ -19,6 +19,10 @@ import (
 // Sealing configures a sealed host. Both functions may be nil; host-agent devices shows
 // codes and confirms devices as well.
 type Sealing struct {
+	// Console is the address that begins links in QR codes: a console that the relay does
+	// not serve. Without it, only ahp-connect reads them.
+	Console string
+
 	// Show displays the first device's code.
 	Show func(PairingCode)
 
@@ -370,7 +374,7 @@ func (s *seals) showFirstCode() {
 		a.cfg.Log.Info("no device is paired: host-agent devices --pair shows a code")
 		return
 	}
-	code, err := s.newCode("", "", a.cfg.Relays[0], a.host)
+	code, err := s.newCode(DeviceOrder{})
 	if err != nil {
 		a.cfg.Log.Error("no pairing code", "error", err)
 		return

@@ -238,8 +238,9 @@ type PairingCode struct {
 	Expires time.Time   `json:"expires"`
 }
 
-// newCode makes a code, which replaces the last one. The first device owns the host.
-func (v *vault) newCode(subject string, level auth.Access, relay, host string) (PairingCode, error) {
+// makeCode makes a code, which replaces the last one, and completes its link. The first
+// device owns the host.
+func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink) (PairingCode, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	subject, level = cmp.Or(subject, firstSubject), cmp.Or(level, auth.AccessAdmin)
@@ -250,8 +251,8 @@ func (v *vault) newCode(subject string, level auth.Access, relay, host string) (
 		return PairingCode{}, err
 	}
 	v.code = &pairingCode{code: sealed.NewCode(), subject: subject, level: level, until: time.Now().Add(codeLife)}
-	link := sealed.PairLink{Relay: relay, Host: host, Code: v.code.code, Key: v.fingerprint()}
-	return PairingCode{v.code.code.String(), link.String(), v.fingerprint().Words(), host, subject, level, v.code.until}, nil
+	link.Code, link.Key = v.code.code, v.fingerprint()
+	return PairingCode{v.code.code.String(), link.String(), v.fingerprint().Words(), link.Host, subject, level, v.code.until}, nil
 }
 
 // validCode returns the valid code.

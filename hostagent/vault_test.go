@@ -24,7 +24,7 @@ func newIdentity(t *testing.T) sealed.Identity {
 // pairDevice pairs a device as a handshake and a person do.
 func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	t.Helper()
-	if _, err := v.newCode("ada", auth.AccessTalk, "https://relay.example.com", "laptop"); err != nil {
+	if _, err := v.makeCode("ada", auth.AccessTalk, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
 		t.Fatal(err)
 	}
 	code, ok := v.validCode()

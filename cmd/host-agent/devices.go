@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
+	"ahprelay/internal/sealed"
 )
 
 type devicesCmd struct {
@@ -23,6 +25,7 @@ type devicesCmd struct {
 	Pair    bool        `help:"Show a code for one more device, valid for 10 minutes." xor:"do"`
 	Subject string      `help:"With --pair, the person or service to whom the device will belong. Devices of one subject share clientIds." default:"owner" placeholder:"NAME"`
 	Level   auth.Access `help:"With --pair, the device's level: look, talk, approve, operate or own. Devices with own admit and remove devices." enum:"look,talk,approve,operate,own,read,write,admin" default:"own"`
+	Console string      `help:"With --pair, the console that the link in the QR code opens: a site that the relay does not serve. Default: as of the running host-agent." placeholder:"URL"`
 	Confirm string      `help:"Admit the waiting device with this fingerprint, after you have compared its words." xor:"do" placeholder:"ID"`
 	Refuse  string      `help:"Refuse the waiting device with this fingerprint." xor:"do" placeholder:"ID"`
 	Remove  string      `help:"Remove the device with this fingerprint, and those that it has admitted, or a grant by its serial. Their connections end at once." xor:"do" placeholder:"ID"`
@@ -39,7 +42,7 @@ func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	order := hostagent.DeviceOrder{Device: c.Confirm + c.Refuse + c.Remove}
 	switch {
 	case c.Pair:
-		code, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "pair", Subject: c.Subject, Level: c.Level})
+		code, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "pair", Subject: c.Subject, Level: c.Level, Console: c.Console})
 		if err != nil {
 			return err
 		}
@@ -89,6 +92,9 @@ func named(name string) string {
 func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 	fmt.Fprintf(out, "To pair a device with this sealed host, run there\n\n  ahp-connect pair %s\n\nand type the code\n\n  %s\n\nThe device becomes %s's, with the level %s. The code is valid until %s, and for one device. The host's words are: %s\n",
 		code.Host, code.Code, code.Subject, code.Level.Level(), code.Expires.Local().Format(time.TimeOnly), code.Words)
+	if console, _, ok := strings.Cut(code.Link, "#"); ok && strings.Contains(console, "//") {
+		fmt.Fprintf(out, "In a browser, open\n\n  %s\n", code.Link)
+	}
 	if !noQR {
 		_ = cli.PrintQR(out, out, code.Link) // the code is enough
 	}
@@ -102,14 +108,26 @@ func isTerminal(stream any) bool {
 
 // sealing returns the settings of a sealed host. On a terminal, the host-agent shows the
 // code of the first device, and asks for confirmations.
-func (c *runCmd) sealing(s *streams) *hostagent.Sealing {
-	sealing := &hostagent.Sealing{}
+func (c *runCmd) sealing(s *streams) (*hostagent.Sealing, error) {
+	switch {
+	case !c.Sealed && c.Console != "":
+		return nil, errors.New("--console is for sealed hosts: add --sealed")
+	case !c.Sealed:
+		return nil, nil
+	case c.Console != "":
+		for _, relay := range c.Relay {
+			if err := sealed.CheckConsole(c.Console, relay); err != nil {
+				return nil, err
+			}
+		}
+	}
+	sealing := &hostagent.Sealing{Console: c.Console}
 	if !isTerminal(s.err) {
-		return sealing // its output may be kept in a log
+		return sealing, nil // its output may be kept in a log
 	}
 	sealing.Show = func(code hostagent.PairingCode) { showPairing(s.err, code, false) }
 	if !isTerminal(os.Stdin) {
-		return sealing
+		return sealing, nil
 	}
 	lines := make(chan string)
 	go func() { // ends with the process
@@ -133,5 +151,5 @@ func (c *runCmd) sealing(s *streams) *hostagent.Sealing {
 			return false, ctx.Err()
 		}
 	}
-	return sealing
+	return sealing, nil
 }

@@ -193,6 +193,7 @@ type serveFlags struct {
 	Sentinel        bool          `help:"Start a small second process that reports a crash to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
 	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash, and for the sessions of --agent. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only devices paired by a code open it, and relays carry its conversations without reading them. Canvases by URL, links and notifications are then off."`
+	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
 	Remember        string        `help:"What relays keep for people to read while this host is away, sealed with keys that the relays do not store: turns (the list of sessions and the end of each conversation), titles (the list) or off (nothing; earlier records are removed)." default:"turns" enum:"off,titles,turns"`
@@ -267,8 +268,8 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
-	if c.Sealed {
-		cfg.Sealed = c.sealing(s)
+	if cfg.Sealed, err = c.sealing(s); err != nil {
+		return err
 	}
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.MetricsListen = c.MetricsListen

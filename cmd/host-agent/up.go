@@ -80,6 +80,9 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 		if serve.Sealed {
 			line += " --sealed"
+			if serve.Console != "" {
+				line += " --console " + serve.Console
+			}
 		}
 		if len(c.Command) > 0 {
 			line += " -- " + strings.Join(agents.Behind(c.Command), " ")

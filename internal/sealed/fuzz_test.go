@@ -125,7 +125,9 @@ func FuzzGrantBody(f *testing.F) {
 
 // FuzzPairLink checks that a link is read back as it was made.
 func FuzzPairLink(f *testing.F) {
-	f.Add(PairLink{"https://relay.example.com", "laptop", Code(fixed(1, 16)), Fingerprint(fixed(2, 16))}.String())
+	for _, console := range []string{"", "https://console.example.net/"} {
+		f.Add(PairLink{console, "https://relay.example.com", "laptop", Code(fixed(1, 16)), Fingerprint(fixed(2, 16))}.String())
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		l, err := ParsePairLink(text)
 		if err != nil {

@@ -1,8 +1,10 @@
 package sealed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,10 +26,11 @@ func CheckSubject(subject string, level auth.Access) error {
 
 // A PairLink is the content of a QR code for pairing.
 type PairLink struct {
-	Relay string // base URL
-	Host  string
-	Code  Code
-	Key   Fingerprint // of the host's key
+	Console string // address of a console that the relay does not serve; "": none
+	Relay   string // base URL
+	Host    string
+	Code    Code
+	Key     Fingerprint // of the host's key
 }
 
 // pairPrefix begins a link without a console.
@@ -36,7 +39,23 @@ const pairPrefix = "ahp-pair:"
 // String returns the link. Its secret is behind #, so browsers send it to no server.
 func (l PairLink) String() string {
 	values := url.Values{"relay": {l.Relay}, "host": {l.Host}, "code": {l.Code.String()}, "key": {l.Key.String()}}
-	return pairPrefix + "#" + values.Encode()
+	return cmp.Or(l.Console, pairPrefix) + "#" + values.Encode()
+}
+
+// CheckConsole reports an address that cannot begin a link for pairing at a relay. A page of
+// the relay would receive the secret behind #.
+func CheckConsole(console, relay string) error {
+	u, err := url.Parse(console)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(console, "#") {
+		return fmt.Errorf("console %q: want an address such as https://console.example.net", console)
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())) {
+		return fmt.Errorf("console %q: want https, because browsers give keys to no other page", console)
+	}
+	if r, err := url.Parse(relay); err == nil && strings.EqualFold(r.Host, u.Host) {
+		return fmt.Errorf("console %q comes from the relay, which could change it and read the code: serve it elsewhere (make console-site)", console)
+	}
+	return nil
 }
 
 // errLink reports a text that is no link for pairing. It does not contain the text,
@@ -45,7 +64,7 @@ var errLink = errors.New("this is no link for pairing: want ahp-pair:#relay=…&
 
 // ParsePairLink reads a link.
 func ParsePairLink(text string) (l PairLink, err error) {
-	_, fragment, ok := strings.Cut(text, "#")
+	console, fragment, ok := strings.Cut(text, "#")
 	values, err := url.ParseQuery(fragment)
 	if err != nil || !ok || len(text) > 4<<10 {
 		return l, errLink
@@ -54,6 +73,9 @@ func ParsePairLink(text string) (l PairLink, err error) {
 		if len(values[name]) != 1 {
 			return l, errLink
 		}
+	}
+	if console != pairPrefix {
+		l.Console = console
 	}
 	l.Relay, l.Host = values.Get("relay"), values.Get("host")
 	if u, err := url.Parse(l.Relay); err != nil || u.Host == "" || ahp.CheckName("host", l.Host) != nil {

@@ -69,7 +69,7 @@ func startSealed(t *testing.T) *sealedSite {
 
 func (s *sealedSite) startSealedAgent() {
 	s.t.Helper()
-	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address, "--sealed", "--control", s.control.Path, "--state-dir", s.state)
+	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address, "--sealed", "--console", s.console+"/", "--control", s.control.Path, "--state-dir", s.state)
 }
 
 // address returns the address of the console's site.
@@ -297,8 +297,7 @@ func (s *sealedSite) changesKey(p *page) {
 	p.shot("sealed-changed")
 	p.do(chromedp.Reload()) // a person decides, not a new start
 	s.forgetsKey(p)
-	_, fragment, _ := strings.Cut(s.code().Link, "#")
-	p.do(chromedp.Navigate(s.console + "/#" + fragment)) // as a phone's camera opens it
+	p.do(chromedp.Navigate(s.code().Link)) // as a phone's camera opens it
 	p.wants("#pair", "With "+hostName)
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
 		t.Errorf("the code stays in the address %s", at)
