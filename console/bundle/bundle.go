@@ -183,11 +183,22 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// serviceWorker builds sw.js, which caches the page and its parts.
+// serviceWorker builds sw.js, which caches the page and its parts, and of the catalogues
+// only the languages that are used.
 func serviceWorker(dir string, files map[string][]byte) error {
+	catalogues, err := fs.Glob(os.DirFS(filepath.Join(dir, "src", "language")), "??.ts")
+	if err != nil {
+		return err
+	}
 	var shell []string
+	tongues := map[string]string{}
 	for name := range files {
-		if hashed.MatchString(name) { // only hashed names are cached: other files may change
+		if !hashed.MatchString(name) { // only hashed names are cached: other files may change
+			continue
+		}
+		if tag, _, _ := strings.Cut(name, "-"); slices.Contains(catalogues, tag+".ts") {
+			tongues[tag] = "/" + name
+		} else {
 			shell = append(shell, "/"+name)
 		}
 	}
@@ -196,11 +207,15 @@ func serviceWorker(dir string, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+	tongueList, err := json.Marshal(tongues)
+	if err != nil {
+		return err
+	}
 	o := options(dir)
 	o.EntryPoints = []string{"src/sw.ts"}
 	o.Format = api.FormatIIFE
 	// The relay's pages/keys.js finds the relay beside its own address. So does sw.js.
-	o.Define = map[string]string{"SHELL": string(list), "import.meta.url": "self.location.href"}
+	o.Define = map[string]string{"SHELL": string(list), "LANGUAGES": string(tongueList), "import.meta.url": "self.location.href"}
 	return add(o, files, map[string]string{})
 }
 

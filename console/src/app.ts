@@ -16,6 +16,7 @@ import { array, isObject, text } from './store';
 import { Swaps } from './swap';
 import type { Envelope, Json } from './ahp';
 import { sentence, setClock } from './words';
+import { t } from './language';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
 const hostsEvery = 15_000; // ms between queries for the hosts
@@ -110,7 +111,7 @@ export class App {
     const params = new URLSearchParams(given.slice(given.indexOf('#') + 1));
     const token = (params.get('token') ?? given).trim();
     if (!tokenForm.test(token)) {
-      this.tokenWhy = 'That does not look like a token.';
+      this.tokenWhy = t`That does not look like a token.`;
       this.draw();
       return;
     }
@@ -142,7 +143,7 @@ export class App {
   async #refresh(link: Link, token: string): Promise<void> {
     const { conn } = link;
     try {
-      if (!conn) throw new Error('not connected');
+      if (!conn) throw new Error(t`not connected`);
       await conn.request('relay/refreshToken', { channel: ROOT, token });
     } catch {
       if (link.conn !== conn) return;
@@ -160,7 +161,7 @@ export class App {
 
   /** The message for a guest whose link has ended; '' for other users. */
   get #linkEnded(): string {
-    return this.narrow ? 'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.' : '';
+    return this.narrow ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
   }
 
   forget(why = ''): void {
@@ -403,20 +404,20 @@ export class App {
       const { status: said, body } = answer;
       if (round !== this.#round) return;
       if (said === 401) {
-        this.forget(this.byDevice ? 'This device is not signed in.' : this.#linkEnded || 'The relay no longer accepts this token.');
+        this.forget(this.byDevice ? t`This device is not signed in.` : this.#linkEnded || t`The relay no longer accepts this token.`);
         return;
       }
-      if (said !== 200) throw new Error(`The relay answered ${said}.`);
+      if (said !== 200) throw new Error(t`The relay answered ${said}.`);
       this.hosts = array(body.hosts);
       setClock(body.now);
       this.grant = body.token ?? null;
-      this.hostsNote = this.hosts.length ? '' : 'This token opens no host on this relay.';
+      this.hostsNote = this.hosts.length ? '' : t`This token opens no host on this relay.`;
       this.hostsStale = false;
       this.#hostsKnown();
     } catch (err) {
       if (round !== this.#round) return;
       this.hostsStale = true;
-      this.hostsNote = answer ? (err as Error).message : 'The relay is unreachable.';
+      this.hostsNote = answer ? (err as Error).message : t`The relay is unreachable.`;
     }
     this.draw();
   }
@@ -452,7 +453,7 @@ export class App {
       return;
     }
     if (state.name === 'ended' && state.action === 'token') {
-      this.forget(this.#linkEnded || `${sentence(state.reason || 'token expired')} Please paste a new one.`);
+      this.forget(this.#linkEnded || `${sentence(state.reason || t`token expired`)} ${t`Please paste a new one.`}`);
       return;
     }
     if (state.name === 'live') this.remembered.learn(link);
@@ -519,7 +520,7 @@ export class App {
 
   /** Sends the open session's host a request; rejects without a connection. */
   request(method: string, params: Json): Promise<Json> {
-    if (!this.link?.live) return Promise.reject(new Error('not connected'));
+    if (!this.link?.live) return Promise.reject(new Error(t`not connected`));
     return this.link.conn!.request(method, params);
   }
 
@@ -530,7 +531,7 @@ export class App {
 
   /** Sends an MCP server a request. */
   mcp(channel: string, method: string, params: Json): McpRequest {
-    if (!this.link?.live) return { result: Promise.reject(new Error('not connected')), cancel() {} };
+    if (!this.link?.live) return { result: Promise.reject(new Error(t`not connected`)), cancel() {} };
     return this.link.conn!.mcp(channel, method, params);
   }
 
@@ -558,10 +559,10 @@ export class App {
 
   /** Has the relay wake a host. */
   async wake(host: string): Promise<void> {
-    this.waking.set(host, 'Waking…');
+    this.waking.set(host, t`Waking…`);
     this.draw();
     const said = await this.ask('POST', `api/hosts/${encodeURIComponent(host)}/wake`)
-      .then(({ status, body }) => (status === 200 ? `Woken by the ${text(body?.by)}, back after ${Math.round(body?.after ?? 0)} s.` : `Not woken: ${text(body?.error) || `the relay answered ${status}`}.`), (err: Error) => `Not woken: ${err.message}.`);
+      .then(({ status, body }) => (status === 200 ? t`Woken by the ${text(body?.by)}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
     this.waking.set(host, said);
     setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
     this.refreshHosts();
@@ -571,7 +572,7 @@ export class App {
   /** Sends the relay a request; rejects unless it succeeds. */
   async relay(method: string, path: string, json?: Json): Promise<Json> {
     const { status: said, body } = await this.ask(method, path, json);
-    if (said !== 200) throw new Error(text(body?.error) || `The relay answered ${said}.`);
+    if (said !== 200) throw new Error(text(body?.error) || t`The relay answered ${said}.`);
     return body;
   }
 

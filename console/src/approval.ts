@@ -3,6 +3,7 @@
 
 import type { Json } from './ahp';
 import { array, isObject, text } from './store';
+import { t } from './language';
 
 /** How far a piece of a request has been read: it can be seen, it is on its way, or why it cannot be seen. */
 export type State = 'shown' | 'loading' | { why: string };
@@ -10,12 +11,12 @@ export type State = 'shown' | 'loading' | { why: string };
 /** A piece of a request. A referenced piece has an id, and is known once loaded. */
 export interface Piece { id: string; here: boolean; why?: string }
 
-const unknownForm = 'This page does not support its format.';
+const unknownForm = t`This page does not support its format.`;
 
 function inputPiece(input: Json): Piece {
   if (typeof input === 'string') return { id: 'input', here: true };
   if (isObject(input) && text(input.uri)) return { id: inputId(input.uri), here: false };
-  return { id: 'input', here: true, why: `The input cannot be shown. ${unknownForm}` };
+  return { id: 'input', here: true, why: `${t`The input cannot be shown.`} ${unknownForm}` };
 }
 
 export function inputId(uri: string): string {
@@ -29,8 +30,8 @@ export function editId(edit: Json): string {
 
 function editPiece(edit: Json): Piece {
   const id = editId(edit);
-  if (!isObject(edit) || !isObject(edit.before) && !isObject(edit.after)) return { id, here: true, why: `A change cannot be shown. ${unknownForm}` };
-  if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: 'The host does not show the new content of a file.' };
+  if (!isObject(edit) || !isObject(edit.before) && !isObject(edit.after)) return { id, here: true, why: `${t`A change cannot be shown.`} ${unknownForm}` };
+  if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: t`The host does not show the new content of a file.` };
   return { id, here: false };
 }
 
@@ -51,9 +52,9 @@ export function piecesOf(call: Json): Piece[] {
   if (toolInput !== undefined && toolInput !== null && toolInput !== '') pieces.push(inputPiece(toolInput));
   if (edits !== undefined && edits !== null) {
     const items = array(edits.items);
-    pieces.push(...(items.length ? items.map(editPiece) : [{ id: 'edits', here: true, why: `The changes cannot be shown. ${unknownForm}` }]));
+    pieces.push(...(items.length ? items.map(editPiece) : [{ id: 'edits', here: true, why: `${t`The changes cannot be shown.`} ${unknownForm}` }]));
   }
-  if (pieces.length === 0 && !text(call.invocationMessage).trim()) pieces.push({ id: 'nothing', here: true, why: 'The host does not say what this does.' });
+  if (pieces.length === 0 && !text(call.invocationMessage).trim()) pieces.push({ id: 'nothing', here: true, why: t`The host does not say what this does.` });
   return pieces;
 }
 
@@ -68,7 +69,7 @@ export function riskOf(call: Json): { kind: 'none' | 'low' | 'danger' | 'loading
   return { kind: low ? 'low' : 'danger', text: text(risk.reason) };
 }
 
-export const assessing = 'The host is still assessing the risk.';
+export const assessing = t`The host is still assessing the risk.`;
 
 export interface Offer {
   allow: 'press' | 'hold' | 'no';
@@ -83,7 +84,7 @@ export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: bool
   const risk = riskOf(call).kind;
   for (const piece of piecesOf(call)) {
     const state: State = piece.why ? { why: piece.why } : piece.here ? 'shown' : stateOf(piece.id);
-    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? 'It is still loading.' : state.why };
+    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? t`It is still loading.` : state.why };
   }
   if (risk === 'loading' && !goesOn) return { allow: 'no', why: assessing };
   return { allow: risk === 'danger' || risk === 'loading' ? 'hold' : 'press', why: '' };
@@ -101,16 +102,16 @@ export function requestKey(call: Json): string {
 /** The text that a host answers to resourceRead; throws if there is none. */
 export function textOfRead(answer: Json): string {
   const { data, encoding } = isObject(answer) ? answer : {} as Json;
-  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error('The host\'s answer has an unknown format.');
+  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error(t`The host’s answer has an unknown format.`);
   let read = data;
   if (encoding === 'base64') {
     try {
       read = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
     } catch {
-      throw new Error('It is not text.');
+      throw new Error(t`It is not text.`);
     }
   }
-  if (read.includes('\0')) throw new Error('It is not text.');
+  if (read.includes('\0')) throw new Error(t`It is not text.`);
   return read;
 }
 

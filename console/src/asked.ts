@@ -4,6 +4,7 @@
 import { open, type Answer } from './relay';
 import { array, text } from './store';
 import type { Json } from './ahp';
+import { t } from './language';
 
 /** An agent's open question, as far as it can be shown in a line. */
 export interface Asked {
@@ -76,7 +77,7 @@ export class Questions {
     this.#given.set(key, '');
     this.#page.draw();
     const why = await this.#page.ask('POST', `api/answers/${encodeURIComponent(q.id)}`, { host: q.host, option: o.id, digest: q.digest })
-      .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || `the relay answered ${status}`), (err: Error) => err.message);
+      .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || t`the relay answered ${status}`), (err: Error) => err.message);
     if (why) this.#given.set(key, why); // otherwise the stream ends the question
     this.#page.draw();
   }

@@ -1,6 +1,7 @@
 // Opens this device's camera while its picture is in view.
 
 import type { Json } from './ahp';
+import { t } from './language';
 
 const longest = 1280; // pixels of the picture's longer side
 const quality = 0.8;
@@ -25,7 +26,7 @@ export class Camera {
     this.stop();
     const turn = ++this.#turn;
     try {
-      if (!navigator.mediaDevices) throw new Error('This browser gives pages no camera, or only over https:.');
+      if (!navigator.mediaDevices) throw new Error(t`This browser gives pages no camera, or only over https:.`);
       const stream = await navigator.mediaDevices.getUserMedia({ audio: false, video: { facingMode: this.facing, width: { ideal: longest } } });
       if (turn !== this.#turn) {
         end(stream);
@@ -56,7 +57,7 @@ export class Camera {
   /** Returns the current picture: {mimeType, data, width, height}. */
   async picture(): Promise<Json> {
     const { stream } = this;
-    if (!stream) throw new Error('The camera is off.');
+    if (!stream) throw new Error(t`The camera is off.`);
     const video = document.createElement('video');
     video.muted = true;
     video.srcObject = stream;

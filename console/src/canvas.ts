@@ -4,6 +4,7 @@
 
 import type { Json, JsonObject, ResourceContents } from './ahp';
 import type { RpcError } from './rpc';
+import { t } from './language';
 
 const scheme = 'ahp-canvas-content:';
 const maxMessage = 256 * 1024; // characters of JSON from the canvas to its provider
@@ -35,31 +36,31 @@ export type Way = { name: 'inband' | 'direct' | 'live'; entry: string } | { name
  */
 export function wayTo(url: string, instanceId: string, page: string): Way {
   const no = (why: string): Way => ({ name: 'none', why });
-  if (!url) return no('It has no address now.');
+  if (!url) return no(t`It has no address now.`);
   let parsed: URL;
   try {
     parsed = new URL(url);
   } catch {
-    return no('Its address is malformed.');
+    return no(t`Its address is malformed.`);
   }
   const from = new URL(page);
-  if (parsed.username || parsed.password) return no('Its address contains a user name or a password.');
+  if (parsed.username || parsed.password) return no(t`Its address contains a user name or a password.`);
   switch (parsed.protocol) {
     case scheme:
-      if (instanceOf(url) !== instanceId) return no('Its address belongs to a different canvas.');
+      if (instanceOf(url) !== instanceId) return no(t`Its address belongs to a different canvas.`);
       return { name: 'inband', entry: url };
     case 'data:':
       return { name: 'inband', entry: url };
     case 'http:':
-      if (!isLoopback(parsed.hostname)) return no('Its address begins with http:, which is not safe.');
-      if (!isLoopback(from.hostname)) return no("Its address is on the host's own machine, which is unreachable from here.");
+      if (!isLoopback(parsed.hostname)) return no(t`Its address begins with http:, which is not safe.`);
+      if (!isLoopback(from.hostname)) return no(t`Its address is on the host’s own machine, which is unreachable from here.`);
       break;
     case 'https:':
       break;
     default:
-      return no(`Addresses that begin with ${parsed.protocol} are not opened here.`);
+      return no(t`Addresses that begin with ${parsed.protocol} are not opened here.`);
   }
-  if (parsed.origin === from.origin) return no('Its address is on this relay.');
+  if (parsed.origin === from.origin) return no(t`Its address is on this relay.`);
   return { name: 'direct', entry: parsed.href };
 }
 
@@ -119,7 +120,7 @@ export function contentOf(result: ResourceContents | undefined): Content {
   const content = Array.isArray(result?.contents) ? result.contents[0] : undefined;
   const type = typeof content?.mimeType === 'string' ? content.mimeType.split(';')[0].trim().toLowerCase() : '';
   if (typeof content?.text === 'string') return { data: content.text, type: type || 'text/plain' };
-  if (typeof content?.blob !== 'string') throw new Error('The host has sent no content.');
+  if (typeof content?.blob !== 'string') throw new Error(t`The host has sent no content.`);
   const binary = atob(content.blob);
   const data = Uint8Array.from(binary, (c) => c.charCodeAt(0));
   // The host may send text as bytes, too.
@@ -154,7 +155,7 @@ let code: Promise<string> | undefined; // code for the sandbox, loaded when firs
 
 async function load(file: string): Promise<string> {
   const answer = await fetch(file);
-  if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+  if (!answer.ok) throw new Error(t`The relay answered ${answer.status}.`);
   return answer.text();
 }
 
@@ -236,7 +237,7 @@ export class Frame {
     const { name, entry } = way;
     const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: entry }[name];
     const iframe = document.createElement('iframe');
-    iframe.title = 'Canvas';
+    iframe.title = t`Canvas`;
     iframe.sandbox.value = 'allow-scripts'; // allow-same-origin only for content with its own origin
     if (name === 'live') {
       iframe.sandbox.value = 'allow-scripts allow-same-origin allow-forms allow-modals';
@@ -258,13 +259,13 @@ export class Frame {
     const turn = this.#turn;
     const ended = (why: string) => this.#on.state({ name: 'ended', why });
     for (let left = attempts; this.#live !== ''; left--) {
-      if (Date.now() >= this.#expires) return ended('It was open for too long.');
+      if (Date.now() >= this.#expires) return ended(t`It was open for too long.`);
       const ticket: Ticket = await this.#on.ticket(this.#live);
       if (turn !== this.#turn) return;
       // The same canvas of the same client has the same origin.
-      if (ticket.url !== '') return new URL(ticket.url).origin === this.#origin ? this.#on.state({ name: 'shown', why: '' }) : ended('It was opened with other rights.');
+      if (ticket.url !== '') return new URL(ticket.url).origin === this.#origin ? this.#on.state({ name: 'shown', why: '' }) : ended(t`It was opened with other rights.`);
       if (!refusals.includes(ticket.code!)) return; // no statement about the canvas
-      if (left <= 1) return ended(`The host does not show it to you any more: ${ticket.why}`);
+      if (left <= 1) return ended(t`The host does not show it to you any more: ${ticket.why}`);
       await new Promise((done) => { setTimeout(done, patience); });
       if (turn !== this.#turn) return;
     }
@@ -334,7 +335,7 @@ export class Frame {
       return; // not JSON
     }
     if (json === undefined || json.length > maxMessage || !this.#bucket.take(performance.now())) {
-      this.#on.state({ name: 'shown', why: 'It sends too much: some messages were dropped.' });
+      this.#on.state({ name: 'shown', why: t`It sends too much: some messages were dropped.` });
       return;
     }
     this.#on.message(JSON.parse(json));
@@ -360,7 +361,7 @@ export class Frame {
   }
 
   #ended(name: 'shown' | 'failed'): void {
-    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'This page cannot show its content.' : '' });
+    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? t`This page cannot show its content.` : '' });
     this.#loading = false;
   }
 

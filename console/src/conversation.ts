@@ -6,6 +6,7 @@ import { requestKey } from './approval';
 import type { Link } from './link';
 import { array, text, type Pending } from './store';
 import { chatBeside, randomId } from './words';
+import { t } from './language';
 
 /** A message's attachment: bytes, or a file on the host. */
 export type Attachment = { label: string; displayKind?: string } & ({ data: string; contentType: string } | { uri: string });
@@ -15,7 +16,7 @@ interface Context { chat: string; label: string; text: string }
 
 function asAttachment({ label, text }: Context): Attachment {
   const bytes = new TextEncoder().encode(text);
-  return { label: `Context of ${label || 'an app'}`, data: btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join('')), contentType: 'text/plain', displayKind: 'document' };
+  return { label: t`Context of ${label || t`an app`}`, data: btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join('')), contentType: 'text/plain', displayKind: 'document' };
 }
 
 /** The parts of the page that a conversation uses. */
@@ -165,9 +166,9 @@ export class Conversation {
     try {
       await this.#page.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.#page.folders[0], cols: 80, rows: 24 });
       this.ownTerminals.add(channel);
-      if (this.#page.session === session) this.#page.showPane({ kind: 'terminal', channel, title: 'Terminal' });
+      if (this.#page.session === session) this.#page.showPane({ kind: 'terminal', channel, title: t`Terminal` });
     } catch (err) {
-      this.note = `No terminal was made: ${(err as Error).message}`;
+      this.note = t`No terminal was made: ${(err as Error).message}`;
     }
     this.#page.draw();
   }
@@ -180,7 +181,7 @@ export class Conversation {
       await this.#page.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
       if (this.#page.session === session) this.#page.chooseChat(chat);
     } catch (err) {
-      this.note = `No other chat was made: ${(err as Error).message}`;
+      this.note = t`No other chat was made: ${(err as Error).message}`;
     }
     this.#page.draw();
   }
@@ -192,7 +193,7 @@ export class Conversation {
       await this.#page.request('disposeChat', { channel: chat });
       if (this.#page.session === session) this.#page.chooseChat('');
     } catch (err) {
-      this.note = `The chat was not closed: ${(err as Error).message}`;
+      this.note = t`The chat was not closed: ${(err as Error).message}`;
     }
     this.#page.draw();
   }

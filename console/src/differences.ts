@@ -1,5 +1,7 @@
 // Computes the lines that differ between two texts.
 
+import { plural } from './language';
+
 const context = 3; // unchanged lines around each change
 
 /** A line of a difference: kind is '+', '-', ' ' or '@', for lines that are left out. */
@@ -27,12 +29,12 @@ export function linesOf(changes: Change[]): Line[] {
   let skipped = 0;
   all.forEach((l, i) => {
     if (near[i]) {
-      if (skipped > 0) out.push({ kind: '@', text: `${skipped} lines` });
+      if (skipped > 0) out.push({ kind: '@', text: plural(skipped, '{0} line', '{0} lines') });
       skipped = 0;
       out.push(l);
     } else skipped++;
   });
-  if (skipped > 0 && out.length > 0) out.push({ kind: '@', text: `${skipped} lines` });
+  if (skipped > 0 && out.length > 0) out.push({ kind: '@', text: plural(skipped, '{0} line', '{0} lines') });
   return out;
 }
 

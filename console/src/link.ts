@@ -9,6 +9,7 @@ import type { Granted } from './oauth';
 import type { Kept } from './offline';
 import type { Envelope, Json, Sync } from './ahp';
 import { randomId } from './words';
+import { t } from './language';
 
 const sessionsMax = 2000; // most sessions to request
 const giversSoon = 500; // ms after an answer; its giver's own connection may be later than this one
@@ -133,7 +134,7 @@ export class Link {
     const pin = await pinOf(this.host);
     this.seal = undefined;
     this.pinned = Boolean(pin);
-    if (!pin && (elsewhere() || await marked(this.host))) throw Object.assign(new Error('this device is not paired with the host'), { code: code.notPaired });
+    if (!pin && (elsewhere() || await marked(this.host))) throw Object.assign(new Error(t`this device is not paired with the host`), { code: code.notPaired });
     if (!pin) return opens(token, this.host);
     return this.seal = await (await import('./sealed/open')).open(pin, dial(token));
   }
@@ -164,7 +165,7 @@ export class Link {
   #removed(session: string): void {
     if (!session || !this.store.get(session)) return;
     for (const channel of [this.store.chatOf(session), session]) if (channel) this.store.drop(channel);
-    this.errors.set(session, 'it was deleted.');
+    this.errors.set(session, t`it was deleted.`);
   }
 
   async list(): Promise<void> {
@@ -254,7 +255,7 @@ export class Link {
       if (snapshot) this.store.snapshot(snapshot);
       if (snapshot?.state?.turns) this.#givers(channel);
       if (this.store.get(channel)) this.enter();
-      else this.errors.set(channel, 'The host has sent no state for this channel.');
+      else this.errors.set(channel, t`The host has sent no state for this channel.`);
     } catch (err) {
       if (from !== this.conn) return;
       this.opening.delete(channel);
@@ -271,7 +272,7 @@ export class Link {
    * when the host asks again.
    */
   async authenticate(resource: string, token: string, renew?: Granted['renew']): Promise<void> {
-    if (!this.live && this.conn?.state.name !== 'greeting') throw new Error('not connected');
+    if (!this.live && this.conn?.state.name !== 'greeting') throw new Error(t`not connected`);
     await this.conn!.request('authenticate', { channel: ROOT, resource, token });
     this.tokens.set(resource, { token, renew });
   }

@@ -1,6 +1,7 @@
 // Answers from a notification, given by the service worker while no page is open.
 
 import { call, stored } from '../../gateway/api/people/pages/keys.js';
+import { texts, type Texts } from './language/worker';
 
 /** An answer that a push message offers. */
 export interface Offered { label: string; path: string; text: boolean }
@@ -19,9 +20,9 @@ export function offeredBy(message: Record<string, unknown>): Offered[] {
 }
 
 /** The buttons for answers: as many as fit, and a reply only where the browser has a field for it. */
-export function actionsOf(offered: Offered[], most: number, replies: boolean): Action[] {
+export function actionsOf(offered: Offered[], most: number, replies: boolean, { labels } = texts.en): Action[] {
   return offered
-    .map((o, i): Action => ({ action: String(i), title: o.label, ...(o.text ? { type: 'text' } : {}) }))
+    .map((o, i): Action => ({ action: String(i), title: labels[o.label] ?? o.label, ...(o.text ? { type: 'text' } : {}) }))
     .filter((a) => !a.type || replies)
     .slice(0, most);
 }
@@ -29,15 +30,15 @@ export function actionsOf(offered: Offered[], most: number, replies: boolean): A
 const again = [1_000, 3_000, 8_000]; // ms before each further attempt
 
 /** Gives an answer, and tries again while the relay or the host is unreachable. Returns why it was not given, or ''. */
-export async function give(path: string, text?: string, pauses = again): Promise<string> {
+export async function give(path: string, text?: string, pauses = again, words = texts.en): Promise<string> {
   for (let tries = 0; ; tries++) {
-    const why = await attempt(path, text === undefined ? undefined : { text });
+    const why = await attempt(path, words, text === undefined ? undefined : { text });
     if (!why.again || tries === pauses.length) return why.text;
     await new Promise((resolve) => { setTimeout(resolve, pauses[tries]); });
   }
 }
 
-async function attempt(path: string, body?: { text: string }): Promise<{ text: string; again: boolean }> {
+async function attempt(path: string, words: Texts, body?: { text: string }): Promise<{ text: string; again: boolean }> {
   try {
     if (await stored()) await call('POST', path, body); // with a proof of the device's key
     else await plain(path, body);
@@ -45,8 +46,8 @@ async function attempt(path: string, body?: { text: string }): Promise<{ text: s
   } catch (err) {
     const { status, message } = err as Error & { status?: number };
     return status === undefined
-      ? { text: 'the relay cannot be reached', again: true }
-      : { text: message || `the relay answered ${status}`, again: status >= 500 || status === 429 };
+      ? { text: words.unreachable, again: true }
+      : { text: message || words.answered(status), again: status >= 500 || status === 429 };
   }
 }
 

@@ -5,6 +5,7 @@ import DOMPurify from 'dompurify';
 import { Marked } from 'marked';
 import { mostBlock, syntax } from './blocks';
 import { isPath } from './words';
+import { t } from './language';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -96,7 +97,7 @@ export function nodesOf(raw: string): DocumentFragment {
     around.className = 'wide';
     around.tabIndex = 0;
     around.setAttribute('role', 'group');
-    around.setAttribute('aria-label', 'Table');
+    around.setAttribute('aria-label', t`Table`);
     table.replaceWith(around);
     around.append(table);
   }

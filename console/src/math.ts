@@ -2,6 +2,7 @@
 // is loaded with the first formula.
 
 import DOMPurify from 'dompurify';
+import { t } from './language';
 
 const longest = 4000; // characters of a formula
 const patience = 5000; // ms
@@ -14,7 +15,7 @@ function open(): Promise<MessagePort> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     const node = document.createElement('iframe');
-    Object.assign(node, { src: '/math.html', hidden: true, title: 'Formulas' });
+    Object.assign(node, { src: '/math.html', hidden: true, title: t`Formulas` });
     node.setAttribute('sandbox', 'allow-scripts');
     node.addEventListener('load', () => {
       port1.onmessage = ({ data }) => {

@@ -7,6 +7,7 @@
 import type { Block, ErrorObject, Json, JsonObject, McpCapabilities, Message, ResourceContents, Tool, ToolCall } from './ahp';
 import { Bucket } from './canvas';
 import type { McpRequest } from './rpc';
+import { t } from './language';
 
 const versions = ['2026-01-26', '2025-11-21']; // MCP Apps versions, best first
 const maxMessage = 256 * 1024; // characters of JSON from the app
@@ -79,10 +80,10 @@ export function htmlOf(result: ResourceContents | undefined, uri: string): AppCo
   const contents = Array.isArray(result?.contents) ? result.contents : [];
   const found = contents.find((c) => c?.uri === uri) ?? contents[0];
   const type = String(found?.mimeType ?? '').replaceAll(' ', '').toLowerCase();
-  if (!type.startsWith('text/html;') || !type.includes('profile=mcp-app')) throw new Error('The server has sent something other than an app.');
+  if (!type.startsWith('text/html;') || !type.includes('profile=mcp-app')) throw new Error(t`The server has sent something other than an app.`);
   const meta = isObject(found?._meta?.ui) ? found._meta.ui : {};
   if (typeof found?.text === 'string') return { html: found.text, meta };
-  if (typeof found?.blob !== 'string') throw new Error('The server has sent an empty app.');
+  if (typeof found?.blob !== 'string') throw new Error(t`The server has sent an empty app.`);
   return { html: new TextDecoder().decode(Uint8Array.from(atob(found.blob), (c) => c.charCodeAt(0))), meta };
 }
 

@@ -7,17 +7,18 @@ import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf, type AppContent, typ
 import type { McpRequest } from './rpc';
 import { array, text } from './store';
 import { toolTone, toolWord } from './words';
+import { t } from './language';
 
 const loadedAtOnce = 4; // the latest tool calls' apps; older apps load on a click
 const maxQuestions = 3; // questions of an app in the queue
 
 const mostAllowed = 200; // apps with permission to run dynamic code, kept by this browser
-const codeNames: Record<CodeKind, string> = { eval: 'run code that it generates', wasm: 'run WebAssembly', worker: 'work in the background' };
+const codeNames: Record<CodeKind, string> = { eval: t`run code that it generates`, wasm: t`run WebAssembly`, worker: t`work in the background` };
 
 const signIn: Record<string, [label: string, why: (name: string) => string]> = {
-  required: ['Sign in', (name) => `${name} wants you to sign in.`],
-  expired: ['Sign in again', (name) => `Your sign-in to ${name} has expired.`],
-  insufficientScope: ['Grant access', (name) => `${name} needs more access than it has.`],
+  required: [t`Sign in`, (name) => t`${name} wants you to sign in.`],
+  expired: [t`Sign in again`, (name) => t`Your sign-in to ${name} has expired.`],
+  insufficientScope: [t`Grant access`, (name) => t`${name} needs more access than it has.`],
 };
 
 /** The page's functions for MCP tool calls. */
@@ -144,12 +145,12 @@ class McpCall {
       bar: el('div', { className: 'row app-bar', hidden: true }),
       questions: el('div', { className: 'app-questions' }),
       note: el('p', { className: 'dim', role: 'status', hidden: true }),
-      open: el('button', { type: 'button', hidden: true }, 'Show the app'),
-      close: el('button', { type: 'button', hidden: true }, 'Close the app'),
+      open: el('button', { type: 'button', hidden: true }, t`Show the app`),
+      close: el('button', { type: 'button', hidden: true }, t`Close the app`),
     };
     at.open.addEventListener('click', () => this.#reopen());
     at.close.addEventListener('click', () => this.#leave());
-    const back = el('button', { type: 'button' }, 'Back to the chat');
+    const back = el('button', { type: 'button' }, t`Back to the chat`);
     back.addEventListener('click', () => {
       this.#display('inline');
       this.#wentBack = true;
@@ -212,18 +213,18 @@ class McpCall {
     this.#at.frame.hidden = this.#app === null;
     this.#at.close.hidden = this.#app === null;
     this.#at.open.hidden = !ready || this.#app !== null || this.#loading !== '' || (wanted && this.#shown.name !== 'failed');
-    setText(this.#at.open, this.#shown.name === 'failed' ? 'Try again' : 'Show the app');
+    setText(this.#at.open, this.#shown.name === 'failed' ? t`Try again` : t`Show the app`);
     const note = this.#note(can, ready, wanted);
     setText(this.#at.note, note);
     this.#at.note.hidden = note === '';
   }
 
   #note(can: boolean, ready: boolean, wanted: boolean): string {
-    if (this.#shown.name === 'failed') return `The app could not be loaded: ${this.#shown.why}`;
-    if (this.#app && !ready) return this.#live ? 'Its MCP server is not ready: the app is inactive.' : 'Not connected: the app is inactive.';
-    if (this.#loading) return 'Loading the app…';
+    if (this.#shown.name === 'failed') return t`The app could not be loaded: ${this.#shown.why}`;
+    if (this.#app && !ready) return this.#live ? t`Its MCP server is not ready: the app is inactive.` : t`Not connected: the app is inactive.`;
+    if (this.#loading) return t`Loading the app…`;
     if (this.#shown.why) return this.#shown.why;
-    if (can && wanted && !ready && this.#live) return 'Its app opens when its MCP server is ready.';
+    if (can && wanted && !ready && this.#live) return t`Its app opens when its MCP server is ready.`;
     return '';
   }
 
@@ -262,7 +263,7 @@ class McpCall {
     } catch { /* the user is asked again */ }
     if (known.includes(key)) return wanted;
     this.#loading = uri; // until the user answers
-    const yes = await this.#ask('The app asks for extra permissions:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
+    const yes = await this.#ask(t`The app asks for extra permissions:`, wanted.map((kind) => codeNames[kind]).join(', '), t`Allow`, () => true);
     this.#loading = '';
     if (!yes) return [];
     try {
@@ -278,7 +279,7 @@ class McpCall {
     if (full !== this.#full) {
       this.#full = full;
       bar.hidden = !full;
-      setText(this.#title, `An app of ${text(this.#server?.name) || 'an MCP server'}`);
+      setText(this.#title, t`An app of ${text(this.#server?.name) || t`an MCP server`}`);
       frame.popover = full ? 'manual' : null; // the top layer shows it without moving it: a moved frame reloads
       if (full) frame.showPopover();
     }
@@ -288,7 +289,7 @@ class McpCall {
   #keep(files: Download[]): Promise<boolean> {
     const size = files.reduce((sum, f) => sum + f.data.length, 0);
     const names = files.map((f) => f.name).join(', ');
-    return this.#ask('The app wants to save:', `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, 'Save', () => {
+    return this.#ask(t`The app wants to save:`, `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, t`Save`, () => {
       for (const { name, data } of files) {
         const url = URL.createObjectURL(new Blob([data], { type: 'application/octet-stream' }));
         el('a', { href: url, download: name }).click();
@@ -309,7 +310,7 @@ class McpCall {
       },
       call: (method, params) => {
         const channel = text(this.#server?.channel);
-        if (!channel || !this.#live) throw new Error('The MCP server is unreachable.');
+        if (!channel || !this.#live) throw new Error(t`The MCP server is unreachable.`);
         return this.#do.mcp(channel, method, params);
       },
       notify: (method, params) => {
@@ -317,21 +318,21 @@ class McpCall {
         if (channel && this.#live) this.#do.mcpNotify(channel, method, params);
       },
       tools: () => this.#toolsOf(text(this.#server?.channel)),
-      say: (words) => this.#ask('The app wants to send the agent:', words, 'Send', () => this.#do.send(words)),
-      open: (url) => this.#ask('The app wants to open a page:', url, 'Open', () => {
+      say: (words) => this.#ask(t`The app wants to send the agent:`, words, t`Send`, () => this.#do.send(words)),
+      open: (url) => this.#ask(t`The app wants to open a page:`, url, t`Open`, () => {
         window.open(url, '_blank', 'noopener,noreferrer');
         return true;
       }),
       context: (words) => this.#do.context(this, text(this.call.displayName) || text(this.call.toolName), words),
       download: (files) => this.#keep(files),
       display: async (mode) => {
-        const may = mode !== 'fullscreen' || !this.#wentBack || await this.#ask('The app wants to fill the page again.', '', 'Let it', () => true);
+        const may = mode !== 'fullscreen' || !this.#wentBack || await this.#ask(t`The app wants to fill the page again.`, '', t`Let it`, () => true);
         const now = may ? this.#display(mode) : this.#display('inline');
         setTimeout(() => this.dress()); // after the next draw
         return now;
       },
       called: (name) => {
-        this.#shown = { name: 'shown', why: `The app has called ${name}.` };
+        this.#shown = { name: 'shown', why: t`The app has called ${name}.` };
         this.#do.draw();
       },
       state: (shown) => {
@@ -399,7 +400,7 @@ class McpCall {
       };
       const node: HTMLElement = el('div', { className: 'question', role: 'group', 'aria-label': question },
         el('p', { className: 'name' }, question), el('p', { className: 'text quoted' }, words),
-        button(yes, 'primary', act), button('No', '', () => false));
+        button(yes, 'primary', act), button(t`No`, '', () => false));
       this.#questions.push(node);
       this.#at.questions.append(node);
     });
@@ -441,9 +442,9 @@ class McpCall {
     const waits = wants !== undefined && ['running', 'auth-required'].includes(this.call.status);
     this.#node.toggleAttribute('data-waits', waits);
     const badge = this.#node.querySelector<HTMLElement>('.badge')!;
-    const word = waits ? 'waits for you' : toolWord(this.call);
+    const word = waits ? t`waits for you` : toolWord(this.call);
     setText(badge, word);
-    badge.dataset.tone = toolTone(word);
+    badge.dataset.tone = waits ? 'wait' : toolTone(this.call);
     this.#at.auth.hidden = wants === undefined;
     if (wants === undefined) {
       this.#form?.node.remove();
@@ -467,7 +468,7 @@ class McpCall {
   }
 
   #name(): string {
-    return text(this.#server?.name) || 'The MCP server';
+    return text(this.#server?.name) || t`The MCP server`;
   }
 }
 
@@ -475,7 +476,7 @@ class McpCall {
 function whereTo(resource: JsonObject | undefined): string {
   const name = text(resource?.resource_name);
   const from = array(resource?.authorization_servers).filter((s) => typeof s === 'string');
-  return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? `Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');
+  return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? t`Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');
 }
 
 interface SignInForm { node: HTMLElement; title: HTMLElement; why: HTMLElement; scopes: HTMLElement; where: HTMLElement; button: HTMLButtonElement }

@@ -10,6 +10,7 @@
 import { safeUrl } from './answers';
 import { array, isObject, text } from './store';
 import type { Json } from './ahp';
+import { t } from './language';
 
 /** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
 export type Ask = (url: string, post?: { form?: Record<string, string>; json?: Json }) => Promise<{ status: number; body: Json }>;
@@ -84,10 +85,10 @@ export async function discover(ask: Ask, wanted: Wanted, origin: string): Promis
       const { status, body } = await ask(resourcePlace(wanted.resource));
       if (status === 200 && body?.resource === wanted.resource) servers = array(body.authorization_servers).map(text);
     } catch {
-      return { why: `The host names nobody who gives tokens, and ${unread(wanted.resource)}` };
+      return { why: t`The host names nobody who gives tokens, and ${unread(wanted.resource)}` };
     }
   }
-  if (servers.length === 0) return { why: 'The host names no authorization server.' };
+  if (servers.length === 0) return { why: t`The host names no authorization server.` };
   const whys = [];
   for (const issuer of servers) {
     const found = await look(ask, issuer, wanted, origin);
@@ -99,11 +100,11 @@ export async function discover(ask: Ask, wanted: Wanted, origin: string): Promis
 
 /** Browsers do not distinguish the two causes. */
 function unread(url: string): string {
-  return `${siteOf(url)} does not let this page read what it says (CORS), or cannot be reached.`;
+  return t`${siteOf(url)} does not let this page read what it says (CORS), or cannot be reached.`;
 }
 
 async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): Promise<{ server?: Server; why: string }> {
-  if (!askable(issuer)) return { why: `${siteOf(issuer)} is asked by https only.` };
+  if (!askable(issuer)) return { why: t`${siteOf(issuer)} is asked by https only.` };
   let answered = false;
   for (const place of metadataPlaces(issuer)) {
     let said;
@@ -115,10 +116,10 @@ async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): P
     }
     if (said.status !== 200 || !isObject(said.body)) continue;
     // A different issuer may be an attacker in the middle (RFC 8414, section 3.3).
-    if (text(said.body.issuer).replace(/\/$/, '') !== issuer.replace(/\/$/, '')) return { why: `${siteOf(issuer)} says that it is ${text(said.body.issuer) || 'nobody'}.` };
+    if (text(said.body.issuer).replace(/\/$/, '') !== issuer.replace(/\/$/, '')) return { why: t`${siteOf(issuer)} says that it is ${text(said.body.issuer) || t`nobody`}.` };
     return judge(issuer, said.body, wanted, origin);
   }
-  return { why: answered ? `${siteOf(issuer)} does not say how one signs in there.` : unread(issuer) };
+  return { why: answered ? t`${siteOf(issuer)} does not say how one signs in there.` : unread(issuer) };
 }
 
 /** Returns the flows that a server's metadata offers to a public client. */
@@ -135,8 +136,8 @@ function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): 
   };
   if (server.window || server.code) return { server, why: '' };
   const site = siteOf(issuer);
-  if (!known) return { why: `${site} knows only clients that were registered with it, which this page is not.` };
-  return { why: `${site} lets no page sign in that can keep no secret.` };
+  if (!known) return { why: t`${site} knows only clients that were registered with it, which this page is not.` };
+  return { why: t`${site} lets no page sign in that can keep no secret.` };
 }
 
 // ---- client registration
@@ -161,7 +162,7 @@ async function register(ask: Ask, metadata: Json, origin: string): Promise<Json>
   const said = await post(ask, text(metadata.registration_endpoint), {
     json: { client_name: 'AHP relay', client_uri: origin, redirect_uris: [pageOf(origin)], grant_types: grants, response_types: ['code'], token_endpoint_auth_method: 'none' },
   });
-  if (!text(said.client_id)) throw new Error('The server refused the registration.');
+  if (!text(said.client_id)) throw new Error(t`The server refused the registration.`);
   return said;
 }
 
@@ -175,7 +176,7 @@ async function post(ask: Ask, url: string, what: { form?: Record<string, string>
   }
   const { status, body } = said;
   if (status >= 200 && status < 300 && isObject(body)) return body;
-  throw Object.assign(new Error(text(body?.error_description) || text(body?.error) || `${siteOf(url)} answered ${status}.`), { oauth: text(body?.error) });
+  throw Object.assign(new Error(text(body?.error_description) || text(body?.error) || t`${siteOf(url)} answered ${status}.`), { oauth: text(body?.error) });
 }
 
 function withSecret(client: Json): Record<string, string> {
@@ -189,7 +190,7 @@ function asked(wanted: Wanted): Record<string, string> {
 /** Reads the token in a server's answer. */
 function granted(ask: Ask, server: Server, client: Json, wanted: Wanted, said: Json, had = ''): Granted {
   const token = text(said.access_token);
-  if (!token) throw new Error(`${siteOf(server.issuer)} has given no token.`);
+  if (!token) throw new Error(t`${siteOf(server.issuer)} has given no token.`);
   const refresh = text(said.refresh_token) || had;
   if (!refresh) return { token };
   const renew = async () => granted(ask, server, client, wanted, await post(ask, text(server.metadata.token_endpoint), {
@@ -224,8 +225,8 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
   const finish = async (back: Json) => {
     const issuer = text(back.iss);
     // Reject an answer from a different server (RFC 9207).
-    if ((issuer || server.metadata.authorization_response_iss_parameter_supported === true) && issuer !== text(server.metadata.issuer)) throw new Error(`The answer is not from ${siteOf(server.issuer)}.`);
-    if (!text(back.code)) throw new Error(text(back.error_description) || text(back.error) || 'It was not granted.');
+    if ((issuer || server.metadata.authorization_response_iss_parameter_supported === true) && issuer !== text(server.metadata.issuer)) throw new Error(t`The answer is not from ${siteOf(server.issuer)}.`);
+    if (!text(back.code)) throw new Error(text(back.error_description) || text(back.error) || t`It was not granted.`);
     const said = await post(ask, text(server.metadata.token_endpoint), {
       form: { grant_type: 'authorization_code', code: text(back.code), redirect_uri: pageOf(origin), code_verifier: verifier, ...withSecret(client), ...(askable(wanted.resource) ? { resource: wanted.resource } : {}) },
     });
@@ -245,12 +246,12 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
   const { scope, resource } = asked(wanted);
   const said = await post(ask, text(server.metadata.device_authorization_endpoint), { form: { ...withSecret(client), ...(scope ? { scope } : {}), ...(resource ? { resource } : {}) } });
   const where = safeUrl(said.verification_uri ?? said.verification_url);
-  if (!text(said.device_code) || !text(said.user_code) || !where) throw new Error(`${siteOf(server.issuer)} has given no code.`);
+  if (!text(said.device_code) || !text(said.user_code) || !where) throw new Error(t`${siteOf(server.issuer)} has given no code.`);
   const finish = async (gone: AbortSignal) => {
     let interval = Math.max(1, Number(said.interval) || 5);
     for (let left = Math.min(longestWait, Number(said.expires_in) || longestWait); left > 0; left -= interval) {
       await pause(interval * 1000);
-      if (gone.aborted) throw new Error('This sign-in is over.');
+      if (gone.aborted) throw new Error(t`This sign-in is over.`);
       try {
         const answer = await post(ask, text(server.metadata.token_endpoint), { form: { grant_type: deviceGrant, device_code: text(said.device_code), ...withSecret(client) } });
         return granted(ask, server, client, wanted, answer);
@@ -262,7 +263,7 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
         else if (oauth === undefined) interval = Math.min(60, interval * 2); // unreachable: RFC 8628, section 3.5
       }
     }
-    throw new Error('The code has expired. Begin again.');
+    throw new Error(t`The code has expired. Begin again.`);
   };
   return { where, whole: safeUrl(said.verification_uri_complete), code: text(said.user_code), finish };
 }

@@ -3,6 +3,7 @@
 import { app } from './app';
 import { deviceName } from './words';
 import * as told from './told';
+import { t } from './language';
 
 const flag = 'told-on-this-device'; // the target's id; without it, the relay need not be asked
 
@@ -26,9 +27,9 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
 
 /** Enables notifications on this device; details includes the questions. */
 export async function turnOn(details: boolean): Promise<void> {
-  if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not let this page tell you anything: allow notifications in its settings.');
+  if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
   const { pushKey } = await app.relay('GET', 'api/notify');
-  if (!pushKey) throw new Error('Notifications are not configured on this relay.');
+  if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
   const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
   const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });

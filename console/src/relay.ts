@@ -3,6 +3,7 @@
 import type { Json } from './ahp';
 import * as device from './device';
 import { relay } from './pins';
+import { t } from './language';
 
 const tokenKey = 'ahp-relay-token';
 
@@ -107,10 +108,10 @@ export interface Look { grant?: Grant; why: string }
 /** Returns a token's authority. */
 export async function lookUp(token: string): Promise<Look> {
   try {
-    if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
+    if (!tokenForm.test(token)) throw new Error(t`That does not look like a token.`);
     const { status: said, body } = await hostsOf(token);
-    if (said === 401) throw new Error('The relay does not accept the token of the link.');
-    if (said !== 200) throw new Error(`The relay answered ${said}.`);
+    if (said === 401) throw new Error(t`The relay does not accept the token of the link.`);
+    if (said !== 200) throw new Error(t`The relay answered ${said}.`);
     return { grant: body.token, why: '' };
   } catch (err) {
     return { why: (err as Error).message };

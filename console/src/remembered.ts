@@ -9,6 +9,7 @@ import type { Answer, HostInfo } from './relay';
 import { ROOT } from './rpc';
 import { array, isObject, normal, text } from './store';
 import { fromRelay } from './words';
+import { t } from './language';
 
 /** A host's keys: key for all records, or records for some. Bytes are in Base64. */
 export interface HostKeys {
@@ -124,7 +125,7 @@ export class Remembered {
     const key = `${link.host} ${session}`;
     const { status, body } = await this.#page.ask('GET', `api/hosts/${encodeURIComponent(link.host)}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.record) {
-      if (status === 404) this.#why.set(key, 'The relay has no copy of its last state.');
+      if (status === 404) this.#why.set(key, t`The relay has no copy of its last state.`);
       this.#page.draw();
       return;
     }
@@ -148,13 +149,13 @@ export class Remembered {
   async #open(host: string, record: Sealed, key = ''): Promise<Json> {
     const keys = this.keys.get(host)!;
     try {
-      if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error('The relay’s copy of its last state is older than the one that this device has seen.');
+      if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error(t`The relay’s copy of its last state is older than the one that this device has seen.`);
       const content = await openRecord(host, keys, record);
       keys.seen = { ...keys.seen, [record.id]: record.version };
       this.#why.delete(key);
       return content;
     } catch (err) {
-      if (key) this.#why.set(key, (err as Error).message || 'The relay’s copy of its last state is damaged.');
+      if (key) this.#why.set(key, (err as Error).message || t`The relay’s copy of its last state is damaged.`);
       return undefined;
     }
   }
@@ -175,10 +176,10 @@ export async function openRecord(host: string, keys: HostKeys, r: Sealed): Promi
   const data = bytesOf(r.data);
   const signed = new Uint8Array([...utf8(`${head}\n`), ...new Uint8Array(await crypto.subtle.digest('SHA-256', data))]);
   const verifier = await crypto.subtle.importKey('raw', bytesOf(keys.verifier), { name: 'ECDSA', namedCurve: 'P-256' }, false, ['verify']);
-  if (!(await crypto.subtle.verify({ name: 'ECDSA', hash: 'SHA-256' }, verifier, bytesOf(r.signature), signed))) throw new Error('The relay’s copy of its last state is not from this host.');
-  if (r.key !== keys.keyId) throw new Error('This device has no key for its last state, because it was not connected to the host since the key changed.');
+  if (!(await crypto.subtle.verify({ name: 'ECDSA', hash: 'SHA-256' }, verifier, bytesOf(r.signature), signed))) throw new Error(t`The relay’s copy of its last state is not from this host.`);
+  if (r.key !== keys.keyId) throw new Error(t`This device has no key for its last state, because it was not connected to the host since the key changed.`);
   const own = keys.records?.[r.id];
-  if (!keys.key && !own) throw new Error('This device has no key for its last state.');
+  if (!keys.key && !own) throw new Error(t`This device has no key for its last state.`);
   const raw = own ? bytesOf(own) : await derived(bytesOf(keys.key!), name);
   const key = await crypto.subtle.importKey('raw', raw, 'AES-GCM', false, ['decrypt']);
   const content = await crypto.subtle.decrypt({ name: 'AES-GCM', iv: data.subarray(0, 12), additionalData: utf8(head) }, key, data.subarray(12));

@@ -3,6 +3,7 @@
 
 import type { SealedSocket } from './sealed/socket';
 import type { Action, Envelope, ErrorObject, Json, JsonObject, Message, Snapshot, Sync } from './ahp';
+import { t } from './language';
 
 export const ROOT = 'ahp-root://';
 
@@ -188,7 +189,7 @@ export class Connection {
       this.#setState({ name: 'connecting' });
       this.#attach(fresh);
       if (fresh.readyState === 1) this.#greet(fresh);
-      else if (fresh.readyState > 1) this.#lost(1006, 'no answer');
+      else if (fresh.readyState > 1) this.#lost(1006, t`no answer`);
     };
     const most = setTimeout(take, hurriedMost - hurried);
     fresh.onopen = fresh.onclose = take;
@@ -244,7 +245,7 @@ export class Connection {
 
   /** Sends an action and returns its clientSeq. The host echoes it with origin {clientId, clientSeq}. */
   dispatch(channel: string, action: Action): number {
-    if (!this.live) throw new Error('not connected');
+    if (!this.live) throw new Error(t`not connected`);
     const clientSeq = ++this.#clientSeq;
     this.#send({ jsonrpc: '2.0', method: 'dispatchAction', params: { channel, clientSeq, action } });
     return clientSeq;
@@ -419,7 +420,7 @@ export class Connection {
     if (this.#heard < this.#asked) {
       if (now - this.#asked < patience) return;
       this.#drop(1000, 'no answer');
-      this.#lost(1006, `no answer for ${Math.round(patience / 1000)} s`);
+      this.#lost(1006, t`no answer for ${Math.round(patience / 1000)} s`);
     } else if (now - this.#heard > idle) this.#ping();
   }
 
@@ -454,7 +455,7 @@ export class Connection {
   }
 
   #failCalls(): void {
-    for (const { reject } of this.#calls.values()) reject(new Error('The connection was lost.'));
+    for (const { reject } of this.#calls.values()) reject(new Error(t`The connection was lost.`));
     this.#calls.clear();
   }
 

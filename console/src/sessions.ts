@@ -5,6 +5,7 @@ import type { Conversation } from './conversation';
 import type { Link } from './link';
 import { status } from './reduce';
 import { randomId } from './words';
+import { t } from './language';
 
 const undoTime = 6_000; // ms in which a deletion can be undone
 
@@ -63,7 +64,7 @@ export class Sessions {
       const clientSeq = link.conn?.dispatch(channel, action);
       if (quiet && clientSeq !== undefined) link.store.quiet.add(clientSeq);
     } catch {
-      this.#page.conversation.note = 'Not connected.';
+      this.#page.conversation.note = t`Not connected.`;
     }
     this.#page.draw();
   }
@@ -117,7 +118,7 @@ export class Sessions {
     clearTimeout(deleted.timer);
     this.deleted = null;
     deleted.link.conn?.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
-      deleted.link.note = `The session was not deleted: ${err.message}`;
+      deleted.link.note = t`The session was not deleted: ${err.message}`;
       this.#page.draw();
     });
     this.#page.draw();

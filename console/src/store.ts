@@ -4,6 +4,7 @@
 import { ROOT } from './rpc';
 import type { Action, Envelope, Json, JsonObject, Snapshot, Sync } from './ahp';
 import { reduce } from './reduce';
+import { t } from './language';
 
 const maxUnknown = 50; // distinct unknown action types
 const maxKept = 20; // samples of each type
@@ -50,7 +51,7 @@ export class Store {
   canvasesOf(session: string): Json[] {
     const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
     const registered = listed.map(({ resource }, i) => (
-      { title: listed.length > 1 ? `Canvas ${i + 1}` : 'Canvas', ...this.get(resource), channel: resource, registered: true }));
+      { title: listed.length > 1 ? t`Canvas ${i + 1}` : t`Canvas`, ...this.get(resource), channel: resource, registered: true }));
     return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
   }
 
@@ -96,7 +97,7 @@ export class Store {
     for (const s of snapshots) this.snapshot(s);
     for (const a of actions) this.apply(a);
     for (const m of missing) this.drop(m);
-    for (const p of this.pending) this.#fail(p, 'The connection was lost before the host accepted this.');
+    for (const p of this.pending) this.#fail(p, t`The connection was lost before the host accepted this.`);
     this.#answers.clear();
     this.revision++;
   }
@@ -201,7 +202,7 @@ export class Store {
   expire(age: number): void {
     const before = Date.now() - age;
     for (const p of this.pending) {
-      if (p.sent < before) this.#fail(p, 'The host has not accepted this.');
+      if (p.sent < before) this.#fail(p, t`The host has not accepted this.`);
     }
   }
 
@@ -218,7 +219,7 @@ export class Store {
       if (p) this.discard(p);
       return;
     }
-    const why = `Refused: ${text(rejectionReason) || 'no reason given'}.`;
+    const why = t`Refused: ${text(rejectionReason) || t`no reason given`}.`;
     if (p) this.#fail(p, why);
     else this.refusal = why;
     this.#answers.clear();
@@ -265,7 +266,7 @@ const turnName = '{turnId}';
 /** Returns the changesets that have an address for each turn, with a turn's. */
 export function ofTurn(changesets: Json[], turn: string): { channel: string; title: string }[] {
   return changesets.filter((c) => typeof c?.uriTemplate === 'string' && c.uriTemplate.includes(turnName) && !c.uriTemplate.replace(turnName, '').includes('{'))
-    .map((c) => ({ channel: c.uriTemplate.replace(turnName, encodeURIComponent(turn)), title: text(c.label) || 'Changes of this turn' }));
+    .map((c) => ({ channel: c.uriTemplate.replace(turnName, encodeURIComponent(turn)), title: text(c.label) || t`Changes of this turn` }));
 }
 
 /** Returns a host's text: a string, or Markdown as plain text. */

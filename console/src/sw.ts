@@ -3,9 +3,12 @@
 // their answers, gives the chosen answer, and removes messages that have been answered.
 
 import { itsQuestion } from './address';
+import { choices, keptChoice, languageOf } from './language/choice';
+import { saysIn, texts } from './language/worker';
 import { actionsOf, give, offeredBy, type Offered } from './lockscreen';
 
 declare const SHELL: string[];
+declare const LANGUAGES: Record<string, string>; // tag to the file with its texts
 declare const self: any;
 
 const name = `shell ${SHELL.join(' ')}`;
@@ -15,13 +18,15 @@ self.addEventListener('install', (event: any) => {
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
     await cache.add(keys).catch(() => {}); // a relay without devices has none
+    const own = LANGUAGES[await language()];
+    if (own) await cache.add(own).catch(() => {}); // the page is in English without it
     await self.skipWaiting();
   })());
 });
 
 self.addEventListener('activate', (event: any) => {
   event.waitUntil((async () => {
-    for (const other of await caches.keys()) if (other !== name && other !== 'shared' && other !== withdrawn) await caches.delete(other);
+    for (const other of await caches.keys()) if (![name, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
     await self.clients.claim();
   })());
 });
@@ -32,6 +37,7 @@ self.addEventListener('fetch', (event: any) => {
   if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
   if (SHELL.includes(url.pathname)) event.respondWith(kept(request));
+  else if (Object.values(LANGUAGES).includes(url.pathname)) event.respondWith(keptFromNow(request));
   else if (url.pathname === keys) event.respondWith(latest(request));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));
 });
@@ -55,6 +61,20 @@ async function share(request: Request): Promise<Response> {
 
 async function kept(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request);
+}
+
+/** A catalogue: only the languages in use are kept. */
+async function keptFromNow(request: Request): Promise<Response> {
+  const ours = await caches.match(request);
+  if (ours) return ours;
+  const answer = await fetch(request);
+  if (answer.ok) await (await caches.open(name)).put(request, answer.clone());
+  return answer;
+}
+
+/** The person's language. */
+async function language(): Promise<string> {
+  return languageOf(await keptChoice(), self.navigator.languages ?? []).language;
 }
 
 const keys = '/pages/keys.js'; // the relay's module for the device's key
@@ -119,10 +139,12 @@ async function show(told: any): Promise<void> {
   for (const notification of before) notification.close();
   if (told.withdrawn === true) return;
   const offered = offeredBy(told);
-  await self.registration.showNotification(text(told.title) || text(told.says) || 'An agent needs you', {
+  const tongue = await language();
+  const says = saysIn(tongue, told);
+  await self.registration.showNotification(text(told.title) || says || texts[tongue].anAgent, {
     ...looks, tag,
-    body: [text(told.title) && text(told.says), text(told.text), text(told.detail)].filter(Boolean).join('\n'),
-    actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype),
+    body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
+    actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
     data: { host: text(told.host), session: text(told.session), ...(offered.length > 0 ? { asks: true, offered } : {}) },
   });
 }
@@ -145,9 +167,10 @@ async function answer({ title, body, tag, data }: any, offered: Offered, reply: 
   const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
     ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, asks: true },
   });
-  await show(`Sending: ${offered.label}…`, true);
-  const why = await give(offered.path, offered.text ? reply : undefined);
-  if (why) await show(`Not answered: ${why}`, false);
+  const words = texts[await language()];
+  await show(words.sending(words.labels[offered.label] ?? offered.label), true);
+  const why = await give(offered.path, offered.text ? reply : undefined, undefined, words);
+  if (why) await show(words.notAnswered(why), false);
   else for (const sent of await self.registration.getNotifications({ tag })) sent.close();
 }
 

@@ -3,6 +3,7 @@
 import { app } from './app';
 import { array, text } from './store';
 import type { Json } from './ahp';
+import { t } from './language';
 
 let said: Json; // undefined: not loaded; null: not configured on this relay
 let of = ''; // the token used for the load
@@ -22,7 +23,7 @@ function keep(token: string, value: Json): void {
 export async function load(): Promise<void> {
   const { token } = app;
   const { status, body } = await app.ask('GET', 'api/notify');
-  if (status !== 200 && status !== 404) throw new Error(text(body?.error) || `The relay answered ${status}.`);
+  if (status !== 200 && status !== 404) throw new Error(text(body?.error) || t`The relay answered ${status}.`);
   if (token === app.token) keep(token, status === 404 ? null : body);
 }
 
@@ -73,5 +74,5 @@ export async function removeWay(id: string): Promise<void> {
 export async function tryWay(id: string): Promise<string> {
   const { outcome, why, missing } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load().catch(() => {});
-  return [outcome === 'ok' ? 'The test was delivered.' : `The test was not taken: ${text(why) || outcome}.`, ...array(missing).map(text)].join('\n');
+  return [outcome === 'ok' ? t`The test was delivered.` : t`The test was not taken: ${text(why) || outcome}.`, ...array(missing).map(text)].join('\n');
 }

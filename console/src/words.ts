@@ -2,12 +2,13 @@
 
 import type { Json } from './ahp';
 import type { ConnectionState } from './rpc';
+import { locale, rounded, t } from './language';
 
 /** The page's name, also on the home screen: frames/manifest.webmanifest. */
 export const NAME = 'Agents';
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
-const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const clock = new Intl.DateTimeFormat(locale, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
 /** A point in time: the time of today, else the day. '' if it is none. */
 export function when(iso: Json, now = Date.now()): string {
@@ -48,9 +49,9 @@ export function ago(iso: Json, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   const minutes = Math.floor((now - date.getTime()) / 60_000);
-  if (minutes < 1) return 'now';
-  if (minutes < 60) return `${minutes} min`;
-  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h`;
+  if (minutes < 1) return t`now`;
+  if (minutes < 60) return t`${minutes} min`;
+  if (minutes < 24 * 60) return t`${Math.floor(minutes / 60)} h`;
   return day.format(date);
 }
 
@@ -64,36 +65,36 @@ export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: st
  */
 export function describe(state: ConnectionState | undefined, { away, host, asOf, now = Date.now() }: { away?: boolean; host?: Json; asOf?: number; now?: number }): Described {
   const offline = host && host.state !== 'online'
-    ? `Host ${host.state} since ${when(host.since, now)}`
-    : 'Host offline';
+    ? t`Host ${hostWord(host.state)} since ${when(host.since, now)}`
+    : t`Host offline`;
   const silent = host?.state === 'online' && host.notAnsweringSince
-    ? `Host has not answered since ${when(host.notAnsweringSince, now)}`
+    ? t`Host has not answered since ${when(host.notAnsweringSince, now)}`
     : '';
   switch (state?.name) {
     case 'live':
-      if (asOf) return { tone: 'wait', text: `As of ${clock.format(asOf)}`, more: '' };
-      return silent ? { tone: 'wait', text: silent, more: '' } : { tone: 'ok', text: 'Live', more: '' };
+      if (asOf) return { tone: 'wait', text: t`As of ${clock.format(asOf)}`, more: '' };
+      return silent ? { tone: 'wait', text: silent, more: '' } : { tone: 'ok', text: t`Live`, more: '' };
     case 'connecting':
-      return { tone: 'wait', text: away ? `${offline} – reconnecting` : 'Connecting', more: '…' };
+      return { tone: 'wait', text: away ? t`${offline} – reconnecting` : t`Connecting`, more: '…' };
     case 'greeting':
-      if (away) return { tone: 'bad', text: `${offline} – waiting for the host`, more: '' };
-      if (silent) return { tone: 'wait', text: `${silent} – waiting for it`, more: '' };
-      return { tone: 'wait', text: state.resuming ? 'Catching up' : 'Connecting', more: '…' };
+      if (away) return { tone: 'bad', text: t`${offline} – waiting for the host`, more: '' };
+      if (silent) return { tone: 'wait', text: t`${silent} – waiting for it`, more: '' };
+      return { tone: 'wait', text: state.resuming ? t`Catching up` : t`Connecting`, more: '…' };
     case 'retrying': {
       const seconds = Math.max(1, Math.ceil((state.at - now) / 1000));
-      const why = away ? offline : `Connection lost${reasonOf(state)}`;
-      return { tone: 'bad', text: `${why} – reconnecting`, more: `in ${seconds} s` };
+      const why = away ? offline : `${t`Connection lost`}${reasonOf(state)}`;
+      return { tone: 'bad', text: t`${why} – reconnecting`, more: t`in ${seconds} s` };
     }
     case 'ended':
-      return { tone: 'bad', text: `Not connected: ${state.reason || `closed with code ${state.code}`}`, more: '' };
+      return { tone: 'bad', text: t`Not connected: ${state.reason || t`closed with code ${state.code}`}`, more: '' };
   }
-  return { tone: 'wait', text: 'No host chosen', more: '' };
+  return { tone: 'wait', text: t`No host chosen`, more: '' };
 }
 
 // 1006 means that no close frame arrived, which does not help the user.
 function reasonOf({ code, reason }: { code: number; reason: string }): string {
   if (reason) return ` (${reason})`;
-  return code && code !== 1006 ? ` (code ${code})` : '';
+  return code && code !== 1006 ? ` (${t`code ${code}`})` : '';
 }
 
 // Status bits of a session.
@@ -104,34 +105,41 @@ const archived = 64;
 
 /** Returns a session's status in words, '' if idle. */
 export function statusWord(status: number): string {
-  if (status & needsInput) return 'needs you';
-  if (status & working) return 'working';
-  if (status & failed) return 'failed';
-  return status & archived ? 'archived' : '';
+  if (status & needsInput) return t`needs you`;
+  if (status & working) return t`working`;
+  if (status & failed) return t`failed`;
+  return status & archived ? t`archived` : '';
 }
 
 const toolWords: Record<string, string> = {
-  'streaming': 'preparing',
-  'pending-confirmation': 'waits for you',
-  'running': 'running',
-  'auth-required': 'waits for you',
-  'pending-result-confirmation': 'result waits for you',
-  'completed': 'done',
-  'cancelled': 'not run',
+  'streaming': t`preparing`,
+  'pending-confirmation': t`waits for you`,
+  'running': t`running`,
+  'auth-required': t`waits for you`,
+  'pending-result-confirmation': t`result waits for you`,
+  'completed': t`done`,
+  'cancelled': t`not run`,
 };
 
 /** The state of a tool call in words. */
 export function toolWord(call: Json): string {
-  if (call.status === 'completed' && call.success === false) return 'failed';
-  if (call.status === 'cancelled' && call.reason === 'denied') return 'denied';
+  if (call.status === 'completed' && call.success === false) return t`failed`;
+  if (call.status === 'cancelled' && call.reason === 'denied') return t`denied`;
   return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
 }
 
 /** The tone of a tool call's word. */
-export function toolTone(word: string): string {
-  if (word.includes('waits')) return 'wait';
-  if (word === 'done') return 'ok';
-  return word === 'failed' || word === 'denied' ? 'bad' : '';
+export function toolTone({ status, success, reason }: Json): string {
+  if (['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(status)) return 'wait';
+  if (status === 'completed') return success === false ? 'bad' : 'ok';
+  return status === 'cancelled' && reason === 'denied' ? 'bad' : '';
+}
+
+const hostWords: Record<string, string> = { online: t`online`, offline: t`offline`, asleep: t`asleep`, incompatible: t`incompatible` };
+
+/** A host's state, in words. */
+export function hostWord(state: Json): string {
+  return Object.hasOwn(hostWords, state) ? hostWords[state] : String(state ?? '');
 }
 
 /** The last part of a path or file URI. */
@@ -207,15 +215,14 @@ export function chatBeside(first: string, id: string): string {
 
 /** A number of tokens or bytes, roughly. */
 export function roughly(n: number): string {
-  if (!(n >= 1000)) return String(n ?? '');
-  return n < 1e6 ? `${Math.round(n / 100) / 10}k` : `${Math.round(n / 1e5) / 10}M`;
+  return Number.isFinite(n) ? rounded(n) : '';
 }
 
 /** A time in ms, roughly. */
 export function lasted(ms: number): string {
   const s = Math.round(ms / 1000);
   if (!(s >= 1)) return '';
-  return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${s % 60} s`;
+  return s < 60 ? t`${s} s` : t`${Math.floor(s / 60)} min ${s % 60} s`;
 }
 
 // Escape sequences in terminal output.
@@ -245,14 +252,14 @@ export function commandOf(input: string): string {
 
 /** Returns a token's access and channels in words. */
 export function mayDo({ access, channels }: { access?: Json; channels?: Json }): string {
-  return [typeof access === 'string' && access ? access : 'all', ...(Array.isArray(channels) ? channels : [])].join(', ');
+  return [typeof access === 'string' && access ? access : t`all`, ...(Array.isArray(channels) ? channels : [])].join(', ');
 }
 
 /** Returns a name for this browser. */
 export function deviceName(): string {
   const agent = navigator.userAgent;
   const name = (of: [RegExp, string][]) => of.find(([pattern]) => pattern.test(agent))?.[1];
-  const browser = name([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrom/, 'Chrome'], [/Safari\//, 'Safari']]) ?? 'Browser';
+  const browser = name([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrom/, 'Chrome'], [/Safari\//, 'Safari']]) ?? t`Browser`;
   const system = name([[/Android/, 'Android'], [/iPhone/, 'iPhone'], [/iPad/, 'iPad'], [/Windows/, 'Windows'], [/Mac OS/, 'macOS'], [/CrOS/, 'ChromeOS'], [/Linux/, 'Linux']]);
-  return system ? `${browser} on ${system}` : browser;
+  return system ? t`${browser} on ${system}` : browser;
 }

@@ -3,6 +3,7 @@
 import { concat, Lie, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
 import { agree, keySize, newSecret, type Device, type Secret } from './keys';
 import { Session, tagSize } from './record';
+import { t } from '../language';
 
 /** The first byte of a WebSocket message. */
 export const kind = { askKey: 1, hostKey: 2, first: 3, second: 4, third: 5, record: 6 };
@@ -20,7 +21,7 @@ export interface Handshake { host: string; hostKey?: Bytes; expect?: string; cod
 /** The host's key is not the one that this device knows, or something has changed the handshake. */
 export class OtherKey extends Error {
   constructor() {
-    super('The host does not prove the key that this device knows.');
+    super(t`The host does not prove the key that this device knows.`);
   }
 }
 
@@ -105,7 +106,7 @@ export class Initiator {
   /** The first WebSocket message. */
   start(): Promise<Bytes> {
     if (this.hostKey) return this.#first();
-    if (!this.#cfg.code) throw new Error('The key of this host is not known: pair this device.');
+    if (!this.#cfg.code) throw new Error(t`The key of this host is not known: pair this device.`);
     return Promise.resolve(new Uint8Array([kind.askKey]));
   }
 

@@ -8,6 +8,7 @@ import { keySize, newDevice, publicText, readPublic, type Device } from './keys'
 import { kind } from './noise';
 import { covers, type Bye } from './record';
 import { closed, SealedSocket, subprotocol, windowSeconds } from './socket';
+import { t } from '../language';
 
 /** Returns a new WebSocket to a host, with a subprotocol. */
 export type Dial = (host: string, subprotocol: string) => Promise<WebSocket>;
@@ -17,14 +18,14 @@ const longestName = 100; // bytes
 
 /** This device's keys, made when they are first used. */
 export async function ownDevice(): Promise<Device> {
-  if (!globalThis.crypto?.subtle) throw new Error('This browser gives keys to pages over https:// only.');
+  if (!globalThis.crypto?.subtle) throw new Error(t`This browser gives keys to pages over https:// only.`);
   const had = await vault<Device | undefined>('readonly', (s) => s.get('device'));
   if (had) return had;
   let made: Device;
   try {
     made = await newDevice();
   } catch {
-    throw new Error('This browser cannot keep the keys of a sealed connection. Chrome 133, Firefox 130, Safari 17 and later can.');
+    throw new Error(t`This browser cannot keep the keys of a sealed connection. Chrome 133, Firefox 130, Safari 17 and later can.`);
   }
   await vault('readwrite', (s) => s.put(made, 'device'));
   return made;
@@ -63,7 +64,7 @@ export const changedReason = 'the host shows a different key';
 async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
   if (bye.code !== closed.otherKey && bye.code !== 4500) return bye;
   const key = await claimedKey(await dial(to.host, subprotocol));
-  if (!key || same(key, to.key)) return { code: closed.broken, reason: 'The sealed handshake was disturbed on the way.' };
+  if (!key || same(key, to.key)) return { code: closed.broken, reason: t`The sealed handshake was disturbed on the way.` };
   await pin({ ...to, changed: (await nameOfHost(key)).words });
   return { code: closed.otherKey, reason: changedReason };
 }
@@ -122,7 +123,7 @@ export function readInvitation(typed: string, host = ''): Invitation | undefined
 export async function pair(to: Invitation, name: string, dial: Dial, pending: (host: Name) => void, signal: AbortSignal): Promise<Pin> {
   const [device, had] = [await ownDevice(), await pinOf(to.host)];
   if (had?.changed) throw new Error(changedReason);
-  if (had && to.expect && (await nameOfHost(had.key)).fingerprint !== to.expect) throw new Error('This code is of a host with a different key than the one that this device knows under that name.');
+  if (had && to.expect && (await nameOfHost(had.key)).fingerprint !== to.expect) throw new Error(t`This code is of a host with a different key than the one that this device knows under that name.`);
   const socket = new SealedSocket(await dial(to.host, subprotocol), {
     host: to.host, hostKey: had?.key, expect: to.expect, code: to.code, device, limit, greeting: { name: cleaned(name), window: windowSeconds },
   }, { pending: (key) => { nameOfHost(key).then(pending); }, welcome: async ({ subject, level, end }, key) => { made = { relay: relay(), host: to.host, key, grants: [], subject, level, end, since: Date.now() }; await pin(made); } });
@@ -135,10 +136,10 @@ export async function pair(to: Invitation, name: string, dial: Dial, pending: (h
 }
 
 function pairingFailed(code: number, reason: string): string {
-  if (code === closed.otherKey) return 'The host that answers is not the one of this code. Something stands between it and this device.';
-  if (code === 4503) return 'The host does not take this code: it is wrong, was used, or is older than 10 minutes.';
-  if (code === 4100) return 'The host is away.';
-  return reason || `The connection ended (${code}).`;
+  if (code === closed.otherKey) return t`The host that answers is not the one of this code. Something stands between it and this device.`;
+  if (code === 4503) return t`The host does not take this code: it is wrong, was used, or is older than 10 minutes.`;
+  if (code === 4100) return t`The host is away.`;
+  return reason || t`The connection ended (${code}).`;
 }
 
 // ---- one device certifies another
@@ -165,9 +166,9 @@ export async function readRequest(link: string): Promise<Request> {
 
 /** Signs a grant for a new device, and returns the link for it. */
 export async function admit(request: Request, by: Pin, level: string, days: number, subject: string): Promise<string> {
-  if (by.host !== request.host) throw new Error(`The other device asks for ${request.host}.`);
-  if (!covers(by.level, level)) throw new Error('This device may not give more than it has.');
-  if (by.grants.length >= mostGrants) throw new Error('The chain of devices is too long: admit the new device with an older one.');
+  if (by.host !== request.host) throw new Error(t`The other device asks for ${request.host}.`);
+  if (!covers(by.level, level)) throw new Error(t`This device may not give more than it has.`);
+  if (by.grants.length >= mostGrants) throw new Error(t`The chain of devices is too long: admit the new device with an older one.`);
   const now = Math.floor(Date.now() / 1000);
   const grant = await signGrant(await ownDevice(), by.key, { key: request.key, verifier: request.verifier, subject, level, from: now, end: now + days * 86400 });
   await pin({ ...by, given: [...by.given ?? [], { ...request.is, name: request.device, subject, level, end: now + days * 86400 }].filter((g) => g.end > now) });
@@ -181,9 +182,9 @@ export async function readAdmission(link: string): Promise<{ made: Pin; is: Name
   const { secret, verifier } = await ownDevice();
   const chain = await readChain(grants, key, { key: secret.public, verifier });
   const had = await pinOf(host);
-  if (values.get('relay') !== relay()) throw new Error('This link is for a different relay.');
-  if (had && had.grants.length === 0 && had.end * 1000 > Date.now()) throw new Error('The host knows this device itself.');
-  if (!host || (had && !same(had.key, key))) throw new Error('This device knows a different key of that host.');
+  if (values.get('relay') !== relay()) throw new Error(t`This link is for a different relay.`);
+  if (had && had.grants.length === 0 && had.end * 1000 > Date.now()) throw new Error(t`The host knows this device itself.`);
+  if (!host || (had && !same(had.key, key))) throw new Error(t`This device knows a different key of that host.`);
   const { subject, level } = chain.at(-1)!;
   return { made: { relay: relay(), host, key, grants, subject, level, end: Math.min(...chain.map((g) => g.end)), since: Date.now() }, is: await nameOfHost(key) };
 }

@@ -1,6 +1,7 @@
 // The sealed stream behind a handshake (docs/sealed.md, Records): parcels, padded, in records.
 
 import { concat, Lie, padded, textOf, utf8, type Bytes } from './bytes';
+import { t } from '../language';
 
 /** The meaning of a parcel's body. */
 export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7 };
@@ -26,7 +27,7 @@ class Half {
 
   /** Returns the algorithm for the next record, of n bytes. */
   next(n: number): AesGcmParams {
-    if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw new Error('This sealed connection has carried as much as its keys allow.');
+    if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw new Error(t`This sealed connection has carried as much as its keys allow.`);
     const iv = new Uint8Array(12);
     new DataView(iv.buffer).setBigUint64(4, BigInt(this.count++));
     this.#bytes += n;

@@ -5,6 +5,7 @@ import type { Json } from '../ahp';
 import { Lie, textOf, utf8, type Bytes } from './bytes';
 import { Initiator, OtherKey, type Handshake } from './noise';
 import { askBody, content, heartbeat, readClose, readHeartbeat, readWelcome, type Bye, type Parcel, type Session, type Welcome } from './record';
+import { t } from '../language';
 
 export const subprotocol = 'ahp.sealed.1';
 
@@ -103,7 +104,7 @@ export class SealedSocket {
 
   #begin(): void {
     if (this.#socket.protocol !== subprotocol) {
-      this.#fail(new Error('The relay carries no sealed connections, and this host is opened sealed only.'));
+      this.#fail(new Error(t`The relay carries no sealed connections, and this host is opened sealed only.`));
       return;
     }
     this.#initiator.start().then((first) => this.#put(first), (err) => this.#fail(err));
@@ -195,7 +196,7 @@ export class SealedSocket {
     const passed = now - this.#ticked;
     this.#ticked = now;
     if (passed < 3 * step && globalThis.navigator?.onLine !== false) this.#quiet += passed;
-    if (this.#quiet > silence) this.#fail(new Error('No sealed message for 45 s. The relay may be holding them back.'));
+    if (this.#quiet > silence) this.#fail(new Error(t`No sealed message for 45 s. The relay may be holding them back.`));
     else this.#beat();
   }
 
@@ -208,7 +209,7 @@ export class SealedSocket {
   #ended(code: number, reason: string): void {
     const bye = this.#bye;
     if (bye) this.#report(bye.code >= 4500 ? closed.refused : bye.code, bye.reason);
-    else if (!this.#welcomed && (code === 4500 || code === 4503)) this.#report(code, reason || 'The connection ended before the host had proved itself.');
+    else if (!this.#welcomed && (code === 4500 || code === 4503)) this.#report(code, reason || t`The connection ended before the host had proved itself.`);
     else this.#report(code, reason);
   }
 
@@ -225,7 +226,7 @@ export class SealedSocket {
     this.readyState = 3;
     clearInterval(this.#timer);
     clearTimeout(this.#slow);
-    for (const end of this.#asks.values()) end({ error: 'The connection was lost.' });
+    for (const end of this.#asks.values()) end({ error: t`The connection was lost.` });
     this.#asks.clear();
     this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
     this.#sending.then(() => this.#socket.close(1000));

@@ -11,8 +11,9 @@ import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { Markdown } from './markdown';
 import { Inside, pretty, useInput, type Props } from './toolparts';
+import { t } from '../language';
 
-const unread: State = { why: 'Some of it has not loaded.' };
+const unread: State = { why: t`Some of it has not loaded.` };
 
 /** Tracks the loading of a request's pieces, and loads the rest. */
 function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
@@ -33,7 +34,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, answer }: Pr
   const uri = isObject(call.toolInput) ? text(call.toolInput.uri) : '';
   const offer = offerOf(call, (id) => (id === inputId(uri) ? input.state : stateOf(id)), goesOn === key);
   const edited = entered.key === key ? entered.text : undefined;
-  const title = text(call.confirmationTitle) || 'May the agent do this?';
+  const title = text(call.confirmationTitle) || t`May the agent do this?`;
   const what = text(call.invocationMessage);
   const editable = call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
   return (
@@ -41,10 +42,10 @@ export function Approval({ turnId, call, kind, readOnly, connected, answer }: Pr
       {(readOnly || offer.why !== assessing) && <Risk call={call} />}
       {what && what !== title && <div class="what"><Markdown text={what} /></div>}
       {isObject(call.edits) && <FileEdits edits={array(call.edits.items)} reading={reading} />}
-      {input.state === 'loading' && <p class="dim">Reading…</p>}
+      {input.state === 'loading' && <p class="dim">{t`Reading…`}</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
-      {edited !== undefined && <textarea class="command" aria-label="Input to approve" value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
-      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p> : (
+      {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
+      {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
         <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} answer={answer}
           edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
           readFirst={() => {
@@ -64,8 +65,8 @@ export function ResultApproval({ turnId, call, kind, readOnly, connected, answer
   return (
     <div class="approval" ref={at}>
       <Inside call={call} kind={kind} reading={reading} />
-      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p> : (
-        <Decision turnId={turnId} call={call} title="May the agent use this result?" offer={offerOf(call, stateOf, false)} connected={connected} answer={answer}
+      {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
+        <Decision turnId={turnId} call={call} title={t`May the agent use this result?`} offer={offerOf(call, stateOf, false)} connected={connected} answer={answer}
           readFirst={() => {
             readFirst();
             at.current?.querySelector<HTMLElement>('.chip')?.click();
@@ -81,8 +82,8 @@ function Asked({ input, kind }: { input: string; kind: string }) {
   const shown = visible(command || pretty(input));
   return (
     <>
-      <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label="Input">{shown}</pre><Copy text={() => command || pretty(input)} /></div>
-      {command && !whole && <details class="more"><summary>Complete input</summary><pre tabIndex={0} aria-label="Complete input">{visible(pretty(input))}</pre></details>}
+      <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label={t`Input`}>{shown}</pre><Copy text={() => command || pretty(input)} /></div>
+      {command && !whole && <details class="more"><summary>{t`Complete input`}</summary><pre tabIndex={0} aria-label={t`Complete input`}>{visible(pretty(input))}</pre></details>}
     </>
   );
 }
@@ -90,7 +91,7 @@ function Asked({ input, kind }: { input: string; kind: string }) {
 function Risk({ call }: { call: Json }) {
   const risk = riskOf(call);
   if (risk.kind === 'none' || risk.kind === 'low' && !risk.text) return null;
-  const words = { danger: 'The host marks this as dangerous.', loading: assessing, low: '' }[risk.kind];
+  const words = { danger: t`The host marks this as dangerous.`, loading: assessing, low: '' }[risk.kind];
   return <div class={`risk ${risk.kind}`} role="note"><Icon name="alert" /><span>{words && <strong>{words} </strong>}{risk.text}</span></div>;
 }
 
@@ -130,9 +131,9 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
   const hint = useId();
   const [asks, setAsks] = useState<Json>();
   const options = array(call.status === 'pending-confirmation' ? call.options : []).filter((o) => isObject(o) && (text(o.label) || text(o.id)));
-  const { once, deny, wider } = options.length > 0 ? sortOptions(options) : { once: [{ label: 'Allow', kind: 'approve' }], deny: [], wider: [] };
+  const { once, deny, wider } = options.length > 0 ? sortOptions(options) : { once: [{ label: t`Allow`, kind: 'approve' }], deny: [], wider: [] };
   const no = offer.allow === 'no';
-  if (deny.length === 0) deny.push({ label: no ? 'Skip' : 'Deny', kind: 'deny' });
+  if (deny.length === 0) deny.push({ label: no ? t`Skip` : t`Deny`, kind: 'deny' });
   const busy = answer !== undefined || !connected;
   const decide = (o: Json, approved: boolean) => app.conversation.answer({ id: turnId }, call, approved, o.id ? o : undefined, approved ? input : undefined);
   const allow = (o: Json, className: string) => {
@@ -145,18 +146,18 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
     <>
       <p class="name" tabIndex={-1}>{title}</p>
       {no && <p class="why" role="status">{offer.why}</p>}
-      {offer.allow === 'hold' && <p class="dim" id={hint}>Hold for a second to allow. The keyboard opens a dialog to confirm.</p>}
+      {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow. The keyboard opens a dialog to confirm.`}</p>}
       <div class="answers">
-        {no ? <button type="button" disabled={!connected} onClick={readFirst}>Read it first</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
+        {no ? <button type="button" disabled={!connected} onClick={readFirst}>{t`Read it first`}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
         {deny.map((o) => <button key={o.id + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
       </div>
       {!no && (wider.length > 0 || edit) && (
         <div class="answers wider">
           {wider.map((o) => allow(o, 'quiet'))}
-          {edit && <button type="button" class="quiet" onClick={edit}>Edit first</button>}
+          {edit && <button type="button" class="quiet" onClick={edit}>{t`Edit first`}</button>}
         </div>
       )}
-      {answer && <span class="dim" role="status">sent: {answer}…</span>}
+      {answer && <span class="dim" role="status">{t`sent: ${answer}…`}</span>}
       {asks && <Confirm label={text(asks.label) || text(asks.id)} title={title} call={call} shown={shown} act={() => decide(asks, true)} close={() => setAsks(undefined)} />}
     </>
   );
@@ -197,9 +198,9 @@ function Hold({ label, hint, disabled, act, ask }: HoldProps) {
     <>
       <button type="button" class="danger hold" data-held={held} disabled={disabled} aria-describedby={hint} onPointerDown={press} onPointerUp={release} onPointerLeave={release} onPointerCancel={release}
         onContextMenu={(e) => e.preventDefault()} onClick={(e) => { if (e.detail === 0) ask(); }}>
-        <span>{held ? 'Keep holding…' : label}</span>
+        <span>{held ? t`Keep holding…` : label}</span>
       </button>
-      <button type="button" class="danger till-focus" disabled={disabled} onClick={ask}>{label}: confirm in a dialog</button>
+      <button type="button" class="danger till-focus" disabled={disabled} onClick={ask}>{t`${label}: confirm in a dialog`}</button>
     </>
   );
 }
@@ -208,11 +209,11 @@ function Confirm({ label, title, call, shown, act, close }: { label: string; tit
   const settled = useSettled();
   return (
     <Dialog title={`Dangerous: ${title}`} onClose={close}>
-      <p>{riskOf(call).text || 'The host marks this as dangerous.'}</p>
-      {shown && <pre tabIndex={0} aria-label="Input">{visible(shown)}</pre>}
+      <p>{riskOf(call).text || t`The host marks this as dangerous.`}</p>
+      {shown && <pre tabIndex={0} aria-label={t`Input`}>{visible(shown)}</pre>}
       <div class="answers">
-        <button type="button" data-focus onClick={close}>Cancel</button>
-        <button type="button" class="danger" disabled={!settled} onClick={() => { close(); act(); }}>Yes, {label}</button>
+        <button type="button" data-focus onClick={close}>{t`Cancel`}</button>
+        <button type="button" class="danger" disabled={!settled} onClick={() => { close(); act(); }}>{t`Yes, ${label}`}</button>
       </div>
     </Dialog>
   );

@@ -6,6 +6,7 @@ import type { Asked } from '../asked';
 import { visible } from '../approval';
 import { ago, unmarked } from '../words';
 import { Icon } from './bits';
+import { plural, t } from '../language';
 
 const restTime = 500; // ms in which a question must have stood still before it takes an answer
 
@@ -44,7 +45,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
     <div class="asked" data-asked={q.id} ref={at}>
       {q.text && <p class="asked-text" dir="auto">{q.kind === 'approval' ? visible(q.text) : unmarked(q.text)}</p>}
       {q.detail && (q.kind === 'approval' ? <pre class="command">{visible(q.detail)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
-      {q.risky && <p class="risk danger"><Icon name="alert" />The host marks this as dangerous.</p>}
+      {q.risky && <p class="risk danger"><Icon name="alert" />{t`The host marks this as dangerous.`}</p>}
       {options.length > 0 && (
         <div class="answers">
           {options.map((o) => (
@@ -52,7 +53,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
           ))}
         </div>
       )}
-      {given !== undefined && <p class={given ? 'error' : 'dim'} role="status">{given ? `Not answered: ${given}` : 'Sending…'}</p>}
+      {given !== undefined && <p class={given ? 'error' : 'dim'} role="status">{given ? t`Not answered: ${given}` : t`Sending…`}</p>}
     </div>
   );
 }
@@ -65,13 +66,13 @@ export function FirstPane() {
   const working = app.sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
   return (
     <div class="first">
-      <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? 'Needs you' : live ? 'Nothing needs you' : 'No session open'}</h2>
-      {all.length === 0 && <p id="chat-note" class="dim">{!live ? 'Sessions appear when a host is online.' : working > 0 ? `${working} ${working === 1 ? 'session is' : 'sessions are'} working. A question appears here.` : app.readOnly ? 'Choose a session.' : 'Choose a session, or begin a new one.'}</p>}
-      <ul class="cards" aria-label="Questions">
+      <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
+      {all.length === 0 && <p id="chat-note" class="dim">{!live ? t`Sessions appear when a host is online.` : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : app.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
+      <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
             <button type="button" class="item" onClick={() => app.openQuestion(q.host, q.session, q.chat)}>
-              <span class="row"><span class="name">{q.title || 'New session'}</span><span class="dim time">{ago(q.at)}</span></span>
+              <span class="row"><span class="name">{q.title || t`New session`}</span><span class="dim time">{ago(q.at)}</span></span>
               {app.hosts.length > 1 && <span class="dim">{q.host}</span>}
             </button>
             <Question q={q} given={app.questions.given(q)} connected={app.links.get(q.host)?.live === true} />

@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Json } from '../ahp';
 import { text } from '../store';
 import { iconOf } from '../words';
+import { t } from '../language';
 
 const paths: Record<string, string> = {
   back: 'M15 5l-7 7 7 7', more: 'M5 12h.01M12 12h.01M19 12h.01', plus: 'M12 5v14M5 12h14', close: 'M6 6l12 12M18 6L6 18',
@@ -46,7 +47,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
   return (
     <dialog ref={at} id={id} class="sheet" aria-label={title} onClose={() => { if (!gone.current) onClose(); }} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
       <div class="sheet-body">
-        <header class="row"><h2>{title}</h2><button type="button" class="quiet round" aria-label="Close" onClick={onClose}><Icon name="close" /></button></header>
+        <header class="row"><h2>{title}</h2><button type="button" class="quiet round" aria-label={t`Close`} onClick={onClose}><Icon name="close" /></button></header>
         {children}
       </div>
     </dialog>
@@ -106,7 +107,7 @@ export function pressed(act: (e: Event) => void) {
   };
 }
 
-export function Copy({ text, label = 'Copy' }: { text: () => string; label?: string }) {
+export function Copy({ text, label = t`Copy` }: { text: () => string; label?: string }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     try {
@@ -131,7 +132,7 @@ export function isNarrow(): boolean {
 
 /** Unknown content, as JSON. */
 export function Raw({ what, value }: { what: string; value: Json }) {
-  return <details class="raw dim"><summary>{what}: not known to this page</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
+  return <details class="raw dim"><summary>{t`${what}: not known to this page`}</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
 }
 
 /** Reports whether an attachment is a picture that the page can show. */

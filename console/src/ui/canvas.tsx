@@ -9,6 +9,7 @@ import { text } from '../store';
 import type { Json } from '../ahp';
 import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
+import { t } from '../language';
 
 /** Returns the content's address on the web, if the relay has a canvas domain. */
 async function ticketOf(channel: string, uri: string): Promise<Ticket> {
@@ -110,8 +111,8 @@ export function CanvasPane() {
         <div class="row">
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
           <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
-          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.conversation.perform(channel, { type: 'canvas/closeRequested' })}>Close</button>
-          <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>Hide</button>
+          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
+          <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>{t`Hide`}</button>
         </div>
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>
       </header>
@@ -119,24 +120,24 @@ export function CanvasPane() {
         <div id="canvas-frame" class="canvas-frame" hidden={!['shown', 'loading', 'ended'].includes(shown.name)} ref={(node) => { current.node = node; }} />
         {camera && <CameraView instance={own} />}
         <p id="canvas-note" class="empty" role="status" hidden={note === ''}>{note}</p>
-        {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>Try again</button>}
+        {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>{t`Try again`}</button>}
         {ended && (
           <div id="canvas-ended" class="canvas-stale" role="status">
-            <p>This canvas has ended. {shown.why} It shows what there was last.</p>
-            <button type="button" disabled={!live} onClick={() => current.load()}>Open it again</button>
+            <p>{t`This canvas has ended.`} {shown.why} {t`It shows what there was last.`}</p>
+            <button type="button" disabled={!live} onClick={() => current.load()}>{t`Open it again`}</button>
           </div>
         )}
-        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || ended}>Stale: this canvas’s provider is gone. You see its last content.</p>
+        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || ended}>{t`Stale: this canvas’s provider is gone. You see its last content.`}</p>
       </div>
     </section>
   );
 }
 
 function noteOf(error: string, state: Json, { name, why }: Shown, live: boolean): string {
-  if (error) return `This canvas cannot be shown: ${error}`;
-  if (!state) return live ? 'Opening…' : 'This canvas opens when the host is online.';
-  if (name === 'refused' && state.provider?.kind === 'client' && !text(state.url)) return 'This is shown on the device that provides it, and nowhere else.';
-  if (name === 'refused') return `Not shown. ${why}`;
-  if (name === 'failed') return `This canvas could not be loaded: ${why}`;
-  return name === 'loading' ? 'Loading…' : '';
+  if (error) return t`This canvas cannot be shown: ${error}`;
+  if (!state) return live ? t`Opening…` : t`This canvas opens when the host is online.`;
+  if (name === 'refused' && state.provider?.kind === 'client' && !text(state.url)) return t`This is shown on the device that provides it, and nowhere else.`;
+  if (name === 'refused') return `${t`Not shown.`} ${why}`;
+  if (name === 'failed') return t`This canvas could not be loaded: ${why}`;
+  return name === 'loading' ? t`Loading…` : '';
 }

@@ -9,6 +9,7 @@ import { canDictate, dictate } from '../speech';
 import { Icon, Menu, isNarrow, isPicture, isTouch } from './bits';
 import { draftOf, handedFiles, keepDraft } from './drafts';
 import { waitsForUser } from './waits';
+import { t } from '../language';
 
 const mostFile = 8 << 20; // bytes
 const mostFiles = 8;
@@ -50,8 +51,8 @@ export function Composer({ chat }: { chat: Json }) {
     setSaid('');
     const added: Attachment[] = [];
     for (const file of list) {
-      if (file.size > mostFile) setSaid(`${file.name} is larger than 8 MB.`);
-      else added.push({ label: file.name || 'picture', data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
+      if (file.size > mostFile) setSaid(t`${file.name} is larger than 8 MB.`);
+      else added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
     }
     attach(chatUri!, added);
   };
@@ -78,8 +79,8 @@ export function Composer({ chat }: { chat: Json }) {
   if (asks && empty && !writes && isNarrow()) {
     return (
       <div class="composer gives-way">
-        <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>Write a message</button>
-        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => app.conversation.stop()}>Stop the agent</button>
+        <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>{t`Write a message`}</button>
+        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => app.conversation.stop()}>{t`Stop the agent`}</button>
       </div>
     );
   }
@@ -87,33 +88,33 @@ export function Composer({ chat }: { chat: Json }) {
     <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); send(); }}
       onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); add(e.dataTransfer?.files ?? []); }}>
       {attached.length > 0 && (
-        <ul class="pictures" aria-label="Goes with the message">
+        <ul class="pictures" aria-label={t`Goes with the message`}>
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
       )}
       {app.conversation.context.map(([from, { label, text }], i) => (
         <details key={i} class="context">
-          <summary class="row"><span class="grow">{label || 'An app'} adds to your next message</span><button type="button" class="quiet round" aria-label="Do not add it" onClick={(e) => { e.preventDefault(); app.conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
+          <summary class="row"><span class="grow">{t`${label || t`An app`} adds to your next message`}</span><button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={(e) => { e.preventDefault(); app.conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
           <pre tabIndex={0}>{text}</pre>
         </details>
       ))}
       <div class="composer-row">
-        <Menu label="Attach" icon="clip">
-          {isTouch() && <button type="button" onClick={() => pick.camera.current!.click()}>Take a photo</button>}
-          <button type="button" onClick={() => pick.picture.current!.click()}>Picture</button>
-          <button type="button" onClick={() => pick.file.current!.click()}>File on this device</button>
-          {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>File in the session</button>}
+        <Menu label={t`Attach`} icon="clip">
+          {isTouch() && <button type="button" onClick={() => pick.camera.current!.click()}>{t`Take a photo`}</button>}
+          <button type="button" onClick={() => pick.picture.current!.click()}>{t`Picture`}</button>
+          <button type="button" onClick={() => pick.file.current!.click()}>{t`File on this device`}</button>
+          {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>{t`File in the session`}</button>}
         </Menu>
-        <input ref={pick.camera} type="file" accept="image/*" capture="environment" aria-label="Photo" hidden onChange={chosen} />
-        <input ref={pick.picture} type="file" accept="image/*" multiple aria-label="Pictures" hidden onChange={chosen} />
-        <input ref={pick.file} type="file" multiple aria-label="Files" hidden onChange={chosen} />
-        <label class="unseen" for="prompt">Message to the agent</label>
-        <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? 'Next message' : 'Message to the agent'} enterkeyhint="send" aria-describedby="composer-note"
+        <input ref={pick.camera} type="file" accept="image/*" capture="environment" aria-label={t`Photo`} hidden onChange={chosen} />
+        <input ref={pick.picture} type="file" accept="image/*" multiple aria-label={t`Pictures`} hidden onChange={chosen} />
+        <input ref={pick.file} type="file" multiple aria-label={t`Files`} hidden onChange={chosen} />
+        <label class="unseen" for="prompt">{t`Message to the agent`}</label>
+        <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? t`Next message` : t`Message to the agent`} enterkeyhint="send" aria-describedby="composer-note"
           onInput={(e) => write(e.currentTarget.value)}
           onPaste={(e) => { const list = [...(e.clipboardData?.files ?? [])]; if (list.length) { e.preventDefault(); add(list); } }}
           onKeyDown={(e) => {
@@ -122,10 +123,10 @@ export function Composer({ chat }: { chat: Json }) {
             e.preventDefault();
             send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');
           }} />
-        {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? 'Stop dictation' : 'Dictate'} title="Dictate" aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
-        {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>Steer</button>}
-        {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? 'Send when it is done' : 'Send'} title={works ? 'Send when it is done' : 'Send'}><Icon name="up" /></button>}
-        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label="Stop" title="Stop" onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
+        {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? t`Stop dictation` : t`Dictate`} title={t`Dictate`} aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
+        {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
+        {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
+        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
       <p id="composer-note" class="dim" role="status">{said || note(chat, live)}</p>
     </form>
@@ -148,8 +149,8 @@ async function base64(file: File): Promise<string> {
 function note(chat: Json, live: boolean): string {
   const { link } = app;
   if (live && link?.store.refusal) return link.store.refusal;
-  if (!live) return 'Not connected. You can write now and send when the page is live again.';
+  if (!live) return t`Not connected. You can write now and send when the page is live again.`;
   if (app.conversation.note) return app.conversation.note;
-  if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return 'The agent waits for your answer.';
+  if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return t`The agent waits for your answer.`;
   return '';
 }

@@ -11,7 +11,8 @@ import { later } from './later';
 import { groups } from './order';
 import { SessionActions, titleOf } from './session';
 import { Status } from './status';
-import { when, mayDo } from '../words';
+import { hostWord, mayDo, when } from '../words';
+import { t } from '../language';
 
 const Find = later(() => import('./find').then((m) => m.Find));
 const Lend = later(() => import('./lend').then((m) => m.Lend));
@@ -59,7 +60,7 @@ function Confirm({ title, says, yes, act }: { title: string; says: string; yes: 
     <Dialog title={title} id="confirm" onClose={close}>
       <p>{says}</p>
       <div class="answers">
-        <button type="button" data-focus onClick={close}>Cancel</button>
+        <button type="button" data-focus onClick={close}>{t`Cancel`}</button>
         <button id="confirm-yes" type="button" class="danger" onClick={() => { close(); act(); }}>{yes}</button>
       </div>
     </Dialog>
@@ -75,7 +76,7 @@ function OneSession({ link, session }: { link: Link; session: string }) {
   return (
     <Dialog title={titleOf(link, session)} id="one-session" onClose={close}>
       <div class="actions">
-        <button type="button" class="primary" onClick={() => act(() => app.openSession(link.host, session))}>Open</button>
+        <button type="button" class="primary" onClick={() => act(() => app.openSession(link.host, session))}>{t`Open`}</button>
         <SessionActions link={link} session={session} act={act} />
       </div>
     </Dialog>
@@ -90,8 +91,8 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
     close();
   };
   return (
-    <Dialog title="Rename the session" onClose={close}>
-      <form class="fields" onSubmit={submit}><label for="new-title">Name</label><input id="new-title" ref={at} defaultValue={title} data-focus maxLength={200} /><div class="row start"><button class="primary" type="submit">Rename</button></div></form>
+    <Dialog title={t`Rename the session`} onClose={close}>
+      <form class="fields" onSubmit={submit}><label for="new-title">{t`Name`}</label><input id="new-title" ref={at} defaultValue={title} data-focus maxLength={200} /><div class="row start"><button class="primary" type="submit">{t`Rename`}</button></div></form>
     </Dialog>
   );
 }
@@ -102,22 +103,22 @@ function commands(): Command[] {
   const { link, session } = app;
   const may = link?.live && !app.readOnly;
   const all: Command[] = [
-    { name: 'Next session that needs you', hint: 'Alt N', run: nextOne },
-    { name: 'Go to the question', hint: 'Alt A', run: () => setTimeout(toQuestion) },
+    { name: t`Next session that needs you`, hint: 'Alt N', run: nextOne },
+    { name: t`Go to the question`, hint: 'Alt A', run: () => setTimeout(toQuestion) },
   ];
-  if (app.mayOperate && !app.narrow) all.push({ name: 'New session', run: () => app.open({ kind: 'new' }) });
+  if (app.mayOperate && !app.narrow) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
   if (session && may) {
-    all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.conversation.stop() });
-    if (app.mayOperate) all.push({ name: 'Archive this session', run: () => app.sessions.archive(link!, session, true) });
+    all.push({ name: t`Stop the agent`, hint: 'Ctrl .', run: () => app.conversation.stop() });
+    if (app.mayOperate) all.push({ name: t`Archive this session`, run: () => app.sessions.archive(link!, session, true) });
   }
-  if (session) all.push({ name: 'Find in this conversation', hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: 'Usage of this session', run: () => app.open({ kind: 'usage' }) });
-  if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
-  all.push({ name: 'Notifications, quiet hours', run: () => app.open({ kind: 'told' }) });
-  if (session) all.push({ name: 'Mute this session', run: () => app.open({ kind: 'mute' }) });
-  all.push({ name: 'Status of hosts and connection', run: () => app.open({ kind: 'status' }) });
-  all.push({ name: 'Check the connection', run: () => app.open({ kind: 'help' }) });
+  if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => app.open({ kind: 'usage' }) });
+  if (session && app.byDevice) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
+  all.push({ name: t`Notifications, quiet hours`, run: () => app.open({ kind: 'told' }) });
+  if (session) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
+  all.push({ name: t`Status of hosts and connection`, run: () => app.open({ kind: 'status' }) });
+  all.push({ name: t`Check the connection`, run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
-    for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || 'New session', hint: of.host, run: () => app.openSession(of.host, s.resource) });
+    for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || t`New session`, hint: of.host, run: () => app.openSession(of.host, s.resource) });
   }
   return all;
 }
@@ -133,8 +134,8 @@ function Palette() {
     c?.run();
   };
   return (
-    <Dialog title="Commands" id="palette" onClose={close}>
-      <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} aria-label="Command or session" placeholder="Command or session" data-focus value={query}
+    <Dialog title={t`Commands`} id="palette" onClose={close}>
+      <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} aria-label={t`Command or session`} placeholder={t`Command or session`} data-focus value={query}
         onInput={(e) => { setQuery(e.currentTarget.value); setAt(0); }}
         onKeyDown={(e) => {
           if (e.key === 'ArrowDown') setAt(Math.min(chosen + 1, found.length - 1));
@@ -143,7 +144,7 @@ function Palette() {
           else return;
           e.preventDefault();
         }} />
-      <ul id="palette-list" role="listbox" aria-label="Commands" class="list">
+      <ul id="palette-list" role="listbox" aria-label={t`Commands`} class="list">
         {found.map((c, i) => <li key={c.name + c.hint + i} id={`palette-${i}`} role="option" aria-selected={i === chosen} class="item" onClick={() => run(c)}><span class="row"><span class="name">{c.name}</span><span class="dim">{c.hint}</span></span></li>)}
       </ul>
     </Dialog>
@@ -152,28 +153,32 @@ function Palette() {
 
 interface Check { what: string; ok: boolean | null; says: string }
 
+const connectionWords: Record<string, string> = {
+  none: t`not there`, connecting: t`being opened`, greeting: t`waiting for the host`, live: t`live`, retrying: t`lost, and tried again`, ended: t`ended`,
+};
+
 /** Checks each step of the connection to the host. */
 function checks(now: number): Check[] {
   const { link, hostInfo, grant } = app;
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
-    { what: 'Network', ok: navigator.onLine, says: navigator.onLine ? 'This device is online.' : 'This device is offline.' },
-    { what: 'Relay', ok: !app.hostsStale, says: app.hostsStale ? app.hostsNote : `${location.host} answers.` },
-    { what: 'Token', ok: grant !== null, says: grant ? `${text(grant.subject) || 'An unnamed user'} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : 'Not known.' },
-    { what: 'Host-agent', ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? `${hostInfo.host} is ${hostInfo.state} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : 'No host is chosen.' },
-    { what: 'Host', ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? `It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : `The connection is ${state?.name ?? 'not there'}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : 'No host is chosen.' },
-    { what: 'Versions', ok: link ? Boolean(info.protocolVersion) : null, says: `AHP ${info.protocolVersion ?? 'not agreed'}; host ${[info.serverInfo?.name, info.serverInfo?.version ?? hostInfo?.hostVersion].filter(Boolean).join(' ') || 'unknown'}; agent ${hostInfo?.agentVersion ?? 'unknown'}.` },
-    { what: 'Updates', ok: !link?.store.unknownCount, says: link?.store.unknownCount ? `${link.store.unknownCount} unknown updates: ${[...link.store.unknown.keys()].join(', ')}.` : 'This page understands all updates.' },
+    { what: t`Network`, ok: navigator.onLine, says: navigator.onLine ? t`This device is online.` : t`This device is offline.` },
+    { what: t`Relay`, ok: !app.hostsStale, says: app.hostsStale ? app.hostsNote : t`${location.host} answers.` },
+    { what: t`Token`, ok: grant !== null, says: grant ? t`${text(grant.subject) || t`An unnamed user`} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : t`Not known.` },
+    { what: t`Host-agent`, ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? t`${hostInfo.host} is ${hostWord(hostInfo.state)} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : t`No host is chosen.` },
+    { what: t`Host`, ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? t`It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : t`The connection is ${connectionWords[state?.name ?? 'none'] ?? ''}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : t`No host is chosen.` },
+    { what: t`Versions`, ok: link ? Boolean(info.protocolVersion) : null, says: t`AHP ${info.protocolVersion ?? t`not agreed`}; host ${[info.serverInfo?.name, info.serverInfo?.version ?? hostInfo?.hostVersion].filter(Boolean).join(' ') || t`unknown`}; agent ${hostInfo?.agentVersion ?? t`unknown`}.` },
+    { what: t`Updates`, ok: !link?.store.unknownCount, says: link?.store.unknownCount ? t`Unknown updates: ${[...link.store.unknown.keys()].join(', ')} (${link.store.unknownCount}).` : t`This page understands all updates.` },
   ];
 }
 
 function Help({ now }: { now: number }) {
   const all = checks(now);
   return (
-    <Dialog title="Check" id="help" onClose={close}>
-      <ul class="checks">{all.map((c) => <li key={c.what}><span class="badge" data-tone={c.ok === null ? '' : c.ok ? 'ok' : 'bad'}>{c.ok === null ? '–' : c.ok ? 'good' : 'bad'}</span><span class="name">{c.what}</span><span>{c.says}</span></li>)}</ul>
-      <div class="row start"><button type="button" class="primary" onClick={() => app.retry()}>Look again</button><Copy text={() => all.map((c) => `${c.ok === null ? '-' : c.ok ? 'good' : 'bad'}  ${c.what}: ${c.says}`).join('\n')} label="Copy all" /></div>
+    <Dialog title={t`Check`} id="help" onClose={close}>
+      <ul class="checks">{all.map((c) => <li key={c.what}><span class="badge" data-tone={c.ok === null ? '' : c.ok ? 'ok' : 'bad'}>{c.ok === null ? '–' : c.ok ? t`good` : t`bad`}</span><span class="name">{c.what}</span><span>{c.says}</span></li>)}</ul>
+      <div class="row start"><button type="button" class="primary" onClick={() => app.retry()}>{t`Look again`}</button><Copy text={() => all.map((c) => `${c.ok === null ? '-' : c.ok ? t`good` : t`bad`}  ${c.what}: ${c.says}`).join('\n')} label={t`Copy all`} /></div>
     </Dialog>
   );
 }

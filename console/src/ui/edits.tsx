@@ -7,6 +7,7 @@ import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
 import type { Json } from '../ahp';
 import { baseName, pathOf } from '../words';
+import { plural, t } from '../language';
 
 const mostText = 1_000_000; // characters of a side to compare
 const mostLines = 400; // lines drawn at first
@@ -16,9 +17,9 @@ export function uriOfEdit(edit: Json): string {
 }
 
 export function kindOfEdit(edit: Json): string {
-  if (!edit?.before) return edit?.after ? 'new' : '';
-  if (!edit.after) return 'deleted';
-  return text(edit.before.uri) !== text(edit.after.uri) ? `from ${baseName(edit.before.uri)}` : '';
+  if (!edit?.before) return edit?.after ? t`new` : '';
+  if (!edit.after) return t`deleted`;
+  return text(edit.before.uri) !== text(edit.after.uri) ? t`from ${baseName(edit.before.uri)}` : '';
 }
 
 export function Stat({ edit }: { edit: Json }) {
@@ -71,7 +72,7 @@ export async function sideOf(side: Json): Promise<string> {
 async function compared(edit: Json, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
-  if (large && !whole) throw new Error('It is too large to compare here.');
+  if (large && !whole) throw new Error(t`It is too large to compare here.`);
   return linesOf((large ? undefined : diffLines(before, after, { timeout: 2000 })) ?? [{ removed: true, value: before }, { added: true, value: after }]);
 }
 
@@ -88,7 +89,7 @@ export function Diff({ edit, wide = false, reading }: { edit: Json; wide?: boole
     const done = (now: Loaded) => {
       if (gone) return;
       setLoaded(now);
-      report?.(id, now.why === undefined ? 'shown' : { why: `A change cannot be shown: ${now.why}` });
+      report?.(id, now.why === undefined ? 'shown' : { why: t`A change cannot be shown: ${now.why}` });
     };
     if (loaded.key === key && loaded.lines) return;
     report?.(id, 'loading');
@@ -96,14 +97,14 @@ export function Diff({ edit, wide = false, reading }: { edit: Json; wide?: boole
     return () => { gone = true; };
   }, [key, reading?.connected]);
   const { lines, why } = loaded.key === key ? loaded : {} as Loaded;
-  if (why) return <p class="dim">The change cannot be shown: {why}</p>;
-  if (!lines) return <p class="dim">Comparing…</p>;
-  if (lines.length === 0) return <p class="dim">No line is different.</p>;
+  if (why) return <p class="dim">{t`The change cannot be shown: ${why}`}</p>;
+  if (!lines) return <p class="dim">{t`Comparing…`}</p>;
+  if (lines.length === 0) return <p class="dim">{t`No line is different.`}</p>;
   const shown = all ? lines : lines.slice(0, mostLines);
   return (
     <>
       {wide ? <SideBySide lines={shown} /> : <Inline lines={shown} />}
-      {shown.length < lines.length && <button type="button" class="small" onClick={() => setAll(true)}>Show {lines.length - shown.length} more lines</button>}
+      {shown.length < lines.length && <button type="button" class="small" onClick={() => setAll(true)}>{plural(lines.length - shown.length, 'Show {0} more line', 'Show {0} more lines')}</button>}
     </>
   );
 }
@@ -117,7 +118,7 @@ function seen(line: Line): string {
 
 function Inline({ lines }: { lines: Line[] }) {
   return (
-    <div class="diff" role="table" aria-label="Difference" tabIndex={0}>
+    <div class="diff" role="table" aria-label={t`Difference`} tabIndex={0}>
       {lines.map((l, i) => (
         <div key={i} role="row" class={`line ${words[l.kind]}`}>
           <span role="cell" class="no">{l.now ?? l.old ?? ''}</span><span role="cell" class="sign">{l.kind === '@' ? '⋯' : l.kind}</span><span role="cell" class="code">{seen(l)}</span>
@@ -132,7 +133,7 @@ function SideBySide({ lines }: { lines: Line[] }) {
     <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l ? seen(l) : ''}</span></>
   );
   return (
-    <div class="diff sides" role="table" aria-label="Difference" tabIndex={0}>
+    <div class="diff sides" role="table" aria-label={t`Difference`} tabIndex={0}>
       {pairs(lines).map(([a, b], i) => <div key={i} role="row" class="pair">{cell(a, 'old')}{cell(b, 'now')}</div>)}
     </div>
   );

@@ -10,6 +10,7 @@ import { baseName, below, parentOf, pathOf } from '../words';
 import { Copy, Icon } from './bits';
 import { attach } from './composer';
 import { atobText } from './toolparts';
+import { plural, t } from '../language';
 
 const mostEntries = 1000; // entries listed for a folder
 const mostShown = 500_000; // characters of a file
@@ -29,18 +30,18 @@ export function Files({ uri }: { uri: string }) {
   const go = (name: string, folder: boolean) => app.showPane({ kind: folder ? 'files' : 'file', channel: below(uri, name) });
   return (
     <>
-      {roots.length > 1 && <ul class="chips" aria-label="Folders">{roots.map((r) => <li key={r}><button type="button" class="chip" aria-pressed={r === uri} disabled={r === uri} onClick={() => app.showPane({ kind: 'files', channel: r })}><Icon name="folder" /><span>{baseName(r)}</span></button></li>)}</ul>}
+      {roots.length > 1 && <ul class="chips" aria-label={t`Folders`}>{roots.map((r) => <li key={r}><button type="button" class="chip" aria-pressed={r === uri} disabled={r === uri} onClick={() => app.showPane({ kind: 'files', channel: r })}><Icon name="folder" /><span>{baseName(r)}</span></button></li>)}</ul>}
       <p class="dim path">{pathOf(uri)}</p>
-      {read.why && <p class="empty">It could not be read: {read.why}</p>}
-      {!read.why && !read.entries && <p class="empty">Reading…</p>}
+      {read.why && <p class="empty">{t`It could not be read: ${read.why}`}</p>}
+      {!read.why && !read.entries && <p class="empty">{t`Reading…`}</p>}
       <ul class="list files">
         {up && <li><button type="button" class="item" onClick={() => app.showPane({ kind: 'files', channel: up })}><span class="row"><Icon name="up" /><span class="name grow">{baseName(up) || '/'}</span></span></button></li>}
         {read.entries?.slice(0, mostEntries).map((e) => (
           <li key={e.name}><button type="button" class="item" onClick={() => go(e.name, e.type === 'directory')}><span class="row"><Icon name={e.type === 'directory' ? 'folder' : 'file'} /><span class="name grow">{e.name}</span></span></button></li>
         ))}
       </ul>
-      {read.entries?.length === 0 && <p class="empty">This folder is empty.</p>}
-      {(read.entries?.length ?? 0) > mostEntries && <p class="dim">And {read.entries!.length - mostEntries} more.</p>}
+      {read.entries?.length === 0 && <p class="empty">{t`This folder is empty.`}</p>}
+      {(read.entries?.length ?? 0) > mostEntries && <p class="dim">{plural(read.entries!.length - mostEntries, 'And {0} more.', 'And {0} more.')}</p>}
     </>
   );
 }
@@ -72,13 +73,13 @@ export function File({ uri }: { uri: string }) {
     <>
       <div class="row start wrap">
         {folder && <button type="button" class="small" onClick={() => app.showPane({ kind: 'files', channel: parentOf(uri) })}><Icon name="folder" /> {baseName(parentOf(uri))}</button>}
-        {there && !app.readOnly && app.chatUri && <button type="button" class="small" onClick={add}>Add to the message</button>}
-        {read.text !== undefined && <Copy text={() => read.text!} label="Copy the file" />}
+        {there && !app.readOnly && app.chatUri && <button type="button" class="small" onClick={add}>{t`Add to the message`}</button>}
+        {read.text !== undefined && <Copy text={() => read.text!} label={t`Copy the file`} />}
       </div>
       <p class="dim path">{pathOf(uri)}</p>
-      {read.why ? <p class="empty">It could not be read: {read.why}</p>
+      {read.why ? <p class="empty">{t`It could not be read: ${read.why}`}</p>
         : read.picture ? <img class="picture" src={read.picture} alt={baseName(uri)} />
-          : read.text === undefined ? <p class="empty">Reading…</p>
+          : read.text === undefined ? <p class="empty">{t`Reading…`}</p>
             : <pre class="file" tabIndex={0}><code ref={at}>{read.text.slice(0, mostShown)}</code></pre>}
     </>
   );

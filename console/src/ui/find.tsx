@@ -6,6 +6,7 @@ import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { when } from '../words';
 import { Dialog } from './bits';
+import { plural, t } from '../language';
 
 const mostFound = 50; // turns
 const around = 60; // characters beside a match
@@ -15,11 +16,11 @@ interface Found { turn: string; at: string; who: string; before: string; match: 
 
 /** All that a turn says: prompt, answers, and what its tools did. */
 function said(turn: Json): [who: string, words: string][] {
-  return [['You', text(turn.message?.text)], ...array(turn.responseParts).map((p): [string, string] => {
+  return [[t`You`, text(turn.message?.text)], ...array(turn.responseParts).map((p): [string, string] => {
     const call = p?.toolCall;
-    if (!call) return ['Agent', text(p?.content) || text(p?.request?.message)];
+    if (!call) return [t`Agent`, text(p?.content) || text(p?.request?.message)];
     const output = array(call.content).map((c) => text(c?.text)).join('\n');
-    return [text(call.displayName) || 'Tool', [text(call.pastTenseMessage) || text(call.invocationMessage), text(call.toolInput), output].join('\n')];
+    return [text(call.displayName) || t`Tool`, [text(call.pastTenseMessage) || text(call.invocationMessage), text(call.toolInput), output].join('\n')];
   })];
 }
 
@@ -52,11 +53,11 @@ export function Find() {
   const found = find(turns, query);
   const close = () => app.open(null);
   return (
-    <Dialog title="Find in this conversation" id="find" onClose={close}>
-      <input type="search" aria-label="Words" placeholder="Words" data-focus value={query} onInput={(e) => setQuery(e.currentTarget.value)} />
-      {query.trim() && <p class="dim" role="status">{found.length === 0 ? 'Nothing found' : `${found.length}${found.length === mostFound ? ' or more' : ''} ${found.length === 1 ? 'turn' : 'turns'}`}{more ? all ? '. Loading older turns…' : ' in the loaded turns.' : '.'}
-        {more && !all && <> <button type="button" class="small" onClick={() => setAll(true)}>Search older turns</button></>}</p>}
-      <ul class="list" aria-label="Found">
+    <Dialog title={t`Find in this conversation`} id="find" onClose={close}>
+      <input type="search" aria-label={t`Words`} placeholder={t`Words`} data-focus value={query} onInput={(e) => setQuery(e.currentTarget.value)} />
+      {query.trim() && <p class="dim" role="status">{found.length === 0 ? t`Nothing found.` : found.length === mostFound ? plural(found.length, '{0} or more turns.', '{0} or more turns.') : plural(found.length, '{0} turn.', '{0} turns.')} {more ? all ? t`Loading older turns…` : t`Older turns are not loaded.` : ''}
+        {more && !all && <> <button type="button" class="small" onClick={() => setAll(true)}>{t`Search older turns`}</button></>}</p>}
+      <ul class="list" aria-label={t`Found`}>
         {found.map((f) => (
           <li key={f.turn}><button type="button" class="item" data-found={f.turn} onClick={() => { app.dialog = null; app.seek(f.turn); }}>
             <span class="row"><span class="dim">{f.who}</span><span class="dim time">{when(f.at)}</span></span>

@@ -7,13 +7,14 @@ import { text } from '../store';
 import type { Json } from '../ahp';
 import type { Asked } from '../asked';
 import { asOf, SignInNotes, Wake } from './status';
-import { ago, statusWord } from '../words';
+import { ago, hostWord, statusWord } from '../words';
 import { Question, useRest } from './asked';
 import { Badge, Icon, pressed } from './bits';
 import { memo } from './memo';
 import { forgetHanded, isHanded } from './drafts';
 import { useNear } from './near';
 import { aim, folderOf, groups, held, hold, letGo, type Group } from './order';
+import { plural, t } from '../language';
 
 /** Grey rows, until the sessions are known. */
 function Skeletons() {
@@ -31,21 +32,21 @@ export function Inbox({ now }: { now: number }) {
     return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
   }, []);
   return (
-    <div class="side" role="navigation" aria-label="Sessions">
+    <div class="side" role="navigation" aria-label={t`Sessions`}>
       <div class="side-head">
         <div class="row"><div class="search grow"><Icon name="search" />
-          <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
-          {many && <button id="filter" class="quiet round" type="button" aria-label="Hosts" title="Hosts" onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
+          <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
+          {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
         {app.mayOperate && !app.narrow && (
-          <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>New session</span></button>
+          <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
         )}
       </div>
-      {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>Only {app.onlyHost}</span><Icon name="close" /></button>}
+      {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>{t`Only ${app.onlyHost}`}</span><Icon name="close" /></button>}
       {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
-      {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">Open the session that gets what you have shared.</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>Discard</button></p>}
+      {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">{t`Open the session that gets what you have shared.`}</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>{t`Discard`}</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all, now)}</p>
       {app.hosts.filter((h) => app.mayWake(h.host) || app.waking.has(h.host)).map((h) => (
-        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : `Host ${h.state}`}</span><Wake host={h.host} /></p>
+        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : t`Host ${hostWord(h.state)}`}</span><Wake host={h.host} /></p>
       ))}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
@@ -67,9 +68,9 @@ function note(all: Group[], now: number): string {
     const away = [...app.links.values()].filter((l) => !l.live && l.listAt && l.store.sessions.size > 0 && (!app.onlyHost || l.host === app.onlyHost));
     return away.map((l) => `${app.hosts.length > 1 ? `${l.host}: ` : ''}${asOf(l.host, l.listAt, now)}`).join('. ');
   }
-  if (app.search) return 'No session matches.';
+  if (app.search) return t`No session matches.`;
   if ([...app.links.values()].some((l) => l.listing)) return '';
-  return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
+  return [...app.links.values()].some((l) => l.live) ? t`There are no sessions yet.` : '';
 }
 
 /** Handles the arrow keys in the list. */
@@ -140,19 +141,19 @@ const SessionRow = memo(({ id, row, of, host, session, many, current, live, q, m
     <li data-session={session.resource} data-row={row} data-key={id} aria-setsize={of} aria-posinset={row + 1} data-host-of={host} data-unread={unread ? '' : undefined} data-stale={live ? undefined : ''}>
       <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => (q ? app.openQuestion(host, session.resource, q.chat) : app.openSession(host, session.resource))} {...pressed((e) => act(e, host, session.resource))}>
         <span class="row">
-          {unread && <span class="mark"><span class="unseen">Unread: </span></span>}
-          <span class="name" dir="auto">{text(session.title) || 'New session'}</span>
+          {unread && <span class="mark"><span class="unseen">{t`Unread:`} </span></span>}
+          <span class="name" dir="auto">{text(session.title) || t`New session`}</span>
           <span class="dim time">{ago(session.modifiedAt)}</span>
         </span>
         {text(session.activity) && word !== '' && !q && <span class="activity" dir="auto">{text(session.activity)}</span>}
         <span class="dim sub">
-          {word === 'failed' && <Badge tone="bad">failed</Badge>}
+          {(session.status & 26) === 2 && <Badge tone="bad">{t`failed`}</Badge>}
           <span class="where">{[folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}</span>
           {changes?.files > 0 && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}
         </span>
       </button>
       {q && !current && <Question key={`${q.id} ${q.digest}`} q={q} given={given} over={over} connected={live} />}
-      {more > 0 && !current && <p class="asked dim">{more === 1 ? 'Another question' : `${more} more questions`} in this session.</p>}
+      {more > 0 && !current && <p class="asked dim">{plural(more, 'Another question in this session.', '{0} more questions in this session.')}</p>}
     </li>
   );
 });

@@ -3,6 +3,7 @@
 
 import { h, type FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { t } from '../language';
 
 /** Returns a component whose module is loaded when it is first drawn. */
 export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
@@ -15,6 +16,6 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
       load().then((it) => { part = it; again((n) => n + 1); }, (err) => setWhy(err.message));
     }, []);
     if (part) return h(part, props);
-    return why ? h('p', { class: 'error', role: 'status' }, `This part of the page could not be loaded: ${why}`) : null;
+    return why ? h('p', { class: 'error', role: 'status' }, t`This part of the page could not be loaded: ${why}`) : null;
   };
 }

@@ -5,10 +5,11 @@ import { app } from '../app';
 import type { Ask, Instance, Kind } from '../lend';
 import { text } from '../store';
 import { Dialog } from './bits';
+import { plural, rich, t } from '../language';
 
 const kinds: { kind: Kind; name: string; what: string }[] = [
-  { kind: 'browser', name: 'Show web pages', what: 'Beside the session, in a sandbox. You are asked for each site; the agent does not see the page.' },
-  { kind: 'camera', name: 'Ask for camera pictures', what: 'You see the camera’s picture and choose when to send it.' },
+  { kind: 'browser', name: t`Show web pages`, what: t`Beside the session, in a sandbox. You are asked for each site; the agent does not see the page.` },
+  { kind: 'camera', name: t`Ask for camera pictures`, what: t`You see the camera’s picture and choose when to send it.` },
 ];
 
 /** The form for lending to the open session. */
@@ -22,16 +23,16 @@ export function Lend() {
   };
   const choose = (kind: Kind, on: boolean) => setChosen(kinds.map((k) => k.kind).filter((k) => (k === kind ? on : chosen.includes(k))));
   return (
-    <Dialog title="Lend this device" id="lend" onClose={() => app.open(null)}>
+    <Dialog title={t`Lend this device`} id="lend" onClose={() => app.open(null)}>
       <form class="fields" onSubmit={submit}>
-        <p class="dim">The agent of this session may then ask this page, for as long as it is open:</p>
+        <p class="dim">{t`The agent of this session may then ask this page, for as long as it is open:`}</p>
         {kinds.map(({ kind, name, what }) => (
           <div key={kind}>
             <label class="check"><input id={`lend-${kind}`} type="checkbox" checked={chosen.includes(kind)} onChange={(e) => choose(kind, e.currentTarget.checked)} /> {name}</label>
             <p class="dim">{what}</p>
           </div>
         ))}
-        <div class="row start"><button class="primary" type="submit" data-focus>Save</button></div>
+        <div class="row start"><button class="primary" type="submit" data-focus>{t`Save`}</button></div>
       </form>
     </Dialog>
   );
@@ -43,7 +44,7 @@ export function Lend() {
  */
 export function Asks() {
   const [ask, ...more] = app.lender.asks;
-  return <section id="lend-asks" class="toast asks" role="alert" aria-label="The agent asks for something of this device" hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
+  return <section id="lend-asks" class="toast asks" role="alert" aria-label={t`The agent asks for something of this device`} hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
 }
 
 const rest = 600; // ms in which a press belongs to something else
@@ -56,20 +57,20 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
     const timer = setTimeout(setReady, rest, true);
     return () => clearTimeout(timer);
   }, []);
-  const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || 'a session').slice(0, longestTitle);
-  const who = <>The agent of “<bdi>{title}</bdi>” on {link.host}</>; // quotes keep an untrusted title apart
+  const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || t`a session`).slice(0, longestTitle);
+  const who = <>{rich`The agent of “${<bdi>{title}</bdi>}” on ${link.host}`}</>; // quotes keep an untrusted title apart
   const off = what === 'picture' && !app.lender.camera.on;
   return (
     <div class="ask-lend" data-lend={what}>
       <p>{{
-        page: <>{who} wants to show you <b>{site}</b>.</>,
-        camera: <>{who} wants to look through the camera. Nothing is sent until you send a picture.</>,
-        picture: <>{who} asks for a picture.{off && ' The camera is off.'}</>,
+        page: <>{rich`${who} wants to show you ${<b>{site}</b>}.`}</>,
+        camera: <>{rich`${who} wants to look through the camera. Nothing is sent until you send a picture.`}</>,
+        picture: <>{rich`${who} asks for a picture.`}{off && ` ${t`The camera is off.`}`}</>,
       }[what]}</p>
-      {more > 0 && <p class="more">{more === 1 ? 'Another question' : `${more} questions`} after this.</p>}
+      {more > 0 && <p class="more">{plural(more, 'Another question after this.', '{0} questions after this.')}</p>}
       <div class="row start">
-        <button type="button" class="no" onClick={() => ask.answer(false)}>No</button>
-        <button type="button" class="yes" disabled={!ready || off} onClick={() => ask.answer(true)}>{{ page: 'Show it', camera: 'Open the camera', picture: 'Send a picture' }[what]}</button>
+        <button type="button" class="no" onClick={() => ask.answer(false)}>{t`No`}</button>
+        <button type="button" class="yes" disabled={!ready || off} onClick={() => ask.answer(true)}>{{ page: t`Show it`, camera: t`Open the camera`, picture: t`Send a picture` }[what]}</button>
       </div>
     </div>
   );
@@ -91,11 +92,11 @@ export function CameraView({ instance }: { instance: Instance }) {
   useLayoutEffect(() => { if (at.current && at.current.srcObject !== camera.stream) at.current.srcObject = camera.stream; });
   return (
     <div class="camera" id="camera" data-on={camera.on}>
-      <video ref={at} autoplay playsInline muted aria-label="Camera picture" />
-      <p class="dim" role="status">{camera.on ? 'Only you see this.' : camera.why ? `The camera cannot be used: ${camera.why}` : 'The camera is off.'}</p>
+      <video ref={at} autoplay playsInline muted aria-label={t`Camera picture`} />
+      <p class="dim" role="status">{camera.on ? t`Only you see this.` : camera.why ? t`The camera cannot be used: ${camera.why}` : t`The camera is off.`}</p>
       <div class="row start">
-        {camera.on ? <button id="camera-off" type="button" onClick={() => camera.stop()}>Turn off</button> : <button id="camera-on" type="button" onClick={() => camera.start()}>Turn on</button>}
-        <button type="button" onClick={() => camera.turnAround()}>Other camera</button>
+        {camera.on ? <button id="camera-off" type="button" onClick={() => camera.stop()}>{t`Turn off`}</button> : <button id="camera-on" type="button" onClick={() => camera.start()}>{t`Turn on`}</button>}
+        <button type="button" onClick={() => camera.turnAround()}>{t`Other camera`}</button>
       </div>
     </div>
   );

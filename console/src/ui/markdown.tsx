@@ -6,6 +6,7 @@ import { Blocks, open } from '../blocks';
 import { showFormula } from '../math';
 import { Growing, nodesOf } from '../markdown';
 import { fileOf } from '../words';
+import { t } from '../language';
 
 const mostLive = 20_000; // characters; above this, a growing block is plain text
 
@@ -86,7 +87,7 @@ function wrapButton(pre: HTMLElement): HTMLElement {
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'copy-code wrap-code';
-  button.setAttribute('aria-label', 'Wrap long lines');
+  button.setAttribute('aria-label', t`Wrap long lines`);
   button.setAttribute('aria-pressed', 'false');
   button.addEventListener('click', () => button.setAttribute('aria-pressed', String(pre.classList.toggle('wraps'))));
   return button;
@@ -96,7 +97,7 @@ function copyButton(text: () => string): HTMLElement {
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'copy-code';
-  button.setAttribute('aria-label', 'Copy the code');
+  button.setAttribute('aria-label', t`Copy the code`);
   button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(text());

@@ -9,6 +9,7 @@ import type { Json } from '../ahp';
 import { pathOf, uriOf } from '../words';
 import { Dialog } from './bits';
 import { Completed, Select } from './select';
+import { t } from '../language';
 
 const key = (host: string) => `new-session ${host}`;
 
@@ -26,11 +27,11 @@ export function NewSession() {
   const [host, setHost] = useState(links.some((l) => l.host === app.host) ? app.host : links[0]?.host ?? '');
   const link = app.links.get(host);
   return (
-    <Dialog title="New session" id="new" onClose={() => app.open(null)}>
+    <Dialog title={t`New session`} id="new" onClose={() => app.open(null)}>
       {links.length > 1 && (
-        <div class="fields"><Select id="new-host" label="Host" value={host} options={links.map((l) => [l.host, ''])} onChange={setHost} /></div>
+        <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={links.map((l) => [l.host, ''])} onChange={setHost} /></div>
       )}
-      {link ? <Form key={host} link={link} /> : <p>No host is online.</p>}
+      {link ? <Form key={host} link={link} /> : <p>{t`No host is online.`}</p>}
     </Dialog>
   );
 }
@@ -62,26 +63,26 @@ function Form({ link }: { link: Link }) {
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
-      setSaid(`No session was made: ${message}${code === -32007 ? ' Sign in first.' : ''}`);
+      setSaid(`${t`No session was made: ${message}`}${code === -32007 ? ` ${t`Sign in first.`}` : ''}`);
     }
     setBusy(false);
   };
   return (
     <form class="fields" onSubmit={submit}>
       {agents.length > 1 ? (
-        <Select id="new-agent" label="Agent" value={provider} options={agents.map((a) => [a.provider, text(a.displayName)])} onChange={(v) => { setProvider(v); setConfig({}); setModel(''); }} />
+        <Select id="new-agent" label={t`Agent`} value={provider} options={agents.map((a) => [a.provider, text(a.displayName)])} onChange={(v) => { setProvider(v); setConfig({}); setModel(''); }} />
       ) : <p class="dim">{text(agent.displayName) || provider}{text(agent.description) ? `: ${text(agent.description)}` : ''}</p>}
-      {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{text(agent.displayName) || provider} may want you to sign in to {text(wants[0].resource_name) || wants[0].resource}</button>}
+      {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{t`${text(agent.displayName) || provider} may want you to sign in to ${text(wants[0].resource_name) || wants[0].resource}`}</button>}
       <Folder link={link} value={folder} set={setFolder} />
       {choices.length > 0 && (
-        <Select id="new-model" label="Model" value={model} options={[['', 'The agent’s choice'], ...choices.map((m): [string, string] => [m.id, text(m.name)])]} onChange={setModel} />
+        <Select id="new-model" label={t`Model`} value={model} options={[['', t`The agent’s choice`], ...choices.map((m): [string, string] => [m.id, text(m.name)])]} onChange={setModel} />
       )}
       {properties.map(([name, p]) => (
         <Property key={name} name={name} p={p} value={config[name] ?? schema?.values?.[name] ?? p?.default} set={(v) => setConfig({ ...config, [name]: v })}
           complete={p?.enumDynamic ? (query) => link.conn!.request('sessionConfigCompletions', { channel: ROOT, provider, ...where(directory), config, property: name, query }) : undefined} />
       ))}
       <p id="new-note" class="error" role="status">{said}</p>
-      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy || !link.live}>{busy ? 'Beginning…' : 'Begin'}</button></div>
+      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy || !link.live}>{busy ? t`Beginning…` : t`Begin`}</button></div>
     </form>
   );
 }
@@ -123,9 +124,9 @@ function Property({ name, p, value, set, complete }: { name: string; p: Json; va
     const labels = array(p.enumLabels);
     const bypass = array(p.bypass); // values that skip permissions
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    const options: [string, string][] = p.enum.map((v: Json, i: number) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ' ⚠ asks for nothing' : ''}`]);
-    if (value === undefined) options.unshift(['', 'Host’s default']);
-    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum.find((one: Json) => String(one) === v))} />{bypass.includes(value) && <p class="error">In this mode the agent asks for no permission.</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
+    const options: [string, string][] = p.enum.map((v: Json, i: number) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ` ⚠ ${t`asks for nothing`}` : ''}`]);
+    if (value === undefined) options.unshift(['', t`Host’s default`]);
+    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum.find((one: Json) => String(one) === v))} />{bypass.includes(value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
   if (complete) {
@@ -163,7 +164,7 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
     }, () => setBelow([]));
   }, [parent]);
   return (
-    <><Completed id="new-folder" label="Folder" value={value} placeholder="/path/to/a/project" options={[...new Set([...recent, ...below])].map((f) => [f, ''])} onInput={set} />
+    <><Completed id="new-folder" label={t`Folder`} value={value} placeholder="/path/to/a/project" options={[...new Set([...recent, ...below])].map((f) => [f, ''])} onInput={set} />
       {recent.length > 1 && <div class="chips">{recent.slice(0, 5).map((f) => <button key={f} type="button" class="chip" aria-pressed={f === value} onClick={() => set(f)}>{f.split('/').at(-1) || f}</button>)}</div>}</>
   );
 }
@@ -178,13 +179,13 @@ export function Settings() {
   const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
   const model = app.conversation.models.get(session)?.id ?? '';
   return (
-    <Dialog title="Model and settings" id="settings" onClose={() => app.open(null)}>
+    <Dialog title={t`Model and settings`} id="settings" onClose={() => app.open(null)}>
       <div class="fields">
         {models.length > 0 && !choosesModel(mutable) && (
-          <Select id="settings-model" label="Model for the next message" value={model} options={[['', 'As it is'], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => app.conversation.chooseModel(v)} />
+          <Select id="settings-model" label={t`Model for the next message`} value={model} options={[['', t`As it is`], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => app.conversation.chooseModel(v)} />
         )}
         {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
-        {models.length === 0 && mutable.length === 0 && <p class="empty">The host offers no choice here.</p>}
+        {models.length === 0 && mutable.length === 0 && <p class="empty">{t`The host offers no choice here.`}</p>}
         {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       </div>
     </Dialog>

@@ -5,11 +5,12 @@ import type { Link } from '../link';
 import { array, text } from '../store';
 import { baseName } from '../words';
 import type { Json } from '../ahp';
+import { t } from '../language';
 
 export interface Row { link: Link; session: Json }
 export interface Group { name: string; title: string; rows: Row[]; keys: string[] }
 
-const titles: [string, string][] = [['needs', 'Needs you'], ['works', 'Working'], ['rests', 'Done'], ['archived', 'Archived']];
+const titles: [string, string][] = [['needs', t`Needs you`], ['works', t`Working`], ['rests', t`Done`], ['archived', t`Archived`]];
 
 function groupOf(status: number): string {
   if (status & 16) return 'needs';

@@ -11,6 +11,7 @@ import { File, Files } from './files';
 import { Diff, Stat, uriOfEdit, kindOfEdit } from './edits';
 import { Servers } from './servers';
 import { Terminal } from './terminal';
+import { plural, t } from '../language';
 
 export function SidePane() {
   const { pane, link } = app;
@@ -19,18 +20,18 @@ export function SidePane() {
   if (!pane || pane.kind === 'canvas') return null;
   const state = link?.store.get(pane.channel);
   const error = link?.errors.get(pane.channel);
-  const name = pane.kind === 'servers' ? 'MCP servers' : pane.kind === 'file' || pane.kind === 'files' ? baseName(pane.channel) || 'Files' : text(state?.title) || pane.title || '';
+  const name = pane.kind === 'servers' ? t`MCP servers` : pane.kind === 'file' || pane.kind === 'files' ? baseName(pane.channel) || t`Files` : text(state?.title) || pane.title || '';
   return (
     <section id="beside" class="beside" data-kind={pane.kind} aria-labelledby="beside-title">
       <header class="beside-head">
-        <div class="row"><h2 id="beside-title" tabIndex={-1} ref={title}>{name}</h2><button id="beside-hide" type="button" onClick={() => app.showPane(null)}>Hide</button></div>
+        <div class="row"><h2 id="beside-title" tabIndex={-1} ref={title}>{name}</h2><button id="beside-hide" type="button" onClick={() => app.showPane(null)}>{t`Hide`}</button></div>
       </header>
       <div class="beside-body">
-        {error ? <p class="empty">This cannot be shown: {error}</p>
+        {error ? <p class="empty">{t`This cannot be shown: ${error}`}</p>
           : pane.kind === 'servers' ? <Servers />
           : pane.kind === 'file' ? <File key={pane.channel} uri={pane.channel} />
           : pane.kind === 'files' ? <Files key={pane.channel} uri={pane.channel} />
-            : !state ? <p class="empty">Opening…</p>
+            : !state ? <p class="empty">{t`Opening…`}</p>
               : pane.kind === 'changes' ? <Changes key={pane.channel} channel={pane.channel} state={state} />
                 : <Terminal key={pane.channel} channel={pane.channel} state={state} />}
       </div>
@@ -69,7 +70,7 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
   };
   /** Asks first if the host wants that. A host may leave the file's name to the page, as {0}. */
   const press = (op: Json, file?: Json) => {
-    const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || 'all changes');
+    const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || t`all changes`);
     if (!says) invoke(op, file);
     else app.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
   };
@@ -84,25 +85,25 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
   return (
     <div class="changes">
       {text(branchName) && <p class="dim branch"><Icon name="branch" /><bdi class="name">{text(branchName)}</bdi>{text(baseBranchName) && <> → <bdi>{text(baseBranchName)}</bdi></>}{app.folders[0] && <span class="path">{pathOf(app.folders[0])}</span>}</p>}
-      {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} aria-label="Commit message" placeholder={text(session?.title) || 'Commit message'} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
+      {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} aria-label={t`Commit message`} placeholder={text(session?.title) || t`Commit message`} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
       <div class="row wrap">
-        <p class="dim" role="status">{state.status === 'computing' ? 'Being computed…' : state.status === 'error' ? text(state.error?.message) || 'This could not be computed.' : `${files.length} ${files.length === 1 ? 'file' : 'files'}${reviewable && files.length ? `, ${seen} looked at` : ''}`}</p>
+        <p class="dim" role="status">{state.status === 'computing' ? t`Being computed…` : state.status === 'error' ? text(state.error?.message) || t`This could not be computed.` : `${plural(files.length, '{0} file', '{0} files')}${reviewable && files.length ? `, ${plural(seen, '{0} looked at', '{0} looked at')}` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
       {said && failed.every((o) => text(o.error.message) !== said) && <p class="dim" role="status">{said}</p>}
-      {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">Open {new URL(next).host}</a></p>}
+      {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
       <ul class="edits">
         {files.map((f) => (
           <li key={f.id} class="edit">
             <FileChange file={f} open={files.length <= 3 && !f.reviewed} wide={wide}>
-              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.conversation.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> Looked at</label>}
+              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.conversation.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> {t`Looked at`}</label>}
               {buttons('resource', f)}
             </FileChange>
           </li>
         ))}
       </ul>
-      {files.length === 0 && state.status !== 'computing' && <p class="empty">Nothing has changed.</p>}
+      {files.length === 0 && state.status !== 'computing' && <p class="empty">{t`Nothing has changed.`}</p>}
     </div>
   );
 }

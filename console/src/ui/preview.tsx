@@ -7,6 +7,7 @@ import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Dialog } from './bits';
 import { when } from '../words';
+import { t } from '../language';
 
 export function Previews() {
   const [open, setOpen] = useState<Json[]>([]);
@@ -19,7 +20,7 @@ export function Previews() {
       setOpen(array((await app.request('relay/previews', { channel })).previews));
       setSaid('');
     } catch (err) {
-      setSaid((err as Json).code === -32601 ? 'This relay has no domain for the host’s pages (--canvas-domain).' : (err as Error).message);
+      setSaid((err as Json).code === -32601 ? t`This relay has no domain for the host’s pages (--canvas-domain).` : (err as Error).message);
     }
   };
   useEffect(() => { act(async () => {}); }, [channel]);
@@ -29,8 +30,8 @@ export function Previews() {
     act(async () => {
       try {
         const url = elsewhere((await app.request('relay/preview', { channel, port: number })).url, location.origin);
-        if (!url) throw new Error('The relay sent no address.');
-        if (!tab) throw new Error('The browser blocked the new tab: allow pop-ups for this page.');
+        if (!url) throw new Error(t`The relay sent no address.`);
+        if (!tab) throw new Error(t`The browser blocked the new tab: allow pop-ups for this page.`);
         tab.opener = null;
         tab.location.replace(url);
       } catch (err) {
@@ -44,18 +45,18 @@ export function Previews() {
     show(port.current!.valueAsNumber);
   };
   return (
-    <Dialog title="Host’s ports" id="previews" onClose={() => app.open(null)}>
+    <Dialog title={t`Host’s ports`} id="previews" onClose={() => app.open(null)}>
       <form class="fields" onSubmit={submit}>
-        <p class="dim">Opens a server on the host’s machine, such as a development server, in this browser.</p>
-        <label for="preview-port">Port</label>
+        <p class="dim">{t`Opens a server on the host’s machine, such as a development server, in this browser.`}</p>
+        <label for="preview-port">{t`Port`}</label>
         <input id="preview-port" ref={port} type="number" inputMode="numeric" min={1} max={65535} required data-focus />
         <p class="error" role="status">{said}</p>
-        <div class="row start"><button class="primary" type="submit">Open</button></div>
+        <div class="row start"><button class="primary" type="submit">{t`Open`}</button></div>
         {open.map((p) => (
           <div key={p.id} class="row" data-preview={p.port}>
-            <span class="grow">{p.port} <span class="dim">since {when(p.since)}</span></span>
-            <button type="button" onClick={() => show(p.port)}>Open</button>
-            <button type="button" class="danger" onClick={() => act(async () => { await app.request('relay/previewClose', { channel, id: text(p.id) }); })}>Close</button>
+            <span class="grow">{p.port} <span class="dim">{t`since ${when(p.since)}`}</span></span>
+            <button type="button" onClick={() => show(p.port)}>{t`Open`}</button>
+            <button type="button" class="danger" onClick={() => act(async () => { await app.request('relay/previewClose', { channel, id: text(p.id) }); })}>{t`Close`}</button>
           </div>
         ))}
       </form>

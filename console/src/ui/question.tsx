@@ -7,6 +7,7 @@ import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
 import { Icon } from './bits';
 import { Markdown } from './markdown';
+import { rich, t } from '../language';
 
 interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string; by: string }
 
@@ -21,7 +22,7 @@ export function Question({ part, readOnly, connected, ended, answer, by }: Props
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
-      {readOnly ? <p class="dim">Waits for a user with the right to answer.</p>
+      {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p>
         : isPlan(request) ? <PlanAnswer request={request} connected={connected} answer={answer} />
           : <Form request={request} questions={questions} connected={connected} answer={answer} />}
     </section>
@@ -42,15 +43,15 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
   const busy = answer !== undefined || !connected;
   return (
     <form class="question" data-ask onSubmit={(e) => { e.preventDefault(); accept(entered); }}>
-      {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">Open {new URL(url).host}</a> <span class="dim">{url}</span></p>}
-      {text(request.url) && !url && <p class="dim">It wants to show an address that is not opened here: {text(request.url)}</p>}
+      {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(url).host}`}</a> <span class="dim">{url}</span></p>}
+      {text(request.url) && !url && <p class="dim">{t`It wants to show an address that is not opened here: ${text(request.url)}`}</p>}
       {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy}
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
-        {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? 'Answer' : url ? 'Done' : 'Yes'}</button>}
-        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{questions.length ? 'Skip' : 'No'}</button>
+        {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
+        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{questions.length ? t`Skip` : t`No`}</button>
       </div>
-      {answer && <span class="dim" role="status">sent…</span>}
+      {answer && <span class="dim" role="status">{t`sent…`}</span>}
     </form>
   );
 }
@@ -66,7 +67,7 @@ function Plan({ plan }: { plan: Json }) {
     <div class="plan">
       {text(plan.title) && <h3>{text(plan.title)}</h3>}
       {text(plan.content) && <Markdown text={text(plan.content)} />}
-      {text(plan.planUri) && <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(plan.planUri) })}><Icon name="file" /><span>The whole plan</span></button>}
+      {text(plan.planUri) && <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(plan.planUri) })}><Icon name="file" /><span>{t`The whole plan`}</span></button>}
     </div>
   );
 }
@@ -79,7 +80,7 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
   const busy = answer !== undefined || !connected;
   const say = (value: { value?: Json; free?: string }) => app.conversation.reply(request, 'accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) });
   return (
-    <div class="question" data-ask role="group" aria-label={text(plan.title) || 'Plan'}>
+    <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
       <div class="options">
         {actions.map((a) => (
           <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy} onClick={() => say({ value: a.id })}>
@@ -87,12 +88,12 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
           </button>
         ))}
       </div>
-      {plan.canProvideFeedback && <textarea aria-label="Your change" placeholder="Your change" rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
+      {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
       <div class="answers">
-        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>Plan again with this</button>}
-        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>Do not go on</button>
+        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>{t`Plan again with this`}</button>}
+        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{t`Do not go on`}</button>
       </div>
-      {answer && <span class="dim" role="status">sent…</span>}
+      {answer && <span class="dim" role="status">{t`sent…`}</span>}
     </div>
   );
 }
@@ -109,7 +110,7 @@ const inputTypes: Record<string, string> = { email: 'email', uri: 'url', date: '
 
 function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: Json; free?: string }; set: (c: { value?: Json; free?: string }) => void; busy: boolean; choose?: (id: string) => void }) {
   const id = `q-${text(q.id)}`;
-  const label = <>{text(q.title) && text(q.title) !== text(q.message) && <span class="name">{text(q.title)} </span>}<span>{text(q.message)}</span>{q.required && <span class="dim"> (needed)</span>}</>;
+  const label = <>{text(q.title) && text(q.title) !== text(q.message) && <span class="name">{text(q.title)} </span>}<span>{text(q.message)}</span>{q.required && <span class="dim"> {t`(needed)`}</span>}</>;
   if (q.kind === 'single-select' || q.kind === 'multi-select') {
     const many = q.kind === 'multi-select';
     const chosen = many ? array(entered.value) : [entered.value];
@@ -123,11 +124,11 @@ function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: 
             : (
               <label key={o.id} class="option">
                 <input type={many ? 'checkbox' : 'radio'} name={id} checked={chosen.includes(o.id)} onChange={() => toggle(o.id)} />
-                <span><span class="name">{text(o.label)}</span>{o.recommended && <span class="badge">recommended</span>}{text(o.description) && <span class="dim block">{text(o.description)}</span>}</span>
+                <span><span class="name">{text(o.label)}</span>{o.recommended && <span class="badge">{t`recommended`}</span>}{text(o.description) && <span class="dim block">{text(o.description)}</span>}</span>
               </label>
             )))}
         </div>
-        {q.allowFreeformInput && <input type="text" aria-label={many ? 'Something more' : 'Something else'} placeholder={many ? 'Something more' : 'Something else'} value={entered.free ?? ''} onInput={(e) => set(many ? { free: e.currentTarget.value } : { free: e.currentTarget.value, value: undefined })} />}
+        {q.allowFreeformInput && <input type="text" aria-label={many ? t`Something more` : t`Something else`} placeholder={many ? t`Something more` : t`Something else`} value={entered.free ?? ''} onInput={(e) => set(many ? { free: e.currentTarget.value } : { free: e.currentTarget.value, value: undefined })} />}
       </fieldset>
     );
   }
@@ -148,14 +149,14 @@ function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: 
 
 function Answered({ part, questions, by }: { part: Json; questions: Json[]; by: string }) {
   const answers = part.request?.answers ?? {};
-  const word = { accept: '', decline: 'Skipped.', cancel: 'Cancelled.' }[text(part.response) as string] ?? 'Not answered.';
+  const word = { accept: '', decline: t`Skipped.`, cancel: t`Cancelled.` }[text(part.response) as string] ?? t`Not answered.`;
   return (
     <section class="ask answered">
       {text(part.request?.message) && <p class="dim text">{text(part.request.message)}</p>}
-      {isObject(part.request?.planReview) && <details><summary>{text(part.request.planReview.title) || 'Plan'}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
+      {isObject(part.request?.planReview) && <details><summary>{text(part.request.planReview.title) || t`Plan`}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
       {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
       {word && <p class="dim">{word}</p>}
-      {by && <p class="given dim">Answered by <bdi>{by}</bdi></p>}
+      {by && <p class="given dim">{rich`Answered by ${<bdi>{by}</bdi>}`}</p>}
     </section>
   );
 }
@@ -167,5 +168,5 @@ function shown(q: Json, answer: Json): string {
   const free = array(v.freeformValues).map(text);
   if (v.kind === 'selected') return [v.value ? name(v.value) : '', ...free].filter(Boolean).join(', ');
   if (v.kind === 'selected-many') return [...array(v.value).map(name), ...free].join(', ');
-  return v.kind === 'boolean' ? (v.value ? 'yes' : 'no') : String(v.value);
+  return v.kind === 'boolean' ? (v.value ? t`yes` : t`no`) : String(v.value);
 }

@@ -13,10 +13,11 @@ import { array, text } from '../store';
 import { deviceName, when } from '../words';
 import { Copy, Dialog } from './bits';
 import { Select, type Option } from './select';
+import { rich, t } from '../language';
 
 const close = () => app.open(null);
 
-const levels: Option[] = [['read', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve the agent’s actions'], ['write', 'operate the host'], ['admin', 'own the host: it may admit and remove devices']];
+const levels: Option[] = [['read', t`look`], ['talk', t`talk to the agent`], ['approve', t`approve the agent’s actions`], ['write', t`operate the host`], ['admin', t`own the host: it may admit and remove devices`]];
 const order = levels.map(([l]) => l);
 
 /** A level's name, as in tokens. */
@@ -24,13 +25,13 @@ function levelName(level: string): string {
   return ['look', 'talk', 'approve', 'operate', 'own'][order.indexOf(level)] ?? level;
 }
 
-const lengths: Option[] = [['30', '30 days'], ['7', 'a week'], ['1', 'a day']];
+const lengths: Option[] = [['30', t`30 days`], ['7', t`a week`], ['1', t`a day`]];
 
 /** What sealing protects against, depending on whose page this is. */
 function Served() {
   return <p class="dim" id="served-by">{elsewhere()
-    ? 'This page does not come from the relay: the relay can neither read nor change your sessions here.'
-    : 'This page comes from the relay. Sealing protects you from everything but a relay that changes this page; a console from elsewhere protects you from that, too.'}</p>;
+    ? t`This page does not come from the relay: the relay can neither read nor change your sessions here.`
+    : t`This page comes from the relay. Sealing protects you from everything but a relay that changes this page; a console from elsewhere protects you from that, too.`}</p>;
 }
 
 function Words({ of, id, children }: { of: string; id: string; children: ComponentChildren }) {
@@ -62,7 +63,7 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
   const other = invited?.relay !== undefined && invited.relay.replace(/\/$/, '') !== relay();
   useEffect(() => {
     seal.ownName().then(setOwn, (err) => setSaid(err.message));
-    if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link).then(setOffered, (err) => setSaid(`This link does not admit this device: ${err.message}`));
+    if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
     seal.marked(opens).then(setMarked);
     return () => end.current?.abort();
   }, []);
@@ -71,12 +72,12 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
     e.preventDefault();
     const typed = value('code').trim();
     if (/[#&]grants=/.test(typed)) {
-      seal.readAdmission(typed).then(setOffered, (err) => setSaid(`This link does not admit this device: ${err.message}`));
+      seal.readAdmission(typed).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
       return;
     }
     const to = invited ?? seal.readInvitation(typed, value('host'));
     if (!to) {
-      setSaid(`A code has ${codeLength} letters and digits. Compare it with the host’s screen.`);
+      setSaid(t`A code has ${codeLength} letters and digits. Compare it with the host’s screen.`);
       return;
     }
     setNow('waiting');
@@ -90,46 +91,46 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
   };
   if (offered) return <Offered {...offered} />;
   return (
-    <Dialog title={now === 'waiting' ? 'Compare the words' : 'Pair this device'} id="pair" onClose={close}>
+    <Dialog title={now === 'waiting' ? t`Compare the words` : t`Pair this device`} id="pair" onClose={close}>
       {now === 'asking' ? (
         <div class="fields" id="pair-asked">
-          <p>Open this link on a device that the host knows, or paste it there under <strong>Admit a device</strong>. It answers with a link for this device.</p>
-          <div class="row"><code class="grow share-link" id="pair-request">{request}</code><Copy text={() => request} label="Copy the link" /></div>
-          <Words of={own?.words ?? ''} id="own-words">This device. The other one shows the same words:</Words>
-          <div class="row start"><button type="button" onClick={() => setNow('typing')}>I have the answer</button></div>
+          <p>{rich`Open this link on a device that the host knows, or paste it there under ${<strong>{t`Admit a device`}</strong>}. It answers with a link for this device.`}</p>
+          <div class="row"><code class="grow share-link" id="pair-request">{request}</code><Copy text={() => request} label={t`Copy the link`} /></div>
+          <Words of={own?.words ?? ''} id="own-words">{t`This device. The other one shows the same words:`}</Words>
+          <div class="row start"><button type="button" onClick={() => setNow('typing')}>{t`I have the answer`}</button></div>
         </div>
       ) : (
         <form class="fields" ref={form} autocomplete="off" onSubmit={submit}>
           <div class="fields" hidden={now === 'waiting'}>
-            {other && <p class="error" role="alert">This code is for the relay {invited!.relay}. Open it there, or with that relay’s console.</p>}
-            <p class="dim">{invited ? `With ${invited.host}. The host then shows this device’s words, and asks there for a yes.` : 'On the host, “host-agent devices --pair” shows a code. It is good once, for 10 minutes.'}</p>
-            {!invited && <><label for="pair-host">Host</label><input id="pair-host" name="host" required autocapitalize="off" spellcheck={false} defaultValue={host ?? app.host} /></>}
-            {!invited && <><label for="pair-code">Code</label>
+            {other && <p class="error" role="alert">{t`This code is for the relay ${invited!.relay}. Open it there, or with that relay’s console.`}</p>}
+            <p class="dim">{invited ? t`With ${invited.host}. The host then shows this device’s words, and asks there for a yes.` : t`On the host, “host-agent devices --pair” shows a code. It is good once, for 10 minutes.`}</p>
+            {!invited && <><label for="pair-host">{t`Host`}</label><input id="pair-host" name="host" required autocapitalize="off" spellcheck={false} defaultValue={host ?? app.host} /></>}
+            {!invited && <><label for="pair-code">{t`Code`}</label>
               <input id="pair-code" name="code" class="code" data-focus="" required autocomplete="off" autocapitalize="characters" spellcheck={false} enterkeyhint="go" placeholder="XXXX-XXXX-…" aria-describedby="pair-help" />
-              <p id="pair-help" class="dim">{codeLength} letters and digits; hyphens and case do not matter. Or paste a link from a device.</p></>}
-            <label for="pair-name">This device’s name</label>
+              <p id="pair-help" class="dim">{t`${codeLength} letters and digits; hyphens and case do not matter. Or paste a link from a device.`}</p></>}
+            <label for="pair-name">{t`This device’s name`}</label>
             <input id="pair-name" name="name" maxLength={60} defaultValue={deviceName()} />
             <Served />
           </div>
           {now === 'waiting' && (
             <div class="fields" id="pair-waiting" role="status">
-              <p>{theirs ? 'Does the host’s screen show the same words? Then confirm this device there.' : 'Connecting…'}</p>
-              <Words of={own?.words ?? ''} id="own-words">This device</Words>
-              <Words of={theirs?.words ?? ''} id="host-words">The host</Words>
+              <p>{theirs ? t`Does the host’s screen show the same words? Then confirm this device there.` : t`Connecting…`}</p>
+              <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>
+              <Words of={theirs?.words ?? ''} id="host-words">{t`The host`}</Words>
             </div>
           )}
           {marked && !invited && now === 'typing' && (
-            <details id="pair-marked"><summary>{opens} is not sealed any more</summary>
-              <p class="dim">Only the host’s owner can know that. The relay then reads and can change everything between you and {opens}.</p>
-              <button class="danger" type="button" data-do="unmark" onClick={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>Open it unsealed</button>
+            <details id="pair-marked"><summary>{t`${opens} is not sealed any more`}</summary>
+              <p class="dim">{t`Only the host’s owner can know that. The relay then reads and can change everything between you and ${opens}.`}</p>
+              <button class="danger" type="button" data-do="unmark" onClick={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>{t`Open it unsealed`}</button>
             </details>
           )}
           <p class="error" id="pair-said" role="alert">{said}</p>
           <div class="row start wrap">
             {now === 'waiting'
-              ? <button type="button" onClick={() => { end.current?.abort(); setNow('typing'); }}>Cancel</button>
-              : <button class="primary" type="submit" disabled={!own || other}>Pair</button>}
-            {now === 'typing' && !invited && <button type="button" disabled={!own} onClick={() => { seal.requestLink(value('host'), value('name')).then((made) => { setRequest(made); setNow('asking'); }); }}>Ask a paired device</button>}
+              ? <button type="button" onClick={() => { end.current?.abort(); setNow('typing'); }}>{t`Cancel`}</button>
+              : <button class="primary" type="submit" disabled={!own || other}>{t`Pair`}</button>}
+            {now === 'typing' && !invited && <button type="button" disabled={!own} onClick={() => { seal.requestLink(value('host'), value('name')).then((made) => { setRequest(made); setNow('asking'); }); }}>{t`Ask a paired device`}</button>}
           </div>
         </form>
       )}
@@ -141,11 +142,11 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
 function Offered({ made, is }: { made: Pin; is: Name }) {
   const [said, setSaid] = useState('');
   return (
-    <Dialog title="Use this host" id="offered" onClose={close}>
-      <p>The other device admits this one to <strong>{made.host}</strong>, as {made.subject}, until {when(new Date(made.end * 1000).toISOString())}.</p>
-      <Words of={is.words} id="host-words">The host. The other device shows the same words under Devices:</Words>
+    <Dialog title={t`Use this host`} id="offered" onClose={close}>
+      <p>{rich`The other device admits this one to ${<strong>{made.host}</strong>}, as ${made.subject}, until ${when(new Date(made.end * 1000).toISOString())}.`}</p>
+      <Words of={is.words} id="host-words">{t`The host. The other device shows the same words under Devices:`}</Words>
       <p class="error" role="alert">{said}</p>
-      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(made.host), (err) => setSaid(err.message)); }}>Use it</button></div>
+      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(made.host), (err) => setSaid(err.message)); }}>{t`Use it`}</button></div>
     </Dialog>
   );
 }
@@ -184,21 +185,21 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
   return (
     <Dialog title={`${link.host}, sealed`} id="sealed" onClose={close}>
       <Served />
-      <Words of={host?.words ?? ''} id="host-words">The host. Its screen shows the same words:</Words>
+      <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>
       {request && admit}
-      <Words of={own?.words ?? ''} id="own-words">This device</Words>
-      {pin && <p class="dim">{pin.subject} · {levelName(pin.level)} · until {when(new Date(pin.end * 1000).toISOString())}</p>}
+      <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>
+      {pin && <p class="dim">{`${pin.subject} · ${levelName(pin.level)} · ${t`until ${when(new Date(pin.end * 1000).toISOString())}`}`}</p>}
       <p class="error" role="alert">{said}</p>
       {owns && (
         <section class="fields" id="devices">
-          <h3>Devices</h3>
+          <h3>{t`Devices`}</h3>
           {[...devices, ...pin?.given ?? []].map((d) => (
             <div key={d.fingerprint} class="row wrap" data-device={text(d.fingerprint)}>
-              <span class="grow"><strong dir="auto">{text(d.name) || 'A device'}</strong>{d.fingerprint === own?.fingerprint && ' (this one)'} <span class="dim">{text(d.subject)}, {levelName(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
-              {d.fingerprint !== own?.fingerprint && <button type="button" class="danger" disabled={leaving !== '' || !link.live} onClick={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? 'Pending…' : 'Remove'}</button>}
+              <span class="grow"><strong dir="auto">{text(d.name) || t`A device`}</strong>{d.fingerprint === own?.fingerprint && ` ${t`(this one)`}`} <span class="dim">{text(d.subject)}, {levelName(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
+              {d.fingerprint !== own?.fingerprint && <button type="button" class="danger" disabled={leaving !== '' || !link.live} onClick={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? t`Pending…` : t`Remove`}</button>}
             </div>
           ))}
-          {leaving && <p class="dim" role="status">Pending: the removal counts when the host has confirmed it.</p>}
+          {leaving && <p class="dim" role="status">{t`Pending: the removal counts when the host has confirmed it.`}</p>}
         </section>
       )}
       {!request && admit}
@@ -217,26 +218,26 @@ function Admit({ pin, request, done }: { pin: Pin; request?: string; done: () =>
   const read = (link: string) => {
     setMade('');
     setSaid('');
-    if (link) seal.readRequest(link).then(setAsks, () => { setAsks(undefined); setSaid('This is no request of a device.'); });
+    if (link) seal.readRequest(link).then(setAsks, () => { setAsks(undefined); setSaid(t`This is no request of a device.`); });
   };
   useEffect(() => read(request ?? ''), [request]);
   const sign = () => seal.admit(asks!, pin, level, Number(days), subject).then((link) => { setMade(link); done(); }, (err) => setSaid(err.message));
   return (
     <section class="fields" id="admit">
-      <h3>Admit a device</h3>
-      {!asks && <><label for="admit-request">Its request</label>
-        <input id="admit-request" autocomplete="off" spellcheck={false} placeholder="Paste the new device’s link" onInput={(e) => read(e.currentTarget.value.trim())} /></>}
+      <h3>{t`Admit a device`}</h3>
+      {!asks && <><label for="admit-request">{t`Its request`}</label>
+        <input id="admit-request" autocomplete="off" spellcheck={false} placeholder={t`Paste the new device’s link`} onInput={(e) => read(e.currentTarget.value.trim())} /></>}
       {asks && !made && (
         <>
-          <p><strong dir="auto">{asks.device || 'A device'}</strong> asks for {asks.host}.</p>
-          <Words of={asks.is.words} id="admit-words">It shows these words itself:</Words>
-          <Select id="admit-level" label="It may" value={level} options={levels.slice(0, order.indexOf(pin.level) + 1)} onChange={setLevel} />
-          <Select id="admit-days" label="for" value={days} options={lengths} onChange={setDays} />
-          {pin.level === 'admin' && <><label for="admit-subject">It belongs to</label><input id="admit-subject" value={subject} onInput={(e) => setSubject(e.currentTarget.value)} /></>}
-          <div class="row start"><button class="primary" type="button" onClick={sign}>The words are equal: admit it</button><button type="button" onClick={() => setAsks(undefined)}>No</button></div>
+          <p>{rich`${<strong dir="auto">{asks.device || t`A device`}</strong>} asks for ${asks.host}.`}</p>
+          <Words of={asks.is.words} id="admit-words">{t`It shows these words itself:`}</Words>
+          <Select id="admit-level" label={t`It may`} value={level} options={levels.slice(0, order.indexOf(pin.level) + 1)} onChange={setLevel} />
+          <Select id="admit-days" label={t`for`} value={days} options={lengths} onChange={setDays} />
+          {pin.level === 'admin' && <><label for="admit-subject">{t`It belongs to`}</label><input id="admit-subject" value={subject} onInput={(e) => setSubject(e.currentTarget.value)} /></>}
+          <div class="row start"><button class="primary" type="button" onClick={sign}>{t`The words are equal: admit it`}</button><button type="button" onClick={() => setAsks(undefined)}>{t`No`}</button></div>
         </>
       )}
-      {made && <><p>Give this link to the new device:</p><div class="row"><code class="grow share-link" id="admit-link">{made}</code><Copy text={() => made} label="Copy the link" /></div></>}
+      {made && <><p>{t`Give this link to the new device:`}</p><div class="row"><code class="grow share-link" id="admit-link">{made}</code><Copy text={() => made} label={t`Copy the link`} /></div></>}
       <p class="error" role="alert">{said}</p>
     </section>
   );
@@ -265,15 +266,15 @@ export function Changed({ host }: { host: string }) {
   return (
     <main id="changed">
       <section class="card">
-        <h2>{host} shows a different key</h2>
-        <p>This device knows this host by its key, and the key has changed. Either the host was set up again, or another machine stands between you and your host. Nothing is opened.</p>
-        <Words of={known?.words ?? ''} id="known-words">The host that this device knows</Words>
-        <Words of={pin?.changed ?? ''} id="new-words">The new key</Words>
-        <p class="dim">Run “host-agent devices” at the host: it shows the words of the host’s own key. If you know why the key has changed, remove the old key, and pair again with a new code.</p>
+        <h2>{t`${host} shows a different key`}</h2>
+        <p>{t`This device knows this host by its key, and the key has changed. Either the host was set up again, or another machine stands between you and your host. Nothing is opened.`}</p>
+        <Words of={known?.words ?? ''} id="known-words">{t`The host that this device knows`}</Words>
+        <Words of={pin?.changed ?? ''} id="new-words">{t`The new key`}</Words>
+        <p class="dim">{t`Run “host-agent devices” at the host: it shows the words of the host’s own key. If you know why the key has changed, remove the old key, and pair again with a new code.`}</p>
         <div class="row start wrap">
-          <button class="primary" type="button" data-do="keep" onClick={keep}>Keep the known key and try again</button>
-          <label class="check"><input id="changed-sure" type="checkbox" checked={sure} onChange={(e) => setSure(e.currentTarget.checked)} /> I have compared the words at the host</label>
-          <button class="danger" type="button" data-do="forget" disabled={!sure} onClick={forget}>Remove the known key</button>
+          <button class="primary" type="button" data-do="keep" onClick={keep}>{t`Keep the known key and try again`}</button>
+          <label class="check"><input id="changed-sure" type="checkbox" checked={sure} onChange={(e) => setSure(e.currentTarget.checked)} /> {t`I have compared the words at the host`}</label>
+          <button class="danger" type="button" data-do="forget" disabled={!sure} onClick={forget}>{t`Remove the known key`}</button>
         </div>
       </section>
     </main>

@@ -164,7 +164,7 @@ export function Completed({ id, label, value, options, placeholder, title, onInp
   return (
     <>
       <label id={`${id}-label`} for={id}>{label}</label>
-      <input id={id} ref={control} value={value} placeholder={placeholder} title={title} role="combobox" aria-autocomplete="list" aria-expanded={open} aria-controls={open ? `${id}-list` : undefined}
+      <input id={id} ref={control} value={value} placeholder={placeholder} title={title} role="combobox" aria-autocomplete="list" dir="auto" aria-expanded={open} aria-controls={open ? `${id}-list` : undefined}
         aria-activedescendant={open && list.at >= 0 ? `${id}-${list.at}` : undefined} autocomplete="off" autocapitalize="off" autocorrect="off" spellcheck={false}
         onInput={(e) => { onInput(e.currentTarget.value); list.show(); }} onKeyDown={key} onBlur={list.hide} />
       <Options id={id} list={list} options={offered} choose={choose} />

@@ -7,9 +7,10 @@ import type { Json } from '../ahp';
 import { baseName } from '../words';
 import { Badge, ServerIcon } from './bits';
 import { toolsOf } from './mcpcalls';
+import { plural, t } from '../language';
 
 const words: Record<string, [string, string]> = {
-  ready: ['ready', 'ok'], starting: ['starting', ''], stopped: ['stopped', ''], error: ['failed', 'bad'], authRequired: ['needs a sign-in', 'wait'],
+  ready: [t`ready`, 'ok'], starting: [t`starting`, ''], stopped: [t`stopped`, ''], error: [t`failed`, 'bad'], authRequired: [t`needs a sign-in`, 'wait'],
 };
 
 /** The open session's servers, with their plugins. */
@@ -28,8 +29,8 @@ export function inUse(server: Json): boolean {
 /** Returns the servers' most urgent need in a word, for the button. */
 export function serversNeed(all: { server: Json }[]): { word: string; tone: string } {
   const count = (kind: string) => all.filter(({ server }) => inUse(server) && server.state?.kind === kind).length;
-  if (count('authRequired')) return { word: 'sign in', tone: 'wait' };
-  return count('error') ? { word: `${count('error')} failed`, tone: 'bad' } : { word: '', tone: '' };
+  if (count('authRequired')) return { word: t`sign in`, tone: 'wait' };
+  return count('error') ? { word: plural(count('error'), '{0} failed', '{0} failed'), tone: 'bad' } : { word: '', tone: '' };
 }
 
 export function Servers() {
@@ -37,7 +38,7 @@ export function Servers() {
   const all = serversOf(link?.store.get(session));
   return (
     <div class="changes">
-      {all.length === 0 && <p class="empty">This session has none now.</p>}
+      {all.length === 0 && <p class="empty">{t`This session has none now.`}</p>}
       {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       <ul class="cards">{all.map(({ server, of }) => <Server key={`${session} ${server.id}`} server={server} of={of} />)}</ul>
     </div>
@@ -49,7 +50,7 @@ function Server({ server, of }: { server: Json; of: Json }) {
   const may = Boolean(link?.live) && app.mayOperate;
   const on = inUse(server);
   const kind = text(server.state?.kind);
-  const [word, tone] = on ? words[kind] ?? [kind || 'unknown', ''] : ['off', ''];
+  const [word, tone] = on ? words[kind] ?? [kind || t`unknown`, ''] : [t`off`, ''];
   const name = text(server.name) || text(server.id);
   const act = (action: Json) => app.conversation.perform(session, { ...action, id: server.id });
   // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
@@ -59,15 +60,15 @@ function Server({ server, of }: { server: Json; of: Json }) {
     <li class="item-card" data-server={server.id} data-state={on ? kind : 'off'}>
       <div class="row"><ServerIcon server={server} /><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
       <p class="dim">{[of && (text(of.name) || text(of.id)), baseName(server.uri)].filter(Boolean).join(' · ')}</p>
-      {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={`Error of ${name}`}>{text(server.state.error?.message) || 'It does not say why.'}</pre>}
+      {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={t`Error of ${name}`}>{text(server.state.error?.message) || t`It does not say why.`}</pre>}
       {on && kind === 'authRequired' && text(server.state.description) && <p class="text">{text(server.state.description)}</p>}
       {may ? (
         <div class="row start wrap">
-          <label class="check"><input type="checkbox" role="switch" checked={on} onChange={(e) => toggle(e.currentTarget.checked)} /> In use<span class="unseen"> {name}</span></label>
-          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state)}>Sign in</button>}
-          {on && kind === 'starting' && server.state.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>Do not wait for it</button>}
-          {on && runs && <button type="button" class="small" data-do="stop" onClick={() => act({ type: 'session/mcpServerStopRequested' })}>Stop</button>}
-          {on && !runs && <button type="button" class="small" data-do="start" onClick={() => act({ type: 'session/mcpServerStartRequested' })}>{kind === 'error' ? 'Try again' : 'Start'}</button>}
+          <label class="check"><input type="checkbox" role="switch" checked={on} onChange={(e) => toggle(e.currentTarget.checked)} /> {t`In use`}<span class="unseen"> {name}</span></label>
+          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state)}>{t`Sign in`}</button>}
+          {on && kind === 'starting' && server.state.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>{t`Do not wait for it`}</button>}
+          {on && runs && <button type="button" class="small" data-do="stop" onClick={() => act({ type: 'session/mcpServerStopRequested' })}>{t`Stop`}</button>}
+          {on && !runs && <button type="button" class="small" data-do="start" onClick={() => act({ type: 'session/mcpServerStartRequested' })}>{kind === 'error' ? t`Try again` : t`Start`}</button>}
         </div>
       ) : null}
       {on && kind === 'ready' && text(server.channel) && <Tools key={server.channel} channel={server.channel} name={name} />}
@@ -87,9 +88,9 @@ function Tools({ channel, name }: { channel: string; name: string }) {
   }, [open]);
   return (
     <details class="paste" onToggle={(e) => setOpen(e.currentTarget.open)}>
-      <summary>Tools<span class="unseen"> of {name}</span>{tools ? ` (${tools.length})` : ''}</summary>
-      {why && <p class="dim">They cannot be listed: {why}</p>}
-      {!tools && !why && <p class="dim">Asking…</p>}
+      <summary>{t`Tools`}<span class="unseen"> {name}</span>{tools ? ` (${tools.length})` : ''}</summary>
+      {why && <p class="dim">{t`They cannot be listed: ${why}`}</p>}
+      {!tools && !why && <p class="dim">{t`Asking…`}</p>}
       {tools && <dl class="tools-of">{tools.map((t) => [<dt><code>{text(t?.name)}</code></dt>, <dd class="dim">{text(t?.description) || text(t?.title)}</dd>])}</dl>}
     </details>
   );

@@ -19,6 +19,7 @@ import { treeOf } from './tree';
 import { toQuestion } from './keys';
 import { Turn } from './turn';
 import { waitsForUser } from './waits';
+import { plural, t } from '../language';
 
 const atEnd = 48; // px from the end that count as the end
 const atFirst = 20; // turns drawn at the end, and added at a time
@@ -26,7 +27,7 @@ const mostTurns = 60; // turns drawn at most
 const nearEdge = 600; // px from the drawn part's edge before more is drawn
 
 export function titleOf(link = app.link, session = app.session): string {
-  return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || 'New session';
+  return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || t`New session`;
 }
 
 const longestName = 60; // characters of a chat's name
@@ -37,12 +38,12 @@ function chatName(chat: Json): string {
   if (text(chat?.title)) return text(chat.title);
   if (chat?.resource === link?.store.chatOf(session)) return titleOf();
   const first = array(link?.store.get(chat?.resource)?.turns)[0] ?? link?.store.get(chat?.resource)?.activeTurn;
-  return text(first?.message?.text).trim().split('\n')[0].slice(0, longestName) || 'New chat';
+  return text(first?.message?.text).trim().split('\n')[0].slice(0, longestName) || t`New chat`;
 }
 
 export function agentName(state: Json): string {
   const agent = app.link?.store.agents.find((a) => a?.provider === state?.provider);
-  return String(agent?.displayName || state?.provider || 'Agent');
+  return String(agent?.displayName || state?.provider || t`Agent`);
 }
 
 export function Session({ now }: { now: number }) {
@@ -55,8 +56,8 @@ export function Session({ now }: { now: number }) {
     <div class="chat" role="region" aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
-      {chat && app.readOnly && <p id="looking" class="looking">You can look at this, and change nothing. Good until {when(app.grant?.expires, now)}.</p>}
-      {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">A different agent works here: you can only watch.</p>}
+      {chat && app.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(app.grant?.expires, now)}.`}</p>}
+      {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
       {chat && !app.readOnly && chat.interactivity !== 'read-only' && <Composer key={chatUri} chat={chat} />}
     </div>
   );
@@ -69,9 +70,9 @@ function Head({ agent, state }: { agent: string; state: Json }) {
   return (
     <div class="chat-head">
       <div class="row">
-        {session && <button id="back" class="quiet round" type="button" aria-label="Back to the list of sessions" onClick={() => app.leave()}><Icon name="back" /></button>}
+        {session && <button id="back" class="quiet round" type="button" aria-label={t`Back to the list of sessions`} onClick={() => app.leave()}><Icon name="back" /></button>}
         <div class="grow">
-          <h2 id="chat-title" tabIndex={-1}>{session ? titleOf() : 'No session open'}</h2>
+          <h2 id="chat-title" tabIndex={-1}>{session ? titleOf() : t`No session open`}</h2>
           {sub && <p id="chat-sub" class="dim">{sub}</p>}
         </div>
         {session && link && <SessionMenu />}
@@ -88,16 +89,16 @@ function SessionMenu() {
   const { multipleChats } = store.agents.find((a) => a?.provider === store.get(session)?.provider)?.capabilities ?? {};
   const other = chatUri !== undefined && chatUri !== store.chatOf(session);
   return (
-    <Menu label="More">
-      {may && multipleChats && <button type="button" onClick={() => app.conversation.newChat()}>New chat</button>}
-      {may && other && <button type="button" onClick={() => app.open({ kind: 'confirm', title: 'Close this chat?', says: 'This deletes its messages.', yes: 'Close the chat', act: () => app.conversation.closeChat() })}>Close this chat</button>}
-      {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>Model and settings</button>}
-      {may && <button type="button" onClick={() => app.conversation.newTerminal()}>New terminal</button>}
-      <button type="button" onClick={() => app.open({ kind: 'find' })}>Find</button>
-      <button type="button" onClick={() => app.open({ kind: 'usage' })}>Usage</button>
-      {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Host’s ports</button>}
-      {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
-      {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
+    <Menu label={t`More`}>
+      {may && multipleChats && <button type="button" onClick={() => app.conversation.newChat()}>{t`New chat`}</button>}
+      {may && other && <button type="button" onClick={() => app.open({ kind: 'confirm', title: t`Close this chat?`, says: t`This deletes its messages.`, yes: t`Close the chat`, act: () => app.conversation.closeChat() })}>{t`Close this chat`}</button>}
+      {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>{t`Model and settings`}</button>}
+      {may && <button type="button" onClick={() => app.conversation.newTerminal()}>{t`New terminal`}</button>}
+      <button type="button" onClick={() => app.open({ kind: 'find' })}>{t`Find`}</button>
+      <button type="button" onClick={() => app.open({ kind: 'usage' })}>{t`Usage`}</button>
+      {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>{t`Host’s ports`}</button>}
+      {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>{t`Lend this device`}</button>}
+      {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
       <SessionActions link={link!} session={session} />
     </Menu>
   );
@@ -112,13 +113,13 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
   const own = link.privates?.has(session) === true;
   return (
     <>
-      {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>Rename</button>}
-      {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? 'Unarchive' : 'Archive'}</button>}
-      {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
-      {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? 'Muted…' : 'Mute…'}</button>}
-      {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => app.sessions.keepPrivate(link, session, !own))}>{own ? 'Show to others' : 'Keep to myself'}</button>}
-      <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>Copy the address</button>
-      {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>Delete</button>}
+      {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>{t`Rename`}</button>}
+      {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? t`Unarchive` : t`Archive`}</button>}
+      {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? t`Mark as unread` : t`Mark as read`}</button>}
+      {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
+      {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => app.sessions.keepPrivate(link, session, !own))}>{own ? t`Show to others` : t`Keep to myself`}</button>}
+      <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>{t`Copy the address`}</button>
+      {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>{t`Delete`}</button>}
     </>
   );
 }
@@ -139,26 +140,26 @@ function Chips({ state }: { state: Json }) {
     <><Tree chats={chats} />
     <Chats chats={chats} />
     <div class="all-chips">
-      <ul id="canvases" class="chips" aria-label="Canvases" hidden={canvases.length === 0}>
+      <ul id="canvases" class="chips" aria-label={t`Canvases`} hidden={canvases.length === 0}>
         {canvases.map((c) => (
           <li key={c.channel} data-canvas={c.channel}>
             <button type="button" class="chip" aria-pressed={pane?.channel === c.channel} onClick={() => app.showPane({ kind: 'canvas', channel: c.channel })}>
-              <Icon name="canvas" /><span>{canvasTitle(c)}</span><span class="badge" data-tone="wait" hidden={!isStale(c)}>stale</span>
+              <Icon name="canvas" /><span>{canvasTitle(c)}</span><span class="badge" data-tone="wait" hidden={!isStale(c)}>{t`stale`}</span>
             </button>
           </li>
         ))}
       </ul>
       {(changesets.length > 0 || terminals.length > 0 || servers.length > 0 || folders.length > 0) && (
-        <ul class="chips" aria-label="Work">
+        <ul class="chips" aria-label={t`Work`}>
           {changesets.map((c) => (
-            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || 'Changes'}</span>{changes?.files > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}</button></li>
+            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || t`Changes`}</span>{changes?.files > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}</button></li>
           ))}
-          {terminals.map((t) => (
-            <li key={t.resource}><button type="button" class="chip" aria-pressed={pane?.channel === t.resource} onClick={() => app.showPane({ kind: 'terminal', channel: t.resource, title: text(t.title) })}><Icon name="command" /><span>{text(t.title) || 'Terminal'}</span></button></li>
+          {terminals.map((term) => (
+            <li key={term.resource}><button type="button" class="chip" aria-pressed={pane?.channel === term.resource} onClick={() => app.showPane({ kind: 'terminal', channel: term.resource, title: text(term.title) })}><Icon name="command" /><span>{text(term.title) || t`Terminal`}</span></button></li>
           ))}
-          {folders.length > 0 && <li><button type="button" class="chip" data-kind="files" aria-pressed={pane?.kind === 'files' || pane?.kind === 'file'} onClick={() => app.showPane({ kind: 'files', channel: pane?.kind === 'files' ? pane.channel : folders[0] })}><Icon name="folder" /><span>Files</span></button></li>}
+          {folders.length > 0 && <li><button type="button" class="chip" data-kind="files" aria-pressed={pane?.kind === 'files' || pane?.kind === 'file'} onClick={() => app.showPane({ kind: 'files', channel: pane?.kind === 'files' ? pane.channel : folders[0] })}><Icon name="folder" /><span>{t`Files`}</span></button></li>}
           {servers.length > 0 && (
-            <li><button type="button" class="chip" data-kind="servers" aria-pressed={pane?.kind === 'servers'} onClick={() => app.showPane({ kind: 'servers', channel: 'servers' })}><Icon name="tool" /><span>MCP servers</span>{need.word && <span class="badge" data-tone={need.tone}>{need.word}</span>}</button></li>
+            <li><button type="button" class="chip" data-kind="servers" aria-pressed={pane?.kind === 'servers'} onClick={() => app.showPane({ kind: 'servers', channel: 'servers' })}><Icon name="tool" /><span>{t`MCP servers`}</span>{need.word && <span class="badge" data-tone={need.tone}>{need.word}</span>}</button></li>
           )}
         </ul>
       )}
@@ -171,7 +172,7 @@ const mostChips = 4; // chats shown side by side
 /** A session's chats; subagents' chats stand below their parent. */
 function Chats({ chats }: { chats: Json[] }) {
   if (chats.length < 2 || chats.length > mostChips) return null;
-  return <ul class="chips chats" aria-label="Chats">{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
+  return <ul class="chips chats" aria-label={t`Chats`}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
 }
 
 /** Many chats, in a menu. */
@@ -182,9 +183,9 @@ function Tree({ chats }: { chats: Json[] }) {
   const work = chats.filter((c) => (c.status & 24) === 8).length;
   return (
     <details class="tree" ref={at}>
-      <summary class="chip"><Icon name="agent" /><span class="grow">{chatName(chats.find((c) => c.resource === app.chatUri))}</span><span class="dim">{chats.length} chats</span>
-        {(need > 0 || work > 0) && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{need ? `${need} ${need === 1 ? 'needs' : 'need'} you` : `${work} working`}</span>}</summary>
-      <ul aria-label="Chats" onClick={() => { at.current!.open = false; }}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
+      <summary class="chip"><Icon name="agent" /><span class="grow">{chatName(chats.find((c) => c.resource === app.chatUri))}</span><span class="dim">{plural(chats.length, '{0} chat', '{0} chats')}</span>
+        {(need > 0 || work > 0) && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{need ? plural(need, '{0} needs you', '{0} need you') : plural(work, '{0} working', '{0} working')}</span>}</summary>
+      <ul aria-label={t`Chats`} onClick={() => { at.current!.open = false; }}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
     </details>
   );
 }
@@ -204,7 +205,7 @@ export function isStale(canvas: Json): boolean {
 }
 
 export function canvasTitle(canvas: Json): string {
-  return text(canvas?.title) || text(canvas?.displayName) || text(canvas?.canvasId) || 'Canvas';
+  return text(canvas?.title) || text(canvas?.displayName) || text(canvas?.canvasId) || t`Canvas`;
 }
 
 function Log({ agent, now }: { agent: string; now: number }) {
@@ -327,7 +328,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       node.tabIndex = -1;
       node.focus({ preventScroll: true });
       noteAnchor();
-    } else if (live) app.conversation.note = 'The linked turn no longer exists.';
+    } else if (live) app.conversation.note = t`The linked turn no longer exists.`;
     else return;
     app.arrived();
     app.draw();
@@ -336,9 +337,9 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const note = chatNote(chat, all.length, online);
   return (
     <div class="chat-body">
-      <div id="log" class="log" role="log" aria-label="Conversation" tabIndex={0} ref={at} onScroll={scrolled}>
+      <div id="log" class="log" role="log" aria-label={t`Conversation`} tabIndex={0} ref={at} onScroll={scrolled}>
         {past && !link?.store.get(chatUri) && <p id="past" class="notice" role="status"><span class="grow">{asOf(app.host, past.at, now, past.clock)}.</span><Wake host={app.host} /></p>}
-        {more && <button id="earlier" type="button" onClick={earlier}>Show earlier turns</button>}
+        {more && <button id="earlier" type="button" onClick={earlier}>{t`Show earlier turns`}</button>}
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
             <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={app.readOnly}
@@ -350,7 +351,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
         {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
-      {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> Latest</button>}
+      {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> {t`Latest`}</button>}
     </div>
   );
 }
@@ -380,10 +381,10 @@ function Waiting({ chat }: { chat: Json }) {
   const waiting = [...(chat?.steeringMessage ? [{ kind: 'steering' as const, m: chat.steeringMessage }] : []), ...array(chat?.queuedMessages).map((m) => ({ kind: 'queued' as const, m }))];
   if (waiting.length === 0) return null;
   return (
-    <ul class="waiting" aria-label="Waiting messages">
+    <ul class="waiting" aria-label={t`Waiting messages`}>
       {waiting.map(({ kind, m }) => (
-        <li key={m.id}><span class="badge">{kind === 'steering' ? 'steers' : 'next'}</span><span class="text">{text(m.message?.text)}</span>
-          {!app.readOnly && <button type="button" class="quiet round" aria-label="Take back" onClick={() => app.conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
+        <li key={m.id}><span class="badge">{kind === 'steering' ? t`steers` : t`next`}</span><span class="text">{text(m.message?.text)}</span>
+          {!app.readOnly && <button type="button" class="quiet round" aria-label={t`Take back`} onClick={() => app.conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
       ))}
     </ul>
   );
@@ -392,9 +393,9 @@ function Waiting({ chat }: { chat: Json }) {
 function chatNote(chat: Json, shown: number, live: boolean): string {
   const { link, session, chatUri } = app;
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
-  if (error) return `This session cannot be shown: ${error}`;
-  if (!chat) return live ? '' : `This session opens when the host is online. ${app.remembered.why(app.host, session)}`.trim();
+  if (error) return t`This session cannot be shown: ${error}`;
+  if (!chat) return live ? '' : `${t`This session opens when the host is online.`} ${app.remembered.why(app.host, session)}`.trim();
   const failed = text(link?.store.get(session)?.creationError?.message);
   if (failed) return failed;
-  return shown === 0 ? 'No messages yet.' : '';
+  return shown === 0 ? t`No messages yet.` : '';
 }

@@ -8,11 +8,12 @@ import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { Select } from './select';
 import { when } from '../words';
+import { t } from '../language';
 
 const lookEvery = 5_000; // ms between looks at who is there
 
-const levels: [string, string][] = [['look', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve the agent’s actions'], ['operate', 'operate the host: terminals, files']];
-const times: [number, string][] = [[3600, 'an hour'], [8 * 3600, '8 hours'], [24 * 3600, 'a day'], [7 * 24 * 3600, 'a week']];
+const levels: [string, string][] = [['look', t`look`], ['talk', t`talk to the agent`], ['approve', t`approve the agent’s actions`], ['operate', t`operate the host: terminals, files`]];
+const times: [number, string][] = [[3600, t`an hour`], [8 * 3600, t`8 hours`], [24 * 3600, t`a day`], [7 * 24 * 3600, t`a week`]];
 
 async function ask(method: string, path: string, json?: Json): Promise<Json> {
   const { status, body } = await device.call(method, path, json);
@@ -60,38 +61,38 @@ export function Share() {
     setMade(null);
   });
   return (
-    <Dialog title="Share this session" id="share" onClose={() => app.open(null)}>
+    <Dialog title={t`Share this session`} id="share" onClose={() => app.open(null)}>
       {made ? (
         <div class="fields" id="share-made">
           <Code rows={array(made.qr)} />
-          <div class="row"><code class="grow share-link">{text(made.link)}</code><Copy text={() => text(made.link)} label="Copy the link" /></div>
-          <p class="dim">Good until {when(made.expires)}. Who has it sees this session, and nothing else of the host.</p>
-          <div class="row start"><button type="button" onClick={() => setMade(null)}>Another link</button></div>
+          <div class="row"><code class="grow share-link">{text(made.link)}</code><Copy text={() => text(made.link)} label={t`Copy the link`} /></div>
+          <p class="dim">{t`Good until ${when(made.expires)}. Who has it sees this session, and nothing else of the host.`}</p>
+          <div class="row start"><button type="button" onClick={() => setMade(null)}>{t`Another link`}</button></div>
         </div>
       ) : own !== '' && own !== 'own' ? (
-        <p class="dim">Only who owns a host shares its sessions. This device may: {own}.</p>
+        <p class="dim">{t`Only who owns a host shares its sessions. This device may: ${own}.`}</p>
       ) : (
         <form class="fields" ref={form} onSubmit={submit}>
-          <Select id="share-level" label="The link allows to" name="level" options={levels} />
-          <Select id="share-time" label="for" name="seconds" options={times.map(([seconds, name]) => [String(seconds), name])} />
-          <label for="share-people">People at a time</label>
+          <Select id="share-level" label={t`The link allows to`} name="level" options={levels} />
+          <Select id="share-time" label={t`for`} name="seconds" options={times.map(([seconds, name]) => [String(seconds), name])} />
+          <label for="share-people">{t`People at a time`}</label>
           <input id="share-people" name="people" type="number" inputMode="numeric" min={1} max={10000} defaultValue="64" required />
-          <label class="check"><input type="checkbox" name="files" /> The files in its folders, too</label>
-          <p class="dim">The host owner’s limits apply: no link allows more.</p>
-          <div class="row start"><button class="primary" type="submit" disabled={busy}>Make a link</button></div>
+          <label class="check"><input type="checkbox" name="files" /> {t`The files in its folders, too`}</label>
+          <p class="dim">{t`The host owner’s limits apply: no link allows more.`}</p>
+          <div class="row start"><button class="primary" type="submit" disabled={busy}>{t`Make a link`}</button></div>
         </form>
       )}
       <p class="error" role="status">{said}</p>
       {links.length > 0 && (
         <div class="fields" id="share-links">
-          <h3>Shared now</h3>
+          <h3>{t`Shared now`}</h3>
           {links.map((l) => (
             <div key={l.id} class="row" data-link={l.id}>
-              <span class="grow">{text(l.level)}, until {when(l.expires)} <span class="dim" title={array(l.watching).map((v) => text(v.address)).join(', ')}>{array(l.watching).length} of {l.people} there now{text(l.by) ? `, by ${text(l.by)}` : ''}</span></span>
-              <button type="button" class="danger" disabled={busy} onClick={() => takeBack(`api/shares/${encodeURIComponent(text(l.id))}`)}>Take back</button>
+              <span class="grow">{t`${levels.find(([level]) => level === l.level)?.[1] ?? text(l.level)}, until ${when(l.expires)}`} <span class="dim" title={array(l.watching).map((v) => text(v.address)).join(', ')}>{t`${array(l.watching).length} of ${l.people} there now`}{text(l.by) && `, ${t`by ${text(l.by)}`}`}</span></span>
+              <button type="button" class="danger" disabled={busy} onClick={() => takeBack(`api/shares/${encodeURIComponent(text(l.id))}`)}>{t`Take back`}</button>
             </div>
           ))}
-          {links.length > 1 && <div class="row start"><button type="button" class="danger" disabled={busy} onClick={() => act(async () => { for (const l of links) await ask('DELETE', `api/shares/${encodeURIComponent(text(l.id))}`); setMade(null); })}>Take all back</button></div>}
+          {links.length > 1 && <div class="row start"><button type="button" class="danger" disabled={busy} onClick={() => act(async () => { for (const l of links) await ask('DELETE', `api/shares/${encodeURIComponent(text(l.id))}`); setMade(null); })}>{t`Take all back`}</button></div>}
         </div>
       )}
     </Dialog>
@@ -103,5 +104,5 @@ function Code({ rows }: { rows: string[] }) {
   if (rows.length === 0) return null;
   const size = rows.length + 8;
   const path = rows.flatMap((row, y) => [...row].map((c, x) => (c === '1' ? `M${x + 4} ${y + 4}h1v1h-1z` : ''))).join('');
-  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label="QR code of the link"><path d={path} /></svg>;
+  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={t`QR code of the link`}><path d={path} /></svg>;
 }

@@ -16,6 +16,7 @@ import { Asks } from './lend';
 import { later } from './later';
 import { Session, titleOf } from './session';
 import { needing } from './order';
+import { plural, rich, t } from '../language';
 
 const Changed = later<{ host: string }>(() => import('./sealed').then((m) => m.Changed));
 const SidePane = later(() => import('./pane').then((m) => m.SidePane));
@@ -28,7 +29,7 @@ export function Shell({ now }: { now: number }) {
   const hasToken = app.token !== '';
   return (
     <div class="page" data-pane={open ? 'chat' : 'list'} data-side={app.pane ? app.pane.kind : ''}>
-      {hasToken && open && <nav class="skip" aria-label="Skip"><button type="button" onClick={() => (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#chat-title'))?.focus()}>To the message</button></nav>}
+      {hasToken && open && <nav class="skip" aria-label={t`Skip`}><button type="button" onClick={() => (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#chat-title'))?.focus()}>{t`To the message`}</button></nav>}
       <Bar now={now} />
       {!hasToken && <Gate />}
       {hasToken && app.link?.keyChanged && <Changed key={app.host} host={app.host} />}
@@ -52,25 +53,25 @@ function Bar({ now }: { now: number }) {
   const { link } = app;
   const state = link?.conn?.state;
   const said = app.offline
-    ? { tone: 'bad', text: 'No network', more: '' }
+    ? { tone: 'bad', text: t`No network`, more: '' }
     : app.host ? describe(state, { away: Boolean(link?.away), host: app.hostInfo, asOf: link?.seal?.asOf, now }) : overview();
   const canRetry = !app.offline && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
       <img class="logo" src="/favicon.svg" alt="" width="24" height="24" />
       <h1>{NAME}</h1>
-      {app.readOnly && <span id="read-only" class="badge" data-tone="wait">read-only</span>}
+      {app.readOnly && <span id="read-only" class="badge" data-tone="wait">{t`read-only`}</span>}
       {app.token !== '' && (
         <div id="status" class="status" data-tone={said.tone} data-state={state?.name ?? 'none'}>
           <span class="unseen" role="status">{said.text}</span>
-          <button id="status-open" class="quiet small" type="button" title="Status" onClick={() => app.open({ kind: 'status' })}>
+          <button id="status-open" class="quiet small" type="button" title={t`Status`} onClick={() => app.open({ kind: 'status' })}>
             <span class="dot" aria-hidden="true" /><span id="status-text">{said.text}</span><span id="status-more" aria-hidden="true">{said.more}</span>
           </button>
-          {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>Try now</button>}
+          {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>{t`Try now`}</button>}
         </div>
       )}
-      {app.token !== '' && !elsewhere() && <button id="bell" class="quiet round list-only" type="button" aria-label="Notifications" title="Notifications" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
-      {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label="Commands" title="Commands (Ctrl K)" onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
+      {app.token !== '' && !elsewhere() && <button id="bell" class="quiet round list-only" type="button" aria-label={t`Notifications`} title={t`Notifications`} onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
+      {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label={t`Commands`} title={t`Commands (Ctrl K)`} onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
     </header>
   );
 }
@@ -78,9 +79,9 @@ function Bar({ now }: { now: number }) {
 /** Of all hosts, where none is chosen. */
 function overview() {
   const live = [...app.links.values()].filter((l) => l.live).length;
-  if (app.hostsStale) return { tone: 'bad', text: 'Relay unreachable', more: '' };
-  if (app.hosts.length === 0) return { tone: 'wait', text: app.hostsNote ? 'No host' : 'Connecting', more: app.hostsNote ? '' : '…' };
-  return { tone: live === app.hosts.length ? 'ok' : 'wait', text: `${live} of ${app.hosts.length} hosts live`, more: '' };
+  if (app.hostsStale) return { tone: 'bad', text: t`Relay unreachable`, more: '' };
+  if (app.hosts.length === 0) return { tone: 'wait', text: app.hostsNote ? t`No host` : t`Connecting`, more: app.hostsNote ? '' : '…' };
+  return { tone: live === app.hosts.length ? 'ok' : 'wait', text: plural(app.hosts.length, '{1} of {0} host live', '{1} of {0} hosts live', live), more: '' };
 }
 
 function Gate() {
@@ -94,17 +95,17 @@ function Gate() {
   return (
     <main id="gate">
       <form id="token-form" class="card" autocomplete="off" onSubmit={submit}>
-        <h2>Sign in</h2>
+        <h2>{t`Sign in`}</h2>
         <p id="token-why" role="alert">{app.tokenWhy}</p>
-        {elsewhere() ? <p class="dim">With a token of the relay <code>{relay()}</code>. It opens the way to your sealed hosts, and gives no authority there.</p> : <>
-          <a class="button primary" href="/device">Sign in on this device</a>
-          <p class="dim">With a signed-in device, or your organization’s account. It stays signed in.</p>
-          <h3>Or with a token</h3>
+        {elsewhere() ? <p class="dim">{rich`With a token of the relay ${<code>{relay()}</code>}. It opens the way to your sealed hosts, and gives no authority there.`}</p> : <>
+          <a class="button primary" href="/device">{t`Sign in on this device`}</a>
+          <p class="dim">{t`With a signed-in device, or your organization’s account. It stays signed in.`}</p>
+          <h3>{t`Or with a token`}</h3>
         </>}
-        <label for="token">Client token</label>
+        <label for="token">{t`Client token`}</label>
         <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
-        <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. Only this tab keeps it, unless you choose to keep it on this device.</p>
-        <button type="submit">Connect</button>
+        <p id="token-help" class="dim">{rich`Paste a token, or the whole address that ${<code>relay demo</code>} printed. Only this tab keeps it, unless you choose to keep it on this device.`}</p>
+        <button type="submit">{t`Connect`}</button>
       </form>
     </main>
   );
@@ -121,14 +122,14 @@ function Swap({ now }: { now: number }) {
   const lines = swap?.now && swap.then ? changes(swap.now, swap.then, now) : [];
   return (
     <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swaps.open && app.swaps.open.key === swap?.key) app.swaps.keep(); /* else there is another question by now */ }}>
-      <h2 id="swap-title">A link wants to change this page’s connection</h2>
+      <h2 id="swap-title">{t`A link wants to change this page’s connection`}</h2>
       <dl id="swap-what">
         {lines.map(([term, is, wanted]) => [<dt>{term}</dt>, <dd class={is === wanted ? 'dim' : 'name'}>{is === wanted ? is : `${is} → ${wanted}`}</dd>])}
       </dl>
-      <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : 'Asking the relay…'}</p>
+      <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : t`Asking the relay…`}</p>
       <div class="row start">
-        <button id="swap-keep" class="primary" type="button" onClick={() => app.swaps.keep()}>Do not change</button>
-        <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.swaps.take()}>Change it</button>
+        <button id="swap-keep" class="primary" type="button" onClick={() => app.swaps.keep()}>{t`Do not change`}</button>
+        <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.swaps.take()}>{t`Change it`}</button>
       </div>
     </dialog>
   );
@@ -136,18 +137,18 @@ function Swap({ now }: { now: number }) {
 
 /** The changes proposed by a link: [term, current value, new value]. */
 function changes(is: Side, wanted: Side, time: number): [string, string, string][] {
-  const word = (grant: Grant | undefined, f: (g: Grant) => string) => (grant ? f(grant) : 'unknown');
+  const word = (grant: Grant | undefined, f: (g: Grant) => string) => (grant ? f(grant) : t`unknown`);
   const rows: [string, (g: Grant) => string][] = [
-    ['Signed in as', (g) => text(g.subject) || 'an unnamed user'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
+    [t`Signed in as`, (g) => text(g.subject) || t`an unnamed user`], [t`May`, mayDo], [t`Until`, (g) => when(g.expires, time)]];
   return [
-    ['Host', is.host || 'none', wanted.host || 'none'],
+    [t`Host`, is.host || t`none`, wanted.host || t`none`],
     ...rows.map(([term, f]): [string, string, string] => [term, word(is.grant, f), word(wanted.grant, f)]),
   ];
 }
 
 function Undo() {
   if (!app.sessions.deleted) return null;
-  return <div class="toast" role="status">Session deleted. <button type="button" onClick={() => app.sessions.undo()}>Undo</button></div>;
+  return <div class="toast" role="status">{t`Session deleted.`} <button type="button" onClick={() => app.sessions.undo()}>{t`Undo`}</button></div>;
 }
 
 let badge = -1;

@@ -10,6 +10,7 @@ import { ask } from '../outside';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
+import { rich, t } from '../language';
 
 const close = () => app.open(null);
 const pause = (ms: number) => new Promise<void>((resolve) => { setTimeout(resolve, ms); });
@@ -28,8 +29,8 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
   };
   const name = text(resource.resource_name) || text(resource.resource);
   return (
-    <Dialog title={`Sign in to ${name}`} id="sign-in" onClose={close}>
-      <p>{who} on {link.host} asks for a token{name === text(resource.resource) ? '' : ` of ${text(resource.resource)}`}.</p>
+    <Dialog title={t`Sign in to ${name}`} id="sign-in" onClose={close}>
+      <p>{name === text(resource.resource) ? t`${who} on ${link.host} asks for a token.` : t`${who} on ${link.host} asks for a token of ${text(resource.resource)}.`}</p>
       {text(more?.description) && <p class="text">{text(more.description)}</p>}
       {link.sealed(more ? 'mcp-auth-token' : 'auth-token') ? <Sealed host={link.host} /> : <Ways key={text(resource.resource)} link={link} resource={resource} more={more} taken={taken} />}
     </Dialog>
@@ -40,10 +41,10 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
 function Sealed({ host }: { host: string }) {
   return (
     <div class="fields" id="sign-in-sealed">
-      <p><b>You cannot sign in to this host from the console.</b></p>
-      <p>{host} takes tokens only sealed with its own key (<code>copilot.encryptionRequired</code>) and with an answer to its challenge (<code>copilot.authChallenge</code>). The console cannot make either, and the host would refuse any other token.</p>
-      <p>GitHub Copilot’s own clients can, such as <code>copilot --experimental --ahp</code>. Without a sign-in, the host answers requests for sessions, files and terminals with “authentication required”.</p>
-      <div class="row start"><button type="button" class="primary" data-focus onClick={close}>Close</button></div>
+      <p><b>{t`You cannot sign in to this host from the console.`}</b></p>
+      <p>{rich`${host} takes tokens only sealed with its own key (${<code>copilot.encryptionRequired</code>}) and with an answer to its challenge (${<code>copilot.authChallenge</code>}). The console cannot make either, and the host would refuse any other token.`}</p>
+      <p>{rich`GitHub Copilot’s own clients can, such as ${<code>copilot --experimental --ahp</code>}. Without a sign-in, the host answers requests for sessions, files and terminals with “authentication required”.`}</p>
+      <div class="row start"><button type="button" class="primary" data-focus onClick={close}>{t`Close`}</button></div>
     </div>
   );
 }
@@ -111,21 +112,21 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
   const busy = doing.name === 'sending' || !link.live;
   return (
     <div class="fields" id="sign-in-ways" data-doing={doing.name}>
-      {doing.name === 'looking' && <p class="dim" role="status">Looking up the sign-in…</p>}
+      {doing.name === 'looking' && <p class="dim" role="status">{t`Looking up the sign-in…`}</p>}
       {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={server!.site} stop={stop} />}
       {doing.name === 'code' && <Led by={site} to={siteOf(doing.code.where)} />}
       {doing.name === 'code' && <Code code={doing.code} stop={stop} />}
       {doing.name !== 'code' && server?.window && <Led by={site} to={server.site} />}
       {(doing.name === 'choose' || doing.name === 'sending') && server && (
         <div class="row start wrap">
-          {server.window && <button id="sign-in-window" type="button" class="primary" data-focus disabled={busy} onClick={inWindow}>Sign in at {server.site}</button>}
-          {server.code && <button id="sign-in-code" type="button" class={server.window ? '' : 'primary'} disabled={busy} onClick={byCode}>{server.window ? 'On another device' : `Sign in at ${site} with a code`}</button>}
+          {server.window && <button id="sign-in-window" type="button" class="primary" data-focus disabled={busy} onClick={inWindow}>{t`Sign in at ${server.site}`}</button>}
+          {server.code && <button id="sign-in-code" type="button" class={server.window ? '' : 'primary'} disabled={busy} onClick={byCode}>{server.window ? t`On another device` : t`Sign in at ${site} with a code`}</button>}
         </div>
       )}
-      {found.why && <p class="dim" id="sign-in-why">{found.why} A token can be pasted.</p>}
+      {found.why && <p class="dim" id="sign-in-why">{found.why} {t`A token can be pasted.`}</p>}
       {said && <p class="error" role="status">{said}</p>}
       {doing.name !== 'looking' && <Paste wanted={wanted} open={!server} busy={busy} give={(token) => act(async () => ({ token }))} />}
-      <p class="dim">The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.</p>
+      <p class="dim">{t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
     </div>
   );
 }
@@ -141,7 +142,7 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
     };
     signal.addEventListener('abort', () => {
       channel.close();
-      reject(new Error('This sign-in is over.'));
+      reject(new Error(t`This sign-in is over.`));
     });
   });
 }
@@ -149,14 +150,14 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
 /** A warning when the sign-in site differs from the authorization server's. */
 function Led({ by, to }: { by: string; to: string }) {
   if (by === to) return null;
-  return <p id="sign-in-led"><b>{by}</b> has you sign in at <b>{to}</b>, and gets the rights that you allow there. Go on only if you trust both.</p>;
+  return <p id="sign-in-led">{rich`${<b>{by}</b>} has you sign in at ${<b>{to}</b>}, and gets the rights that you allow there. Go on only if you trust both.`}</p>;
 }
 
 function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; site: string; stop: () => void }) {
   return (
     <>
-      <p role="status">{blocked ? `The browser has opened no window: press the link to sign in at ${site}.` : `Go on in the window of ${site} that has opened. This page waits for it.`}</p>
-      <div class="row start wrap"><a class="button" href={url} target="_blank" rel="noopener noreferrer">{blocked ? `Sign in at ${site}` : 'Open it again'}</a><button type="button" onClick={stop}>Cancel</button></div>
+      <p role="status">{blocked ? t`The browser has opened no window: press the link to sign in at ${site}.` : t`Go on in the window of ${site} that has opened. This page waits for it.`}</p>
+      <div class="row start wrap"><a class="button" href={url} target="_blank" rel="noopener noreferrer">{blocked ? t`Sign in at ${site}` : t`Open it again`}</a><button type="button" onClick={stop}>{t`Cancel`}</button></div>
     </>
   );
 }
@@ -164,10 +165,10 @@ function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; sit
 function Code({ code, stop }: { code: Typed; stop: () => void }) {
   return (
     <>
-      <p>On any device, open <a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a> and enter</p>
-      <p class="row start user-code"><code>{code.code}</code><Copy text={() => code.code} label="Copy the code" /></p>
-      <p class="dim" role="status">This page waits for you to finish.</p>
-      <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">Open it here</a>}<button type="button" onClick={stop}>Cancel</button></div>
+      <p>{rich`On any device, open ${<a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a>} and enter`}</p>
+      <p class="row start user-code"><code>{code.code}</code><Copy text={() => code.code} label={t`Copy the code`} /></p>
+      <p class="dim" role="status">{t`This page waits for you to finish.`}</p>
+      <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">{t`Open it here`}</a>}<button type="button" onClick={stop}>{t`Cancel`}</button></div>
     </>
   );
 }
@@ -183,13 +184,13 @@ function Paste({ wanted, open, busy, give }: { wanted: Json; open: boolean; busy
   const servers = wanted.servers.map(safeUrl).filter(Boolean);
   return (
     <details open={open} class="paste">
-      <summary>Paste a token</summary>
+      <summary>{t`Paste a token`}</summary>
       <form class="fields" onSubmit={submit} autocomplete="off">
-        {servers.length > 0 && <p class="dim">Tokens come from {servers.map((s: string) => <a key={s} href={s} target="_blank" rel="noopener noreferrer">{s}</a>)}</p>}
-        {array(wanted.scopes).length > 0 && <p class="dim scopes">Needed: {array(wanted.scopes).join(' ')}</p>}
-        <label for="resource-token">Access token</label>
+        {servers.length > 0 && <p class="dim">{t`Tokens come from`} {servers.map((s: string) => <a key={s} href={s} target="_blank" rel="noopener noreferrer">{s}</a>)}</p>}
+        {array(wanted.scopes).length > 0 && <p class="dim scopes">{t`Needed: ${array(wanted.scopes).join(' ')}`}</p>}
+        <label for="resource-token">{t`Access token`}</label>
         <input id="resource-token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required />
-        <div class="row start"><button class={open ? 'primary' : ''} type="submit" disabled={busy}>Give it to the host</button></div>
+        <div class="row start"><button class={open ? 'primary' : ''} type="submit" disabled={busy}>{t`Give it to the host`}</button></div>
       </form>
     </details>
   );

@@ -3,15 +3,18 @@
 import { app } from '../app';
 import { text } from '../store';
 import type { Json } from '../ahp';
-import { when } from '../words';
+import { hostWord, when } from '../words';
 import { Badge, Dialog, Icon } from './bits';
+import { Select } from './select';
+import { choose, chosen, listed, plural, t } from '../language';
+import { languages } from '../language/choice';
 
 /** The sheet: hosts, which also filter the list; agents to sign in; the connection. */
 export function Status({ now }: { now: number }) {
   const many = app.hosts.length > 1;
   return (
-    <Dialog title="Status" id="status-sheet" onClose={() => app.open(null)}>
-      <ul id="hosts" class="cards" aria-label={many ? 'Hosts. Choose one to list only its sessions.' : 'Host'}>
+    <Dialog title={t`Status`} id="status-sheet" onClose={() => app.open(null)}>
+      <ul id="hosts" class="cards" aria-label={many ? t`Hosts. Choose one to list only its sessions.` : t`Host`}>
         {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
       </ul>
       <SignInNotes />
@@ -25,49 +28,47 @@ function Host({ info, now }: { info: Json; now: number }) {
   const silent = info.state === 'online' && info.notAnsweringSince;
   const link = app.links.get(info.host);
   const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
-  const detail = hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now);
+  const detail = hostsStale ? t`last known: ${hostWord(info.state)} since ${when(info.since, now)}` : hostDetail(info, now);
   return (
     <li data-host={info.host}>
       <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.length > 1 ? info.host === app.onlyHost : undefined}
         title={detail} onClick={() => { app.dialog = null; app.chooseHost(info.host); }}>
-        <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? 'unknown' : silent ? 'not answering' : info.state}</Badge></span>
+        <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? t`unknown` : silent ? t`not answering` : hostWord(info.state)}</Badge></span>
         <span class="dim">{detail}</span>
       </button>
-      {link?.seal && <button type="button" class="quiet small" data-do="sealed" onClick={() => app.open({ kind: 'sealed', link })}>Sealed: keys and devices</button>}
+      {link?.seal && <button type="button" class="quiet small" data-do="sealed" onClick={() => app.open({ kind: 'sealed', link })}>{t`Sealed: keys and devices`}</button>}
     </li>
   );
 }
 
 function hostDetail(info: Json, now: number): string {
-  const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
+  const parts = [t`since ${when(info.notAnsweringSince ?? info.since, now)}`];
   if (info.state !== 'online' && info.reason) parts.push(info.reason);
-  if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
+  if (info.state === 'online') parts.push(plural(info.clients, '{0} client', '{0} clients'));
   if (info.keptAwake) parts.push(keptAwake(info.keptAwake));
-  if (info.hostVersion) parts.push(`host ${info.hostVersion}`);
-  if (info.agentVersion) parts.push(`agent ${info.agentVersion}`);
+  if (info.hostVersion) parts.push(t`host ${info.hostVersion}`);
+  if (info.agentVersion) parts.push(t`agent ${info.agentVersion}`);
   return parts.join(' · ');
 }
 
 /** The age of what is shown of a host that is away: "As of 14:02, host asleep". */
 export function asOf(host: string, at: number, now: number, clock?: number): string {
   const state = app.hostsStale || app.offline ? '' : app.hosts.find((h) => h.host === host)?.state ?? '';
-  const away = app.offline ? ', no network' : app.hostsStale ? ', relay unreachable' : state && state !== 'online' ? `, host ${state}` : '';
-  return `As of ${when(at, now)}${away}${clock ? ` (${when(clock, now)} by the host’s clock)` : ''}`;
+  const away = app.offline ? t`, no network` : app.hostsStale ? t`, relay unreachable` : state && state !== 'online' ? t`, host ${hostWord(state)}` : '';
+  return t`As of ${when(at, now)}${away}${clock ? ` (${t`${when(clock, now)} by the host’s clock`})` : ''}`;
 }
 
 /** The button that wakes a host, and its result. */
 export function Wake({ host }: { host: string }) {
   const said = app.waking.get(host);
   if (said) return <span class="wake" role="status">{said}</span>;
-  return app.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.wake(host)}>Wake</button> : null;
+  return app.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.wake(host)}>{t`Wake`}</button> : null;
 }
 
 /** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
 function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
-  const by = [];
-  if (sessions > 0) by.push(`${sessions} ${sessions === 1 ? 'session' : 'sessions'}`);
-  if (people > 0) by.push(`${people} ${people === 1 ? 'person' : 'people'}`);
-  return `kept awake by ${by.join(' and ')}`;
+  const by = [sessions > 0 && plural(sessions, '{0} session', '{0} sessions'), people > 0 && plural(people, '{0} person', '{0} people')];
+  return t`kept awake by ${listed(by.filter(Boolean) as string[])}`;
 }
 
 /** Agents that want to be signed in before they can do anything. */
@@ -75,7 +76,7 @@ export function SignInNotes() {
   const unpaired = app.hosts.filter((h) => app.links.get(h.host)?.unpaired(h));
   const sealed = unpaired.map((h) => (
     <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
-      <Icon name="key" /><span>{h.host} is sealed: pair this device</span>
+      <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>
   ));
   if (app.readOnly) return <>{sealed}</>;
@@ -92,7 +93,7 @@ export function SignInNotes() {
       {sealed}
       {wanted.map(({ link, agent, needs }) => (
         <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || agent.provider, resources: needs })}>
-          <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>
+          <Icon name="key" /><span>{t`${text(agent.displayName) || agent.provider} may want you to sign in to ${text(needs[0].resource_name) || needs[0].resource}`}</span>
         </button>
       ))}
     </>
@@ -103,21 +104,22 @@ function Connection({ now }: { now: number }) {
   const { link } = app;
   const { serverInfo, protocolVersion } = link?.conn?.info ?? {};
   const lines: [string, string][] = [
-    ['Protocol', protocolVersion ?? 'not agreed yet'],
-    ...(serverInfo ? [['Host software', `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
-    ['Client id', link?.conn?.clientId ?? 'none'],
-    ['Last serverSeq', String(link?.conn?.lastSeen ?? 'none')],
-    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'an unnamed user'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
+    [t`Protocol`, protocolVersion ?? t`not agreed yet`],
+    ...(serverInfo ? [[t`Host software`, `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
+    [t`Client id`, link?.conn?.clientId ?? t`none`],
+    [t`Last serverSeq`, String(link?.conn?.lastSeen ?? t`none`)],
+    ...(app.grant ? [[t`Signed in as`, t`${text(app.grant.subject) || t`an unnamed user`}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
   ];
   return (
     <section class="part about" aria-labelledby="about-title">
-      <h3 id="about-title">This connection</h3>
+      <h3 id="about-title">{t`This connection`}</h3>
       <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
       {link && link.store.unknownCount > 0 && <Unknown />}
-      {!app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
+      {!app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> {t`Keep the token on this device`}</label>}
+      <Select id="language" label={t`Language`} value={chosen()} options={[['', t`The browser’s language`], ...Object.entries(languages)]} onChange={(tag) => { choose(tag).then(() => location.reload()); }} />
       <div class="row start wrap">
-        <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
-        {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
+        <button type="button" onClick={() => app.open({ kind: 'help' })}>{t`Check`}</button>
+        {app.byDevice ? <a class="button" href="/device">{t`Devices, sign out`}</a> : <button id="forget" type="button" onClick={() => app.forget()}>{t`Forget the token`}</button>}
       </div>
     </section>
   );
@@ -128,7 +130,7 @@ function Unknown() {
   const { store } = app.link!;
   return (
     <details>
-      <summary>Updates not understood: {store.unknownCount}</summary>
+      <summary>{t`Updates not understood: ${store.unknownCount}`}</summary>
       {[...store.unknown].map(([type, { count, latest }]) => (
         <details key={type}><summary><code>{type}</code> ({count})</summary><pre>{latest.map((a) => JSON.stringify(a, null, 1)).join('\n')}</pre></details>
       ))}

@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array } from '../store';
 import type { Json } from '../ahp';
+import { t } from '../language';
 
 /** All that a terminal has printed. */
 function printed(state: Json): string {
@@ -82,15 +83,15 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   const ended = state.lifecycle?.exitCode ?? state.exitCode;
   return (
     <div class="terminal">
-      <iframe ref={frame} title="Terminal" sandbox="allow-scripts" src="/terminal.html" onLoad={begin} />
-      {ended !== undefined && <p class="dim" role="status">It has ended with {ended}.</p>}
+      <iframe ref={frame} title={t`Terminal`} sandbox="allow-scripts" src="/terminal.html" onLoad={begin} />
+      {ended !== undefined && <p class="dim" role="status">{t`It has ended with ${ended}.`}</p>}
       {may && (
-        <div class="keys" role="group" aria-label="Keys">
+        <div class="keys" role="group" aria-label={t`Keys`}>
           <button type="button" class="small" aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>
           {[['Esc', '\x1b'], ['Tab', '\t'], ['Ctrl C', '\x03'], ['↑', '\x1b[A'], ['↓', '\x1b[B'], ['←', '\x1b[D'], ['→', '\x1b[C'], ['/', '/'], ['|', '|'], ['-', '-'], ['~', '~'], ['⏎', '\r']].map(([label, input]) => (
             <button key={label} type="button" class="small" onClick={() => type(input)}>{label}</button>
           ))}
-          <button type="button" class="small" onClick={paste}>Paste</button>
+          <button type="button" class="small" onClick={paste}>{t`Paste`}</button>
         </div>
       )}
     </div>

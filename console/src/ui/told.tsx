@@ -9,6 +9,7 @@ import type { Json } from '../ahp';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon } from './bits';
 import { Select } from './select';
+import { rich, t } from '../language';
 
 const lookEvery = 10_000; // ms between loads of the history
 
@@ -43,11 +44,11 @@ export function Told({ now }: { now: number }) {
   }, [app.token]);
   const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere());
   return (
-    <Dialog title="Notifications" id="told" onClose={close}>
-      <p class="dim">Get a notification when an agent waits for you, is done or has failed, even while this page is closed.</p>
+    <Dialog title={t`Notifications`} id="told" onClose={close}>
+      <p class="dim">{t`Get a notification when an agent waits for you, is done or has failed, even while this page is closed.`}</p>
       {why && <p class="error" role="status">{why}</p>}
-      {known === undefined && !why && <p class="dim" role="status">Asking the relay…</p>}
-      {known === null && <p role="status">Notifications are not configured on this relay.</p>}
+      {known === undefined && !why && <p class="dim" role="status">{t`Asking the relay…`}</p>}
+      {known === null && <p role="status">{t`Notifications are not configured on this relay.`}</p>}
       {known && <>
         <ThisDevice known={known} />
         <Ways ways={ways} mail={known.mail === true} />
@@ -65,15 +66,15 @@ function ThisDevice({ known }: { known: Json }) {
   const forgotten = push.wayHere() !== '' && !way;
   return (
     <section class="part" aria-labelledby="told-here">
-      <div class="row"><h3 id="told-here">This device</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? 'paused' : 'on' : 'off'}</Badge></div>
-      {!push.possible() && <p>This browser has no notifications. On an iPhone, add the page to the home screen first, and open it there.</p>}
-      {forgotten && <p class="wait">This device no longer gets notifications: its subscription or token has expired. Turn them on again.</p>}
-      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show questions on the locked screen</label>}
+      <div class="row"><h3 id="told-here">{t`This device`}</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? t`paused` : t`on` : t`off`}</Badge></div>
+      {!push.possible() && <p>{t`This browser has no notifications. On an iPhone, add the page to the home screen first, and open it there.`}</p>}
+      {forgotten && <p class="wait">{t`This device no longer gets notifications: its subscription or token has expired. Turn them on again.`}</p>}
+      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
       <div class="row start wrap">
-        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return 'This device gets notifications now.'; })}>Turn on</button>}
-        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>Send a test</button>}
-        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? 'Hide questions' : 'Show questions'}</button>}
-        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return 'This device gets no notifications now.'; })}>Turn off</button>}
+        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
+        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>{t`Send a test`}</button>}
+        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
+        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
       </div>
       <Said of={work} id="told-note" />
     </section>
@@ -90,16 +91,16 @@ function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json 
 interface WayKind { name: string; url?: string; hint?: string; example?: string }
 
 const wayKinds: Record<string, WayKind> = {
-  ntfy: { name: 'ntfy', url: 'Topic', example: 'https://ntfy.sh/my-topic', hint: 'Anyone with the topic’s name can read it: choose a name that is hard to guess.' },
-  slack: { name: 'Slack', url: 'Incoming webhook', example: 'https://hooks.slack.com/services/…' },
-  webhook: { name: 'Webhook', url: 'Address', example: 'https://example.com/agents', hint: 'Messages are signed according to Standard Webhooks.' },
-  mail: { name: 'E-mail' },
-  webpush: { name: 'Browser' },
+  ntfy: { name: 'ntfy', url: t`Topic`, example: 'https://ntfy.sh/my-topic', hint: t`Anyone with the topic’s name can read it: choose a name that is hard to guess.` },
+  slack: { name: 'Slack', url: t`Incoming webhook`, example: 'https://hooks.slack.com/services/…' },
+  webhook: { name: t`Webhook`, url: t`Address`, example: 'https://example.com/agents', hint: t`Messages are signed according to Standard Webhooks.` },
+  mail: { name: t`E-mail` },
+  webpush: { name: t`Browser` },
 };
 
 const kindGroups: [string, string[]][] = [
-  ['An agent needs me', ['approval', 'question', 'signIn', 'input']], ['It is done', ['done']], ['It has failed', ['failed']],
-  ['A host is away', ['offline']], ['A person joins my shared session', ['joined']],
+  [t`An agent needs me`, ['approval', 'question', 'signIn', 'input']], [t`It is done`, ['done']], [t`It has failed`, ['failed']],
+  [t`A host is away`, ['offline']], [t`A person joins my shared session`, ['joined']],
 ];
 const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
 
@@ -116,22 +117,22 @@ function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
   const [secret, setSecret] = useState('');
   return (
     <section class="part" aria-labelledby="told-ways">
-      <h3 id="told-ways">Other ways</h3>
-      {secret && <div class="made" id="way-secret"><p>The relay signs with this secret, which it shows only now:</p><div class="row"><code class="grow">{secret}</code><Copy text={() => secret} label="Copy the secret" /></div></div>}
-      {ways.length === 0 && !editing && <p class="dim">None. ntfy, Slack, a webhook{mail ? ' or e-mail' : ''} can be told, too.</p>}
+      <h3 id="told-ways">{t`Other ways`}</h3>
+      {secret && <div class="made" id="way-secret"><p>{t`The relay signs with this secret, which it shows only now:`}</p><div class="row"><code class="grow">{secret}</code><Copy text={() => secret} label={t`Copy the secret`} /></div></div>}
+      {ways.length === 0 && !editing && <p class="dim">{mail ? t`None. ntfy, Slack, a webhook or e-mail can be told, too.` : t`None. ntfy, Slack or a webhook can be told, too.`}</p>}
       {ways.length > 0 && <ul class="cards">{ways.map((w) => (editing?.id === w.id
         ? <li key={w.id} class="item-card"><WayForm way={w} mail={mail} done={() => setEditing(null)} /></li>
         : <Way key={w.id} way={w} change={() => setEditing(w)} />))}</ul>}
       {editing && !editing.id ? <div class="item-card"><WayForm way={{}} mail={mail} done={(made) => { setEditing(null); setSecret(text(made?.secret)); }} /></div>
-        : <div class="row start"><button id="way-add" type="button" onClick={() => { setSecret(''); setEditing({}); }}><Icon name="plus" /> Add a way</button></div>}
+        : <div class="row start"><button id="way-add" type="button" onClick={() => { setSecret(''); setEditing({}); }}><Icon name="plus" /> {t`Add a way`}</button></div>}
     </section>
   );
 }
 
 function tells(way: Json): string {
   const kinds = array(way.kinds);
-  const what = kinds.length === 0 ? 'everything' : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([name]) => name.toLowerCase().replace(/\bi\b/, 'I')).join(', ');
-  return `${kindName(way)} · ${what} · ${way.details ? 'with questions' : 'without questions'}`;
+  const what = kinds.length === 0 ? t`everything` : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([name]) => name).join(', ');
+  return `${kindName(way)} · ${what} · ${way.details ? t`with questions` : t`without questions`}`;
 }
 
 function Way({ way, change }: { way: Json; change: () => void }) {
@@ -139,13 +140,13 @@ function Way({ way, change }: { way: Json; change: () => void }) {
   const [sure, setSure] = useState(false);
   return (
     <li class="item-card" data-way={way.kind}>
-      <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">paused</Badge>}</div>
+      <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">{t`paused`}</Badge>}</div>
       <p class="dim">{tells(way)}</p>
       <div class="row start wrap">
-        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>Send a test</button>
-        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), paused: !way.paused }); })}>{way.paused ? 'Go on' : 'Pause'}</button>
-        {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>Change</button>}
-        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id)) : setSure(true))}>{sure ? 'Yes, remove it' : 'Remove'}</button>
+        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>{t`Send a test`}</button>
+        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
+        {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>{t`Change`}</button>}
+        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
       </div>
       <Said of={work} />
     </li>
@@ -172,20 +173,20 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
   };
   return (
     <form class="fields" id="way-form" ref={form} onSubmit={submit} autocomplete="off">
-      {!way.id && <Select id="way-kind" label="By" value={kind} focus options={['ntfy', 'slack', 'webhook', ...(mail ? ['mail'] : [])].map((k) => [k, wayKinds[k].name])} onChange={setKind} />}
-      {kind === 'mail' ? <><label for="way-to">Address</label><input id="way-to" name="to" type="email" required defaultValue={text(way.to)} placeholder="me@example.com" /></> : (
-        <><label for="way-url">{about.url}</label><input id="way-url" name="url" type="url" required={!way.id || !hidden} autocapitalize="off" spellcheck={false} defaultValue={hidden ? '' : text(way.url)} placeholder={way.id && hidden ? `As it is: ${text(way.url)}` : about.example} /></>
+      {!way.id && <Select id="way-kind" label={t`By`} value={kind} focus options={['ntfy', 'slack', 'webhook', ...(mail ? ['mail'] : [])].map((k) => [k, wayKinds[k].name])} onChange={setKind} />}
+      {kind === 'mail' ? <><label for="way-to">{t`Address`}</label><input id="way-to" name="to" type="email" required defaultValue={text(way.to)} placeholder="me@example.com" /></> : (
+        <><label for="way-url">{about.url}</label><input id="way-url" name="url" type="url" required={!way.id || !hidden} autocapitalize="off" spellcheck={false} defaultValue={hidden ? '' : text(way.url)} placeholder={way.id && hidden ? t`As it is: ${text(way.url)}` : about.example} /></>
       )}
-      {kind === 'ntfy' && <><label for="way-token">Access token <span class="dim">if the topic wants one</span></label><input id="way-token" name="token" type="password" autocomplete="off" placeholder={way.id ? 'As it is' : ''} /></>}
-      {kind === 'webhook' && <><label for="way-own">Secret <span class="dim">whsec_…; none: the relay makes one</span></label><input id="way-own" name="secret" type="password" autocomplete="off" placeholder={way.id ? 'As it is' : ''} /></>}
+      {kind === 'ntfy' && <><label for="way-token">{t`Access token`} <span class="dim">{t`if the topic wants one`}</span></label><input id="way-token" name="token" type="password" autocomplete="off" placeholder={way.id ? t`As it is` : ''} /></>}
+      {kind === 'webhook' && <><label for="way-own">{t`Secret`} <span class="dim">{t`whsec_…; none: the relay makes one`}</span></label><input id="way-own" name="secret" type="password" autocomplete="off" placeholder={way.id ? t`As it is` : ''} /></>}
       {about.hint && <p class="dim">{about.hint}</p>}
-      <label for="way-name">Name <span class="dim">if you like</span></label><input id="way-name" name="name" maxLength={60} defaultValue={text(way.name)} />
-      <fieldset class="checks-of"><legend>Tell when</legend>
+      <label for="way-name">{t`Name`} <span class="dim">{t`if you like`}</span></label><input id="way-name" name="name" maxLength={60} defaultValue={text(way.name)} />
+      <fieldset class="checks-of"><legend>{t`Tell when`}</legend>
         {kindGroups.map(([name, of]) => <label key={name} class="check"><input type="checkbox" checked={of.every((k) => kinds.includes(k))} onChange={(e) => setKinds(e.currentTarget.checked ? [...new Set([...kinds, ...of])] : kinds.filter((k) => !of.includes(k)))} /> {name}</label>)}
       </fieldset>
-      <label class="check"><input type="checkbox" name="details" defaultChecked={way.details === true} /> Include title, question and command</label>
+      <label class="check"><input type="checkbox" name="details" defaultChecked={way.details === true} /> {t`Include title, question and command`}</label>
       <Said of={work} id="way-note" />
-      <div class="row start"><button class="primary" type="submit" disabled={work.busy || kinds.length === 0}>{way.id ? 'Save' : 'Add'}</button><button type="button" onClick={() => done()}>Cancel</button></div>
+      <div class="row start"><button class="primary" type="submit" disabled={work.busy || kinds.length === 0}>{way.id ? t`Save` : t`Add`}</button><button type="button" onClick={() => done()}>{t`Cancel`}</button></div>
     </form>
   );
 }
@@ -194,7 +195,7 @@ function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: 
 
 function titleOf(host: string, session: string): string {
   const title = text(app.links.get(host)?.store.sessions.get(session)?.title);
-  return session ? title || 'A session that is not in the list' : 'Everything';
+  return session ? title || t`A session that is not in the list` : t`Everything`;
 }
 
 function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number }) {
@@ -207,15 +208,15 @@ function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number 
   );
   return (
     <section class="part" aria-labelledby="told-quiet">
-      <h3 id="told-quiet">Quiet times</h3>
-      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> Quiet hours: questions still open at their end are sent then</label>
-      {quiet && <div class="row start wrap">{field('from', 'from')}{field('to', 'to')}<span class="dim">{text(quiet.zone)}</span></div>}
+      <h3 id="told-quiet">{t`Quiet times`}</h3>
+      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> {t`Quiet hours: questions still open at their end are sent then`}</label>
+      {quiet && <div class="row start wrap">{field('from', t`from`)}{field('to', t`to`)}<span class="dim">{text(quiet.zone)}</span></div>}
       {mutes.length > 0 && (
-        <ul class="cards" id="mutes" aria-label="Muted">
+        <ul class="cards" id="mutes" aria-label={t`Muted`}>
           {mutes.map((m) => (
             <li key={`${m.host} ${m.session ?? ''}`} class="row item-card">
-              <span class="grow"><span class="name">{titleOf(text(m.host), text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? `until ${when(m.until, now)}` : 'for good'}</span></span>
-              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host), text(m.session)))}>Unmute</button>
+              <span class="grow"><span class="name">{titleOf(text(m.host), text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(m.until, now)}` : t`for good`}</span></span>
+              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host), text(m.session)))}>{t`Unmute`}</button>
             </li>
           ))}
         </ul>
@@ -233,18 +234,18 @@ export function Mute({ host, session, now }: { host: string; session: string; no
   const had = told.muted(host, session, now);
   const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours ? new Date(Date.now() + hours * 3600_000) : undefined); close(); });
   return (
-    <Dialog title="Mute" id="mute" onClose={close}>
+    <Dialog title={t`Mute`} id="mute" onClose={close}>
       <div class="fields">
         {had ? (
           <>
-            <p>Nothing is told of {had.session ? 'this session' : `anything on ${host}`}{had.until ? ` until ${when(had.until, now)}` : ''}.</p>
-            <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await told.unmute(host, text(had.session)); close(); })}>Tell me again</button></div>
+            <p>{had.session ? (had.until ? t`Nothing is told of this session until ${when(had.until, now)}.` : t`Nothing is told of this session.`) : had.until ? t`Nothing is told of ${host} until ${when(had.until, now)}.` : t`Nothing is told of ${host}.`}</p>
+            <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await told.unmute(host, text(had.session)); close(); })}>{t`Tell me again`}</button></div>
           </>
         ) : (
           <>
-            <p>Tell me nothing of {whole ? `anything on ${host}` : <span class="name">{titleOf(host, session)}</span>}</p>
-            <div class="answers">{([[1, 'For an hour'], [8, 'For 8 hours'], [0, 'For good']] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
-            <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> Everything on {host}</label>
+            <p>{rich`Tell me nothing of ${<span class="name">{whole ? host : titleOf(host, session)}</span>}`}</p>
+            <div class="answers">{([[1, t`For an hour`], [8, t`For 8 hours`], [0, t`For good`]] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
+            <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> {t`Everything on ${host}`}</label>
           </>
         )}
         <Said of={work} />
@@ -256,18 +257,18 @@ export function Mute({ host, session, now }: { host: string; session: string; no
 // ---- history
 
 const eventNames: Record<string, string> = {
-  approval: 'asks for permission', question: 'asks something', signIn: 'needs a sign-in', input: 'needs you', done: 'is done', failed: 'has failed',
-  offline: 'is away', joined: 'somebody joined', test: 'test',
+  approval: t`asks for permission`, question: t`asks something`, signIn: t`needs a sign-in`, input: t`needs you`, done: t`is done`, failed: t`has failed`,
+  offline: t`is away`, joined: t`somebody joined`, test: t`test`,
 };
 const outcomes: Record<string, [string, string]> = {
-  ok: ['told', 'ok'], retry: ['tried again', 'wait'], refused: ['refused', 'bad'], gone: ['gone', 'bad'], expired: ['given up', 'bad'],
+  ok: [t`told`, 'ok'], retry: [t`tried again`, 'wait'], refused: [t`refused`, 'bad'], gone: [t`gone`, 'bad'], expired: [t`given up`, 'bad'],
 };
 
 function Deliveries({ all, ways, now }: { all: Json[]; ways: Json[]; now: number }) {
-  if (all.length === 0) return <section class="part" aria-labelledby="told-last"><h3 id="told-last">Last told</h3><p class="dim">Nothing in the last day.</p></section>;
+  if (all.length === 0) return <section class="part" aria-labelledby="told-last"><h3 id="told-last">{t`Last told`}</h3><p class="dim">{t`Nothing in the last day.`}</p></section>;
   return (
     <section class="part" aria-labelledby="told-last">
-      <h3 id="told-last">Last told</h3>
+      <h3 id="told-last">{t`Last told`}</h3>
       <ul class="told-list" id="deliveries">
         {all.map((d) => {
           const way = ways.find((w) => w?.id === d.way);
@@ -276,7 +277,7 @@ function Deliveries({ all, ways, now }: { all: Json[]; ways: Json[]; now: number
           return (
             <li key={`${d.id} ${d.at}`}>
               <span class="dim time">{when(d.at, now)}</span>
-              <span class="grow"><span class="name">{title || text(d.host)}</span> {eventNames[d.kind] ?? String(d.kind)} <span class="dim">· {way ? wayName(way) : 'a deleted target'}{text(d.why) ? `: ${text(d.why)}` : ''}</span></span>
+              <span class="grow"><span class="name">{title || text(d.host)}</span> {eventNames[d.kind] ?? String(d.kind)} <span class="dim">· {way ? wayName(way) : t`a deleted target`}{text(d.why) ? `: ${text(d.why)}` : ''}</span></span>
               <Badge tone={tone}>{word}</Badge>
             </li>
           );

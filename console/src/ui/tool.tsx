@@ -9,6 +9,7 @@ import { Approval, ResultApproval } from './approval';
 import { Badge, Icon, ServerIcon } from './bits';
 import { showMcp } from './mcpcalls';
 import { Inside, type Props } from './toolparts';
+import { rich, t } from '../language';
 
 /** Guesses a call's kind. */
 function kindOf(call: Json): string {
@@ -49,15 +50,15 @@ export function Tool({ turnId, call, readOnly, connected, answer, by }: Props & 
       <div class="tool-body">
         <details open={open}>
           <summary class="row">
-            <ServerIcon server={app.link?.store.mcpServer(app.session, text(call.contributor?.customizationId))} instead={<Icon name={kind} />} /><span class="name">{text(call.displayName) || text(call.toolName) || 'Tool'}</span>
+            <ServerIcon server={app.link?.store.mcpServer(app.session, text(call.contributor?.customizationId))} instead={<Icon name={kind} />} /><span class="name">{text(call.displayName) || text(call.toolName) || t`Tool`}</span>
             {said && said !== asked && !pending && <span class="says">{said}</span>}
-            <Badge tone={toolTone(state)}>{state}</Badge>
+            <Badge tone={toolTone(call)}>{state}</Badge>
           </summary>
           {!pending && !result && <Inside call={call} kind={kind} />}
         </details>
         {pending && <Approval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
         {result && <ResultApproval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
-        {by && !pending && <p class="given dim">{call.reason === 'denied' || call.reason === 'result-denied' ? 'Denied' : 'Allowed'} by <bdi>{by}</bdi></p>}
+        {by && !pending && <p class="given dim">{call.reason === 'denied' || call.reason === 'result-denied' ? rich`Denied by ${<bdi>{by}</bdi>}` : rich`Allowed by ${<bdi>{by}</bdi>}`}</p>}
         {call.status === 'cancelled' && text(call.reasonMessage) && <p class="text dim">{text(call.reasonMessage)}</p>}
       </div>
       <div class="tool-extra" ref={extra} />

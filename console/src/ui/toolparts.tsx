@@ -8,6 +8,7 @@ import type { Json } from '../ahp';
 import { baseName, commandOf, plain } from '../words';
 import { Icon, Raw, isPicture } from './bits';
 import { FileEdits, type Reading } from './edits';
+import { t } from '../language';
 
 /** The properties of a tool call's components. */
 export interface Props { turnId: string; call: Json; readOnly: boolean; connected: boolean; answer?: string }
@@ -20,8 +21,8 @@ export function Inside({ call, kind, reading }: { call: Json; kind: string; read
     <>
       <Input value={call.toolInput ?? call.partialInput} kind={kind} />
       {content.map((c, i) => <Content key={i} content={c} reading={reading} />)}
-      {failure && <pre class="error" tabIndex={0} aria-label="Error">{failure}</pre>}
-      {call.selectedOption && <p class="dim">Answered: {text(call.selectedOption.label)}</p>}
+      {failure && <pre class="error" tabIndex={0} aria-label={t`Error`}>{failure}</pre>}
+      {call.selectedOption && <p class="dim">{t`Answered: ${text(call.selectedOption.label)}`}</p>}
     </>
   );
 }
@@ -40,24 +41,24 @@ function Content({ content, reading }: { content: Json; reading?: Reading }) {
       return (
         <div class="terminal-ref">
           {text(content.result?.preview) && <Output value={text(content.result.preview)} />}
-          <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'terminal', channel: text(content.resource), title: text(content.title) }))}><Icon name="command" /><span>{text(content.title) || 'Terminal'}</span></button>
-          {content.result?.exitCode !== undefined && <span class="dim">exit {content.result.exitCode}</span>}
+          <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'terminal', channel: text(content.resource), title: text(content.title) }))}><Icon name="command" /><span>{text(content.title) || t`Terminal`}</span></button>
+          {content.result?.exitCode !== undefined && <span class="dim">{t`exit ${content.result.exitCode}`}</span>}
         </div>
       );
     case 'subagent':
       return (
-        <button type="button" class="chip" onClick={() => open(() => app.chooseChat(text(content.resource)))}><Icon name="agent" /><span>{text(content.title) || 'Subagent'}</span>{text(content.description) && <span class="dim">{text(content.description)}</span>}</button>
+        <button type="button" class="chip" onClick={() => open(() => app.chooseChat(text(content.resource)))}><Icon name="agent" /><span>{text(content.title) || t`Subagent`}</span>{text(content.description) && <span class="dim">{text(content.description)}</span>}</button>
       );
     case 'embeddedResource':
     case 'image':
       if (isPicture({ contentType: content.contentType ?? content.mimeType, data: content.data })) {
-        return <img class="picture" src={`data:${content.contentType ?? content.mimeType};base64,${content.data}`} alt={text(content.label) || 'Picture'} />;
+        return <img class="picture" src={`data:${content.contentType ?? content.mimeType};base64,${content.data}`} alt={text(content.label) || t`Picture`} />;
       }
       break;
     case 'resource':
       if (text(content.uri)) return <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'file', channel: text(content.uri) }))}><Icon name="file" /><span>{baseName(content.uri)}</span></button>;
   }
-  return <Raw what={text(content.type) || 'something'} value={content} />;
+  return <Raw what={text(content.type) || t`something`} value={content} />;
 }
 
 const mostOutput = 20_000; // characters shown at first
@@ -68,8 +69,8 @@ function Output({ value }: { value: string }) {
   const cut = !all && clean.length > mostOutput;
   return (
     <>
-      {cut && <button type="button" class="small" onClick={() => setAll(true)}>Show all {Math.round(clean.length / 1000)} KB</button>}
-      <pre tabIndex={0} aria-label="Output">{cut ? clean.slice(-mostOutput) : clean}</pre>
+      {cut && <button type="button" class="small" onClick={() => setAll(true)}>{t`Show all ${Math.round(clean.length / 1000)} KB`}</button>}
+      <pre tabIndex={0} aria-label={t`Output`}>{cut ? clean.slice(-mostOutput) : clean}</pre>
     </>
   );
 }
@@ -77,10 +78,10 @@ function Output({ value }: { value: string }) {
 /** A tool's input, read from the host if it is a reference. */
 function Input({ value, kind }: { value: Json; kind: string }) {
   const { text: whole, state } = useInput(value);
-  if (state !== 'shown') return <p class="dim">{state === 'loading' ? 'Reading…' : state.why}</p>;
+  if (state !== 'shown') return <p class="dim">{state === 'loading' ? t`Reading…` : state.why}</p>;
   if (!whole) return null;
   const command = kind === 'command' ? commandOf(whole) : '';
-  return <pre tabIndex={0} class={command ? 'command' : ''} aria-label="Input">{command || pretty(whole)}</pre>;
+  return <pre tabIndex={0} class={command ? 'command' : ''} aria-label={t`Input`}>{command || pretty(whole)}</pre>;
 }
 
 /** Returns the text of an input that may be a reference, and the state of the read. */
@@ -94,9 +95,9 @@ export function useInput(value: Json, round = 0, connected = true): { text: stri
     const done = (now: string, state: State) => { if (!gone) setRead({ key, text: now, state }); };
     (async () => {
       const now = textOfRead(await app.read(uri));
-      if (!now.trim()) throw new Error('It is empty.');
+      if (!now.trim()) throw new Error(t`It is empty.`);
       done(now, 'shown');
-    })().catch((err) => done('', { why: `The input could not be read: ${err.message}` }));
+    })().catch((err) => done('', { why: t`The input could not be read: ${err.message}` }));
     return () => { gone = true; };
   }, [key, connected]);
   if (!uri) return { text: text(value), state: 'shown' };

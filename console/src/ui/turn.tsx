@@ -13,6 +13,7 @@ import { memo } from './memo';
 import { Question } from './question';
 import { Tool } from './tool';
 import { waitsForUser } from './waits';
+import { plural, t } from '../language';
 
 interface Props {
   turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
@@ -24,12 +25,12 @@ interface Props {
 
 export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, last, readOnly }: Props) => {
   const parts = array(turn.responseParts);
-  const doing = live ? (parts.some(waitsForUser) ? '' : 'working…') : active ? 'The connection was lost while the agent worked.' : '';
+  const doing = live ? (parts.some(waitsForUser) ? '' : t`working…`) : active ? t`The connection was lost while the agent worked.` : '';
   const who = turn.message?.origin?.kind;
   return (
     <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
       <div class="prompt">
-        <span class="unseen">{who === 'user' || !who ? 'User' : who}: </span>
+        <span class="unseen">{who === 'user' || !who ? t`User` : who}: </span>
         <Said text={text(turn.message?.text)} />
         <Attachments of={turn.message} />
         <span class="dim time">{when(turn.startedAt)}</span>
@@ -65,7 +66,7 @@ function Said({ text: said }: { text: string }) {
   return (
     <>
       <p class={long && !open ? 'text folded' : 'text'} dir="auto">{said}</p>
-      {long && <button type="button" class="quiet small" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'Show less' : 'Show all'}</button>}
+      {long && <button type="button" class="quiet small" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? t`Show less` : t`Show all`}</button>}
     </>
   );
 }
@@ -94,7 +95,7 @@ function Parts({ parts, draw }: { parts: Json[]; draw: (part: Json, i: number) =
     if (folds) {
       const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall.displayName) || text(p.toolCall.toolName)))].filter(Boolean);
       all.push(<button key={`steps ${first}`} type="button" class="steps quiet small" aria-expanded={shown} onClick={() => setOpen(shown ? open.filter((k) => k !== first) : [...open, first])}>
-        <Icon name="down" /><span class="name">{end - i} steps</span><span class="dim says">{names.join(', ')}</span></button>);
+        <Icon name="down" /><span class="name">{plural(end - i, '{0} step', '{0} steps')}</span><span class="dim says">{names.join(', ')}</span></button>);
     }
     for (end = Math.max(end, i + 1); i < end; i++) {
       const part = draw(parts[i], i);
@@ -128,19 +129,19 @@ const Part = memo(({ part, turn, live, readOnly, connected, answer, by }: PartPr
     case 'markdown':
       return <Markdown text={text(part.content)} live={live} />;
     case 'reasoning':
-      return <details class="thinking"><summary>Thinking</summary><Markdown text={text(part.content)} live={live} /></details>;
+      return <details class="thinking"><summary>{t`Thinking`}</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
       return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} answer={answer} by={by} />;
     case 'inputRequest':
       return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':
-      return <p class="text error">{text(part.error?.message) || 'Something failed.'}</p>;
+      return <p class="text error">{text(part.error?.message) || t`Something failed.`}</p>;
     case 'systemNotification':
       return <div class="system dim">{typeof part.content === 'string' ? <p class="text">{part.content}</p> : <Markdown text={text(part.content)} />}</div>;
     case 'contentRef':
       return <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{text(part.uri)}</span></button>;
   }
-  return <Raw what={text(part.kind) || 'something'} value={part} />;
+  return <Raw what={text(part.kind) || t`something`} value={part} />;
 });
 
 function Attachments({ of }: { of: Json }) {
@@ -156,23 +157,23 @@ function Attachments({ of }: { of: Json }) {
 }
 
 function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
-  if (pending && !pending.failed) return <p class="dim">sending…</p>;
+  if (pending && !pending.failed) return <p class="dim">{t`sending…`}</p>;
   if (pending) {
     return (
       <>
         <p class="error">{pending.failed}</p>
-        <div class="row start"><button type="button" onClick={() => app.conversation.sendAgain(pending)}>Send again</button><button type="button" onClick={() => app.conversation.discard(pending)}>Discard</button></div>
+        <div class="row start"><button type="button" onClick={() => app.conversation.sendAgain(pending)}>{t`Send again`}</button><button type="button" onClick={() => app.conversation.discard(pending)}>{t`Discard`}</button></div>
       </>
     );
   }
-  if (turn.state === 'cancelled') return <p class="dim">Stopped.</p>;
+  if (turn.state === 'cancelled') return <p class="dim">{t`Stopped.`}</p>;
   if (turn.state !== 'error') return null;
   const end = array(turn.responseParts).at(-1);
   return (
     <>
-      {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || 'This turn failed.'}</p>}
+      {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || t`This turn failed.`}</p>}
       {last && connected && !readOnly && <SignInAgain />}
-      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.conversation.resume(turn)}>Try again from here</button>}
+      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.conversation.resume(turn)}>{t`Try again from here`}</button>}
     </>
   );
 }
@@ -184,7 +185,7 @@ function SignInAgain() {
   const agent = link?.store.agents.find((a) => a?.provider === provider);
   const resources = agent ? link!.unsigned(agent) : [];
   if (resources.length === 0) return null;
-  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
+  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
 }
 
 /** The changesets of a turn, of session and chat. */
@@ -197,19 +198,19 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
   const { inputTokens, outputTokens, model } = turn.usage ?? {};
   const changes = changesOf(turn);
   const said = parts.filter((p) => p.kind === 'markdown').map((p) => text(p.content)).join('\n\n');
-  const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? `${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
+  const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? t`${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
   return (
     <div class="foot dim">
-      {said && <Copy text={() => said} label="Copy the answer" />}
-      {facts.length > 0 && <details class="facts"><summary title="About this turn">{lasted(turn.duration) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
+      {said && <Copy text={() => said} label={t`Copy the answer`} />}
+      {facts.length > 0 && <details class="facts"><summary title={t`About this turn`}>{lasted(turn.duration) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
       {may && (
-        <Menu label="More about this turn">
-          {last && <button type="button" onClick={() => app.conversation.again(turn)}>Send again</button>}
-          {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>Continue from here in a new chat</button>}
+        <Menu label={t`More about this turn`}>
+          {last && <button type="button" onClick={() => app.conversation.again(turn)}>{t`Send again`}</button>}
+          {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>{t`Continue from here in a new chat`}</button>}
           {changes.map(({ channel, title }) => <button key={channel} type="button" onClick={() => app.showPane({ kind: 'changes', channel, title })}>{title}</button>)}
-          <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
-          {said && canSpeak() && <button type="button" onClick={() => speak(said)}>Read aloud, or stop</button>}
-          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: 'Delete later turns?', says: 'This deletes all turns after this one.', yes: 'Delete', act: () => app.conversation.backTo(turn) })}>Delete later turns</button>}
+          <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>{t`Copy a link to this`}</button>
+          {said && canSpeak() && <button type="button" onClick={() => speak(said)}>{t`Read aloud, or stop`}</button>}
+          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: t`Delete later turns?`, says: t`This deletes all turns after this one.`, yes: t`Delete`, act: () => app.conversation.backTo(turn) })}>{t`Delete later turns`}</button>}
         </Menu>
       )}
     </div>

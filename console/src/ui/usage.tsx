@@ -5,10 +5,11 @@ import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { roughly } from '../words';
 import { Dialog } from './bits';
+import { locale, plural, t } from '../language';
 
 interface Used { turn: string; day: string; model: string; input: number; output: number; cached: number }
 
-const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
 /** Reads the use of each turn that reports it, the oldest first. */
 export function used(turns: Json[]): Used[] {
@@ -36,30 +37,30 @@ export function Usage() {
   const state = link?.store.get(session);
   const chat = link?.store.get(chatUri);
   const all = used([...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])]);
-  const [total] = sums(all, () => 'All');
+  const [total] = sums(all, () => t`All`);
   const last = all.at(-1);
   const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
   const model = array(agent?.models).find((m) => m?.id === last?.model) ?? array(agent?.models)[0];
   const window_ = Number(model?.maxContextWindow ?? model?._meta?.maxContextWindow) || 0;
   const bars = all.slice(-mostBars);
   const most = Math.max(1, ...bars.map((u) => u.input + u.output));
-  const rows = [...(total ? [total] : []), ...sums(all, (u) => u.model || 'Unnamed model'), ...sums(all, (u) => u.day || 'Unknown day')];
+  const rows = [...(total ? [total] : []), ...sums(all, (u) => u.model || t`Unnamed model`), ...sums(all, (u) => u.day || t`Unknown day`)];
   return (
-    <Dialog title="Usage" id="usage" onClose={() => app.open(null)}>
-      {all.length === 0 && <p class="empty">The host reports no use of tokens here.</p>}
+    <Dialog title={t`Usage`} id="usage" onClose={() => app.open(null)}>
+      {all.length === 0 && <p class="empty">{t`The host reports no use of tokens here.`}</p>}
       {all.length > 0 && <>
-        <svg class="bars" viewBox={`0 0 ${mostBars * 10} 100`} preserveAspectRatio="none" role="img" aria-label={`Tokens of the last ${bars.length} turns`}>
+        <svg class="bars" viewBox={`0 0 ${mostBars * 10} 100`} preserveAspectRatio="none" role="img" aria-label={plural(bars.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')}>
           {bars.map((u, i) => {
             const [x, high, low] = [(mostBars - bars.length + i) * 10, (100 * u.input) / most, (100 * u.output) / most];
             return <g key={u.turn}><title>{`${roughly(u.input)} → ${roughly(u.output)}`}</title><rect x={x} width="8" y={100 - high} height={high} /><rect class="out" x={x} width="8" y={100 - high - low} height={low} /></g>;
           })}
         </svg>
-        {window_ > 0 && last && <p class="dim">Context: {roughly(last.input)} of {roughly(window_)} tokens ({Math.round((100 * last.input) / window_)} %).</p>}
+        {window_ > 0 && last && <p class="dim">{t`Context: ${roughly(last.input)} of ${roughly(window_)} tokens (${Math.round((100 * last.input) / window_)} %).`}</p>}
         <div class="wide md" tabIndex={0}><table>
-          <thead><tr><th>Of</th><th>Turns</th><th>Input</th><th>Output</th></tr></thead>
+          <thead><tr><th>{t`Of`}</th><th>{t`Turns`}</th><th>{t`Input`}</th><th>{t`Output`}</th></tr></thead>
           <tbody>{rows.map(([name, n, input, output], i) => <tr key={i}><th scope="row">{name}</th><td>{n}</td><td>{roughly(input)}</td><td>{roughly(output)}</td></tr>)}</tbody>
         </table></div>
-        {chat?.turnsNextCursor && <p class="dim">Older turns are not loaded, and not counted.</p>}
+        {chat?.turnsNextCursor && <p class="dim">{t`Older turns are not loaded, and not counted.`}</p>}
       </>}
     </Dialog>
   );

@@ -1,0 +1,28 @@
+// The choice of a language, for the page and for its service worker.
+
+/** The languages by their tags, in their own words. */
+export const languages: Record<string, string> = { en: 'English', de: 'Deutsch', ja: '日本語', ar: 'العربية' };
+
+/** Returns a page's language and its tag for Intl: a person's own region counts if the language is theirs. */
+export function languageOf(wanted: string, theirs: readonly string[]): { language: string; locale: string } {
+  const primary = (tag: string) => tag.toLowerCase().split('-')[0];
+  const language = wanted || theirs.map(primary).find((l) => Object.hasOwn(languages, l)) || 'en';
+  const locale = theirs.find((tag) => primary(tag) === language) ?? language;
+  return { language, locale: language === 'ar' ? `${locale}-u-nu-latn` : locale }; // the digits of code, diffs and addresses
+}
+
+/** The cache with the choice: a service worker has no localStorage. */
+export const choices = 'language';
+
+const at = '/language';
+
+export async function keepChoice(tag: string): Promise<void> {
+  const cache = await caches.open(choices);
+  if (tag) await cache.put(at, new Response(tag));
+  else await cache.delete(at);
+}
+
+export async function keptChoice(): Promise<string> {
+  const kept = await (await (await caches.open(choices)).match(at))?.text() ?? '';
+  return Object.hasOwn(languages, kept) ? kept : '';
+}

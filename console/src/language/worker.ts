@@ -1,0 +1,50 @@
+// The texts of the service worker. It has no page that loads a catalogue, and few texts.
+
+/** The texts in a language. says has a text for each kind of event, about a session or host. */
+export interface Texts {
+  anAgent: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; answered: (status: number) => string;
+  says: Record<string, (of: string) => string>;
+  labels: Record<string, string>; // of answers whose names are the relay's or the host-agent's own
+}
+
+export const texts: Record<string, Texts> = {
+  en: {
+    anAgent: 'An agent needs you', sending: (label) => `Sending: ${label}…`, notAnswered: (why) => `Not answered: ${why}`,
+    unreachable: 'the relay cannot be reached', answered: (status) => `the relay answered ${status}`,
+    says: {}, labels: {}, // the relay's own
+  },
+  de: {
+    anAgent: 'Ein Agent braucht Sie', sending: (label) => `Wird gesendet: ${label} …`, notAnswered: (why) => `Nicht beantwortet: ${why}`,
+    unreachable: 'das Relay ist nicht erreichbar', answered: (status) => `das Relay hat ${status} geantwortet`,
+    says: {
+      approval: (of) => `${of}: bittet um Ihre Erlaubnis`, question: (of) => `${of}: fragt Sie etwas`, signIn: (of) => `${of}: Sie müssen sich anmelden`, input: (of) => `${of}: braucht Sie`,
+      done: (of) => `${of}: ist fertig`, failed: (of) => `${of}: ist gescheitert`, offline: (of) => `${of}: ist nicht erreichbar`, joined: (of) => `${of}: jemand sieht zu`, test: (of) => `${of}: dies ist ein Test`,
+    },
+    labels: { Reply: 'Antworten', Allow: 'Erlauben', 'Allow once': 'Einmal erlauben', Deny: 'Ablehnen', Skip: 'Überspringen' },
+  },
+  ja: {
+    anAgent: 'エージェントが対応を待っています', sending: (label) => `送信中: ${label}…`, notAnswered: (why) => `回答できませんでした: ${why}`,
+    unreachable: 'リレーに接続できません', answered: (status) => `リレーの応答: ${status}`,
+    says: {
+      approval: (of) => `${of}: 許可を求めています`, question: (of) => `${of}: 質問があります`, signIn: (of) => `${of}: サインインが必要です`, input: (of) => `${of}: 対応が必要です`,
+      done: (of) => `${of}: 完了しました`, failed: (of) => `${of}: 失敗しました`, offline: (of) => `${of}: 接続できません`, joined: (of) => `${of}: 閲覧されています`, test: (of) => `${of}: これはテストです`,
+    },
+    labels: { Reply: '返信', Allow: '許可', 'Allow once': '今回だけ許可', Deny: '拒否', Skip: 'スキップ' },
+  },
+  ar: {
+    anAgent: 'يحتاجك وكيل', sending: (label) => `جارٍ الإرسال: ${label}…`, notAnswered: (why) => `لم تُرسل الإجابة: ${why}`,
+    unreachable: 'يتعذّر الوصول إلى المُرحِّل', answered: (status) => `أجاب المُرحِّل بـ ${status}`,
+    says: {
+      approval: (of) => `${of}: يطلب إذنك`, question: (of) => `${of}: يسألك سؤالًا`, signIn: (of) => `${of}: يتطلب تسجيل دخولك`, input: (of) => `${of}: يحتاجك`,
+      done: (of) => `${of}: انتهى`, failed: (of) => `${of}: فشل`, offline: (of) => `${of}: يتعذّر الوصول إليه`, joined: (of) => `${of}: يشاهده شخص`, test: (of) => `${of}: هذه تجربة`,
+    },
+    labels: { Reply: 'رد', Allow: 'سماح', 'Allow once': 'سماح مرة واحدة', Deny: 'رفض', Skip: 'تخطٍّ' },
+  },
+};
+
+/** Returns the line of a message. The relay writes it in English; says is built anew from what the message is about. */
+export function saysIn(language: string, told: Record<string, unknown>): string {
+  const text = (value: unknown) => (typeof value === 'string' ? value : '');
+  const about = told.kind === 'test' ? text(told.says).split(': ')[0] : text(told.host);
+  return texts[language]?.says[text(told.kind)]?.(about) ?? text(told.says);
+}
