@@ -70,6 +70,7 @@ type live struct {
 	closed chan struct{}
 	once   sync.Once
 	reads  *fair.Turns
+	opened chan struct{} // a stream has been opened; capacity 1
 
 	previews previews
 
@@ -101,7 +102,7 @@ func (s *canvasStream) viewer() viewer {
 
 func newLive(a *Agent) *live {
 	l := &live{
-		agent: a, conns: make(chan net.Conn), closed: make(chan struct{}), reads: fair.New(readsWait, hostReads, clientReads),
+		agent: a, conns: make(chan net.Conn), closed: make(chan struct{}), opened: make(chan struct{}, 1), reads: fair.New(readsWait, hostReads, clientReads),
 		previews: previews{open: map[string]*openPreview{}}, streams: map[*canvasStream]bool{},
 	}
 	l.away, _ = simplelru.NewLRU[viewer, map[string]shown](maxAway, nil) // fails only without a limit
@@ -166,6 +167,10 @@ func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostC
 		l.streams[s] = true
 	}
 	l.mu.Unlock()
+	select {
+	case l.opened <- struct{}{}:
+	default: // watch has yet to look
+	}
 	l.agent.conns.Go(func() {
 		if full {
 			s.Cut(ahp.CloseOverloaded, "too many streams to canvases")
@@ -316,8 +321,21 @@ func (l *live) isForNow(s *canvasStream, err error) bool {
 // errAway reports a client without a current or recent connection.
 var errAway = errors.New("no client that views this canvas is connected to the host")
 
-// watch ends streams that have lost their permission, until ctx ends.
+// watch ends streams that have lost their permission, until ctx ends. Without streams and
+// previews it sleeps: a ticker would wake the machine four times a second.
 func (l *live) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.opened:
+			l.watchStreams(ctx)
+		}
+	}
+}
+
+// watchStreams checks the streams until all streams and previews have ended.
+func (l *live) watchStreams(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
@@ -325,12 +343,16 @@ func (l *live) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.previews.endIdle()
-			for _, s := range l.all() {
-				if !l.mayStay(s) {
-					s.Cut(ahp.CloseForbidden, "the canvas is no longer shown")
-				}
+		}
+		l.previews.endIdle()
+		streams := l.all()
+		for _, s := range streams {
+			if !l.mayStay(s) {
+				s.Cut(ahp.CloseForbidden, "the canvas is no longer shown")
 			}
+		}
+		if len(streams) == 0 && l.previews.none() {
+			return
 		}
 	}
 }

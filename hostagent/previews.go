@@ -198,6 +198,13 @@ func (p *previews) endIdle() {
 	p.end(func(one *openPreview) bool { return !one.used.After(since) })
 }
 
+// none reports whether no preview is open.
+func (p *previews) none() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open) == 0
+}
+
 // errNoPreview reports a closed preview.
 var errNoPreview = &liveError{http.StatusGone, "the preview is closed"}
 

@@ -14,6 +14,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/registry"
+	"ahprelay/internal/memory"
 )
 
 // To a NATS server, a crashed host-agent looks like a host-agent with a broken
@@ -68,6 +69,7 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 // readSentinelInput returns the last line when the pipe ends or a farewell arrives.
 func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
 	debug.FreeOSMemory() // frees the memory of the program's start
+	memory.ReleaseCode()
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)
 	for lines.Scan() {

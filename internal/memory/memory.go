@@ -14,7 +14,8 @@ import (
 
 // The conditions under which memory is returned.
 const (
-	lookEvery = 100 * time.Millisecond
+	lookEvery = 100 * time.Millisecond // interval of samples after activity; it doubles at rest
+	restEvery = 5 * time.Second        // largest interval
 	giveAgain = 10 * time.Second // after the last time, unless worthAtOnce is reached
 
 	quietBytes = 256 << 10 // allocated between two samples, at most
@@ -61,19 +62,29 @@ func Start() (stop func()) {
 	}
 }
 
+// giveBack takes a sample soon after each garbage collection, and at intervals that grow
+// while the process is at rest.
 func giveBack(ctx context.Context) {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	setPercent, restore := gcPercent()
 	defer restore()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	collected := make(chan struct{}, 1)
+	signalCollections(ctx, collected)
+	wait := lookEvery
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	var last, given uint64 // bytes allocated at the last sample, and when memory was returned
 	var givenAt time.Time
+	var atRest bool // since the last activity
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-collected:
+			wait = lookEvery
+			timer.Reset(wait)
+			continue
+		case <-timer.C:
 		}
 		metrics.Read(samples)
 		now, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
@@ -84,8 +95,32 @@ func giveBack(ctx context.Context) {
 			debug.FreeOSMemory()
 			given, givenAt = now, time.Now()
 		}
+		if wait = min(2*wait, restEvery); now-last > quietBytes || now-given >= worthBytes {
+			wait, atRest = lookEvery, false
+		}
+		if wait == restEvery && !atRest {
+			ReleaseCode()
+			atRest = true
+		}
+		timer.Reset(wait)
 		last = now
 	}
+}
+
+// signalCollections sends to collected after each garbage collection, until ctx ends. It
+// never blocks.
+func signalCollections(ctx context.Context, collected chan<- struct{}) {
+	garbage := new([16]byte) // not a tiny object: those are collected in blocks
+	runtime.AddCleanup(garbage, func(ctx context.Context) {
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case collected <- struct{}{}:
+		default:
+		}
+		signalCollections(ctx, collected)
+	}, ctx)
 }
 
 // gcPercent returns functions that set and restore the headroom of garbage collection.

@@ -28,6 +28,7 @@ var parts = []part{
 	{name: "windows", run: windows},
 	{name: "latency", run: latency},
 	{name: "memory", run: memory},
+	{name: "rest", run: rest},
 	{name: "hosts", run: hosts},
 	{name: "tls", run: tlsIdle},
 	{name: "large", run: large},

@@ -1,0 +1,31 @@
+package memory
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestReleasedCodeRunsOn checks that ReleaseCode unmaps a large part of the program's file, and that
+// the program still runs.
+func TestReleasedCodeRunsOn(t *testing.T) {
+	mapped := func() (kB int) {
+		status, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, field, _ := strings.Cut(string(status), "RssFile:")
+		if _, err := fmt.Sscan(field, &kB); err != nil {
+			t.Fatal(err)
+		}
+		return kB
+	}
+	before := mapped()
+	ReleaseCode()
+	after := mapped()
+	if before-after < 256 {
+		t.Errorf("%d kB of files mapped before, %d kB after", before, after)
+	}
+	t.Logf("%d kB of files mapped before, %d kB after", before, after)
+}
