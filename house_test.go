@@ -12,8 +12,9 @@ import (
 
 // Bounds of the source, so that a type or a function that collects several ideas is divided.
 const (
-	mostMethods = 40
-	mostLines   = 80 // of a function
+	mostMethods  = 40
+	mostLines    = 80 // of a function
+	mostBranches = 15 // a function's cyclomatic complexity, unless its comment explains its branches
 )
 
 // TestTypesAndFunctionsStaySmall counts the methods of each type and the lines of each function.
@@ -34,7 +35,7 @@ func TestTypesAndFunctionsStaySmall(t *testing.T) {
 				continue
 			}
 			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, path.Join(dir, f.Name()), nil, 0)
+			file, err := parser.ParseFile(set, path.Join(dir, f.Name()), nil, parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,6 +45,10 @@ func TestTypesAndFunctionsStaySmall(t *testing.T) {
 					methods[receiver(d)]++
 					if lines := set.Position(d.End()).Line - set.Position(d.Pos()).Line + 1; lines > mostLines {
 						t.Errorf("%s: %s has %d lines; want at most %d: divide it", set.Position(d.Pos()), d.Name.Name, lines, mostLines)
+					}
+					if n := branches(d); n > mostBranches && !strings.Contains(d.Doc.Text(), "branch") {
+						t.Errorf("%s: %s has the cyclomatic complexity %d; want at most %d, or a comment with the reason for its branches",
+							set.Position(d.Pos()), d.Name.Name, n, mostBranches)
 					}
 				}
 			}
@@ -58,6 +63,31 @@ func TestTypesAndFunctionsStaySmall(t *testing.T) {
 	if counted < 4000 {
 		t.Errorf("%d functions counted; want at least 4,000: is the source read at all?", counted)
 	}
+}
+
+// branches returns a function's cyclomatic complexity.
+func branches(d *ast.FuncDecl) int {
+	n := 1
+	ast.Inspect(d, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			n++
+		case *ast.CaseClause:
+			if node.List != nil {
+				n++
+			}
+		case *ast.CommClause:
+			if node.Comm != nil {
+				n++
+			}
+		case *ast.BinaryExpr:
+			if node.Op == token.LAND || node.Op == token.LOR {
+				n++
+			}
+		}
+		return true
+	})
+	return n
 }
 
 // receiver returns the name of a method's type, or "" for a function.

@@ -133,6 +133,19 @@ const (
 	maxTerminalBytes = 1 << 20 // of one terminal's content
 )
 
+// fillDemo sets the content of a demo host where none is given.
+func (c *Config) fillDemo() {
+	if c.Root == "" && c.Files == nil {
+		c.Files = demoFiles
+	}
+	if c.Canvases == nil {
+		c.Canvases = demoCanvases
+	}
+	if c.MCP == nil {
+		c.MCP = demoMCP
+	}
+}
+
 // withDefaults validates the configuration and returns a copy with defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
@@ -150,14 +163,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Terminals == "" {
 		c.Terminals = EchoTerminals
 	}
-	if c.Demo && c.Root == "" && c.Files == nil {
-		c.Files = demoFiles
-	}
-	if c.Demo && c.Canvases == nil {
-		c.Canvases = demoCanvases
-	}
-	if c.Demo && c.MCP == nil {
-		c.MCP = demoMCP
+	if c.Demo {
+		c.fillDemo()
 	}
 	var err error
 	if c.MCP, err = checkMCP(c.MCP); err != nil {
@@ -185,6 +192,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.check()
 }
 
+// check returns the first invalid field. Each field has its branch and its words.
 func (c Config) check() error {
 	switch {
 	case dialects[c.Protocol].own == nil:
@@ -203,6 +211,16 @@ func (c Config) check() error {
 			return fmt.Errorf("agenthost: Config.Folders has %q; want absolute paths, and neither Root nor Files", folder)
 		}
 	}
+	for name := range c.Files {
+		if name == "/" || name != filepath.ToSlash(filepath.Clean(name)) || name[0] != '/' {
+			return fmt.Errorf("agenthost: Config.Files has %q; want clean absolute paths", name)
+		}
+	}
+	return c.checkAgents()
+}
+
+// checkAgents returns an error unless the agents' providers are different URI schemes.
+func (c Config) checkAgents() error {
 	names := map[string]bool{}
 	for _, a := range c.Agents {
 		name := a.Info().Provider
@@ -210,11 +228,6 @@ func (c Config) check() error {
 			return fmt.Errorf("agenthost: Config.Agents has the provider %q; want different URI schemes in lower case", name)
 		}
 		names[name] = true
-	}
-	for name := range c.Files {
-		if name == "/" || name != filepath.ToSlash(filepath.Clean(name)) || name[0] != '/' {
-			return fmt.Errorf("agenthost: Config.Files has %q; want clean absolute paths", name)
-		}
 	}
 	return nil
 }

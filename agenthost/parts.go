@@ -170,7 +170,8 @@ func (t *turn) text(id string) *markdownPart {
 	return nil
 }
 
-// reduceTool applies an action to a tool call.
+// reduceTool applies an action to a tool call. Each action has its branch, with the
+// states in which it counts.
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
 	case toolReadyAction:

@@ -110,7 +110,8 @@ func (q Question) answer(a inputCompletedAction) Answer {
 	return Answer{Response: response, Values: values}
 }
 
-// value returns a field's value with its type, nil for a value that does not fit.
+// value returns a field's value with its type, nil for a value that does not fit. Each
+// type of JSON has its branch.
 func (f Field) value(v map[string]any) any {
 	free := ""
 	if texts, _ := v["freeformValues"].([]any); len(texts) > 0 {

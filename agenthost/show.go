@@ -10,7 +10,7 @@ import (
 )
 
 // showPrompt returns the script for a prompt that shows a host's features, nil for
-// other prompts.
+// other prompts. Each prompt has its branch.
 func showPrompt(prompt string) func(*script) {
 	switch prompt {
 	case "show everything":

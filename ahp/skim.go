@@ -175,7 +175,7 @@ func (s *Skimmer) valueEnded() {
 	s.value = s.value[:0]
 }
 
-// token consumes a byte outside strings.
+// token consumes a byte outside strings. Each state of the Skimmer has its branch.
 func (s *Skimmer) token(c byte, at int) {
 	if s.state == skimScalar {
 		switch c {

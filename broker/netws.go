@@ -46,6 +46,15 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	return c, nil
 }
 
+// refusedWith returns the error for a handshake's answer that is not a WebSocket.
+func refusedWith(status int) error {
+	err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", status)
+	if status == http.StatusUnauthorized {
+		err = fmt.Errorf("%w: %w", err, errUnauthorized)
+	}
+	return err
+}
+
 // handshake opens a WebSocket, which may be idle until its use.
 func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dialFunc, idle bool) (*wsConn, error) {
 	header := http.Header{}
@@ -93,11 +102,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 			_ = conn.Close()
 		}
 		if response != nil {
-			err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
-			if response.StatusCode == http.StatusUnauthorized {
-				err = fmt.Errorf("%w: %w", err, errUnauthorized)
-			}
-			return nil, err
+			err = refusedWith(response.StatusCode)
 		}
 		return nil, err
 	}

@@ -61,7 +61,8 @@ type Message struct {
 	From, To int
 }
 
-// FromHost records a message from the host, and mints addresses in it.
+// FromHost records a message from the host, and mints addresses in it. Each kind of
+// fact has its branch.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return

@@ -121,7 +121,7 @@ func hidden(name string) bool {
 }
 
 // openFile opens the file at a decoded URL path in a folder. For a folder it opens
-// index.html.
+// index.html. Each way out of the folder has its branch.
 func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	name := strings.TrimPrefix(at, "/")
 	if name == "" || strings.HasSuffix(name, "/") {

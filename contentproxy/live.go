@@ -142,7 +142,8 @@ func keepWithin(response *http.Response) error {
 	return nil
 }
 
-// local returns an address at this origin without the origin.
+// local returns an address at this origin without the origin. Each way in which browsers
+// read an address as a different origin has its branch.
 func (o origin) local(address string) (string, error) {
 	u, err := url.Parse(address)
 	switch {

@@ -230,6 +230,7 @@ const leastHeld = 4 << 20
 // given maximum.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
+// check returns the first invalid field. Each field has its branch and its words.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Keys == nil:

@@ -156,25 +156,8 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err := cfg.Check(ctx); err != nil {
 		return nil, err
 	}
-	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
+	if err := r.listen(ctx, &cfg); err != nil {
 		return nil, err
-	}
-	if cfg.Gateway.CanvasDomain != "" {
-		r.public.maxHeader = maxHeader + canvas.MaxCookies
-	}
-	if domain, ok := strings.CutSuffix(cfg.Gateway.CanvasDomain, ":0"); ok {
-		_, port, _ := net.SplitHostPort(r.public.Addr().String())
-		cfg.Gateway.CanvasDomain = domain + ":" + port
-	}
-	if cfg.AdminListen != NoListener {
-		if r.admin, err = listen(ctx, "--admin-listen", cfg.AdminListen, DefaultAdminListen); err != nil {
-			return nil, err
-		}
-	}
-	if cfg.MetricsListen != "" {
-		if r.metrics, err = listen(ctx, "--metrics-listen", cfg.MetricsListen, ""); err != nil {
-			return nil, err
-		}
 	}
 	if r.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
 		return nil, err
@@ -213,15 +196,46 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
 		return nil, err
 	}
-	r.public.serve(server.Handler(), server.httpConns, cfg.times, r.log)
-	if r.admin != nil {
-		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
-	}
-	if r.metrics != nil {
-		r.metrics.serve(server.MetricsHandler(r.metrics.Addr()), nil, cfg.times, r.log)
-	}
+	r.serve(server, cfg.times)
 	r.publish()
 	return r, nil
+}
+
+// serve answers requests at all ports.
+func (r *Relay) serve(server *Server, times requestTimes) {
+	r.public.serve(server.Handler(), server.httpConns, times, r.log)
+	if r.admin != nil {
+		r.admin.serve(server.AdminHandler(), nil, times, r.log)
+	}
+	if r.metrics != nil {
+		r.metrics.serve(server.MetricsHandler(r.metrics.Addr()), nil, times, r.log)
+	}
+}
+
+// listen opens the ports of a configuration, and writes a port chosen by the system
+// into the canvas domain.
+func (r *Relay) listen(ctx context.Context, cfg *RelayConfig) (err error) {
+	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
+		return err
+	}
+	if cfg.Gateway.CanvasDomain != "" {
+		r.public.maxHeader = maxHeader + canvas.MaxCookies
+	}
+	if domain, ok := strings.CutSuffix(cfg.Gateway.CanvasDomain, ":0"); ok {
+		_, port, _ := net.SplitHostPort(r.public.Addr().String())
+		cfg.Gateway.CanvasDomain = domain + ":" + port
+	}
+	if cfg.AdminListen != NoListener {
+		if r.admin, err = listen(ctx, "--admin-listen", cfg.AdminListen, DefaultAdminListen); err != nil {
+			return err
+		}
+	}
+	if cfg.MetricsListen != "" {
+		if r.metrics, err = listen(ctx, "--metrics-listen", cfg.MetricsListen, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // useTLS adds TLS to the public listener, if configured.
@@ -587,7 +601,7 @@ func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 }
 
 // Close ends everything in reverse order of dependence, and returns when nothing is
-// left.
+// left. A branch skips each part that StartRelay had not started when it failed.
 func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.endStreams()

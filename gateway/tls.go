@@ -48,6 +48,7 @@ func (c *TLSConfig) on() bool {
 	return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 || c.ACMEDNS != nil
 }
 
+// check returns the first contradiction between flags. Each has its branch and its words.
 func (c *TLSConfig) check(canvasDomain string) error {
 	switch {
 	case (c.CertFile == "") != (c.KeyFile == ""):

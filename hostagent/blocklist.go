@@ -87,16 +87,26 @@ func (k *kick) valid() bool {
 // errNobody reports a kick without a matching connection.
 var errNobody = errors.New("no such connection")
 
+// names reports whether a connection is the target, or of the target's subject.
+func (k *kick) names(open *routing.Open) bool {
+	return k.Conn == open.ID || k.Subject != "" && k.Subject == open.Subject
+}
+
+// endPreview ends the preview that is the target.
+func (k *kick) endPreview(a *Agent) (ended int, err error) {
+	ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
+	if ended == 0 {
+		return 0, errNobody
+	}
+	a.cfg.Log.Info(auditMessage, "event", "kick", "preview", k.Preview)
+	return ended, nil
+}
+
 // kick ends connections and returns their number. The kicked subject, or the
-// connection's token, is blocked for k.For.
+// connection's token, is blocked for k.For. Each kind of target has its branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
-		ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
-		if ended == 0 {
-			return 0, errNobody
-		}
-		a.cfg.Log.Info(auditMessage, "event", "kick", "preview", k.Preview)
-		return ended, nil
+		return k.endPreview(a)
 	}
 	until := time.Now().Add(k.For)
 	if k.Subject != "" && k.For > 0 { // before the connections are listed, so a new connection cannot slip through
@@ -106,10 +116,7 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 		a.cfg.Log.Info(auditMessage, "event", "bar", "subject", k.Subject, "until", until.UTC().Format(time.RFC3339))
 	}
 	for _, c := range a.clients.every() {
-		if k.Conn != c.open.ID && (k.Subject == "" || k.Subject != c.open.Subject) {
-			continue
-		}
-		if c.kicked.Load() { // already ending
+		if !k.names(&c.open) || c.kicked.Load() { // or already ending
 			continue
 		}
 		if k.Conn != "" && k.For > 0 && c.open.Token != "" {

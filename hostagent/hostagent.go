@@ -137,47 +137,8 @@ type Agent struct {
 
 // New returns an Agent for the host named by the token. It opens no connection.
 func New(cfg Config) (*Agent, error) {
-	if cfg.Resume == 0 {
-		cfg.Resume = link.DefaultResume
-	}
-	if cfg.MaxQueued == 0 {
-		cfg.MaxQueued = 512 << 20
-	}
-	if cfg.MaxFrame == 0 {
-		cfg.MaxFrame = min(128<<20, cfg.MaxQueued/4)
-	}
-	if cfg.HTTP == nil {
-		cfg.HTTP = newHTTPClient()
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Credentials != nil {
-		cfg.Token = cfg.Credentials.Token
-	}
-	switch {
-	case cfg.Token == nil:
-		return nil, errors.New("host-agent: Token is missing")
-	case cfg.MaxFrame < 1:
-		return nil, fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
-	case cfg.MaxQueued < 2*cfg.MaxFrame:
-		return nil, fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, room for two messages of MaxFrame", cfg.MaxQueued, 2*cfg.MaxFrame)
-	case cfg.Resume < 0:
-		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
-	}
-	if err := cfg.CanvasLive.check(); err != nil {
-		return nil, err
-	}
-	if err := checkListen(cfg.MetricsListen); err != nil {
-		return nil, err
-	}
-	if err := checkRelays(cfg.Relays); err != nil {
-		return nil, err
-	}
-	if err := checkPlain(cfg.Relays, cfg.NATSURLs); err != nil && !cfg.Plain {
-		return nil, err
-	}
-	if err := cfg.Upstream.Check(); err != nil {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	access, err := newAccess(cfg.Relays, cfg.NATSURLs, cfg.Token, cfg.HTTP)
@@ -214,6 +175,56 @@ func New(cfg Config) (*Agent, error) {
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil
+}
+
+// withDefaults returns a copy with defaults for missing fields.
+func (cfg Config) withDefaults() Config {
+	if cfg.Resume == 0 {
+		cfg.Resume = link.DefaultResume
+	}
+	if cfg.MaxQueued == 0 {
+		cfg.MaxQueued = 512 << 20
+	}
+	if cfg.MaxFrame == 0 {
+		cfg.MaxFrame = min(128<<20, cfg.MaxQueued/4)
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = newHTTPClient()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Credentials != nil {
+		cfg.Token = cfg.Credentials.Token
+	}
+	return cfg
+}
+
+// check returns the first error in a configuration with defaults.
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Token == nil:
+		return errors.New("host-agent: Token is missing")
+	case cfg.MaxFrame < 1:
+		return fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
+	case cfg.MaxQueued < 2*cfg.MaxFrame:
+		return fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, room for two messages of MaxFrame", cfg.MaxQueued, 2*cfg.MaxFrame)
+	case cfg.Resume < 0:
+		return fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
+	}
+	if err := cfg.CanvasLive.check(); err != nil {
+		return err
+	}
+	if err := checkListen(cfg.MetricsListen); err != nil {
+		return err
+	}
+	if err := checkRelays(cfg.Relays); err != nil {
+		return err
+	}
+	if err := checkPlain(cfg.Relays, cfg.NATSURLs); err != nil && !cfg.Plain {
+		return err
+	}
+	return cfg.Upstream.Check()
 }
 
 // openState opens the parts that keep state.

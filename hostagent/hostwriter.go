@@ -129,7 +129,8 @@ func (w *hostWriter) write(sock hostSocket) {
 	}
 }
 
-// writeOne writes a message to the host if the gates pass it.
+// writeOne writes a message to the host if the gates pass it. Each origin and each
+// verdict has its branch.
 func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if d.own {
 		w.answers.Add(-1)

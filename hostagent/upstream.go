@@ -132,6 +132,11 @@ func (u Upstream) Check() error {
 		}
 		return nil
 	}
+	return u.checkURL()
+}
+
+// checkURL returns the error in the URL of an upstream, if any.
+func (u Upstream) checkURL() error {
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
 		return errMalformed

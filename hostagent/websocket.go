@@ -145,7 +145,8 @@ func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	return h, nil
 }
 
-// message reads the next message.
+// message reads the next message. The branches serve frames of three sizes: lent without
+// a copy, copied, and reserved first.
 func (s *webSocket) message() (message []byte, binary bool, err error) {
 	reserved := false
 	for first := true; ; {

@@ -79,7 +79,7 @@ func (r *RelayEnd) inRows() bool {
 }
 
 // row appends a frame with the first bodies of a list to r.frames, and returns their
-// number.
+// number. Each reason to end a row has its branch.
 func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 	if n := r.together(list); n > 0 {
 		return n, true

@@ -478,6 +478,7 @@ func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 }
 
 // frameFrom is frameRecord for data that has been read. The rest of the packet is in f.
+// Each reason to end a run of frames has its branch.
 func (r *RelayEnd) frameFrom(conn uint64, data []byte, f *link.Fields) error {
 	if f.Bad {
 		return nil

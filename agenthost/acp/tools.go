@@ -61,13 +61,11 @@ type terminalMeta struct {
 	Code *int   `json:"exit_code"`
 }
 
-// tool translates a tool call's beginning or change.
-func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
-	var meta toolMeta
-	if u.Meta != nil {
-		_ = acp.Decode(u.Meta, &meta) // most agents have other members
-	}
+// noteTool records a tool call's title and end. It returns nil after the conversation's
+// end.
+func noteTool(c *conversation, u acp.ToolCallUpdate) *tool {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	known := c.tools[u.ToolCallID]
 	if known == nil && c.tools != nil {
 		known = &tool{}
@@ -79,18 +77,33 @@ func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
 			known.ended = u.Status == acp.ToolCallStatusCompleted || u.Status == acp.ToolCallStatusFailed
 		}
 	}
-	c.mu.Unlock()
-	update := agenthost.ToolUpdate{
-		ID: u.ToolCallID, Name: cmp.Or(u.Name, meta.Claude.Tool), Title: u.Title, Kind: agenthost.ToolKind(u.Kind), Status: agenthost.ToolStatus(u.Status),
-		Input: u.RawInput, Output: u.RawOutput,
-	}
-	for _, l := range u.Locations {
+	return known
+}
+
+// locations translates the places that a tool call touches.
+func locations(list []acp.ToolCallLocation) (translated []agenthost.Location) {
+	for _, l := range list {
 		at := agenthost.Location{Path: l.Path}
 		if l.Line != nil {
 			at.Line = int(*l.Line)
 		}
-		update.Locations = append(update.Locations, at)
+		translated = append(translated, at)
 	}
+	return translated
+}
+
+// tool translates a tool call's beginning or change.
+func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
+	var meta toolMeta
+	if u.Meta != nil {
+		_ = acp.Decode(u.Meta, &meta) // most agents have other members
+	}
+	known := noteTool(c, u)
+	update := agenthost.ToolUpdate{
+		ID: u.ToolCallID, Name: cmp.Or(u.Name, meta.Claude.Tool), Title: u.Title, Kind: agenthost.ToolKind(u.Kind), Status: agenthost.ToolStatus(u.Status),
+		Input: u.RawInput, Output: u.RawOutput,
+	}
+	update.Locations = locations(u.Locations)
 	shown := false
 	if known != nil {
 		shown = c.feed(known, meta)

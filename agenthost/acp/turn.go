@@ -173,33 +173,39 @@ func blocks(can acp.PromptCapabilities, prompt agenthost.Prompt) []acp.ContentBl
 		list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: prompt.Text})
 	}
 	for _, a := range prompt.Attachments {
-		kind, _, _ := strings.Cut(a.MIMEType, "/")
-		if a.Text == "" && kind == "text" && utf8.Valid(a.Data) {
-			a.Text = string(a.Data) // agents read few other forms of text
-		}
-		data := base64.StdEncoding.EncodeToString(a.Data)
-		switch {
-		case len(a.Data) > 0 && kind == "image" && can.Image:
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockImage, MimeType: a.MIMEType, Data: data})
-		case len(a.Data) > 0 && kind == "audio" && can.Audio:
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockAudio, MimeType: a.MIMEType, Data: data})
-		case a.Text != "" && can.EmbeddedContext:
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockResource, Resource: acp.EmbeddedResourceResource{
-				URI: cmp.Or(a.URI, "attachment:///"+a.Name), MimeType: cmp.Or(a.MIMEType, "text/plain"), Text: a.Text,
-			}})
-		case a.Text != "":
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: a.Name + ":\n\n" + a.Text})
-		case len(a.Data) > 0 && can.EmbeddedContext:
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockResource, Resource: acp.EmbeddedResourceResource{
-				URI: cmp.Or(a.URI, "attachment:///"+a.Name), MimeType: a.MIMEType, Blob: data,
-			}})
-		case a.URI != "":
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockResourceLink, Name: cmp.Or(a.Name, a.URI), URI: a.URI, MimeType: a.MIMEType})
-		default:
-			list = append(list, acp.ContentBlock{Type: acp.ContentBlockText, Text: "(The agent cannot read the attachment " + a.Name + ".)"})
-		}
+		list = append(list, blockOf(can, a))
 	}
 	return list
+}
+
+// blockOf translates an attachment into the richest block that the agent can read. Each
+// kind of block has its branch.
+func blockOf(can acp.PromptCapabilities, a agenthost.Attachment) acp.ContentBlock {
+	kind, _, _ := strings.Cut(a.MIMEType, "/")
+	if a.Text == "" && kind == "text" && utf8.Valid(a.Data) {
+		a.Text = string(a.Data) // agents read few other forms of text
+	}
+	data := base64.StdEncoding.EncodeToString(a.Data)
+	switch {
+	case len(a.Data) > 0 && kind == "image" && can.Image:
+		return acp.ContentBlock{Type: acp.ContentBlockImage, MimeType: a.MIMEType, Data: data}
+	case len(a.Data) > 0 && kind == "audio" && can.Audio:
+		return acp.ContentBlock{Type: acp.ContentBlockAudio, MimeType: a.MIMEType, Data: data}
+	case a.Text != "" && can.EmbeddedContext:
+		return acp.ContentBlock{Type: acp.ContentBlockResource, Resource: acp.EmbeddedResourceResource{
+			URI: cmp.Or(a.URI, "attachment:///"+a.Name), MimeType: cmp.Or(a.MIMEType, "text/plain"), Text: a.Text,
+		}}
+	case a.Text != "":
+		return acp.ContentBlock{Type: acp.ContentBlockText, Text: a.Name + ":\n\n" + a.Text}
+	case len(a.Data) > 0 && can.EmbeddedContext:
+		return acp.ContentBlock{Type: acp.ContentBlockResource, Resource: acp.EmbeddedResourceResource{
+			URI: cmp.Or(a.URI, "attachment:///"+a.Name), MimeType: a.MIMEType, Blob: data,
+		}}
+	case a.URI != "":
+		return acp.ContentBlock{Type: acp.ContentBlockResourceLink, Name: cmp.Or(a.Name, a.URI), URI: a.URI, MimeType: a.MIMEType}
+	default:
+		return acp.ContentBlock{Type: acp.ContentBlockText, Text: "(The agent cannot read the attachment " + a.Name + ".)"}
+	}
 }
 
 // usageOf returns the usage of a turn: the tokens from the answer to the prompt, with

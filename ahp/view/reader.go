@@ -130,7 +130,8 @@ type reader struct {
 }
 
 // follow walks a value along the paths from a node. It adds a fact for each URI at a
-// path's end, and for each tool call's options. An unreadable object sets Lost.
+// path's end, and for each tool call's options. An unreadable object sets Lost. Each
+// type of JSON has its branch.
 func (r *reader) follow(n *node, raw []byte) {
 	if raw == nil {
 		return
@@ -278,7 +279,7 @@ func (r *reader) state(whole ahp.Member) {
 	r.follow(saysState, whole.Raw)
 }
 
-// action reads the host's own action.
+// action reads the host's own action. Each type of action with facts has its branch.
 func (r *reader) action(whole ahp.Member) {
 	m, ok := r.members(whole)
 	kind, _ := ahp.Text(m[inType].Raw)

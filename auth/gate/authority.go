@@ -86,7 +86,8 @@ var (
 	noAsk    = no("unknown method: a limited client gets known methods only")
 )
 
-// judge returns why a client's message may not pass, or nil.
+// judge returns why a client's message may not pass, or nil. Each rule has its branch,
+// and the first rule that refuses decides.
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	m, known := ahp.MethodOn(string(env.Channel), string(env.Method))
 	switch {

@@ -98,7 +98,8 @@ func isMCP(uri []byte) bool {
 func anyOne(*customization) bool     { return true }
 func isServer(c *customization) bool { return c.server }
 
-// learn records a fact about a session. A state without customizations has none.
+// learn records a fact about a session. A state without customizations has none. Each
+// kind of fact has its branch.
 func (r *register) learn(l *findings, f *view.Fact) {
 	if len(f.Of) > maxName || len(f.URI) > maxName {
 		l.lost = l.lost || f.Kind >= view.Customizations

@@ -54,17 +54,20 @@ func (l *serverLog) fatal() string {
 	return l.first
 }
 
+// misleads reports whether a line of the server warns of a normal state.
+func misleads(text string) bool {
+	return strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") || // the keys verify them: see auth.Keys.ClusterTLS
+		strings.HasSuffix(text, "TLS route handshake error: EOF") // another relay has tried whether this server accepts connections: see Absent
+}
+
 func (l *serverLog) write(level slog.Level, format string, args []any) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") {
-		return // the keys verify them: see auth.Keys.ClusterTLS
-	}
-	if strings.HasSuffix(text, "TLS route handshake error: EOF") {
-		return // another relay has looked whether this server accepts connections: see Absent
+	if misleads(text) {
+		return
 	}
 	away := strings.Contains(text, "rror connecting to explicit gateway") || strings.Contains(text, "rror connecting to implicit gateway")
 	if away && !l.away.Allow() {

@@ -168,7 +168,8 @@ func printable(r rune) rune {
 	return r
 }
 
-// Check rejects an event that a host-agent must not report.
+// Check rejects an event that a host-agent must not report. Each field has its branch
+// and its words.
 func (e *Event) Check() error {
 	bad := func(what string) error { return fmt.Errorf("event %.70q: %s", e.ID, what) }
 	fit := *e

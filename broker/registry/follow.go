@@ -116,6 +116,21 @@ func (v *view) watchStalled(began time.Time) bool {
 	return v.r.upkeep.wrote.Sub(later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
 }
 
+// readHost decodes and checks the entry of a host.
+func readHost(key string, value []byte, gone bool) (hostState, error) {
+	s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
+	if gone {
+		return s, nil
+	}
+	if err := json.Unmarshal(value, &s); err != nil {
+		return s, err
+	}
+	if hostKeys+s.Key != key {
+		return s, errors.New("key and host differ")
+	}
+	return s, s.check()
+}
+
 // applyEntry applies an entry from the store.
 func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	defer v.noteProgress(entry.Revision())
@@ -124,19 +139,10 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	bad := func(err error) { v.r.cfg.Log.Warn("registry entry invalid", "key", key, "error", err) }
 	switch {
 	case strings.HasPrefix(key, hostKeys):
-		s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
-		if !gone {
-			err := json.Unmarshal(entry.Value(), &s)
-			if err == nil {
-				err = s.check()
-			}
-			if err == nil && hostKeys+s.Key != key {
-				err = errors.New("key and host differ")
-			}
-			if err != nil {
-				bad(err)
-				return
-			}
+		s, err := readHost(key, entry.Value(), gone)
+		if err != nil {
+			bad(err)
+			return
 		}
 		v.r.applyHost(v, s, entry.Revision(), epoch, gone)
 	case strings.HasPrefix(key, relayKeys):
@@ -225,7 +231,8 @@ func (r *Registry) addLocked(k *knownHost) {
 	r.accounts.tenantLocked(k.tenant()).hosts[k.Key] = k
 }
 
-// putLocked replaces a host's state by the store's.
+// putLocked replaces a host's state by the store's. Its branches compare the store's
+// lease with this relay's own, in the order in which later ones rely on earlier ones.
 func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)

@@ -209,7 +209,8 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	}
 }
 
-// hold executes a host-agent's request received by the relay keeper.
+// hold executes a host-agent's request received by the relay keeper. Each case in which
+// the store is unreachable has its branch at the end.
 func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer

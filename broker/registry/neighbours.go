@@ -59,6 +59,7 @@ const acceptEvery = 10 * time.Second
 // refusal proves a crash, and only at an address that accepted a connection before: a
 // firewall or address translation may refuse for a running relay. A disconnected or
 // paused relay is silent, and still has its clients when it returns.
+// Each state of a relay that forbids a verdict has its branch.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
 		return

@@ -174,6 +174,12 @@ func (rs *relaySessions) beat(now time.Time) {
 			delete(rs.peers, instance)
 		}
 	}
+	rs.losePreviousLocked(previous, now)
+	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
+}
+
+// losePreviousLocked ends the relays whose successors have started.
+func (rs *relaySessions) losePreviousLocked(previous []string, now time.Time) {
 	for _, instance := range previous {
 		// A heard relay is not gone: its data directory was copied.
 		p := rs.peers[instance]
@@ -182,7 +188,6 @@ func (rs *relaySessions) beat(now time.Time) {
 			rs.loseLocked(instance, "its successor has started", now)
 		}
 	}
-	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
 }
 
 // loseLocked records a relay's crash.

@@ -106,7 +106,7 @@ type Holder struct {
 	At      time.Time `json:"at"` // when it got the key
 }
 
-// ReadRequest decodes and checks a request.
+// ReadRequest decodes and checks a request. Each operation has its branch.
 func ReadRequest(data []byte) (r Request, err error) {
 	if len(data) > maxRequest {
 		return r, fmt.Errorf("request of %d bytes; want at most %d", len(data), maxRequest)

@@ -192,7 +192,7 @@ func (c *Conn) wakeSender() {
 	}
 }
 
-// Write implements [net.Conn].
+// Write implements [net.Conn]. Each reason to end or to wait has its branch.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	defer c.wakeSender()
 	c.mu.Lock()

@@ -312,15 +312,9 @@ func within(ctx context.Context, info func(context.Context, ...jetstream.StreamI
 	return broker.AskAgain(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return info(ctx) })
 }
 
-// sync completes a read of the stream with an id. Records that the stream should have
-// are written again; expired and removed records are deleted.
-func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
-	now := time.Now()
-	s.mu.Lock()
-	s.err = nil
-	first, removed := !s.synced, s.cfg.Sizes || s.cfg.Known && id == s.streamID
-	s.synced = true
-	var missing []Change
+// missingLocked returns the records that a read of the stream did not deliver and that
+// it should have. It drops expired records, and if the stream is known, removed ones.
+func (s *Store) missingLocked(epoch uint64, removed bool, now time.Time) (missing []Change) {
 	for key, k := range s.records {
 		switch {
 		case k.epoch >= epoch:
@@ -337,6 +331,18 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 			missing = append(missing, c)
 		}
 	}
+	return missing
+}
+
+// sync completes a read of the stream with an id. Records that the stream should have
+// are written again; expired and removed records are deleted.
+func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
+	now := time.Now()
+	s.mu.Lock()
+	s.err = nil
+	first := !s.synced
+	s.synced = true
+	missing := s.missingLocked(epoch, s.cfg.Sizes || s.cfg.Known && id == s.streamID, now)
 	s.mu.Unlock()
 	whole := true
 	if len(missing) > 0 {

@@ -65,29 +65,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if c.Enroll {
-		line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
-		if serve.Upstream != "" {
-			line += " --upstream " + serve.Upstream
-		}
-		for _, agent := range serve.Agent {
-			line += " --agent " + agent
-		}
-		for _, folder := range serve.Folder {
-			line += " --folder " + folder
-		}
-		if serve.UpstreamTokenFile != "" {
-			line += " --upstream-token-file " + serve.UpstreamTokenFile
-		}
-		if serve.Sealed {
-			line += " --sealed"
-			if serve.Console != "" {
-				line += " --console " + serve.Console
-			}
-		}
-		if len(c.Command) > 0 {
-			line += " -- " + strings.Join(agents.Behind(c.Command), " ")
-		}
-		_, err := fmt.Fprintln(s.out, line)
+		_, err := fmt.Fprintln(s.out, c.runLine(serve, file))
 		return err
 	}
 	what := strings.Join(serve.Agent, ", ")
@@ -96,6 +74,33 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	}
 	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install starts it automatically.\n", what, c.URL)
 	return serve.Run(ctx, s)
+}
+
+// runLine returns the command line that serves the host as this one would.
+func (c *upCmd) runLine(serve *runCmd, file string) string {
+	line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
+	if serve.Upstream != "" {
+		line += " --upstream " + serve.Upstream
+	}
+	for _, agent := range serve.Agent {
+		line += " --agent " + agent
+	}
+	for _, folder := range serve.Folder {
+		line += " --folder " + folder
+	}
+	if serve.UpstreamTokenFile != "" {
+		line += " --upstream-token-file " + serve.UpstreamTokenFile
+	}
+	if serve.Sealed {
+		line += " --sealed"
+		if serve.Console != "" {
+			line += " --console " + serve.Console
+		}
+	}
+	if len(c.Command) > 0 {
+		line += " -- " + strings.Join(agents.Behind(c.Command), " ")
+	}
+	return line
 }
 
 // recognize asks a command without --agent whether it is a coding agent. Otherwise it

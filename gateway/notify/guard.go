@@ -75,7 +75,8 @@ func newClient(private []netip.Prefix) *http.Client {
 }
 
 // checkURL returns an error unless the URL has https and resolves to public
-// addresses. http is permitted for addresses that the operator allows.
+// addresses. http is permitted for addresses that the operator allows. Each kind of bad
+// URL has its branch and its words.
 func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	u, err := url.Parse(text)
 	switch {

@@ -226,19 +226,25 @@ func (n *Notifier) absorb() {
 // afterwards is the id suffix for a job behind another job.
 const afterwards = ".w"
 
+// planEndLocked drops the job of a withdrawn item, or plans to show the end of the item
+// where the target has it.
+func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
+	if n.queue.state(id) == waiting && !n.busy[id] {
+		n.queue.done(id, nil)
+	}
+	state := n.queue.state(id)
+	if s := n.services[t.Kind]; s != nil && s.updates() && (state == delivered || state == claimed || n.busy[id]) {
+		// The job waits until the first one is finished, and is dropped if that sent nothing.
+		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
+	}
+}
+
 // planLocked makes the job of an item for a target, if one is due.
 func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 	e := &item.Event
 	id := e.ID + "." + t.ID
 	if item.Change == Withdrawn {
-		if n.queue.state(id) == waiting && !n.busy[id] {
-			n.queue.done(id, nil)
-		}
-		state := n.queue.state(id)
-		if s := n.services[t.Kind]; s != nil && s.updates() && (state == delivered || state == claimed || n.busy[id]) {
-			// The job waits until the first one is finished, and is dropped if that sent nothing.
-			n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
-		}
+		planEndLocked(n, id, item, p, t, now)
 		return
 	}
 	who, good := n.standing(t)

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,15 +84,11 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	q.call, _ = ahp.Text(m[0].Raw)
 	status, _ := ahp.Text(m[1].Raw)
 	q.result = status == "pending-result-confirmation"
-	texts := []int{2, 3, 4}
+	title := m[2].Raw
 	if q.result {
-		texts = []int{9, 3, 4}
+		title = m[9].Raw
 	}
-	for _, i := range texts {
-		if e.Text = words(m[i].Raw); e.Text != "" {
-			break
-		}
-	}
+	e.Text = cmp.Or(words(title), words(m[3].Raw), words(m[4].Raw))
 	input, here := ahp.Text(m[5].Raw)
 	if e.Detail = input; !here || input == "" { // the message is then the host's only description
 		e.Detail = words(m[3].Raw)
@@ -106,10 +103,17 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 		return
 	}
 	e.Answer = notice.Choice
-	for _, o := range ahp.ElementsOf(m[6].Raw) {
-		if q.result {
-			break // the options belong to the earlier confirmation
-		}
+	if q.result {
+		q.options(e, nil) // the call's options belong to the earlier confirmation
+	} else {
+		q.options(e, m[6].Raw)
+	}
+}
+
+// options reads the host's options for an answer. Without options, a person may allow
+// the call once, or deny it.
+func (q *question) options(e *notice.Event, raw []byte) {
+	for _, o := range ahp.ElementsOf(raw) {
 		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
 	}
 	e.Options = slices.Concat(notice.Arrange(e.Options))

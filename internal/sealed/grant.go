@@ -150,7 +150,7 @@ var surrogate = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u[dD][89a-fA-F]`)
 
 // decode decodes a JSON object into a struct. Member names count exactly, each at most
 // once; a member without omitempty is required. encoding/json reads names without regard
-// to case, null as no value, and bytes that are no UTF-8 as U+FFFD.
+// to case, null as no value, and bytes that are no UTF-8 as U+FFFD. Each rule has its branch.
 func decode(data []byte, into any) error {
 	if !utf8.Valid(data) || surrogate.Match(data) {
 		return errors.New("not UTF-8, or an escaped surrogate")

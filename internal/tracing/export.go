@@ -42,6 +42,22 @@ const (
 	maxReply      = 64 << 10
 )
 
+// addHeaders reads a list of name=value, and reports whether it is well formed.
+func (e *exporter) addHeaders(list string) bool {
+	for pair := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if !ok || err != nil {
+			return false
+		}
+		e.headers.Set(strings.TrimSpace(name), value)
+	}
+	return true
+}
+
 // newExporter reads the variables of OpenTelemetry's specification "OpenTelemetry
 // Protocol Exporter". A variable for traces has priority over one for all signals.
 func newExporter(getenv func(string) string) (*exporter, error) {
@@ -62,17 +78,8 @@ func newExporter(getenv func(string) string) (*exporter, error) {
 		u = u.JoinPath("v1/traces")
 	}
 	e := &exporter{url: u.String(), headers: http.Header{}, timeout: exportTimeout}
-	text, from := of("HEADERS")
-	for pair := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(pair) == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(pair, "=")
-		value, err := url.PathUnescape(strings.TrimSpace(value))
-		if !ok || err != nil {
-			return nil, fmt.Errorf("%s: want name=value, separated by commas", from)
-		}
-		e.headers.Set(strings.TrimSpace(name), value)
+	if text, from := of("HEADERS"); !e.addHeaders(text) {
+		return nil, fmt.Errorf("%s: want name=value, separated by commas", from)
 	}
 	switch text, from := of("COMPRESSION"); text {
 	case "gzip":

@@ -100,7 +100,7 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 }
 
 // prepare encodes the parts of an answer for its waiters, without the pool's mutex,
-// because long answers take time.
+// because long answers take time. The branches choose among four forms of the answer.
 func (a *audience) prepare(s *hostMessage) {
 	s.answer = readAnswer(s.env)
 	id, err := idOf(s.env.ID)

@@ -131,45 +131,62 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var answer notice.Answer
+	var ok bool
 	if id := r.PathValue("id"); byToken && !strings.Contains(id, ".") { // an event's id has no dot
 		defer a.follow(r.Context(), who.Tenant)()
-		e, open := a.Board.Open(who.Tenant, body.Host, id)
-		switch {
-		case !open || !notify.MayHear(who, who.Tenant, body.Host, &e):
-			authn.WriteError(w, http.StatusGone, errors.New("the question is no longer open"))
-			return
-		case !mayAnswer(who, who.Tenant, body.Host, &e):
-			authn.WriteError(w, http.StatusForbidden, errors.New("this token does not permit this answer"))
-			return
-		case body.Digest != "" && body.Digest != e.Digest():
-			authn.WriteError(w, http.StatusConflict, errors.New("the question has changed; open it again"))
-			return
-		}
-		answer = notice.Answer{Tenant: who.Tenant, Host: body.Host, Event: id, Digest: e.Digest(), Option: body.Option, Text: body.Text}
+		answer, ok = a.answerByID(w, r, who, id, body)
 	} else {
-		c, holder, err := a.readCapability(id)
-		switch {
-		case err != nil:
-			if a.Caller.TooManyFailures(w, r) {
-				return
-			}
-			a.Caller.Refuse("answer", "", audit.Line{Address: a.Caller.Address(r), Reason: err.Error()})
-			authn.WriteError(w, http.StatusNotFound, err)
-			return
-		case byToken && (who.Tenant != c.Tenant || who.Subject != c.Subject):
-			authn.WriteError(w, http.StatusForbidden, errors.New("this answer link belongs to another person"))
-			return
-		}
-		holder.DeviceName = who.DeviceName
-		who = holder // a token only proves person and device; the capability states what they may do
-		answer = notice.Answer{Tenant: c.Tenant, Host: c.Host, Event: c.Event, Digest: c.Digest, Option: c.Option}
-		if c.Option == "" {
-			answer.Text = body.Text
-		}
+		answer, who, ok = a.answerByLink(w, r, who, byToken, id, body)
+	}
+	if !ok {
+		return
 	}
 	answer.Subject, answer.Token, answer.Access, answer.Channels, answer.Methods = who.Subject, who.ID, string(who.Access), who.Channels, who.Methods
 	answer.Remote, answer.Device = a.Caller.Address(r), who.DeviceName
 	a.give(r.Context(), w, answer)
+}
+
+// answerByID reads an answer to an open question, which the token must permit. It writes
+// the error if there is one.
+func (a *API) answerByID(w http.ResponseWriter, r *http.Request, who auth.Client, id string, body answerBody) (answer notice.Answer, ok bool) {
+	e, open := a.Board.Open(who.Tenant, body.Host, id)
+	switch {
+	case !open || !notify.MayHear(who, who.Tenant, body.Host, &e):
+		authn.WriteError(w, http.StatusGone, errors.New("the question is no longer open"))
+		return answer, false
+	case !mayAnswer(who, who.Tenant, body.Host, &e):
+		authn.WriteError(w, http.StatusForbidden, errors.New("this token does not permit this answer"))
+		return answer, false
+	case body.Digest != "" && body.Digest != e.Digest():
+		authn.WriteError(w, http.StatusConflict, errors.New("the question has changed; open it again"))
+		return answer, false
+	}
+	return notice.Answer{Tenant: who.Tenant, Host: body.Host, Event: id, Digest: e.Digest(), Option: body.Option, Text: body.Text}, true
+}
+
+// answerByLink reads an answer with a capability, and returns its holder. A token beside
+// it only proves the person and the device; the capability states what they may do.
+func (a *API) answerByLink(w http.ResponseWriter, r *http.Request, who auth.Client, byToken bool, id string, body answerBody) (answer notice.Answer, by auth.Client, ok bool) {
+	c, holder, err := a.readCapability(id)
+	switch {
+	case err != nil:
+		if a.Caller.TooManyFailures(w, r) {
+			return answer, who, false
+		}
+		a.Caller.Refuse("answer", "", audit.Line{Address: a.Caller.Address(r), Reason: err.Error()})
+		authn.WriteError(w, http.StatusNotFound, err)
+		return answer, who, false
+	case byToken && (who.Tenant != c.Tenant || who.Subject != c.Subject):
+		authn.WriteError(w, http.StatusForbidden, errors.New("this answer link belongs to another person"))
+		return answer, who, false
+	}
+	holder.DeviceName = who.DeviceName
+	who = holder
+	answer = notice.Answer{Tenant: c.Tenant, Host: c.Host, Event: c.Event, Digest: c.Digest, Option: c.Option}
+	if c.Option == "" {
+		answer.Text = body.Text
+	}
+	return answer, who, true
 }
 
 // give sends an answer to the host and responds with the outcome.

@@ -141,6 +141,21 @@ type eventStream struct {
 	next    uint64
 }
 
+// sayAll sends items in pieces of bounded size.
+func (e *eventStream) sayAll(items []notify.Item) error {
+	var text strings.Builder
+	for i := range items {
+		e.append(&text, &items[i])
+		if text.Len() > streamPiece || text.Len() > 0 && i == len(items)-1 {
+			if err := e.say(text.String()); err != nil {
+				return err
+			}
+			text.Reset()
+		}
+	}
+	return nil
+}
+
 // follow sends events until the client, its token or the relay ends.
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(StreamBeat)
@@ -160,15 +175,8 @@ func (e *eventStream) follow(r *http.Request) {
 		if e.api.Caller.IsRevoked(e.who) || time.Now().After(e.who.Expires) {
 			return
 		}
-		var text strings.Builder
-		for i := range items {
-			e.append(&text, &items[i])
-			if text.Len() > streamPiece || text.Len() > 0 && i == len(items)-1 {
-				if e.say(text.String()) != nil {
-					return
-				}
-				text.Reset()
-			}
+		if e.sayAll(items) != nil {
+			return
 		}
 		e.next = next
 		select {

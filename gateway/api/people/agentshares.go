@@ -67,6 +67,11 @@ func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 		a.makeShare(w, r, who, "", shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
 		return
 	}
+	a.listOrEnd(w, r, who, host, ask)
+}
+
+// listOrEnd answers a host-agent that lists or ends links to its host.
+func (a *shares) listOrEnd(w http.ResponseWriter, r *http.Request, who people.Person, host auth.Enrolment, ask AgentShareAsk) {
 	list, err := a.People.Shares(host.Tenant, "")
 	if err != nil {
 		a.failed(w, err)

@@ -238,6 +238,19 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 	if decision.Access != "" {
 		line.Detail += ", level " + decision.Access.Level()
 	}
+	if err == nil {
+		if !say.Approve {
+			line.Event = "deny"
+		}
+		a.Caller.Audit.Write(line)
+		authn.WriteJSON(w, http.StatusOK, struct{}{})
+		return
+	}
+	a.undecided(w, r, who, line, err)
+}
+
+// undecided answers a decision that failed. A wrong id or code counts as a guess.
+func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.Person, line audit.Line, err error) {
 	switch {
 	case errors.Is(err, people.ErrNone): // as in serveWaiting
 		if a.guess(w, r, who) {
@@ -253,14 +266,8 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 		authn.WriteError(w, http.StatusConflict, err)
 	case errors.Is(err, people.ErrAway):
 		a.failed(w, err)
-	case err != nil:
-		authn.WriteError(w, http.StatusBadRequest, err)
 	default:
-		if !say.Approve {
-			line.Event = "deny"
-		}
-		a.Caller.Audit.Write(line)
-		authn.WriteJSON(w, http.StatusOK, struct{}{})
+		authn.WriteError(w, http.StatusBadRequest, err)
 	}
 }
 

@@ -62,7 +62,7 @@ type shareAsk struct {
 	Files         bool
 }
 
-// share returns the requested link.
+// share returns the requested link. Each invalid field has its branch and its words.
 func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
 	if ask.Level == "" {
 		ask.Level = auth.AccessRead

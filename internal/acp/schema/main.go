@@ -285,7 +285,7 @@ func (g *generator) collect(n node, s *shape, required bool) {
 	}
 }
 
-// goType returns the Go type of a member.
+// goType returns the Go type of a member. Each form of schema has its branch.
 func (g *generator) goType(n node) string {
 	if variants := append(slices.Clone(n.AnyOf), n.OneOf...); len(variants) > 0 && n.Ref == "" {
 		present := slices.DeleteFunc(variants, func(v node) bool { return v.Type == "null" })

@@ -158,6 +158,7 @@ type params struct {
 	Value     json.RawMessage `json:"value"`
 }
 
+// answer answers a request of the editor. Each method has its branch.
 func (d *Door) answer(r *acp.Request) (any, error) {
 	if r.Method == "initialize" {
 		return d.initialize(r.Params)

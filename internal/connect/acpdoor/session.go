@@ -250,6 +250,11 @@ func (s *session) showChat(chat client.Chat, how show) {
 	if chat.Active != nil {
 		s.showTurn(chat.Active)
 	}
+	endLostPrompts(s, chat)
+}
+
+// endLostPrompts ends prompts that were sent, and that the chat does not have.
+func endLostPrompts(s *session, chat client.Chat) {
 	for _, p := range slices.Clone(s.prompts) {
 		waits := p.queued != "" && slices.ContainsFunc(chat.Queued, func(q struct {
 			ID string `json:"id"`

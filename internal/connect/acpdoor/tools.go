@@ -140,6 +140,13 @@ func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 			u.RawInput = json.RawMessage(input)
 		}
 	}
+	addContent(s, call, &u)
+	return u
+}
+
+// addContent adds a tool call's content, or else its planned edits, with the places of
+// both; for a call without either, its error.
+func addContent(s *session, call *client.ToolCall, u *acp.ToolCallUpdate) {
 	for _, item := range ahp.ElementsOf(call.Content) {
 		if c, ok := s.content(item.Raw); ok {
 			u.Content = append(u.Content, c)
@@ -159,7 +166,6 @@ func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 	if message := ahp.TextOf(objectOr(call.Error), "message"); message != "" && len(u.Content) == 0 {
 		u.Content = []acp.ToolCallContent{textContent(message)}
 	}
-	return u
 }
 
 // objectOr returns an object, which is empty in place of another value.

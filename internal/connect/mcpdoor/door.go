@@ -253,6 +253,11 @@ func (d *Door) answer(ctx context.Context, in answerInput) (string, error) {
 	if err := h.Dispatch(ctx, list[i].Chat, json.RawMessage(action)); err != nil {
 		return "", err
 	}
+	return h.untilClosed(ctx, in, changed)
+}
+
+// untilClosed waits until a session no longer has the answered question.
+func (h *host) untilClosed(ctx context.Context, in answerInput, changed <-chan struct{}) (string, error) {
 	for {
 		select {
 		case <-changed:
@@ -262,7 +267,8 @@ func (d *Door) answer(ctx context.Context, in answerInput) (string, error) {
 			return "", h.Err()
 		}
 		changed = h.change(in.Session)
-		if s, err = h.Session(ctx, in.Session); err != nil {
+		s, err := h.Session(ctx, in.Session)
+		if err != nil {
 			return "", err
 		}
 		if !slices.ContainsFunc(s.Questions(in.Session), func(p watch.Pending) bool { return p.Event.ID == in.Question }) {
