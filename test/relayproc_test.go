@@ -35,6 +35,7 @@ type relayProcess struct {
 	cmd  *exec.Cmd
 	in   io.Closer
 	log  string // file
+	dir  string // for its data
 	gone sync.Once
 }
 
@@ -76,7 +77,7 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &relayProcess{cmd: exec.Command(os.Args[0]), log: log.Name()}
+	p := &relayProcess{cmd: exec.Command(os.Args[0]), log: log.Name(), dir: cfg.DataDir}
 	p.cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
 	p.cmd.Stderr = log
 	stdin, err := p.cmd.StdinPipe()

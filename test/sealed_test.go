@@ -23,6 +23,8 @@ import (
 type sealedHost struct {
 	*stack.Stack
 	t       *testing.T
+	url     string // of the relay
+	issue   func(change func(*auth.Client)) (string, error)
 	control hostagent.Control
 	home    *connect.Home
 	relays  *connect.Relays
@@ -57,14 +59,21 @@ func startSealed(t *testing.T, upstream string, change func(*stack.Config), more
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	h := &sealedHost{Stack: s, t: t, control: hostagent.Control{Path: control}}
-	for { // the host is online before the control socket is there
-		if _, err = h.control.Devices(ctx); err == nil {
+	h := &sealedHost{Stack: s, t: t, url: s.Relay.URL(), issue: s.Token, control: hostagent.Control{Path: control}}
+	return h.controlled(ctx)
+}
+
+// controlled waits for the control socket: the host is online before it is there.
+func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
+	h.t.Helper()
+	for {
+		_, err := h.control.Devices(ctx)
+		if err == nil {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatal(err)
+			h.t.Fatal(err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -75,7 +84,7 @@ func startSealed(t *testing.T, upstream string, change func(*stack.Config), more
 // newHome returns an ahp-connect with a client token of its own.
 func (h *sealedHost) newHome(change func(*auth.Client)) (*connect.Home, *connect.Relays) {
 	h.t.Helper()
-	token, err := h.Token(change)
+	token, err := h.issue(change)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -84,7 +93,7 @@ func (h *sealedHost) newHome(change func(*auth.Client)) (*connect.Home, *connect
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	return home, connect.NewRelays(connect.NewRelay(h.Relay.URL(), connect.FileTokens(file))).Seal(home)
+	return home, connect.NewRelays(connect.NewRelay(h.url, connect.FileTokens(file))).Seal(home)
 }
 
 // code makes a pairing code at the host.
