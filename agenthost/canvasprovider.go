@@ -345,7 +345,7 @@ func (vs *canvasTable) reopen(v *canvas) {
 	h := vs.host
 	opened, err := h.canvases.openAtClient(v)
 	if err != nil {
-		h.log.Info("canvas stays stale", "instance", v.instance, "error", err)
+		h.log.Info("stale canvas not reopened by its client", "instance", v.instance, "error", err)
 		return
 	}
 	h.mu.Lock()

@@ -63,7 +63,7 @@ type chatState struct {
 	QueuedMessages  []pendingMessage `json:"queuedMessages,omitempty"`
 	SteeringMessage *pendingMessage  `json:"steeringMessage,omitempty"`
 
-	// For clients whose version has canvases.
+	// Only for clients of a version with canvases.
 	Canvases []canvasResource `json:"canvases,omitzero"`
 }
 

@@ -526,7 +526,7 @@ func (w *work) leaveWorktree(h *Host) {
 		err = r.RemoveWorktree(h.ctx, w.Worktree)
 	}
 	if err != nil {
-		h.log.Info("the worktree stays", "folder", w.Worktree, "error", err)
+		h.log.Info("worktree not removed", "folder", w.Worktree, "error", err)
 	}
 }
 

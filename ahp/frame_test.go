@@ -12,7 +12,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestPeek(t *testing.T) {
+func TestPeekReadsTheEnvelope(t *testing.T) {
 	tests := []struct {
 		in   string
 		want ahp.Envelope

@@ -12,7 +12,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestMembers(t *testing.T) {
+func TestMembersFindsNamedMembers(t *testing.T) {
 	tests := []struct {
 		in   string
 		a, b string // raw values, empty when absent
@@ -87,7 +87,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-func TestText(t *testing.T) {
+func TestTextDecodesStrings(t *testing.T) {
 	tests := []struct {
 		in, want string
 		ok       bool
@@ -145,9 +145,9 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestSpelt proves Spelt refuses keys that encoding/json equates with a named key, in
+// TestSpeltRefusesKeysInADifferentCase proves Spelt refuses keys that encoding/json equates with a named key, in
 // any form.
-func TestSpelt(t *testing.T) {
+func TestSpeltRefusesKeysInADifferentCase(t *testing.T) {
 	for object, ok := range map[string]bool{
 		`{"uri":1}`:                   true,
 		`{"uri":1,"x":{"URI":2}}`:     true, // a different place

@@ -29,7 +29,7 @@ func TestReadInitializeResult(t *testing.T) {
 	}
 }
 
-func TestSeq(t *testing.T) {
+func TestSeqReadsEachFormOfAnInteger(t *testing.T) {
 	tests := []struct {
 		in   string
 		want int64

@@ -69,7 +69,7 @@ func FuzzSkim(f *testing.F) {
 
 // An id is found first and last, and never confused with a nested id. A duplicate or
 // overlong id is refused.
-func TestSkim(t *testing.T) {
+func TestSkimFindsTheIDAnywhere(t *testing.T) {
 	long := strings.Repeat(`\\\"{[,\u0022`, 5000)
 	nested := `{"id":99,"method":"no","a":[{"id":98,"error":1}],"text":"` + long + `\",\"id\":97"}`
 	for in, want := range map[string]string{

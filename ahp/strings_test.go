@@ -10,7 +10,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestStrings(t *testing.T) {
+func TestStringsVisitsEachString(t *testing.T) {
 	const text = ` {"a":"x","b":{"c":["y",1,"z\u0062"], "\u0064":"\ud800"},"e":true , "f" : "g","\u0068":["\u0069","\u006a",{"\u006b":"\u006c"}]}`
 	var got []string
 	ahp.Strings([]byte(text), func(s ahp.StringAt) bool {
@@ -94,10 +94,10 @@ func count(value any, into map[string]int) {
 	}
 }
 
-// TestBare tries strings of each length with a mark at each place, with and without
+// TestBareStringsHaveNoMarks tries strings of each length with a mark at each place, with and without
 // escapes: a string with a mark is never bare. A string without marks and escapes is
 // bare, except at the input's end.
-func TestBare(t *testing.T) {
+func TestBareStringsHaveNoMarks(t *testing.T) {
 	for _, mark := range []string{"", "/", `\\`, `\/`, `\u002f`, ":", "%"} {
 		for before := range 20 {
 			for behind := range 20 {

@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestValues(t *testing.T) {
+func TestValuesVisitsEachMember(t *testing.T) {
 	const text = ` { "a" : "x","b":{"c":[1,{}]} ,"\u0064":[ ], "\ud800":null,"a":-1.5e3 } `
 	var got []string
 	ahp.Values([]byte(text), func(key, value []byte) bool {

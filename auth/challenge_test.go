@@ -17,7 +17,7 @@ func newAgentKey(t *testing.T) *auth.AgentKey {
 	return key
 }
 
-func TestChallenge(t *testing.T) {
+func TestChallengeProvesKeyAndHost(t *testing.T) {
 	dir := t.TempDir()
 	k, sameKeys := load(t, dir), load(t, dir)
 	strange, _ := newKeys(t)

@@ -6,7 +6,7 @@ import (
 	"ahprelay/auth"
 )
 
-func TestLevels(t *testing.T) {
+func TestEachLevelHasTwoNames(t *testing.T) {
 	for name, want := range map[string]auth.Access{
 		"look": auth.AccessRead, "read": auth.AccessRead, "talk": auth.AccessTalk, "approve": auth.AccessApprove,
 		"operate": auth.AccessWrite, "write": auth.AccessWrite, "own": auth.AccessAdmin, "admin": auth.AccessAdmin,

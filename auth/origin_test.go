@@ -87,9 +87,9 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDerive: a grant's origins are the grant that made it and the origins of that
+// TestOriginsIncludeTheMakersOrigins: a grant's origins are the grant that made it and the origins of that
 // grant.
-func TestDerive(t *testing.T) {
+func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	added := time.Unix(1000, 0)
 	device := auth.DeriveFromDevice("device-1", "ada", added, nil)
 	access := auth.Client{ID: "minutes", Subject: "ada", Device: "device-1", Key: "thumbprint", IssuedAt: time.Unix(2000, 0), Origins: device}

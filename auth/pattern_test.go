@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMatches(t *testing.T) {
+func TestPatternsMatchWholeTexts(t *testing.T) {
 	for _, test := range []struct {
 		pattern, text string
 		want          bool

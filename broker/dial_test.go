@@ -688,7 +688,7 @@ func TestConnClosed(t *testing.T) {
 }
 
 // A full receiver loses messages, with a report.
-func TestDropped(t *testing.T) {
+func TestFullReceiverReportsItsLosses(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
 	agent := natssite.DialAgent(t, cfg)
@@ -708,7 +708,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-func TestRedial(t *testing.T) {
+func TestRedialReplacesTheConnection(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
 	agent := natssite.DialAgent(t, cfg)

@@ -9,9 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestMove moves a connection between two servers of a cluster; its subscriptions move
+// TestMovedConnectionKeepsItsSubscriptions moves a connection between two servers of a cluster; its subscriptions move
 // too.
-func TestMove(t *testing.T) {
+func TestMovedConnectionKeepsItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	keys := natssite.NewKeys(t)
 	serve := func(keys *auth.Keys, routes ...string) *natssite.Site {

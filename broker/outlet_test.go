@@ -32,10 +32,10 @@ func (c *writtenConn) Close() error {
 	return nil
 }
 
-// TestTogether publishes alone and together, also nested, as two links do. All bytes
+// TestGroupedBytesLeaveTogether publishes alone and together, also nested, as two links do. All bytes
 // leave in order, grouped bytes in one call up to the bound, and none remain
 // afterwards.
-func TestTogether(t *testing.T) {
+func TestGroupedBytesLeaveTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		below := &writtenConn{}
 		c := newConn(Events{})

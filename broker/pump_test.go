@@ -36,8 +36,8 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestPump copies everything in order, and waits with a small buffer after a silence.
-func TestPump(t *testing.T) {
+// TestPumpCopiesInOrder copies everything in order, and waits with a small buffer after a silence.
+func TestPumpCopiesInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {
 			var want []byte

@@ -73,7 +73,7 @@ type standby struct {
 // end closes done. Later calls do nothing.
 func (s *standby) end() { s.once.Do(func() { close(s.done) }) }
 
-// A startedConn is a connection whose first byte another goroutine reads.
+// A startedConn is a connection. A separate goroutine reads its first byte.
 type startedConn struct {
 	net.Conn
 	first   chan firstByte // gets one value

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFrames expects arbitrary frames to be restored, at this version and at a relay
+// TestPackedFramesAreRestored expects arbitrary frames to be restored, at this version and at a relay
 // that reads one stream; between frames there is no decoder.
-func TestFrames(t *testing.T) {
+func TestPackedFramesAreRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var packed, plain bytes.Buffer
 		p, err := newPacker(&packed)
@@ -61,8 +61,8 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// TestHeaders reads frames with a checksum, with and without a length, and raw.
-func TestHeaders(t *testing.T) {
+// TestEachFrameHeaderIsRead reads frames with a checksum, with and without a length, and raw.
+func TestEachFrameHeaderIsRead(t *testing.T) {
 	data := bytes.Repeat([]byte("PUB ahp.v1 "), 10_000)
 	for _, size := range []int{1, 200, 300, 70_000, len(data)} {
 		for _, opts := range [][]zstd.EOption{{zstd.WithEncoderCRC(true)}, {zstd.WithEncoderCRC(false)}, {zstd.WithSingleSegment(true)}} {

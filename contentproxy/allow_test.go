@@ -2,8 +2,8 @@ package contentproxy
 
 import "testing"
 
-// TestAllowed checks the origins that match patterns.
-func TestAllowed(t *testing.T) {
+// TestPatternsAllowOrigins checks the origins that match patterns.
+func TestPatternsAllowOrigins(t *testing.T) {
 	for pattern, urls := range map[string]map[string]bool{
 		"https://localhost:*":     {"https://localhost/": true, "https://localhost:8443/": true, "https://localhost.example/": false, "http://a.localhost/": false},
 		"http://192.168.1.7:3000": {"http://192.168.1.7:3000/a": true, "http://192.168.1.7/": false, "https://192.168.1.7:3000/": false, "http://192.168.1.70:3000/": false},

@@ -49,8 +49,8 @@ func workspace(t *testing.T) (folder string) {
 	return folder
 }
 
-// TestFiles requests files in a folder and elsewhere.
-func TestFiles(t *testing.T) {
+// TestOnlyTheFoldersFilesAreServed requests files in a folder and elsewhere.
+func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 	folder := workspace(t)
 	get := func(method, target string, header http.Header) *http.Response {
 		t.Helper()

@@ -35,7 +35,7 @@ func wantRead(t *testing.T, sock hostSocket, want string) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandSpeaksByItsStreams(t *testing.T) {
 	t.Run("messages", func(t *testing.T) {
 		sock := start(t, "echo", 100_000)
 		for _, message := range []string{`{"a":1}`, "{\"a\":\n1,\r\n\"b\":2}", strings.Repeat("x", 100_000), `{}`} {

@@ -662,9 +662,9 @@ func TestClientComesAgain(t *testing.T) {
 	})
 }
 
-// TestFlush fails unless a flush is confirmed after a slow host has accepted the
+// TestFlushIsConfirmedBehindEarlierMessages fails unless a flush is confirmed after a slow host has accepted the
 // earlier messages.
-func TestFlush(t *testing.T) {
+func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
 		gate := make(chan struct{})

@@ -191,8 +191,8 @@ func TestForeignFileIsRefused(t *testing.T) {
 	})
 }
 
-// TestKick fails unless kicked clients are closed at once and cannot return.
-func TestKick(t *testing.T) {
+// TestKickedClientsCannotReturn fails unless kicked clients are closed at once and cannot return.
+func TestKickedClientsCannotReturn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
 		if ended, err := w.agent.kick(kick{Subject: "nobody"}); ended != 0 || err != errNobody {
@@ -445,8 +445,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestControl sends requests through the control socket.
-func TestControl(t *testing.T) {
+// TestControlSocketAnswersTheOwner sends requests through the control socket.
+func TestControlSocketAnswersTheOwner(t *testing.T) {
 	a := &Agent{
 		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
 		access: &access{tenant: "default", host: "laptop", instance: "agent1"},

@@ -19,10 +19,10 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestIncompatible connects host-agents that are too old or too new for a relay. The
+// TestIncompatibleHostIsListed connects host-agents that are too old or too new for a relay. The
 // host is listed as incompatible; its clients and the host-agent's log learn which
 // side must be upgraded.
-func TestIncompatible(t *testing.T) {
+func TestIncompatibleHostIsListed(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0", HoldTime: time.Millisecond},
 	})

@@ -30,8 +30,8 @@ var (
 	networkAddr  = &net.TCPAddr{IP: net.IPv4zero, Port: 8486}
 )
 
-// TestMetrics connects and disconnects a client: the counters include it, and keep it.
-func TestMetrics(t *testing.T) {
+// TestCountersKeepDisconnectedClients connects and disconnects a client: the counters include it, and keep it.
+func TestCountersKeepDisconnectedClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.Version = "0.1.0+1a2b3c4d"
 		w.agent.metrics = newMetrics(w.agent)

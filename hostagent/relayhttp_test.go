@@ -257,7 +257,7 @@ func TestUnreachableRelayIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestEnded(t *testing.T) {
+func TestOnlyUnaskedEndsAreErrors(t *testing.T) {
 	asked, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := ended(asked, context.Canceled); err != nil {

@@ -147,7 +147,8 @@ func (v *vault) Removed(what string) bool {
 	return slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
 }
 
-// admit returns the authority of a device, and records that a holder is here.
+// admit returns the authority of a device. A device without grants is paired with this
+// host: admit records when it was last here.
 func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*sealed.Authority, error) {
 	a, err := sealed.Admit(v, v.secret.Public(), device, grants, now)
 	if err != nil || len(grants) > 0 {

@@ -128,9 +128,9 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// TestWhole fails unless Whole is true exactly when a message can be read without
+// TestWholeIsTrueForCompleteMessages fails unless Whole is true exactly when a message can be read without
 // waiting, wherever the received bytes end.
-func TestWhole(t *testing.T) {
+func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	first := hostFrame(finBit|opText, "")
 	for _, next := range [][]byte{
 		hostFrame(finBit|opText, ""), hostFrame(finBit|opBinary, "b"), hostFrame(finBit|opText, strings.Repeat("m", 125)),

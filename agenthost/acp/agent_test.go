@@ -11,7 +11,7 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-func TestTurns(t *testing.T) {
+func TestUpdatesBecomeATurnsParts(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	if err := os.WriteFile(filepath.Join(s.folder, "in.txt"), []byte("content of the file"), 0o600); err != nil {
@@ -55,7 +55,7 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 	}
 }
 
-func TestPermissions(t *testing.T) {
+func TestPermissionFollowsTheClientsAnswer(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	other := s.connect(t).open(k.session)
@@ -82,9 +82,9 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestEdits checks a change that is shown before it is allowed, for a tool call that
+// TestEditIsShownBeforeItIsAllowed checks a change that is shown before it is allowed, for a tool call that
 // begins with the request.
-func TestEdits(t *testing.T) {
+func TestEditIsShownBeforeItIsAllowed(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	turn := k.prompt("write note.txt written by the agent")
@@ -105,7 +105,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-func TestTerminals(t *testing.T) {
+func TestAgentsCommandsShowTheirOutput(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	k.prompt("shell pwd; exit 3")
@@ -115,7 +115,7 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
+func TestAgentsQuestionGetsTheClientsAnswer(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	k.prompt("ask")
@@ -140,7 +140,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-func TestAttachments(t *testing.T) {
+func TestAttachmentsReachTheAgent(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	k.prompt("image", map[string]any{"type": "embeddedResource", "label": "p.png", "displayKind": "image", "data": "AAAA", "contentType": "image/png"})
@@ -150,7 +150,7 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 	s := newSite(t, acpagent.Options{With: "options"}, nil)
 	c := s.connect(t)
 	k := c.begin(s, "s1", nil)
@@ -260,9 +260,9 @@ func TestASignInThatIsDeclined(t *testing.T) {
 	}
 }
 
-// TestSteering: an agent that can be steered takes a message during a turn. For a
+// TestSteeredMessageJoinsTheTurn: an agent that can be steered takes a message during a turn. For a
 // different agent the message becomes the next prompt.
-func TestSteering(t *testing.T) {
+func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 	for _, steers := range []bool{true, false} {
 		options := acpagent.Options{Store: t.TempDir()}
 		if steers {
@@ -293,8 +293,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestFork copies a conversation. Both then go on by themselves, at once.
-func TestFork(t *testing.T) {
+// TestCopiedConversationsGoOnApart copies a conversation. Both then go on by themselves, at once.
+func TestCopiedConversationsGoOnApart(t *testing.T) {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load fork"}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
 	turn := k.prompt("remember blue")

@@ -18,7 +18,7 @@ func program(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-func TestParse(t *testing.T) {
+func TestKnownAgentsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	node := program(t, dir, "node", "\x7fELF")

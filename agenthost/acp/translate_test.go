@@ -82,7 +82,7 @@ func TestNewFormReplacesOldForms(t *testing.T) {
 	}
 }
 
-func TestLines(t *testing.T) {
+func TestReadReturnsTheRequestedLines(t *testing.T) {
 	n := func(i int64) *int64 { return &i }
 	const text = "a\nb\nc\nd"
 	for _, c := range []struct {
@@ -95,7 +95,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestShortened(t *testing.T) {
+func TestLongTextsAreCutAtACharacter(t *testing.T) {
 	if text := strings.Repeat("x", maxText); shortened(text) != text {
 		t.Error("a text at the limit changed")
 	}

@@ -85,7 +85,7 @@ func (c *conversation) isMine(session string) bool {
 	return c.session == "" || c.session == session
 }
 
-// decoded reads an update; the zero value stands for an unreadable one.
+// decoded reads an update. It returns the zero value if the update is unreadable.
 func decoded[T any](update json.RawMessage) (v T) {
 	_ = acp.Decode(update, &v) // it was read once for its kind
 	return v

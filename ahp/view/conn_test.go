@@ -66,7 +66,7 @@ func TestResponsesHaveFacts(t *testing.T) {
 	}
 }
 
-func TestNotifications(t *testing.T) {
+func TestNotificationsOfTheRootGiveFacts(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "sessionAdded", w.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","defaultChat":"x:/2","chats":[{"resource":"x:/1"}]}}}`),
 		"has chat mock:/s x:/1", "has chat mock:/s x:/2")

@@ -12,9 +12,9 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// TestEditor replaces and removes elements of an array, and checks the rest stays the
+// TestEditorChangesOnlyItsPlaces replaces and removes elements of an array, and checks the rest stays the
 // same.
-func TestEditor(tb *testing.T) {
+func TestEditorChangesOnlyItsPlaces(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		var message bytes.Buffer
 		var places []view.Place

@@ -45,7 +45,7 @@ func TestMovedChatLeavesItsSession(t *testing.T) {
 	wantOwners(t, h, "x:/1", "mock:/s")
 }
 
-func TestTerminals(t *testing.T) {
+func TestTerminalsBelongToTheirSessions(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(1, "ahp-chat:/c", `{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":"term:/1"}]}`)
@@ -63,7 +63,7 @@ func TestTerminals(t *testing.T) {
 	wantOwners(t, h, "term:/1")
 }
 
-func TestTemplates(t *testing.T) {
+func TestTemplatesNameTheirSessionsChannels(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	for i, template := range []string{"mock:/cs/s-{turn}", "other:/{any}", "more:/{a}/{b}", "star:/*{x}"} {
@@ -130,8 +130,8 @@ func TestResponsesAreNewerThanTheirRequests(t *testing.T) {
 	wantOwners(t, h, "x:/1", "mock:/s")
 }
 
-// TestCanvases reads canvases in all forms.
-func TestCanvases(t *testing.T) {
+// TestEachFormOfACanvasIsRead reads canvases in all forms.
+func TestEachFormOfACanvasIsRead(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	want := func(channel string, want view.Canvas) {

@@ -314,8 +314,8 @@ func spelled(t *rapid.T, v any) string {
 	return text
 }
 
-// TestModel compares the facts of parts with the model's, in any carrier.
-func TestModel(tb *testing.T) {
+// TestFactsFollowTheModel compares the facts of parts with the model's, in any carrier.
+func TestFactsFollowTheModel(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		carrier := rapid.SampledFrom(carriers.All).Draw(t, "carrier")
 		channel := rapid.SampledFrom([]string{session, chat, canvas, root, "term:/1"}).Draw(t, "channel")

@@ -6,9 +6,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// The facts in a channel's state, or in an action of the host itself, by path. A path
-// has names, [] for all elements in an array, and [type] for elements with that type.
-// It leads to a URI.
+// The trees list the paths at which a channel's state, or the host's own action, has the
+// URI of a fact. A path consists of member names; [] stands for all elements of an array,
+// and [type] for the elements of that type.
 var (
 	says = tree(append([]rule{
 		{Chat, "chats[] chats[].resource defaultChat defaultChat.resource chat chat.resource summary.resource inputNeeded[].chat request.chat"},

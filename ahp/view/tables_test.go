@@ -217,8 +217,8 @@ func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	return r, last
 }
 
-// TestTables reads every fact in every carrier of every version.
-func TestTables(t *testing.T) {
+// TestEachCarrierGivesItsFact reads every fact in every carrier of every version.
+func TestEachCarrierGivesItsFact(t *testing.T) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
 			t.Run(version+" "+carrier.Name, func(t *testing.T) {
@@ -312,7 +312,7 @@ var sayNothing = []string{
 func TestEveryMethodIsCovered(t *testing.T) {
 	known := slices.Concat(sayNothing, []string{
 		"listSessions", "fetchTurns", "createResourceWatch", // TestResponsesHaveFacts
-		"root/sessionAdded", "root/sessionRemoved", "root/sessionSummaryChanged", "channel/reset", // TestNotifications
+		"root/sessionAdded", "root/sessionRemoved", "root/sessionSummaryChanged", "channel/reset", // TestNotificationsOfTheRootGiveFacts
 	})
 	for _, carrier := range carriers.All {
 		known = append(known, carrier.Method)

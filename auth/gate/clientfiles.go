@@ -662,8 +662,8 @@ var beginning = func() (may [256]bool) {
 // maxBeginning bounds the bytes that begins decodes.
 const maxBeginning = 64
 
-// begins reports whether size bytes in base64 decode to a possible start for a URI, or
-// for JSON with strings.
+// begins decodes the first size bytes of a base64 text, and reports whether a URI, or
+// JSON that contains strings, can begin with the result.
 func begins(text []byte, size int) bool {
 	var buffer [maxBeginning]byte
 	data, ok := decodeBase64(buffer[:0], text[:min(size, len(text))])

@@ -71,8 +71,8 @@ func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// judgeOthers judges the files that other methods name: reads on a channel, and
-// channels that are file watches.
+// judgeOthers judges the files in methods that do not access resources: the content of
+// canvases and MCP servers, and file watches, to which clients subscribe.
 func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	switch string(env.Method) {
 	case "canvasReadResource", "resources/read":

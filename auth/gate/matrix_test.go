@@ -69,8 +69,8 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 	return &env
 }
 
-// TestMatrix judges every method with every token.
-func TestMatrix(t *testing.T) {
+// TestEachMethodHasItsLevel judges every method with every token.
+func TestEachMethodHasItsLevel(t *testing.T) {
 	for _, row := range readMatrix(t) {
 		for token, want := range row.Verdicts {
 			if want == "-" {

@@ -158,8 +158,8 @@ func TestStateIsBounded(t *testing.T) {
 	}
 }
 
-// TestState checks the reported state.
-func TestState(t *testing.T) {
+// TestStateListsEachChannel checks the reported state.
+func TestStateListsEachChannel(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps": {}}`)
 	w.subscribe(session, "["+strings.Join([]string{

@@ -426,8 +426,8 @@ func (s script) text(v any) string {
 	return text
 }
 
-// TestModel compares a gate with the model, over random conversations.
-func TestModel(t *testing.T) {
+// TestGateFollowsTheModel compares a gate with the model, over random conversations.
+func TestGateFollowsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, steps := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 60).Draw(rt, "steps")
 		for i := range uint64(3) {

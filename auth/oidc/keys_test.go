@@ -39,9 +39,9 @@ func TestKeysAreKept(t *testing.T) {
 	}
 }
 
-// TestRotation: a new key is valid at once, and an old one until a fetch shows its
+// TestNewKeyIsValidAtOnce: a new key is valid at once, and an old one until a fetch shows its
 // removal.
-func TestRotation(t *testing.T) {
+func TestNewKeyIsValidAtOnce(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	want(t, "a token", p, i.rs(nil), true)
@@ -80,8 +80,8 @@ func TestRemovedKey(t *testing.T) {
 	}
 }
 
-// TestFlood sends many tokens with unknown keys, at once and repeatedly.
-func TestFlood(t *testing.T) {
+// TestUnknownKeysDoNotFloodTheIssuer sends many tokens with unknown keys, at once and repeatedly.
+func TestUnknownKeysDoNotFloodTheIssuer(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	want(t, "a token", p, i.rs(nil), true)

@@ -75,8 +75,8 @@ func TestTokenIDs(t *testing.T) {
 	}
 }
 
-// TestConditions has claims that a careless comparison might accept.
-func TestConditions(t *testing.T) {
+// TestConditionsCompareExactly has claims that a careless comparison might accept.
+func TestConditionsCompareExactly(t *testing.T) {
 	i := newIssuer(t)
 	for name, c := range map[string]oidc.Condition{
 		"another case":              {Claim: "Groups", Contains: "dev"},
@@ -203,7 +203,7 @@ func TestVerifyAccepts(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	i := newIssuer(t)
 	for want, spoil := range map[string]func(*oidc.Config){
 		`issuer ""`:         func(c *oidc.Config) { c.Issuer = "" },

@@ -190,8 +190,8 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	}
 }
 
-// TestRequests follows a request through its life, by the clock.
-func TestRequests(t *testing.T) {
+// TestRequestEndsWithItsTime follows a request through its life, by the clock.
+func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()
 		key := newKey(t)
@@ -322,7 +322,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-func TestClean(t *testing.T) {
+func TestCleanNamesArePrintable(t *testing.T) {
 	for name, want := range map[string]string{
 		"Ada's phone": "Ada's phone", "a\x1b[2Jb\nc": "a[2Jbc", "\xff\xfe": "", " x ": "x", "\u202eevil": "evil",
 		strings.Repeat("ä", 200): strings.Repeat("ä", maxName/2),

@@ -13,8 +13,8 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestFit turns arbitrary texts into a valid event.
-func TestFit(t *testing.T) {
+// TestFittedEventIsValid turns arbitrary texts into a valid event.
+func TestFittedEventIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringN(0, 3000, 8000), rapid.Just("\u202egnp.exe\x00\xff"))
 		e := notice.Event{

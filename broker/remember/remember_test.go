@@ -106,8 +106,8 @@ type vector struct {
 	Record                remember.Record
 }
 
-// TestVector opens the record that the console's tests open, too.
-func TestVector(t *testing.T) {
+// TestRecordOpensAsInTheConsole opens the record that the console's tests open, too.
+func TestRecordOpensAsInTheConsole(t *testing.T) {
 	const file = "testdata/vector.json"
 	if *update {
 		v := newVault(t)

@@ -279,8 +279,8 @@ func TestBucketOfFormerRelays(t *testing.T) {
 	comes(t, r, "person.ada", "again")
 }
 
-// TestFull refuses records beyond the bound and removes none.
-func TestFull(t *testing.T) {
+// TestFullStoreRemovesNoRecord refuses records beyond the bound and removes none.
+func TestFullStoreRemovesNoRecord(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	r := people(t, s, "")

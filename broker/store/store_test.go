@@ -48,10 +48,10 @@ func await(t *testing.T, s *store.Store, key, want string) {
 	}
 }
 
-// TestRecords changes records from two relays: the second of two concurrent writers
+// TestSecondConcurrentWriterGetsAConflict changes records from two relays: the second of two concurrent writers
 // gets a conflict and the first one's value. Records in NATS are unreadable and bound
 // to their key.
-func TestRecords(t *testing.T) {
+func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
 	one, conn := open(t, site, "")

@@ -1,5 +1,6 @@
 // Command host-agent runs beside a private AHP host and makes it reachable through
 // relays. It opens outgoing connections only.
+//
 //go:debug updatemaxprocs=0
 package main
 

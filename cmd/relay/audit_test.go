@@ -10,8 +10,8 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// TestAudit verifies and prints audit files across a rotation, and detects changes.
-func TestAudit(t *testing.T) {
+// TestChangedAuditFilesAreDetected verifies and prints audit files across a rotation, and detects changes.
+func TestChangedAuditFilesAreDetected(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "audit"), filepath.Join(dir, "audit.1")
 	write := func(events ...string) {

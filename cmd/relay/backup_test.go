@@ -12,9 +12,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestBackup restores a data directory whole, without the files that belong to its
+// TestBackupRestoresTheDataDirectory restores a data directory whole, without the files that belong to its
 // machine.
-func TestBackup(t *testing.T) {
+func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {

@@ -71,9 +71,9 @@ func secretsIn(t *testing.T, dir string) (words []string) {
 	return words
 }
 
-// TestDiag collects a running relay's data, without any secret of its data directory,
+// TestDiagHasNoSecrets collects a running relay's data, without any secret of its data directory,
 // settings or log.
-func TestDiag(t *testing.T) {
+func TestDiagHasNoSecrets(t *testing.T) {
 	dir, file, log := t.TempDir(), filepath.Join(t.TempDir(), "diag.tar.gz"), filepath.Join(t.TempDir(), "log")
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestKeys rolls the keys of a data directory, with the ids from the commands' output.
-func TestKeys(t *testing.T) {
+// TestCommandsRollTheKeys rolls the keys of a data directory, with the ids from the commands' output.
+func TestCommandsRollTheKeys(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// TestTokens prints a token and nothing else.
-func TestTokens(t *testing.T) {
+// TestTokenCommandPrintsOnlyTheToken prints a token and nothing else.
+func TestTokenCommandPrintsOnlyTheToken(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir) // as relay serve does
 	if err != nil {
@@ -232,9 +232,9 @@ func (b *syncBuffer) match(t *testing.T, pattern string) string {
 	return b.all
 }
 
-// TestServe starts a relay by flags, environment and file, queries it, and stops it as
+// TestServeRunsUntilItIsStopped starts a relay by flags, environment and file, queries it, and stops it as
 // an operator does.
-func TestServe(t *testing.T) {
+func TestServeRunsUntilItIsStopped(t *testing.T) {
 	dir, strangers := t.TempDir(), t.TempDir()
 	if _, err := auth.LoadKeys(strangers); err != nil {
 		t.Fatal(err)
@@ -279,8 +279,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestDemo shows the console's URL, and ends on request.
-func TestDemo(t *testing.T) {
+// TestDemoShowsItsURL shows the console's URL, and ends on request.
+func TestDemoShowsItsURL(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := newSyncBuffer()
 	ended := make(chan error, 1)

@@ -55,9 +55,9 @@ func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	return &a.Serve, err
 }
 
-// TestProviders reads providers from a file of their own, and from the configuration
+// TestProvidersComeFromTwoFiles reads providers from a file of their own, and from the configuration
 // file.
-func TestProviders(t *testing.T) {
+func TestProvidersComeFromTwoFiles(t *testing.T) {
 	own, config := filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(name, text string) {
 		t.Helper()

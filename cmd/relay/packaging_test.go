@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestPackaging: units, chart and configuration set existing flags only, and the units
+// TestPackagesSetExistingFlags: units, chart and configuration set existing flags only, and the units
 // restrict their services to their work.
-func TestPackaging(t *testing.T) {
+func TestPackagesSetExistingFlags(t *testing.T) {
 	help, _, err := relay(t, "serve", "--help")
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// TestShare prints one link and nothing else, which allows one session and no more.
-func TestShare(t *testing.T) {
+// TestSharePrintsOneLink prints one link and nothing else, which allows one session and no more.
+func TestSharePrintsOneLink(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestAddress finds the client's address behind proxies.
-func TestAddress(t *testing.T) {
+// TestAddressIsFoundBehindProxies finds the client's address behind proxies.
+func TestAddressIsFoundBehindProxies(t *testing.T) {
 	trusting := New(Config{TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
 	for _, test := range []struct {
 		remote    string

@@ -278,8 +278,8 @@ func TestLessChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMail sends mail to a minimal server.
-func TestMail(t *testing.T) {
+// TestMailArrives sends mail to a minimal server.
+func TestMailArrives(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

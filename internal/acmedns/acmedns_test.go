@@ -18,9 +18,9 @@ import (
 	"ahprelay/internal/acmedns/testacme"
 )
 
-// TestWildcard gets a wildcard certificate with each provider, and then reuses the
+// TestWildcardCertificateIsKept gets a wildcard certificate with each provider, and then reuses the
 // stored certificate.
-func TestWildcard(t *testing.T) {
+func TestWildcardCertificateIsKept(t *testing.T) {
 	for _, kind := range []string{"rfc2136", "exec"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {
 	case kind == "exec" && keyFile != "":
-		return Provider{}, errors.New("exec takes no key file")
+		return Provider{}, errors.New("the DNS provider exec: has no key file; only rfc2136: needs it")
 	case kind == "exec" && filepath.IsAbs(rest):
 		return Provider{program(rest)}, nil
 	case kind == "rfc2136" && rest != "":

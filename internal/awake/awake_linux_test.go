@@ -118,7 +118,7 @@ func bus(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", strings.TrimSpace(address))
 }
 
-func TestLogind(t *testing.T) {
+func TestMachineStaysAwakeByLogind(t *testing.T) {
 	bus(t)
 	if _, err := Hold("test"); err == nil {
 		t.Fatal("held without logind")

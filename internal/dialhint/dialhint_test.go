@@ -13,8 +13,8 @@ import (
 	"ahprelay/internal/dialhint"
 )
 
-// TestAdvice: real servers' failures lead to advice.
-func TestAdvice(t *testing.T) {
+// TestFailuresLeadToAdvice: real servers' failures lead to advice.
+func TestFailuresLeadToAdvice(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()

@@ -30,9 +30,9 @@ type asker struct {
 
 func (a *asker) keys() []string { return []string{a.path[0], a.path[0] + "/" + a.path[1]} }
 
-// TestTurns has random requests come, go and give up. No limit is exceeded, no request
+// TestFreePlacesAreTaken has random requests come, go and give up. No limit is exceeded, no request
 // waits for a place that is free for it, and in the end no key is remembered.
-func TestTurns(t *testing.T) {
+func TestFreePlacesAreTaken(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
 			limits := [2]int{rapid.IntRange(1, 4).Draw(rt, "of a host"), rapid.IntRange(1, 3).Draw(rt, "of a client")}
@@ -167,8 +167,8 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestSite groups addresses of an IPv6 network, and notations of an IPv4 address.
-func TestSite(t *testing.T) {
+// TestAddressesOfANetworkAreGrouped groups addresses of an IPv6 network, and notations of an IPv4 address.
+func TestAddressesOfANetworkAreGrouped(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 	} {
@@ -178,8 +178,8 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestNetworks checks the networks of addresses.
-func TestNetworks(t *testing.T) {
+// TestNetworksOfAddresses checks the networks of addresses.
+func TestNetworksOfAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.0/24 192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.0/24 192.0.2.7/32",
 		"2001:db8:1:2:3::4": "2001:db8:1::/48 2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/48 fe80::/64",

@@ -56,8 +56,8 @@ func start(r *Reader) <-chan reading {
 	return done
 }
 
-// TestRead waits for bytes, in buffers as they fit, and for each kind of end.
-func TestRead(t *testing.T) {
+// TestReadBuffersFitTheirBytes waits for bytes, in buffers as they fit, and for each kind of end.
+func TestReadBuffersFitTheirBytes(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for _, test := range []struct {
 			name   string
@@ -153,7 +153,7 @@ func TestNoReader(t *testing.T) {
 	}
 }
 
-func TestDeep(t *testing.T) {
+func TestDeepReturnsAfterItsFunction(t *testing.T) {
 	called := false
 	Deep(func() { called = true })
 	if !called {

@@ -16,7 +16,7 @@ import (
 const (
 	lookEvery = 100 * time.Millisecond // interval of samples after activity; it doubles at rest
 	restEvery = 5 * time.Second        // largest interval
-	giveAgain = 10 * time.Second // after the last time, unless worthAtOnce is reached
+	giveAgain = 10 * time.Second       // after the last time, unless worthAtOnce is reached
 
 	quietBytes = 256 << 10 // allocated between two samples, at most
 	worthBytes = 8 << 20   // allocated since memory was returned, at least

@@ -84,7 +84,7 @@ func send(t *testing.T, env map[string]string) error {
 	return tracer.Flush(t.Context())
 }
 
-func TestExport(t *testing.T) {
+func TestSpansReachALateCollector(t *testing.T) {
 	c, env := newCollector(t, http.StatusServiceUnavailable) // the collector starts late
 	if err := send(t, env); err != nil {
 		t.Fatal(err)

@@ -97,8 +97,8 @@ func TestBothEndsAgree(t *testing.T) {
 	})
 }
 
-// TestOutcomes ends requests in each way.
-func TestOutcomes(t *testing.T) {
+// TestEachOutcomeIsRecorded ends requests in each way.
+func TestEachOutcomeIsRecorded(t *testing.T) {
 	request := peek(t, `{"jsonrpc":"2.0","id":"x","method":"subscribe","params":{"channel":"mcp://host/1"}}`)
 	for _, test := range []struct {
 		outcome string
@@ -143,8 +143,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestBounds opens too many requests on a connection, and a request with long texts.
-func TestBounds(t *testing.T) {
+// TestOpenRequestsAreBounded opens too many requests on a connection, and a request with long texts.
+func TestOpenRequestsAreBounded(t *testing.T) {
 	tracer, spans := newTest(t, "", "")
 	c := tracer.Conn(Connection{ID: "1"})
 	for i := range maxOpen + 1 {

@@ -172,9 +172,9 @@ func TestNotificationsReachTheirViewers(t *testing.T) {
 	})
 }
 
-// TestReconnect ensures a returning viewer gets snapshots in the requested form,
+// TestReturningViewerGetsSnapshots ensures a returning viewer gets snapshots in the requested form,
 // and that an unknown viewer must initialize.
-func TestReconnect(t *testing.T) {
+func TestReturningViewerGetsSnapshots(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		again := func(clientID, subscriptions string) *clientEnd {
@@ -222,9 +222,9 @@ func TestHostRefuses(t *testing.T) {
 	})
 }
 
-// TestEnds ensures the host's end closes every viewer, and that the last viewer's
+// TestHostsEndClosesEachViewer ensures the host's end closes every viewer, and that the last viewer's
 // end closes the connection a while later.
-func TestEnds(t *testing.T) {
+func TestHostsEndClosesEachViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		b := w.begun("bob")
@@ -253,9 +253,9 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// TestBounds ensures a viewer beyond a bound gets an error, and delays no other
+// TestViewerBeyondABoundDelaysNoViewer ensures a viewer beyond a bound gets an error, and delays no other
 // viewer.
-func TestBounds(t *testing.T) {
+func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		for n := range maxAsked + 1 {

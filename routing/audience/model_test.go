@@ -474,8 +474,8 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 	return err
 }
 
-// TestModel executes random plans.
-func TestModel(t *testing.T) {
+// TestViewersSeeWhatTheModelSends executes random plans.
+func TestViewersSeeWhatTheModelSends(t *testing.T) {
 	often := []int{stepAct, stepAct, stepAct, stepBurst, stepBurst, stepTell, stepCome, stepCome, stepGo, stepSub, stepSub, stepSub, stepUnsub, stepRead, stepRead, stepPause, stepPause, stepPause, stepCut}
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")

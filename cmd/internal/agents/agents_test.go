@@ -61,7 +61,7 @@ func TestHostServesItsAgents(t *testing.T) {
 	}
 }
 
-func TestRepositories(t *testing.T) {
+func TestRepositoriesAreFoundNearby(t *testing.T) {
 	home := t.TempDir()
 	for _, dir := range []string{"b/.git", "a/inner/.git", "a/inner/sub/.git", ".hidden/x/.git", "node_modules/y/.git", "1/2/3/4/5/6/.git", "plain/folder"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {

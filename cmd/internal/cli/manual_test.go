@@ -61,8 +61,8 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// TestCompletion completes command lines in bash.
-func TestCompletion(t *testing.T) {
+// TestBashCompletesCommandLines completes command lines in bash.
+func TestBashCompletesCommandLines(t *testing.T) {
 	script := prints(t, "completion", "bash") + `
 COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tiny_tool; echo "${COMPREPLY[*]}"`
 	for line, want := range map[string]string{

@@ -33,7 +33,7 @@ func TestReadMemory(t *testing.T) {
 	}
 }
 
-func TestQueued(t *testing.T) {
+func TestQueueFitsIntoMemory(t *testing.T) {
 	const most = 1024 * mib
 	for name, test := range map[string]struct {
 		memory       Memory

@@ -29,8 +29,8 @@ func TestMaskHidesSecretsOnly(t *testing.T) {
 	}
 }
 
-// TestSettings: the settings contain a command's flags and values, but no secrets.
-func TestSettings(t *testing.T) {
+// TestSettingsShowNoSecrets: the settings contain a command's flags and values, but no secrets.
+func TestSettingsShowNoSecrets(t *testing.T) {
 	var app struct {
 		Common
 		Serve struct {
@@ -59,9 +59,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestEnded: the reason for an end is a line in the log's format, and child processes
+// TestEndIsALineOfTheLog: the reason for an end is a line in the log's format, and child processes
 // log in the same way.
-func TestEnded(t *testing.T) {
+func TestEndIsALineOfTheLog(t *testing.T) {
 	var out bytes.Buffer
 	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("relay: no \"keys\""))
 	if got := out.String(); got != "relay: no \"keys\"\n" {

@@ -213,9 +213,9 @@ func (ratioTicks) Ticks(low, high float64) (ticks []plot.Tick) {
 // page is the page that shows the pictures.
 func page(records []*record, parts []string) string {
 	var b strings.Builder
-	b.WriteString("# What it came to, run by run\n\n`make bench ARGS=--record` adds a run and writes this page; `make bench ARGS=plot` only writes it. " +
-		"What the figures mean is in [performance.md](../performance.md). Machines differ, and so do hours: what says something are ratios of " +
-		"one run, so that is what is drawn, the middle round and the spread of the rounds. Left of the line is less than what it is compared with, right of it more.\n\n" +
+	b.WriteString("# Benchmark runs\n\n`make bench ARGS=--record` adds a run and writes this page; `make bench ARGS=plot` only writes it. " +
+		"[performance.md](../performance.md) explains the figures. Machines differ, and so do hours, so only ratios within a run are comparable. " +
+		"The drawings show these ratios: the median of the rounds, and their spread. A point left of the line is below its peer, a point right of the line above.\n\n" +
 		"| run | commit | machine | load before |\n|---|---|---|---|\n")
 	for _, r := range slices.Backward(records) {
 		fmt.Fprintf(&b, "| [%s](%s) | %s | %s, %d cores, %s | %s |\n", r.Date.Format(time.DateOnly), r.file, r.Commit, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Load)
