@@ -1,6 +1,7 @@
 package ahprelay
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +24,57 @@ func anchors(text string) (names []string) {
 		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
 	return names
+}
+
+var (
+	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
+)
+
+// TestPromisesHaveTests reads the tables in SECURITY.md whose last column is for tests. Each row
+// names a test, and each named test exists.
+func TestPromisesHaveTests(t *testing.T) {
+	tests := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, f := range testFunc.FindAllStringSubmatch(string(source), -1) {
+			tests[f[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range testName.FindAllStringSubmatch(string(text), -1) {
+		if !tests[name[1]] {
+			t.Errorf("SECURITY.md names %s, which does not exist", name[1])
+		}
+	}
+	rows, inside := 0, false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case strings.HasSuffix(line, "| test |"):
+			inside = true
+		case inside && !strings.HasPrefix(line, "|---"):
+			rows++
+			if cells := strings.Split(strings.Trim(line, "|"), " | "); !testName.MatchString(cells[len(cells)-1]) {
+				t.Errorf("a promise without a test: %s", line)
+			}
+		}
+	}
+	if rows < 19 {
+		t.Errorf("%d promises have tests; want the nine of sealed hosts, and AHP's ten", rows)
+	}
 }
 
 // TestLinksOfDocuments fails if a document links to a file, or to a heading of one, that is not there.

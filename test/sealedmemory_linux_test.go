@@ -22,7 +22,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A dump is the memory of a process: each region that the process may write.
+// A dump is a process's memory: each region that the process may write.
 type dump [][]byte
 
 // dumpMemory stops a process for as long as it reads its memory. Regions that the process
@@ -80,7 +80,7 @@ func usedPages(mem io.ReaderAt, from, to int64) (d dump) {
 	return d
 }
 
-// size returns the number of bytes.
+// size returns its length in bytes.
 func (d dump) size() (n int) {
 	for _, region := range d {
 		n += len(region)
@@ -88,10 +88,10 @@ func (d dump) size() (n int) {
 	return n
 }
 
-// A piece is 16 bytes of a text.
+// A piece is 16 bytes from a text.
 type piece [16]byte
 
-// piecesOf returns all pieces of texts.
+// piecesOf returns all pieces.
 func piecesOf(texts []string) map[piece]bool {
 	all := map[piece]bool{}
 	for _, text := range texts {
@@ -102,7 +102,7 @@ func piecesOf(texts []string) map[piece]bool {
 	return all
 }
 
-// finds returns those of the pieces that the dump has. The race detector would need a
+// finds returns those pieces that the dump has. The race detector would need a
 // minute for the loop, which no other goroutine shares.
 //
 //go:norace
@@ -176,9 +176,9 @@ func startApart(t *testing.T, upstream string, seals bool, before func(*relayPro
 	return p, h.controlled(ctx), tap
 }
 
-// TestMemoryOfTheRelayHasNothing dumps the memory of a relay's process before and after
-// clients work at a host, and reads its files and log. At a sealed host, no 16 bytes of a
-// message's texts have come into any of them; at an unsealed host, the dump finds them.
+// TestMemoryOfTheRelayHasNothing dumps a relay's memory before and after clients work at a
+// host, and reads its files and log. At a sealed host, no 16 bytes from a message's texts
+// have come there; at an unsealed host, the dump finds them.
 func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 	t.Parallel()
 	for _, seals := range []bool{true, false} {
