@@ -15,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/resume"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/wire"
@@ -69,6 +70,11 @@ type client struct {
 	worked    time.Duration // processing time of the last message
 	token     credential    // what it may, and until when
 
+	begun  chan struct{} // closed when the connection is open or ending; a client that has moved here is not read before
+	begin  func()        // closes begun
+	moved  atomic.Bool   // the host-agent keeps the connection for the client's next relay
+	parted atomic.Bool   // the client has closed in answer to that
+
 	accepted                               atomic.Bool  // the host has accepted the connection
 	ready                                  atomic.Bool  // the host has answered initialize or reconnect
 	maxFrame                               int          // longest message in bytes once ready; set before ready
@@ -96,6 +102,7 @@ type client struct {
 	hold    *time.Timer     // closes the client if its host does not accept it in time; nil: nothing requested yet
 	holdFor time.Duration   // of hold
 	leaving bool            // flush and close once open
+	moves   bool            // the host-agent can keep the connection for a different relay
 	handed  chan struct{}   // set when the client has disconnected early; closed when its messages have left or are lost
 	parting *time.Timer     // runs from the close frame on; ends the connection
 }
@@ -137,6 +144,11 @@ func (c *client) serve(draining func() bool) {
 	defer c.budget.reserve(c.sock.Conn.IsTLS())()
 	defer c.token.expireLater(func() { c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason()) }).Stop()
 	idle.Deep(func() { c.enter(draining) })
+	if c.sock.Moved != "" {
+		c.load.stuck.Store(true)
+		<-c.begun
+		c.load.stuck.Store(false)
+	}
 	err := c.readLoop()
 	idle.Deep(func() { c.exit(err) })
 }
@@ -153,6 +165,9 @@ func (c *client) enter(draining func() bool) {
 func (c *client) exit(err error) {
 	defer c.hosts.leave(c)
 	c.readEnd.Store(true)
+	if code, _ := wire.CloseStatus(err); code == ahp.CloseShuttingDown && c.moved.Load() {
+		c.parted.Store(true)
+	}
 	end := c.readFailed(err)
 	if c.sock.Conn.ClosedForWriting() {
 		c.sock.Close(end.code, end.reason) // reads on if the client has not closed too
@@ -487,7 +502,13 @@ func (c *client) openLocked(link linkUse) {
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed: its owner starts host-agent with --sealed"))
 		return
 	}
-	if who.Audience != "" && !c.sock.Sealed {
+	if c.sock.Moved != "" && !link.moves {
+		c.phase = phaseClosed
+		c.out.close(ahp.CloseResync, closeReason(ahp.CloseResync, "the host-agent keeps no connections"))
+		return
+	}
+	c.moves = link.moves
+	if who.Audience != "" && !c.sock.Sealed && c.sock.Moved == "" {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
@@ -513,7 +534,7 @@ func (c *client) openAs(who auth.Client) routing.Open {
 		ID: c.id, Subject: who.Subject, Token: who.ID, DeviceID: who.Device, Access: string(who.Access),
 		Expires: &who.Expires, Remote: c.remote, Device: who.DeviceName, Strict: c.cfg.strict(c.host),
 		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
-		Sealed: c.sock.Sealed,
+		Sealed: c.sock.Sealed, Ticket: c.sock.Moved,
 	}
 	if c.cfg.Tracer != nil && open.Full() && !open.Sealed {
 		open.Trace = c.sock.Trace
@@ -538,13 +559,25 @@ func (c *client) opened() {
 	}
 	c.pending.clear()
 	c.phase = phaseOpen
+	c.begin()
 	c.admitted.Opened()
 	if _, shares := c.conn.(*audience.Viewer); c.hold != nil && !shares {
 		c.hold.Stop()
 	}
 	if c.leaving {
-		c.conn.Flush()
+		c.partLocked()
 	}
+}
+
+// partLocked requests the end of an open connection, because the relay stops. The event
+// Moved or Flushed follows.
+func (c *client) partLocked() {
+	conn, movable := c.conn.(interface{ Move(ticket string) })
+	if movable && c.moves && c.sock.Move != "" {
+		conn.Move(c.sock.Move)
+		return
+	}
+	c.conn.Flush()
 }
 
 // rejected handles a host-agent's refusal, or the end of the link, before the
@@ -556,7 +589,7 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 		return
 	}
 	c.conn = nil
-	if code != ahp.CloseHostOffline && code != ahp.CloseResync {
+	if code != ahp.CloseHostOffline && code != ahp.CloseResync || c.sock.Moved != "" {
 		c.phase = phaseClosed
 		c.out.close(code, closeReason(code, detail))
 		c.handedLocked()
@@ -615,9 +648,13 @@ func (c *client) disconnect(end closing) {
 	}
 	c.mu.Unlock()
 	c.budget.uploads.stop(&c.load.upload)
-	if conn != nil {
-		conn.Close(end.code, end.reason)
+	if conn == nil {
+		return
 	}
+	if c.sock.Move != "" && end.code == ahp.CloseShuttingDown && !c.parted.Load() {
+		end.code = ahp.CloseResync // the client may have missed messages, or the host may have
+	}
+	conn.Close(end.code, end.reason)
 }
 
 // ended is called by the outbox at its end, to send the close frame. For up to
@@ -626,6 +663,7 @@ func (c *client) disconnect(end closing) {
 // failed while the connection was closing for a different reason, the socket is closed
 // at once.
 func (c *client) ended(end closing) {
+	c.begin()
 	gone := end.code == wire.CloseLost
 	switch {
 	case c.readEnd.Load() && end.lost:
@@ -701,6 +739,9 @@ func (c clientEvents) Event(e routing.Event) {
 		c.spawn(c.probe)
 	case routing.Flushed:
 		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
+	case routing.Moved:
+		c.moved.Store(true)
+		c.out.close(ahp.CloseShuttingDown, resume.MoveReason)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 //     host gets all messages that the client has sent, the client gets all
 //     messages that the host has sent by then, and then close 1001. Messages
 //     that the client sends before its own close frame still go to the host.
+//     The host-agent keeps the connections of clients behind ahp-connect, which
+//     continue elsewhere ([routing.RelayConn.Move]).
 //  2. Clients still connected, because they or their hosts accept nothing, get
 //     the close frame at once, and are then cut.
 //  3. Links deliver the remaining messages to host-agents.

@@ -75,6 +75,7 @@ type linkUse struct {
 	canvases  bool              // it accepts streams to canvases
 	previews  bool              // it accepts streams to previews
 	seals     bool              // it opens sealed connections
+	moves     bool              // it keeps connections for clients that change relays
 }
 
 // Reasons for ending a link.
@@ -194,6 +195,12 @@ func (h *hosts) retry(c *client) {
 
 // find returns a host's state and link. It makes the link if the host is online and
 // has users.
+// online reports whether a host's agent is connected.
+func (h *hosts) online(key hostKey) bool {
+	host, _ := h.lookup(key.tenant, key.name)
+	return host.State == registry.Online
+}
+
 func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()
@@ -237,7 +244,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed, link.FeatureMove}
 	if feeds != nil {
 		hello.Features = append(hello.Features, link.FeatureFeed)
 	}
@@ -250,7 +257,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview), answer.Has(link.FeatureSealed)})
+		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview), answer.Has(link.FeatureSealed), answer.Has(link.FeatureMove)})
 		return relay
 	})
 	h.mu.Lock()

@@ -150,14 +150,13 @@ func (c *client) giveUp(cause, reason string) {
 // reader continues until the client has closed too.
 func (c *client) leave() {
 	c.mu.Lock()
-	conn := c.conn
 	open, opening := c.phase == phaseOpen, c.phase == phaseOpening
 	c.leaving = opening
+	if open {
+		c.partLocked()
+	}
 	c.mu.Unlock()
-	switch {
-	case open:
-		conn.Flush() // the Flushed event follows
-	case !opening:
+	if !open && !opening {
 		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
 }

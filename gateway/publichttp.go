@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"ahprelay/ahp"
@@ -115,18 +116,30 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		s.refuseFull(w, r, who)
 		return
 	}
+	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
+		// The client has somebody who answers its pings meanwhile, which this relay cannot do
+		// without the client's messages.
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the host is not connected to this relay yet", http.StatusServiceUnavailable)
+		return
+	}
 	admitted, over := s.limits.Connect(who, r.PathValue("host"), s.caller.Address(r))
 	if over != nil {
 		s.caller.TooMany(w, over, audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r)}.Of(who))
 		return
 	}
 	s.hostAPI.TellEndpoint(w, who, r.PathValue("host"))
+	moved := resume.TicketOf(r.Header, resume.MovedHeader)
+	if moved != "" {
+		w.Header().Set(resume.MovedHeader, "yes")
+	}
 	sock, err := wire.Accept(s.life, w, r, slices.Concat(s.cfg.Origins, s.cfg.ConsoleOrigins), s.cfg.Stall, s.cfg.Compress.Mode())
 	if err != nil {
 		admitted.Leave()
 		s.caller.Refuse("handshake", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: err.Error()}.Of(who))
 		return // the library has answered
 	}
+	sock.Move, sock.Moved = resume.TicketOf(r.Header, resume.MoveHeader), moved
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.caller.Address(r)
 	if !s.spawn(func() {
 		defer admitted.Leave()
@@ -187,8 +200,9 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 	c := &client{
 		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.Page,
 		shares: s.shares, hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, cutOff: &s.cutOff, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
-		ctx: ctx, cancel: cancel,
+		begun: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
+	c.begin = sync.OnceFunc(func() { close(c.begun) })
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
 	c.out.packing.On = sock.Compresses && s.cfg.Compress.Pays(sock.Conn.Conn, remote)
 	sock.Conn.WaitQuietly()

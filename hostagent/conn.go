@@ -55,8 +55,10 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		return a.seals.connect(conn, open)
 	case open.Canvas != nil:
 		return a.live.connect(conn, open)
+	case open.Ticket != "":
+		return a.moveIn(conn, open)
 	}
-	return serveClient(a, &clientLine{AgentConn: conn}, open, a.policy(open))
+	return serveClient(a, newClientLine(conn, nil), open, a.policy(open))
 }
 
 // serveClient serves a client with the given authority until it leaves. It returns at
@@ -160,7 +162,7 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 
 // Deliver implements [routing.HostConn].
 func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
-	d := delivery{message: message, binary: binary, credit: credit}
+	d := delivery{message: message, binary: binary, credit: credit, from: c.conn.now.Load()}
 	if c.traced != nil {
 		d.arrived = time.Now()
 	}
@@ -175,6 +177,9 @@ const leaveTime = 30 * time.Second
 
 // Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
+	if c.conn.leaves(code) {
+		return
+	}
 	c.writer.leave(code, reason)
 	if code == ahp.CloseTokenEnded && c.hasKeys.Load() {
 		c.agent.last.keeper.HolderEnded()

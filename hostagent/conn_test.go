@@ -56,11 +56,11 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.life, w.stop = life, stop
 		w.agent = &Agent{
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
-			canvases: contentproxy.NewHost(contentproxy.Config{}),
-			known:    view.NewHost(gate.Key),
-			audits:   coalesce.New(auditEvery),
-			awake:    awake.New(awake.Config{Mode: awake.Never}),
-			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
+			canvases: contentproxy.NewHost(contentproxy.Config{}), moves: newMoves(),
+			known:  view.NewHost(gate.Key),
+			audits: coalesce.New(auditEvery),
+			awake:  awake.New(awake.Config{Mode: awake.Never}),
+			access: &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.live = newLive(w.agent)
 		w.agent.presence.init("1.0", false)
@@ -126,6 +126,7 @@ type remote struct {
 	ready   bool
 	probes  int
 	flushed bool
+	moved   bool
 	got     string
 	code    ahp.CloseCode // 0 while it is open
 	reason  string
@@ -167,6 +168,8 @@ func (r *remote) Event(e routing.Event) {
 			r.probes++
 		case routing.Flushed:
 			r.flushed = true
+		case routing.Moved:
+			r.moved = true
 		}
 	})
 }

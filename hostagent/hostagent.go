@@ -111,6 +111,7 @@ type Agent struct {
 	seals *seals // nil: the host is not sealed
 
 	clients    clientIndex
+	moves      *moves
 	frames     frameCache
 	known      *view.Host // the host's state, from its messages
 	subjects   *gate.Subjects
@@ -149,7 +150,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg, audits: coalesce.New(auditEvery)}
+	a := &Agent{access: access, cfg: cfg, moves: newMoves(), audits: coalesce.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version, cfg.Sealed != nil)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
@@ -405,7 +406,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureMove}
 	if a.seals != nil {
 		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed}
 	}

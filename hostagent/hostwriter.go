@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,9 @@ type delivery struct {
 	message []byte
 	binary  bool
 	credit  int
+	from    *routing.AgentConn // the line that gets the credit
 	flush   bool
+	move    string    // a request to keep the connection under this ticket, when all earlier messages are written
 	own     bool      // an answer to the host by a gate
 	arrived time.Time // zero without tracing
 	about   *view.Ask // set for the host-agent's own requests
@@ -113,10 +116,14 @@ func (w *hostWriter) write(sock hostSocket) {
 				_ = w.c.conn.Flushed() // fails if the client has left
 				continue
 			}
+			if d.move != "" {
+				w.c.move(d.move)
+				continue
+			}
 			if end = w.writeOne(sock, d) != nil; end {
 				break // the reader gets the error too, and reports it
 			}
-			w.c.conn.Written(d.credit)
+			cmp.Or(d.from, w.c.conn.now.Load()).Written(d.credit)
 		}
 		if end {
 			sock.Close("client gone")

@@ -15,12 +15,12 @@ import (
 // A reporter logs a connection's gate events, counts them, and sends the counts and
 // the MCP state to the relay.
 type reporter struct {
-	id   string // connection id
 	conn *clientLine
 	log  *slog.Logger
 	mcp  *mcpgate.Gate
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
+	id     string     // of the connection, at its relay
 	counts map[occasion]*tally
 }
 
@@ -76,6 +76,14 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	}
 }
 
+// continues sends the next reports to the relay where the connection has this id.
+func (r *reporter) continues(id string) {
+	r.mu.Lock()
+	r.id = id
+	r.mu.Unlock()
+	r.changed()
+}
+
 // changed schedules a report to the relay.
 func (r *reporter) changed() { r.conn.Report(r.report) }
 
@@ -91,9 +99,9 @@ type connState struct {
 // calls it under its locks.
 func (r *reporter) report() routing.Report {
 	state := connState{MCP: r.mcp.State(), Seen: map[string]map[string]int64{}}
-	report := routing.Report{Conn: r.id}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	report := routing.Report{Conn: r.id}
 	for o, t := range r.counts {
 		if state.Seen[o.kind] == nil {
 			state.Seen[o.kind] = map[string]int64{}

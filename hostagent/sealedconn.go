@@ -342,7 +342,7 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 		s.stop()
 		return
 	}
-	inner := serveClient(c.agent, &clientLine{c.conn, s}, open, policy)
+	inner := serveClient(c.agent, newClientLine(c.conn, s), open, policy)
 	defer func() {
 		if c.agent.seals.removedOf(a) { // while it was being admitted
 			c.agent.seals.endRemoved()

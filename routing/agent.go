@@ -32,6 +32,13 @@ type HostConn interface {
 	Closed(code ahp.CloseCode, reason string)
 }
 
+// A Mover is a [HostConn] that can continue on a different relay.
+type Mover interface {
+	// Move is Flush, but the host-agent keeps the connection to the host under a ticket,
+	// and calls [AgentConn.Moved]. If it cannot, it calls Flushed.
+	Move(ticket string)
+}
+
 // ErrConnClosed reports the use of a connection that has ended.
 var ErrConnClosed = errors.New("connection closed")
 
@@ -442,6 +449,12 @@ func NewNotification(message, channel []byte) *Notification {
 	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
 }
 
+// Message returns the message, which must not change.
+func (n *Notification) Message() []byte { return n.message }
+
+// Channel returns the channel of the notification.
+func (n *Notification) Channel() []byte { return n.channel }
+
 // Notify is Take for consecutive notifications. After an error, the first taken
 // notifications were queued.
 func (c *AgentConn) Notify(row []*Notification) (taken int, due bool, err error) {
@@ -467,6 +480,10 @@ func (c *AgentConn) Probe() {
 // Flushed tells the relay that every message delivered before a Flush is written to
 // the host.
 func (c *AgentConn) Flushed() error { return c.signal(recordFlushed) }
+
+// Moved answers a Move. It follows all messages that FromHost has taken, and FromHost
+// must take no more.
+func (c *AgentConn) Moved() error { return c.signal(recordMoved) }
 
 // Written returns the credit of messages written to the host.
 func (c *AgentConn) Written(n int) {

@@ -191,6 +191,7 @@ var agentRecords = [recordKinds]agentHandler{
 	recordWatching: (*agentLink).watchingRecord,
 	recordNeed:     (*agentLink).needRecord,
 	recordFlush:    (*agentLink).flushRecord,
+	recordMove:     (*agentLink).moveRecord,
 }
 
 // record handles one record from the relay.
@@ -226,6 +227,20 @@ func (l *agentLink) watchingRecord(number uint64, _ *link.Fields) error {
 
 func (l *agentLink) flushRecord(number uint64, _ *link.Fields) error {
 	if c := l.conns[number]; c != nil && !c.hostClosed {
+		c.host.Flush()
+	}
+	return nil
+}
+
+func (l *agentLink) moveRecord(number uint64, f *link.Fields) error {
+	ticket := string(f.Bytes())
+	c := l.conns[number]
+	if f.Bad || c == nil || c.hostClosed {
+		return nil
+	}
+	if mover, ok := c.host.(Mover); ok {
+		mover.Move(ticket)
+	} else {
 		c.host.Flush()
 	}
 	return nil

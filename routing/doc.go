@@ -66,11 +66,13 @@
 //	credit     ↔    conn, n              n bytes were written, so n more may be sent
 //	open       →    conn, JSON of Open   connect this client to the host
 //	flush      →    conn                 answer when everything before is written to the host
+//	move       →    conn, ticket         like flush, and keep the host's connection for an open with that ticket
 //	watching   →    watch                the subscription to that channel exists
 //	need       →    body                 the relay has not heard that body
 //	opened     ←    conn                 the host accepts messages
 //	ready      ←    conn                 the host has accepted initialize or reconnect
 //	flushed    ←    conn                 answers flush, behind the host's earlier messages
+//	moved      ←    conn                 answers move, behind the host's earlier messages; later ones are kept
 //	probe      ←    conn                 the client has connected again: is this connection alive?
 //	watch      ←    watch, token         bodies will come on that channel's subject
 //	unwatch    ←    watch                no more bodies will come there

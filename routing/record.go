@@ -55,6 +55,9 @@ const (
 
 	recordReport // host-agent to relay. 0, JSON of Report
 
+	recordMove  // relay to host-agent. conn, ticket: like flush, and keep the host's connection under the ticket; answer moved, or flushed
+	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept
+
 	recordKinds // one more than the last kind
 )
 
@@ -127,6 +130,10 @@ type Open struct {
 	// host-agent can read (docs/sealed.md). Nothing else here then has authority. Relays
 	// send it only to host-agents with [link.FeatureSealed].
 	Sealed bool `json:"sealed,omitempty"`
+
+	// Ticket makes the connection continue one that the host-agent keeps: see
+	// [RelayConn.Move]. Relays send it only to host-agents with [link.FeatureMove].
+	Ticket string `json:"ticket,omitempty"`
 
 	// Trace is the W3C traceparent of the client's handshake. Relays with tracing send
 	// it for clients with full authority.

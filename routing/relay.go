@@ -67,6 +67,7 @@ const (
 	Ready                // the host has accepted the client's initialize or reconnect
 	Probe                // its client has connected again: check whether this connection is alive
 	Flushed              // messages sent before a Flush are written, and the host's earlier messages are delivered
+	Moved                // like Flushed, for a Move: the host-agent keeps the connection, and all later messages of the host
 )
 
 // A RelayEndConfig sets the bounds of a [RelayEnd]. A zero field means its default.
@@ -349,7 +350,7 @@ func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) 
 
 // bringsNothing reports whether records with this kind take no memory.
 func bringsNothing(kind recordKind) bool {
-	return kind == recordCredit || kind == recordFlushed || kind == recordReady || kind == recordOpened
+	return kind == recordCredit || kind == recordFlushed || kind == recordMoved || kind == recordReady || kind == recordOpened
 }
 
 // records handles a packet's records up to the first kind that take refuses. It
@@ -394,7 +395,8 @@ var relayRecords = [recordKinds]relayHandler{
 	recordGone:     (*RelayEnd).goneRecord,
 	recordReady:    eventRecord(Ready),
 	recordProbe:    eventRecord(Probe),
-	recordFlushed:  (*RelayEnd).flushedRecord,
+	recordFlushed:  lateRecord(Flushed),
+	recordMoved:    lateRecord(Moved),
 	recordChunk:    (*RelayEnd).chunkRecord,
 	recordDrop:     (*RelayEnd).dropRecord,
 	recordChunkRef: (*RelayEnd).chunkRefRecord,
@@ -436,11 +438,14 @@ func (r *RelayEnd) openedRecord(number uint64, _ *link.Fields) error {
 	return nil
 }
 
-func (r *RelayEnd) flushedRecord(number uint64, _ *link.Fields) error {
-	if c := r.live(number); c != nil {
-		c.flushed()
+// lateRecord returns a handler that passes an event on behind pending items.
+func lateRecord(e Event) relayHandler {
+	return func(r *RelayEnd, number uint64, _ *link.Fields) error {
+		if c := r.live(number); c != nil {
+			c.late(e)
+		}
+		return nil
 	}
-	return nil
 }
 
 func (r *RelayEnd) closeRecord(number uint64, f *link.Fields) error {

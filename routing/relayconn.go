@@ -27,14 +27,14 @@ type RelayConn struct {
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
 }
 
-// A pendingItem waits for the bodies in front of it: a frame, a row, the event
-// Flushed, or the end.
+// A pendingItem waits for the bodies in front of it: a frame, a row, an event, or the
+// end.
 type pendingItem struct {
-	frame   Frame
-	row     *row
-	flushed bool
-	end     *closing
-	size    int // bytes of frame, or of the row's bodies so far
+	frame Frame
+	row   *row
+	event *Event
+	end   *closing
+	size  int // bytes of frame, or of the row's bodies so far
 }
 
 // pendingCost is added to each pendingItem's size in bounds.
@@ -114,11 +114,24 @@ func (c *RelayConn) Progress() {
 }
 
 // Flush requests the event [Flushed], behind everything sent.
-func (c *RelayConn) Flush() {
+func (c *RelayConn) Flush() { c.request(appendRecord(nil, recordFlush, c.stream.conn)) }
+
+// Move is Flush for a client that continues on a different relay: the host-agent keeps
+// the connection to the host under a ticket, which that relay's [Open] names. The event
+// is then [Moved], or [Flushed] if the host-agent cannot keep the connection. It is kept
+// only if Close follows with [ahp.CloseShuttingDown]: then the client has received
+// everything up to the event, and has sent everything before its Close. Relays call Move only for
+// host-agents with [link.FeatureMove].
+func (c *RelayConn) Move(ticket string) {
+	c.request(appendBytes(appendRecord(nil, recordMove, c.stream.conn), []byte(ticket)))
+}
+
+// request queues a record behind everything sent.
+func (c *RelayConn) request(record []byte) {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.client != nil && r.mux.push(&c.stream, item{raw: appendRecord(nil, recordFlush, c.stream.conn)}, math.MaxInt) == nil {
+	if c.client != nil && r.mux.push(&c.stream, item{raw: record}, math.MaxInt) == nil {
 		r.lines.Wake()
 	}
 }
@@ -193,8 +206,8 @@ func (c *RelayConn) deliverPending() {
 		case d.end != nil:
 			c.finish(d.end.code, d.end.reason)
 			return
-		case d.flushed:
-			c.client.Event(Flushed)
+		case d.event != nil:
+			c.client.Event(*d.event)
 		case d.row == nil:
 			c.client.Deliver([]Frame{d.frame})
 		case d.row.missing > 0:
@@ -209,13 +222,13 @@ func (c *RelayConn) deliverPending() {
 	}
 }
 
-// flushed delivers the event Flushed behind pending items.
-func (c *RelayConn) flushed() {
+// late delivers an event behind pending items.
+func (c *RelayConn) late(e Event) {
 	if c.pending.len() > 0 {
-		c.addPending(pendingItem{flushed: true})
+		c.addPending(pendingItem{event: &e})
 		return
 	}
-	c.client.Event(Flushed)
+	c.client.Event(e)
 }
 
 // closedByHost ends the connection behind pending items, as the host-agent requested.

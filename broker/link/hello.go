@@ -75,6 +75,10 @@ const FeaturePreview = "preview"
 // FeatureSealed marks a host-agent whose host is sealed: see package sealed.
 const FeatureSealed = "sealed"
 
+// FeatureMove marks a host-agent that keeps connections to the host for clients that
+// change relays: see routing.RelayConn.Move.
+const FeatureMove = "move"
+
 // Has reports whether both ends have a feature, according to a welcome.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 

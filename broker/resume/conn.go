@@ -206,7 +206,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 			return n, net.ErrClosed
 		case c.bye:
 			return n, io.ErrClosedPipe
-		case c.silentLocked(now) && c.cfg.Pool != nil && (!c.link.CanSend() || c.cfg.Pool.full(c.cfg.Person)):
+		case c.silentLocked(now) && c.cfg.Pool != nil && (!c.link.CanSend() || c.cfg.Pool.Full(c.cfg.Person)):
 			c.endLocked(ErrMissed)
 			continue
 		case !c.link.CanSend():
@@ -241,7 +241,7 @@ func (c *Conn) countLocked() {
 	if c.err != nil {
 		held = 0
 	}
-	c.cfg.Pool.add(c.cfg.Person, held-c.held)
+	c.cfg.Pool.Add(c.cfg.Person, held-c.held)
 	c.held = held
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"ahprelay/broker/link"
@@ -18,6 +19,28 @@ const Subprotocol = "ahp-resume.v1"
 
 // Path is the relay's path for carriers.
 const Path = "/resume"
+
+// A relay that stops gracefully may let the connection above a stream move to a different
+// relay. The client asks for that in each WebSocket handshake, and names a ticket. A relay
+// that closes with 1001 and MoveReason has received everything that the client had sent before
+// its own close frame, and lets the host-agent keep the connection to the host. The client
+// then names the ticket in its next handshake. The relay's answer repeats that header: a relay
+// that cannot continue connections does not.
+const (
+	MoveHeader  = "Ahp-Move"  // in requests: the ticket for the next move
+	MovedHeader = "Ahp-Moved" // in requests: the ticket of the connection that goes on; in answers: "yes"
+	MoveReason  = "relay shutting down: this connection may move"
+	maxTicket   = 64
+)
+
+// TicketOf returns a request's ticket in MoveHeader or MovedHeader, or "".
+func TicketOf(header http.Header, name string) string {
+	ticket := header.Get(name)
+	if len(ticket) < 16 || len(ticket) > maxTicket {
+		return ""
+	}
+	return ticket
+}
 
 // The kinds of handshake packets.
 const (

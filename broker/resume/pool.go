@@ -17,8 +17,8 @@ func NewPool(person, total int) *Pool {
 	return &Pool{person: person, total: total, held: map[string]int{}}
 }
 
-// add counts bytes of a person.
-func (p *Pool) add(person string, bytes int) {
+// Add counts bytes of a person.
+func (p *Pool) Add(person string, bytes int) {
 	if p == nil || bytes == 0 {
 		return
 	}
@@ -30,8 +30,8 @@ func (p *Pool) add(person string, bytes int) {
 	}
 }
 
-// full reports whether no more may be held for an absent client of a person.
-func (p *Pool) full(person string) bool {
+// Full reports whether no more may be held for an absent client of a person.
+func (p *Pool) Full(person string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held[person] > p.person || p.all > p.total

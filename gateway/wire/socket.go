@@ -42,6 +42,8 @@ type Socket struct {
 	Page       string // origin of the opening web page; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
 	Compresses bool   // the peer accepts compressed messages, which help
+	Move       string // ticket for a move to a different relay; "": the client does not move
+	Moved      string // ticket of the connection that goes on here; "": a new connection
 	Sealed     bool   // binary messages are for the host-agent: see package sealed
 
 	// Pong queues the answer to a ping; nil: the library writes it. The library would

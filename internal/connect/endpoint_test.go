@@ -42,11 +42,11 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*connect.Config)) *world {
 	t.Helper()
-	return newWorldAt(t, gateway.Config{}, change)
+	return newWorldAt(t, gateway.RelayConfig{}, change)
 }
 
 // newWorldAt is newWorld with settings of the relay.
-func newWorldAt(t *testing.T, relay gateway.Config, change func(*connect.Config)) *world {
+func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Config)) *world {
 	t.Helper()
 	host, err := agenthost.New(agenthost.Config{})
 	if err != nil {
@@ -63,7 +63,7 @@ func newWorldAt(t *testing.T, relay gateway.Config, change func(*connect.Config)
 	}
 	t.Cleanup(server.Stop)
 	w := &world{log: &lockedBuffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
-	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: relay}}); err != nil {
+	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: relay}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Stack.Close)

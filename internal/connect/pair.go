@@ -39,7 +39,7 @@ func (r *Relay) Pair(ctx context.Context, home *Home, cfg PairConfig) (*Pairing,
 	case known != nil:
 		ask.key = &known.Key // a different key must be confirmed with unpair
 	}
-	up, err := r.dialWS(ctx, cfg.Host, "", true)
+	up, err := r.open(ctx, cfg.Host, "", true)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (r *Relay) Devices(ctx context.Context, host, remove string) (list []HostDe
 	if paired == nil {
 		return nil, fmt.Errorf("this machine is not paired with %s: run ahp-connect pair %s", host, host)
 	}
-	up, err := r.dialWS(ctx, host, "", true)
+	up, err := r.open(ctx, host, "", true)
 	if err != nil {
 		return nil, err
 	}

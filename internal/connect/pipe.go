@@ -96,7 +96,6 @@ func (p *pipe) run(parent context.Context) *Closed {
 	wg.Wait()
 	select { // open may have succeeded meanwhile
 	case <-p.opened:
-		_ = p.up.ws.CloseNow()
 		p.up.end()
 	default:
 	}
@@ -316,8 +315,8 @@ func (p *pipe) isOurs(message []byte) bool {
 
 // renewTokens renews the connection's token before it expires, until ctx ends.
 func (p *pipe) renewTokens(ctx context.Context) {
-	token, wait := p.up.token, time.Until(p.up.renew)
-	for {
+	token, renew := p.up.lease()
+	for wait := time.Until(renew); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -328,17 +327,18 @@ func (p *pipe) renewTokens(ctx context.Context) {
 			wait = renewAgain
 			continue
 		}
-		token = next
 		id := p.mark + rand.Text()
-		request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "relay/refreshToken", "params": map[string]string{"channel": "ahp-root://", "token": token}})
+		request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "relay/refreshToken", "params": map[string]string{"channel": "ahp-root://", "token": next}})
 		if err != nil {
 			continue // no field can fail
 		}
 		p.mu.Lock()
 		p.renewed = id
 		p.mu.Unlock()
-		if p.up.tell(ctx, request) != nil {
-			return
+		if p.up.tell(ctx, request) != nil { // the relay stops, or ctx has ended
+			wait = renewAgain
+			continue
 		}
+		token = next
 	}
 }

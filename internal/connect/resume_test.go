@@ -29,6 +29,11 @@ type journey struct {
 // newJourney opens a session and subscribes to its chat.
 func newJourney(t *testing.T, relay gateway.Config) *journey {
 	t.Helper()
+	return newJourneyAt(t, gateway.RelayConfig{Gateway: relay})
+}
+
+func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
+	t.Helper()
 	base := newWorldAt(t, relay, nil)
 	j := &journey{world: &world{Stack: base.Stack, tokens: base.tokens, log: &lockedBuffer{}, file: base.file}}
 	j.gate = newGate(t, strings.TrimPrefix(base.Relay.URL(), "http://"))
@@ -100,6 +105,17 @@ func (j *journey) same(t *testing.T) {
 	}
 }
 
+// stillOpen fails if the client's connection has ended.
+func (j *journey) stillOpen(t *testing.T) {
+	t.Helper()
+	select {
+	case <-j.client.Done():
+		code, reason := j.client.CloseStatus()
+		t.Errorf("the client's connection has ended with %d %s", code, reason)
+	default:
+	}
+}
+
 // TestBreaksAreInvisible breaks the network in each way while the host sends 500 actions
 // a second. The client's connection stays open, and no frame is lost, repeated or
 // changed.
@@ -131,11 +147,7 @@ func TestBreaksAreInvisible(t *testing.T) {
 			fault(t, j.gate)
 			j.awaitTurn(t, "t1")
 			j.same(t)
-			select {
-			case <-j.client.Done():
-				t.Error("the client's connection has ended")
-			default:
-			}
+			j.stillOpen(t)
 		})
 	}
 }

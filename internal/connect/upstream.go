@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -20,14 +22,32 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// An upstream is an open connection to a host.
+// An upstream is an open connection to a host. It may move to a different relay: see
+// move.go.
 type upstream struct {
-	ws    *websocket.Conn
-	token string
-	renew time.Time // the token should be renewed then
+	relay *Relay
+	host  string
+	level auth.Access
 
 	seal    *sealedEnd // nil: not sealed
 	hostKey sealed.Key // of a sealed host
+
+	life context.Context // ends with end
+	quit context.CancelFunc
+
+	mu      sync.Mutex // guards the fields below; only the reader changes leg
+	leg                // the present one
+	moving  bool
+	over    bool          // it moves no more
+	changed chan struct{} // closed when the fields above change
+}
+
+// A leg is a WebSocket to a relay.
+type leg struct {
+	ws     *websocket.Conn
+	token  string
+	renew  time.Time // the token should be renewed then
+	ticket string    // for a move; "": it cannot move
 
 	stream *resume.Conn // below ws; nil: the connection does not resume
 	stop   func()       // ends the stream, and waits for it
@@ -46,7 +66,7 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 	if err != nil {
 		return nil, err
 	}
-	up, err := r.dialWS(ctx, host, level, paired != nil)
+	up, err := r.open(ctx, host, level, paired != nil)
 	if err != nil || paired == nil {
 		return up, err
 	}
@@ -78,13 +98,27 @@ func (u *upstream) openSealed(ctx context.Context, ask sealAsk) (err error) {
 	return err
 }
 
-// dialWS opens a WebSocket to a host.
-func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool) (*upstream, error) {
+// open opens a WebSocket to a host.
+func (r *Relay) open(ctx context.Context, host string, level auth.Access, seals bool) (*upstream, error) {
+	up := &upstream{relay: r, host: host, level: level, changed: make(chan struct{})}
+	up.life, up.quit = context.WithCancel(context.WithoutCancel(ctx))
+	first, err := r.dialWS(ctx, host, level, seals, "")
+	if err != nil {
+		up.quit()
+		return nil, err
+	}
+	up.leg = *first
+	return up, nil
+}
+
+// dialWS opens a WebSocket to a host. With the ticket of a former leg, it continues that
+// leg's connection.
+func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool, former string) (*leg, error) {
 	token, renew, err := r.Token(ctx, host, level)
 	if err != nil {
 		return nil, err
 	}
-	up := &upstream{token: token, renew: renew, stop: func() {}}
+	up := &leg{token: token, renew: renew, stop: func() {}}
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	client := &http.Client{}
@@ -99,6 +133,13 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return up.stream, nil }}
 	}
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover}
+	if !seals {
+		up.ticket = rand.Text()
+		options.HTTPHeader.Set(resume.MoveHeader, up.ticket)
+	}
+	if former != "" {
+		options.HTTPHeader.Set(resume.MovedHeader, former)
+	}
 	if seals {
 		options.Subprotocols, options.CompressionMode = []string{sealed.Subprotocol}, websocket.CompressionDisabled
 	}
@@ -109,9 +150,13 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	}
 	ws.SetReadLimit(maxMessage)
 	up.ws = ws
-	if seals && ws.Subprotocol() != sealed.Subprotocol {
+	switch {
+	case seals && ws.Subprotocol() != sealed.Subprotocol:
 		up.end()
 		return nil, errNotSealed(host, r.Name)
+	case former != "" && response.Header.Get(resume.MovedHeader) == "":
+		up.end()
+		return nil, errLostMove
 	}
 	return up, nil
 }
@@ -121,20 +166,39 @@ func (u *upstream) send(message []byte) error {
 	if u.seal != nil {
 		return u.seal.send(context.Background(), sealed.Message, message)
 	}
-	return u.ws.Write(context.Background(), websocket.MessageText, message)
+	for {
+		ws, err := u.present()
+		if err != nil {
+			return err
+		}
+		if err := ws.Write(context.Background(), websocket.MessageText, message); err == nil || !u.movesFrom(ws) {
+			return err
+		} // the relay has not received it, because it came behind the close frame
+	}
 }
 
 // tell sends a message to the relay.
 func (u *upstream) tell(ctx context.Context, message []byte) error {
-	return u.ws.Write(ctx, websocket.MessageText, message)
+	ws, err := u.present()
+	if err != nil {
+		return err
+	}
+	return ws.Write(ctx, websocket.MessageText, message)
 }
 
 // receive returns the next message of the host, or of the relay. It is valid until the
 // next call. A sealed host's message is never taken from the relay.
 func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err error) {
 	if u.seal == nil {
-		message, err = readMessage(u.ws, buf)
-		return message, false, err
+		for {
+			message, err = readMessage(u.ws, buf)
+			if err == nil {
+				return message, false, nil
+			}
+			if err = u.move(err); err != nil {
+				return nil, false, err
+			}
+		}
 	}
 	for {
 		message, err := readMessage(u.ws, buf)
@@ -175,11 +239,23 @@ func (u *upstream) close(code ahp.CloseCode, reason string) {
 		timer.Stop()
 		reason = ""
 	}
-	closeWS(u.ws, code, reason)
+	u.mu.Lock()
+	ws, moving := u.ws, u.moving
+	u.mu.Unlock()
+	if !moving {
+		closeWS(ws, code, reason)
+	}
+}
+
+// lease returns the present token, and when it should be renewed.
+func (u *upstream) lease() (token string, renew time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.token, u.renew
 }
 
 // openStream opens the stream below the connection.
-func (u *upstream) openStream(ctx context.Context, r *Relay, host string, level auth.Access) error {
+func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.Access) error {
 	r.mu.Lock()
 	plain := r.plain
 	r.mu.Unlock()
@@ -252,7 +328,11 @@ func (r *Relay) dialFailed(response *http.Response, err error) error {
 }
 
 // away reports whether the relay is unreachable at the moment.
-func (u *upstream) away() bool { return u.stream != nil && u.stream.Away() }
+func (u *upstream) away() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.moving || u.stream != nil && u.stream.Away()
+}
 
 // why returns the reason for a failed read.
 func (u *upstream) why(err error) error {
@@ -267,11 +347,22 @@ func (u *upstream) why(err error) error {
 	return &Closed{ahp.CloseResync, "resync: the relay was away for too long, or has dropped the stream"}
 }
 
-// end releases everything that the connection uses.
+// end releases everything that the connection uses. No other method may run afterwards.
 func (u *upstream) end() {
-	_ = u.ws.CloseNow()
+	u.quit()
+	u.mu.Lock()
+	u.over = true
+	u.changeLocked()
+	last := u.leg
+	u.mu.Unlock()
 	if u.seal != nil {
 		u.seal.stop()
 	}
+	last.end()
+}
+
+// end releases everything that the leg uses.
+func (u *leg) end() {
+	_ = u.ws.CloseNow()
 	u.stop()
 }

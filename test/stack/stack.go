@@ -115,6 +115,21 @@ func (s *Stack) StartRelay(ctx context.Context) (err error) {
 	return err
 }
 
+// RestartRelay stops the relay gracefully, and starts it again at the same addresses. Config's
+// Listen must name them.
+func (s *Stack) RestartRelay(ctx context.Context) error {
+	s.StopRelay(ctx)
+	return s.StartRelay(ctx)
+}
+
+// StopRelay stops the relay gracefully.
+func (s *Stack) StopRelay(ctx context.Context) {
+	drain, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	s.Relay.Drain(drain, 0)
+	s.Relay.Close()
+}
+
 // HostToken returns an enrolment token for a host.
 func (s *Stack) HostToken(host string) (string, error) {
 	return s.Relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: Tenant, Host: host, Expires: time.Now().Add(time.Hour)})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 
@@ -25,6 +26,8 @@ type Tap struct {
 
 // A TapConn is a connection through a Tap.
 type TapConn struct {
+	ended atomic.Bool
+
 	mu       sync.Mutex
 	toHost   [][]byte
 	toClient [][]byte
@@ -117,7 +120,11 @@ func (t *Tap) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wg.Go(func() { c.pass(client, host, &c.toClient) })
 	wg.Go(func() { c.pass(host, client, &c.toHost) })
 	wg.Wait()
+	c.ended.Store(true)
 }
+
+// Ended reports whether the connection has ended.
+func (c *TapConn) Ended() bool { return c.ended.Load() }
 
 func (t *Tap) add(c *TapConn) bool {
 	t.mu.Lock()

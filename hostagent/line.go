@@ -1,0 +1,210 @@
+package hostagent
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"ahprelay/ahp"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// A clientLine is a client's connection, as a hostConn uses it. On a sealed connection,
+// all messages to the client are sealed here. Any other connection may move to a different
+// relay: see move.
+type clientLine struct {
+	seal *sealing // nil: not sealed
+
+	now    atomic.Pointer[routing.AgentConn]
+	moving atomic.Pointer[move] // nil: not moving. Set under the connection's order and sending
+
+	sending  sync.RWMutex       // held to send without the connection's order
+	reserved *routing.AgentConn // has a reservation; nil: none. Owned by the reader
+	ready    bool               // the host has accepted initialize or reconnect; guarded by the connection's order
+
+	mu   sync.Mutex // guards changes of now and moving, and gone. Routing's lock may be held
+	gone bool       // the client's last line has ended: it cannot move any more
+}
+
+func newClientLine(conn *routing.AgentConn, seal *sealing) *clientLine {
+	l := &clientLine{seal: seal}
+	l.now.Store(conn)
+	return l
+}
+
+// Opened tells the relay that the host accepts messages. A sealed connection is open from
+// its handshake on.
+func (l *clientLine) Opened() error {
+	if l.seal != nil {
+		return nil
+	}
+	return l.now.Load().Opened()
+}
+
+// Ready is [routing.AgentConn.Ready]. The caller holds the connection's order.
+func (l *clientLine) Ready() {
+	l.ready = true
+	if l.moving.Load() == nil {
+		_ = l.now.Load().Ready() // fails if the client has left
+	}
+}
+
+// FromHost is [routing.AgentConn.FromHost]. The caller holds the connection's order.
+func (l *clientLine) FromHost(message []byte, binary bool, channel []byte) error {
+	due, err := l.Take(message, binary, channel)
+	if due {
+		l.Send()
+	}
+	return err
+}
+
+// FromHostWith is [routing.AgentConn.FromHostWith].
+func (l *clientLine) FromHostWith(message []byte, from, to int) error {
+	if l.seal != nil {
+		return l.FromHost(message, false, nil)
+	}
+	l.sending.RLock()
+	defer l.sending.RUnlock()
+	if m := l.moving.Load(); m != nil {
+		return m.keep(message, false, nil)
+	}
+	return l.now.Load().FromHostWith(message, from, to)
+}
+
+// Take is [routing.AgentConn.Take]. The caller holds the connection's order.
+func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
+	if l.seal != nil {
+		return l.seal.take(sealed.Message, message)
+	}
+	if m := l.moving.Load(); m != nil {
+		return false, m.keep(message, binary, channel)
+	}
+	return l.now.Load().Take(message, binary, channel)
+}
+
+// Notify is [routing.AgentConn.Notify]. The caller holds the connection's order.
+func (l *clientLine) Notify(row []*routing.Notification) (taken int, due bool, err error) {
+	m := l.moving.Load()
+	if m == nil {
+		return l.now.Load().Notify(row)
+	}
+	for i, n := range row {
+		if err := m.keep(n.Message(), false, n.Channel()); err != nil {
+			return i, false, err
+		}
+	}
+	return len(row), false, nil
+}
+
+// Send is [routing.AgentConn.Send].
+func (l *clientLine) Send() { l.now.Load().Send() }
+
+// HeldBack is [routing.AgentConn.HeldBack].
+func (l *clientLine) HeldBack() bool {
+	if m := l.moving.Load(); m != nil {
+		return m.full()
+	}
+	return l.now.Load().HeldBack()
+}
+
+// Wait is [routing.AgentConn.Wait].
+func (l *clientLine) Wait(done <-chan struct{}) error {
+	return l.follow(done, false, func(conn *routing.AgentConn) error { return conn.Wait(done) })
+}
+
+// WaitToAnswer is [routing.AgentConn.WaitToAnswer].
+func (l *clientLine) WaitToAnswer(done <-chan struct{}) error {
+	return l.follow(done, false, func(conn *routing.AgentConn) error { return conn.WaitToAnswer(done) })
+}
+
+// Reserve is [routing.AgentConn.Reserve].
+func (l *clientLine) Reserve(done <-chan struct{}, bytes int) error {
+	return l.follow(done, true, func(conn *routing.AgentConn) error {
+		l.reserved = conn
+		return conn.Reserve(done, bytes)
+	})
+}
+
+// Unreserve is [routing.AgentConn.Unreserve].
+func (l *clientLine) Unreserve() {
+	if l.reserved != nil {
+		l.reserved.Unreserve()
+		l.reserved = nil
+	}
+}
+
+// follow calls wait with the present line, and again with the next one if that line has
+// ended because the client moves. While no line carries the connection, it returns at
+// once if messages can be kept, unless only a line will do.
+func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.AgentConn) error) error {
+	for {
+		conn, m := l.now.Load(), l.moving.Load()
+		switch {
+		case m == nil:
+			err := wait(conn)
+			if !errors.Is(err, routing.ErrConnClosed) || l.moving.Load() == nil && l.now.Load() == conn {
+				return err
+			}
+		case m.isOver():
+			if l.moving.Load() == m { // the client has not arrived
+				return routing.ErrConnClosed
+			}
+		case !line && !m.full():
+			return nil
+		default:
+			select {
+			case <-m.over:
+			case <-done:
+				return routing.ErrConnClosed
+			}
+		}
+	}
+}
+
+// Flushed is [routing.AgentConn.Flushed].
+func (l *clientLine) Flushed() error { return l.now.Load().Flushed() }
+
+// Close is [routing.AgentConn.Close].
+func (l *clientLine) Close(code ahp.CloseCode, reason string) {
+	if l.seal != nil {
+		l.seal.close(code, reason)
+		return
+	}
+	l.endMove()
+	l.now.Load().Close(code, reason)
+}
+
+// Abort is [routing.AgentConn.Abort].
+func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
+	l.endMove()
+	l.now.Load().Abort(code, reason)
+}
+
+// Relay is [routing.AgentConn.Relay].
+func (l *clientLine) Relay() string { return l.now.Load().Relay() }
+
+// Probe is [routing.AgentConn.Probe]. A client that moves gets time to arrive.
+func (l *clientLine) Probe() {
+	if m := l.moving.Load(); m != nil {
+		m.hurry()
+		return
+	}
+	l.now.Load().Probe()
+}
+
+// stop releases a sealed stream's timers, or what is kept, at the end of the connection.
+func (l *clientLine) stop() {
+	if l.seal != nil {
+		l.seal.stop()
+	}
+	l.endMove()
+}
+
+// Report is [routing.AgentConn.Report]. Relays receive no report about a sealed
+// connection.
+func (l *clientLine) Report(report func() routing.Report) {
+	if l.seal == nil {
+		l.now.Load().Report(report)
+	}
+}

@@ -1,0 +1,215 @@
+package hostagent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+const testTicket = "a-ticket-of-a-client"
+
+// A mover is a client that moves from one relay to another.
+type mover struct {
+	*world
+	former *remote
+	host   *fakeSocket
+	second *routing.RelayEnd
+}
+
+// inMove tests a client whose connection is kept, and whose former line is still there.
+func inMove(t *testing.T, test func(m *mover)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		m := &mover{world: w, former: w.open(), second: w.link(w.life, "relay2")}
+		m.host = w.hostSide()
+		m.former.send(`{"id":1,"method":"initialize"}`)
+		m.host.toUs <- `{"n":1}`
+		m.former.conn.Move(testTicket)
+		m.former.send(`{"method":"behind the move"}`)
+		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {
+			t.Fatalf("moved: %v, behind %q; want true behind all messages of the host", m.former.moved, m.former.got)
+		}
+		test(m)
+	})
+}
+
+// leave ends the former line.
+func (m *mover) leave(code ahp.CloseCode) {
+	m.former.conn.Close(code, "")
+	synctest.Wait()
+}
+
+// arrive connects to the second relay with the ticket.
+func (m *mover) arrive(change func(*routing.Open)) *remote {
+	open := routing.Open{ID: "d", Subject: "ada", Access: "write", Ticket: testTicket}
+	if change != nil {
+		change(&open)
+	}
+	return m.openAs(m.second, open)
+}
+
+// wantKept fails if the table of kept connections has a different size, or if bytes are
+// counted that nobody keeps.
+func (m *mover) wantKept(n int) {
+	m.Helper()
+	if got := len(m.agent.moves.byTicket); got != n {
+		m.Errorf("%d connections are kept; want %d", got, n)
+	}
+	if held := m.agent.moves.pool.Held(); n == 0 && held != 0 {
+		m.Errorf("%d bytes are counted; want none", held)
+	}
+}
+
+// TestMoveKeepsAllMessagesInOrder moves a client. Both ends receive each message once and
+// in order, on a single connection to the host.
+func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
+	inMove(t, func(m *mover) {
+		long := fmt.Sprintf(`{"long":%q}`, strings.Repeat("x", routing.MaxLent))
+		m.host.toUs <- `{"n":2}`
+		m.host.toUs <- long
+		synctest.Wait()
+		next := m.arrive(nil)
+		if next.opened {
+			t.Error("the client has arrived before the end of its former line")
+		}
+		m.former.send(`{"method":"last"}`)
+		m.leave(ahp.CloseShuttingDown)
+		m.host.toUs <- `{"n":3}`
+		synctest.Wait()
+		if want := `{"n":2}` + long + `{"n":3}`; next.got != want || !next.opened || !next.ready {
+			t.Errorf("the client got %d bytes, opened %v, ready %v; want %d, true, true", len(next.got), next.opened, next.ready, len(want))
+		}
+		next.send(`{"method":"first"}`)
+		want := []string{`{"id":1,"method":"initialize"}`, `{"method":"behind the move"}`, `{"method":"last"}`, `{"method":"first"}`}
+		if got := m.host.messages(); !slices.Equal(got, want) {
+			t.Errorf("the host got %q; want %q", got, want)
+		}
+		if strings.Contains(m.former.got, `"n":2`) {
+			t.Error("the former line got a message behind the move")
+		}
+		m.wantKept(0)
+		m.wantOpen(next)
+	})
+}
+
+// TestUnclearEndKeepsNothing ends the former line in a different way: messages may be
+// missing, so the connection to the host ends, and the ticket is worth nothing.
+func TestUnclearEndKeepsNothing(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.host.toUs <- `{"n":2}`
+		m.leave(ahp.CloseResync)
+		if !m.host.isClosed() {
+			t.Error("the connection to the host is open")
+		}
+		m.wantKept(0)
+		m.arrive(nil).wantClosed(ahp.CloseResync, "the host-agent does not keep this connection")
+	})
+}
+
+// TestTicketIsForTheSameAuthority presents the ticket with each difference. The rightful
+// client can still use it, once.
+func TestTicketIsForTheSameAuthority(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		for name, change := range map[string]func(*routing.Open){
+			"subject":  func(o *routing.Open) { o.Subject = "eve" },
+			"level":    func(o *routing.Open) { o.Access = "read" },
+			"device":   func(o *routing.Open) { o.DeviceID = "d2" },
+			"channels": func(o *routing.Open) { o.Channels = []string{"x:/*"} },
+			"strict":   func(o *routing.Open) { o.Strict = true },
+			"ticket":   func(o *routing.Open) { o.Ticket += "x" },
+		} {
+			if thief := m.arrive(change); thief.code != ahp.CloseResync || thief.opened {
+				t.Errorf("different %s: closed with %d, opened %v; want %d, false", name, thief.code, thief.opened, ahp.CloseResync)
+			}
+		}
+		next := m.arrive(nil)
+		if !next.opened {
+			t.Error("the rightful client has not arrived")
+		}
+		if again := m.arrive(nil); again.code != ahp.CloseResync {
+			t.Errorf("a used ticket: closed with %d; want %d", again.code, ahp.CloseResync)
+		}
+		m.wantOpen(next)
+	})
+}
+
+// TestKeptConnectionsAreBounded sends more than the bound: the host is not read then, and
+// the client still receives everything.
+func TestKeptConnectionsAreBounded(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		piece := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", 256<<10))
+		const pieces = 40
+		go func() {
+			for range pieces {
+				m.host.toUs <- piece
+			}
+		}()
+		synctest.Wait()
+		if held := m.agent.moves.pool.Held(); held < keptMost || held > keptMost+2*len(piece) {
+			t.Errorf("%d bytes are kept; want the bound of %d and a message", held, keptMost)
+		}
+		next := m.arrive(nil)
+		for next.conn != nil && len(next.got) < pieces*len(piece) {
+			next.conn.Written(1 << 20)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		if len(next.got) != pieces*len(piece) {
+			t.Errorf("the client got %d bytes; want %d", len(next.got), pieces*len(piece))
+		}
+		m.wantKept(0)
+	})
+}
+
+// TestKeptConnectionsExpire lets the client stay away, and lets its token end.
+func TestKeptConnectionsExpire(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		m.host.toUs <- `{"n":2}`
+		time.Sleep(keptTime - time.Second)
+		if m.host.isClosed() {
+			t.Error("the connection to the host has ended too early")
+		}
+		time.Sleep(2 * time.Second)
+		if !m.host.isClosed() {
+			t.Error("the connection to the host is still open")
+		}
+		m.wantKept(0)
+	})
+	inWorld(t, func(w *world) {
+		soon := time.Now().Add(time.Minute)
+		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write", Expires: &soon})
+		r.conn.Move(testTicket)
+		synctest.Wait()
+		r.conn.Close(ahp.CloseShuttingDown, "")
+		time.Sleep(time.Minute + time.Second)
+		if !w.hostSide().isClosed() {
+			t.Error("the connection outlives its token")
+		}
+	})
+}
+
+// TestRelayThatVanishesKeepsNothing cuts the former relay off in the middle of a move.
+func TestRelayThatVanishesKeepsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		r.conn.Move(testTicket)
+		synctest.Wait()
+		if !r.moved {
+			t.Fatal("the connection is not kept")
+		}
+		w.bus.Lose(func(string) bool { return true })
+		time.Sleep(testResume + leaveTime + time.Second)
+		if !w.hostSide().isClosed() {
+			t.Error("the connection to the host is open")
+		}
+	})
+}

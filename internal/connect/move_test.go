@@ -1,0 +1,221 @@
+package connect_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/resume"
+	"ahprelay/gateway"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// newMovable is newJourney with a relay that can restart.
+func newMovable(t *testing.T) *journey {
+	t.Helper()
+	address, err := faultproxy.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newJourneyAt(t, gateway.RelayConfig{Listen: address})
+}
+
+// restart restarts the relay gracefully.
+func (j *journey) restart(t *testing.T) {
+	t.Helper()
+	if err := j.RestartRelay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRestartIsInvisible restarts the relay gracefully while the host sends 500 actions a
+// second, and the client sends messages without a pause. The client's connection stays open, no frame is
+// lost, repeated or changed in either direction, and the host sees a single connection.
+func TestRestartIsInvisible(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	j.stream(t, "t1", 3000, 2, 512)
+	stop := make(chan struct{})
+	typed := make(chan int)
+	go func() { // without a pause, so that a message is always being written
+		n := 0
+		defer func() { typed <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := j.client.Dispatch(j.chat, map[string]any{"type": "chat/draftChanged", "n": n}); err != nil {
+				t.Errorf("message %d: %v", n, err)
+				return
+			}
+			n++
+		}
+	}()
+	j.restart(t)
+	j.restart(t)
+	close(stop)
+	n := <-typed
+	j.awaitTurn(t, "t1")
+	if _, err := j.client.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil { // behind the rest
+		t.Fatal(err)
+	}
+	j.same(t)
+	j.stillOpen(t)
+	seen := 0
+	for _, frame := range j.Tap.Conns()[0].ToHost() {
+		if bytes.Contains(frame, []byte("chat/draftChanged")) {
+			if !bytes.Contains(frame, fmt.Appendf(nil, `"n":%d,`, seen)) {
+				t.Fatalf("the host has received %s in place of message %d", frame, seen)
+			}
+			seen++
+		}
+	}
+	if seen != n {
+		t.Errorf("the host has received %d messages; the client sent %d", seen, n)
+	}
+}
+
+// TestRandomFaultsBetweenRestartsLoseNothing mixes restarts with interruptions of the
+// network, in random order.
+func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			dice := rand.New(rand.NewPCG(seed, 0))
+			j := newMovable(t)
+			j.stream(t, "t1", 2500, 3, 512)
+			for range 4 {
+				time.Sleep(time.Duration(dice.IntN(300)) * time.Millisecond)
+				fault := dice.IntN(4)
+				t.Log("fault ", fault)
+				switch fault {
+				case 0:
+					j.gate.Cut()
+					time.Sleep(time.Duration(dice.IntN(1000)) * time.Millisecond)
+				case 1:
+					j.gate.Freeze()
+					time.Sleep(time.Duration(dice.IntN(1000)) * time.Millisecond)
+				case 2:
+					j.gate.FreezeOpen()
+				}
+				if err := j.gate.Heal(); err != nil {
+					t.Fatal(err)
+				}
+				natssite.Eventually(t, "the client is back", func() bool {
+					return strings.Contains(j.relayMetrics(t), "ahp_relay_clients_away 0\n")
+				})
+				if fault == 3 {
+					j.restart(t)
+				}
+			}
+			j.restart(t)
+			j.awaitTurn(t, "t1")
+			j.same(t)
+			j.stillOpen(t)
+		})
+	}
+}
+
+// TestLongRestartHoldsTheHostBack sends more than the host-agent keeps while the relay is
+// down: the host waits, and no frame is lost.
+func TestLongRestartHoldsTheHostBack(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	j.stream(t, "t1", 400, 1, 60_000)
+	j.StopRelay(t.Context())
+	time.Sleep(2 * time.Second)
+	if err := j.StartRelay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitTurn(t, "t1")
+	j.same(t)
+	j.stillOpen(t)
+}
+
+// TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable:
+// nobody can know which messages the client has, so its connection ends, once, with 1012.
+func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	j.stream(t, "t1", 1500, 2, 512)
+	j.gate.Cut()
+	j.restart(t)
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the connection ends", j.client.Done())
+	if code, reason := j.client.CloseStatus(); code != 1012 {
+		t.Errorf("closed with %d %q; want 1012", code, reason)
+	}
+	natssite.Eventually(t, "the host-agent keeps nothing", func() bool { return j.Tap.Conns()[0].Ended() })
+}
+
+// TestTicketIsForOnePerson presents the ticket of a kept connection with the token of a
+// different person, and of the same person with less authority.
+func TestTicketIsForOnePerson(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	c, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, nil, resume.MoveHeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	initialize(t, c, "mover")
+	j.restart(t)
+	natssite.Next(t, "the connection ends", c.Done())
+	if code, reason := c.CloseStatus(); code != 1001 || reason != resume.MoveReason {
+		t.Fatalf("closed with %d %q; want 1001 with the word that it may move", code, reason)
+	}
+	if err := j.AwaitState(t.Context(), "online"); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*auth.Client){
+		"a different person": func(c *auth.Client) { c.Subject = "eve" },
+		"a lower level":      func(c *auth.Client) { c.Access = auth.AccessRead },
+		"a different device": func(c *auth.Client) { c.Device = "d2" },
+	} {
+		thief, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, change, resume.MovedHeader))
+		if err != nil {
+			t.Fatal(err)
+		}
+		natssite.Next(t, name+" is refused", thief.Done())
+		if code, _ := thief.CloseStatus(); code != 1012 || len(thief.Frames()) > 0 {
+			t.Errorf("%s: closed with %d and %d frames; want 1012 and none", name, code, len(thief.Frames()))
+		}
+		_ = thief.Close()
+	}
+	again, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, nil, resume.MovedHeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := again.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil {
+		t.Errorf("the connection does not go on: %v", err)
+	}
+	twice, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, nil, resume.MovedHeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer twice.Close()
+	natssite.Next(t, "a used ticket is refused", twice.Done())
+}
+
+// withTicket returns options with a ticket in a header.
+func (j *journey) withTicket(t *testing.T, change func(*auth.Client), header string) refclient.Options {
+	t.Helper()
+	token, err := j.Token(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return refclient.Options{Token: token, Header: http.Header{header: {"0123456789abcdef"}}}
+}
