@@ -15,7 +15,7 @@ var floors = [][]string{
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/procgroup", "internal/unauthenticated"},
 	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing"},
 	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy", "internal/sealed"},
-	{"agenthost/acp", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "routing"},
+	{"agenthost/acp", "agenthost/scripted", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "routing"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit", "gateway/remembered", "hostagent/remembering"},
 	{"gateway/authn"},

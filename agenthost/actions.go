@@ -21,20 +21,23 @@ type turnStartedAction struct {
 	Message   json.RawMessage `json:"message"`
 }
 
-type partAction struct {
+// A PartAction adds a part: JSON, or of a type of this package.
+type PartAction struct {
 	Type   string `json:"type"`
 	TurnID string `json:"turnId"`
 	Part   any    `json:"part"`
 }
 
-type deltaAction struct {
+// A DeltaAction extends a text.
+type DeltaAction struct {
 	Type    string `json:"type"`
 	TurnID  string `json:"turnId"`
 	PartID  string `json:"partId"`
 	Content string `json:"content"`
 }
 
-type toolStartAction struct {
+// A ToolStartAction begins a tool call.
+type ToolStartAction struct {
 	Type        string `json:"type"`
 	TurnID      string `json:"turnId"`
 	ToolCallID  string `json:"toolCallId"`
@@ -46,7 +49,8 @@ type toolStartAction struct {
 	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
 
-type toolReadyAction struct {
+// A ToolReadyAction starts a tool call, or asks for its confirmation.
+type ToolReadyAction struct {
 	Type              string          `json:"type"`
 	TurnID            string          `json:"turnId"`
 	ToolCallID        string          `json:"toolCallId"`
@@ -54,24 +58,26 @@ type toolReadyAction struct {
 	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text or a reference
 	Confirmed         string          `json:"confirmed,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
-	Options           []confirmOption `json:"options,omitempty"`
+	Options           []ConfirmOption `json:"options,omitempty"`
 	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
 	Edits             json.RawMessage `json:"edits,omitempty"`
 	Editable          bool            `json:"editable,omitempty"`
 }
 
-type toolContentAction struct {
+// A ToolContentAction replaces the content of a running tool call.
+type ToolContentAction struct {
 	Type       string `json:"type"`
 	TurnID     string `json:"turnId"`
 	ToolCallID string `json:"toolCallId"`
 	Content    []any  `json:"content"`
 }
 
-type toolCompleteAction struct {
+// A ToolCompleteAction ends a tool call.
+type ToolCompleteAction struct {
 	Type       string     `json:"type"`
 	TurnID     string     `json:"turnId"`
 	ToolCallID string     `json:"toolCallId"`
-	Result     toolResult `json:"result"`
+	Result     ToolResult `json:"result"`
 }
 
 type usageAction struct {

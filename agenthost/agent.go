@@ -63,7 +63,7 @@ type (
 	// A Steerer accepts a message during a turn. Without it, a steering message becomes
 	// the next prompt.
 	Steerer interface {
-		Steer(ctx context.Context, prompt Prompt) error
+		Steer(ctx context.Context, prompt Prompt, turn *Turn) error
 	}
 
 	// A Configurable changes its options. The host publishes the options that the agent
@@ -109,6 +109,22 @@ type AgentInfo struct {
 	Replays   bool // Open accepts [Start.Replay]
 	Forks     bool // Open accepts [Start.ForkOf]
 	Images    bool // prompts may have images
+
+	// Scripted is for agents that play AHP itself and keep nothing of a conversation:
+	// the host opens it without waiting, and copies chats at any turn. Default: nil.
+	Scripted *Script
+}
+
+// A Script has facts of an agent's sessions in place of the host's own.
+type Script struct {
+	Config Schema          // of sessions with a folder
+	Tools  json.RawMessage // the session's serverTools
+}
+
+// A Schema describes a session's options, and has their values.
+type Schema struct {
+	Schema json.RawMessage `json:"schema"`
+	Values json.RawMessage `json:"values"`
 }
 
 // An AgentModel is a model that an agent offers.

@@ -19,8 +19,7 @@ import (
 
 // A Canvas is declared by the host's own provider in every session.
 type Canvas struct {
-	// ID is the canvasId. It must not be a prompt's verb; see the package
-	// documentation.
+	// ID is the canvasId. It must not be one of [CanvasVerbs].
 	ID string
 
 	// Mode selects how clients read the content. Default: [CanvasChannel].
@@ -50,11 +49,9 @@ const (
 //go:embed all:canvasapp
 var canvasAppFiles embed.FS
 
-// canvasVerbs are prompts for the open canvas.
-var canvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
-
-// demoCanvases are a demo host's canvases.
-var demoCanvases = []Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: CanvasLoopback}}
+// CanvasVerbs are the scripted agent's prompts for the open canvas; no canvas has such
+// an ID.
+var CanvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
 
 // checkCanvases validates the canvases and returns a copy with defaults.
 func checkCanvases(given []Canvas) ([]Canvas, error) {
@@ -71,7 +68,7 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 			v.Files = app
 		}
 		switch {
-		case v.ID == "" || strings.ContainsAny(v.ID, " /") || slices.Contains(canvasVerbs, v.ID):
+		case v.ID == "" || strings.ContainsAny(v.ID, " /") || slices.Contains(CanvasVerbs, v.ID):
 			return nil, fmt.Errorf("agenthost: Config.Canvases has the ID %q", v.ID)
 		case slices.ContainsFunc(checked, func(other Canvas) bool { return other.ID == v.ID }):
 			return nil, fmt.Errorf("agenthost: Config.Canvases has %q twice", v.ID)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"ahprelay/ahp"
@@ -498,70 +497,4 @@ func (*canvasTable) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, e
 		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
 	}
 	return nil, fail(ahp.CodePermissionDenied, "Canvases are opened, driven and closed by the host")
-}
-
-// driveCanvas runs the prompt "canvas …".
-func (s *script) driveCanvas(words string) {
-	said, err := s.canvasDone(strings.TrimSpace(words))
-	if err != nil {
-		s.failTurn(turnError{"canvas", err.Error()})
-		return
-	}
-	s.say(said)
-	s.complete()
-}
-
-// canvasDone performs a canvas prompt and returns the agent's reply.
-func (s *script) canvasDone(words string) (string, error) {
-	h := s.chat.session.host
-	verb, rest, _ := strings.Cut(words, " ")
-	if !slices.Contains(canvasVerbs, verb) {
-		_, err := h.OpenCanvas(s.chat.session.uri, verb, nil)
-		return "Opened the canvas.", err
-	}
-	channel, err := s.latestCanvas()
-	if err != nil {
-		return "", err
-	}
-	switch verb {
-	case "update":
-		var update map[string]any
-		if rest != "" && json.Unmarshal([]byte(rest), &update) != nil {
-			return "", fmt.Errorf("not a JSON object: %s", rest)
-		}
-		err = h.UpdateCanvas(channel, update)
-	case "stale":
-		err = h.StaleCanvas(channel)
-	case "ready":
-		err = h.ReadyCanvas(channel)
-	case "message":
-		err = h.MessageCanvas(channel, jsonOrText(rest))
-	case "invoke":
-		action, input, _ := strings.Cut(rest, " ")
-		value, err := h.InvokeCanvas(channel, action, jsonOrText(input))
-		return "The canvas says: " + string(value), err
-	case "close":
-		err = h.CloseCanvas(channel)
-	}
-	return "Done: canvas " + verb + ".", err
-}
-
-// latestCanvas returns the channel of the canvas opened last.
-func (s *script) latestCanvas() (string, error) {
-	h := s.chat.session.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	open := s.chat.session.canvases()
-	if len(open) == 0 {
-		return "", fail(ahp.CodeNotFound, "No canvas is open")
-	}
-	return open[len(open)-1].channel, nil
-}
-
-// jsonOrText returns the words as JSON, or else as a JSON string.
-func jsonOrText(words string) any {
-	if json.Valid([]byte(words)) {
-		return json.RawMessage(words)
-	}
-	return words
 }

@@ -53,19 +53,19 @@ func (c *changeset) state() any {
 		files = []changedFile{}
 	}
 	operations, status := c.operations, "ready"
-	var failed *turnError
+	var failed *TurnError
 	switch {
-	case c.session.provider == nil:
+	case c.session.provider.info.Scripted != nil:
 		operations = json.RawMessage(changeOperations)
 	case c.failed != "":
-		status, failed = "error", &turnError{"changes", c.failed}
+		status, failed = "error", &TurnError{"changes", c.failed}
 	case c.trees != nil && !c.computed:
 		status = "computing"
 		c.computeLocked()
 	}
 	return struct {
 		Status     string          `json:"status"`
-		Error      *turnError      `json:"error,omitempty"`
+		Error      *TurnError      `json:"error,omitempty"`
 		Files      []changedFile   `json:"files"`
 		Operations json.RawMessage `json:"operations,omitempty"`
 	}{status, failed, files, operations}

@@ -18,8 +18,7 @@ type chat struct {
 	modified time.Time
 	turns    []*turn
 	active   *turn    // nil between turns
-	script   *script  // plays the active turn; nil between turns
-	seat     *seat    // the agent's place; nil for the scripted agent
+	seat     *seat    // the agent's place
 	log      *chatLog // nil without a storage
 	draft    json.RawMessage
 	queued   []pendingMessage
@@ -282,21 +281,15 @@ func (ch *chat) touch(now time.Time) {
 	ch.session.touchLocked()
 }
 
-// stopLocked stops the active turn's script, if any.
+// stopLocked cancels the agent's turn, if any.
 func (ch *chat) stopLocked() {
-	if ch.script != nil {
-		close(ch.script.stop)
-		ch.script = nil
-	}
-	if ch.seat != nil {
-		ch.flushLocked()
-		ch.seat.stopLocked()
-	}
+	ch.flushLocked()
+	ch.seat.stopLocked()
 }
 
 // flushLocked publishes the text that the agent's turn holds back.
 func (ch *chat) flushLocked() {
-	if ch.seat != nil && ch.seat.turn != nil {
+	if ch.seat.turn != nil {
 		ch.seat.turn.flushLocked()
 	}
 }

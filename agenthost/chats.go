@@ -69,11 +69,8 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 			return nil, err
 		}
 	}
-	if s.provider != nil {
-		st := s.provider.newSeat(ch)
-		if params.Source != nil {
-			st.copyLocked(h.chats[params.Source.Chat].seat)
-		}
+	if st := s.provider.newSeat(ch); params.Source != nil && s.provider.info.Scripted == nil {
+		st.copyLocked(h.chats[params.Source.Chat].seat)
 	}
 	h.chats[ch.uri] = ch
 	s.listed = append(s.listed, ch)
@@ -96,7 +93,7 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 // forkable reports whether an agent can continue a copy of a chat up to a turn.
 func forkable(source *chat, end int) error {
 	switch st := source.seat; {
-	case st == nil:
+	case st.provider.info.Scripted != nil:
 	case !st.provider.info.Forks:
 		return fail(ahp.CodeInvalidParams, "%s cannot continue in a new chat", st.provider.info.Name)
 	case source.active != nil:
@@ -134,9 +131,7 @@ func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, er
 		return nil, err
 	}
 	ch.leaveLocked()
-	if ch.seat != nil {
-		ch.seat.closeLocked()
-	}
+	ch.seat.closeLocked()
 	if disk := ch.session.disk; disk != nil {
 		h.sessions.storageFailed(disk.RemoveChat(ch.uri))
 	}
@@ -178,8 +173,8 @@ func (ss *sessionTable) moveChatLocked(c *conn, raw json.RawMessage) (any, error
 	to, ok := h.sessions.get(params.Destination.Session)
 	switch {
 	case params.Destination.Kind == "newSession" && len(h.sessions.keys) < maxSessions:
-		to = h.sessions.addSessionWithLocked(ch.session.providerName()+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
-		to.provider = ch.session.provider
+		p := ch.session.provider
+		to = h.sessions.addSessionWithLocked(p, p.name+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
 		ch.leaveLocked()
 		ch.moveDiskLocked(to)
 		h.sessions.announceLocked(to)

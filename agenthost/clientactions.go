@@ -131,9 +131,7 @@ func (ch *chat) knowsLocked(turnID string) bool {
 }
 
 func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string) {
-	if ch.seat != nil {
-		ch.seat.endUnaskedLocked()
-	}
+	ch.seat.endUnaskedLocked()
 	ch.stopLocked()
 	ch.applyLocked(a, env)
 	if s := ch.session; s.title == "" {
@@ -147,11 +145,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 		named.Changes.Title = ch.title
 		ch.session.host.emitLocked(ch.session.uri, named)
 	}
-	if ch.seat != nil {
-		ch.seat.startLocked()
-		return
-	}
-	ch.playLocked(prompt)
+	ch.seat.startLocked()
 }
 
 // maxTitle is the length of a title taken from a prompt, in characters.
@@ -204,10 +198,7 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 	}
 	if ch.active != nil {
 		if tc := ch.active.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
-			switch {
-			case ch.script != nil:
-				ch.script.confirmed <- *a.Approved // only one call waits at a time
-			case ch.seat != nil && ch.seat.turn != nil:
+			if ch.seat.turn != nil {
 				ch.seat.turn.confirmLocked(a)
 			}
 		}
@@ -239,7 +230,7 @@ func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
 			h.publishLocked(env, nil)
 			s.runMCPLocked(env.action, env.kind == "session/mcpServerStartRequested")
 			return
-		case env.kind == "session/configChanged" && s.chat.seat != nil:
+		case env.kind == "session/configChanged" && s.provider.info.Scripted == nil:
 			s.clientConfigLocked(env)
 			return
 		case env.kind == "session/titleChanged" && a.Title != nil:

@@ -52,7 +52,7 @@ type Config struct {
 	// resolved. Sessions run in them or below. Default: Root.
 	Folders []string
 
-	// Agents are the host's agents. Without any, the host has the scripted agent.
+	// Agents are the host's agents. Package scripted has one without a model.
 	Agents []Agent
 
 	// Storage is the directory of the sessions. The host keeps it to itself. Default:
@@ -63,7 +63,7 @@ type Config struct {
 	NoBypass bool
 
 	// Files is served read-only if Root is empty: content by absolute slash-separated
-	// path. Default: none, or sample files with Demo.
+	// path. Default: none.
 	Files map[string]string
 
 	// Writable permits clients to write and delete below Root.
@@ -72,12 +72,11 @@ type Config struct {
 	// Terminals selects the kind of terminal. Default: [EchoTerminals].
 	Terminals TerminalMode
 
-	// Canvases are offered to the agent in every session. Default: none, or two with
-	// Demo.
+	// Canvases are offered to the agent in every session. Default: none.
 	Canvases []Canvas
 
 	// MCP lists the MCP servers in every session. They start with the first
-	// connection. Default: none, or one with Demo.
+	// connection. Default: none.
 	MCP []MCPServer
 
 	// Resources are the agent's protected resources. Default: none.
@@ -85,13 +84,6 @@ type Config struct {
 
 	// Meta is _meta in the result of initialize. Default: none.
 	Meta json.RawMessage
-
-	// Demo creates three sessions with a history; a slow turn is always running in
-	// one. It begins with the first connection.
-	Demo bool
-
-	// Still silences the demo's live session.
-	Still bool
 
 	// Recorder, if set, is called with each frame received, before handling, and each
 	// frame to send, before writing. Calls for different connections overlap. Recorder
@@ -133,19 +125,6 @@ const (
 	maxTerminalBytes = 1 << 20 // of one terminal's content
 )
 
-// fillDemo sets the content of a demo host where none is given.
-func (c *Config) fillDemo() {
-	if c.Root == "" && c.Files == nil {
-		c.Files = demoFiles
-	}
-	if c.Canvases == nil {
-		c.Canvases = demoCanvases
-	}
-	if c.MCP == nil {
-		c.MCP = demoMCP
-	}
-}
-
 // withDefaults validates the configuration and returns a copy with defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
@@ -162,9 +141,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Terminals == "" {
 		c.Terminals = EchoTerminals
-	}
-	if c.Demo {
-		c.fillDemo()
 	}
 	var err error
 	if c.MCP, err = checkMCP(c.MCP); err != nil {

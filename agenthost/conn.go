@@ -75,6 +75,7 @@ func (h *Host) serve(l link) error {
 
 // attach registers the connection. The caller owes a wg.Done.
 func (h *Host) attach(c *conn) error {
+	h.start.Do(h.sessions.startAgents)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -84,7 +85,6 @@ func (h *Host) attach(c *conn) error {
 	h.connCount++
 	c.number = h.connCount
 	h.conns[c] = true
-	h.startDemoLocked()
 	h.mcp.startMCPLocked()
 	h.sessions.startListsLocked()
 	return nil

@@ -26,7 +26,7 @@ func (c *conn) deliverLocked(sub *subscription, rec *record) {
 // channels.
 type heldDelta struct {
 	rec    *record
-	action deltaAction // with the merged content
+	action DeltaAction // with the merged content
 	merged bool
 	timer  *timer
 }

@@ -137,7 +137,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 		c.queueLocked(resultFrame(id, nil))
 	case c.client == nil:
 		h.openLocked(c, id, name, params)
-	case m.locked != nil && (m.remote == nil || len(h.sessions.providers) == 0):
+	case m.locked != nil && (m.remote == nil || h.sessions.scripted()):
 		result, err := m.locked(h, c, params)
 		frame, err := h.answerFrame(id, result, err)
 		h.answerLocked(c, name, frame, err)

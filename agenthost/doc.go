@@ -1,7 +1,7 @@
 // Package agenthost is an AHP host: sessions, chats, turns, confirmations, terminals,
 // files, changes and their storage. Its wire behaviour is modelled on VS Code's agent
-// host. The agents behind it implement [Agent]. A host without agents has a scripted
-// agent, which follows prompts without a model, for demonstrations and tests.
+// host. The agents behind it implement [Agent]: package acp has agents of the Agent
+// Client Protocol, package scripted an agent that follows prompts without a model.
 //
 // # Agents
 //
@@ -134,30 +134,7 @@
 // chat/workingDirectorySet, chat/workingDirectoryRemoved and every action on a deleted
 // session are echoed with a rejectionReason.
 //
-// # The scripted agent
-//
-// The text of chat/turnStarted selects the agent's behaviour:
-//
-//	hello             says "Hello, world!"
-//	stream N MS SIZE  N deltas of SIZE bytes (8), MS milliseconds apart
-//	tool              uses a tool
-//	permission        asks before it uses one: the first answer counts
-//	terminal          uses a tool with a terminal, which stays open
-//	error             fails
-//	show everything   adds parts of all kinds, including an unknown kind
-//	edit, danger      asks before it changes two files (then in the changeset); before a command with a judge's warning
-//	approve JSON      asks with these members of a chat/toolCallReady; as a steering message, changes them
-//	ask               asks the user; also ask choice, ask text, ask url, plan
-//	subagent          works in a new chat of the session
-//	hostile           sends texts that a malicious host might send
-//	history N         puts N turns before the existing turns
-//	sessions N        adds N sessions
-//	talk N            says N words, 5 ms apart, in all forms of Markdown
-//	canvas ID         opens a canvas
-//	canvas VERB …     drives the latest canvas: see Canvases
-//	mcp VERB …        drives an MCP server: see MCP servers
-//	show me an app    is mcp app, in similar words too
-//	anything else     is repeated word by word
+// # Turns
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error. A new turn replaces
 // an active turn. A turnId that the chat has or had is rejected. A queued message

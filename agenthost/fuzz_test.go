@@ -1,4 +1,4 @@
-package agenthost
+package agenthost_test
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 )
 
 // A fuzzLink delivers the frames of one input and checks the host's frames.
@@ -56,7 +59,7 @@ func FuzzServe(f *testing.F) {
 {"method":"notifications/cancelled","params":{"channel":"mcp://refhost/ZGVtbzovczE/tasks","requestId":1}}
 {"id":2,"method":"authenticate","params":{"resource":"https://tasks.mcp.example/","token":{}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, err := New(Config{MCP: []MCPServer{{Name: "tasks"}}})
+		h, err := scripted.New(agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +69,7 @@ func FuzzServe(f *testing.F) {
 		for frame := range bytes.SplitSeq(data, []byte("\n")) {
 			frames = append(frames, bytes.Clone(frame))
 		}
-		if err := h.serve(&fuzzLink{t: t, frames: frames}); err != nil {
+		if err := h.Serve(&fuzzLink{t: t, frames: frames}); err != nil {
 			t.Errorf("serve() = %v; want the client's end", err)
 		}
 	})

@@ -318,8 +318,8 @@ func (c *changeset) publishLocked(order []string) {
 		h.emitLocked(c.uri, struct {
 			Type   string    `json:"type"`
 			Status string    `json:"status"`
-			Error  turnError `json:"error"`
-		}{"changeset/statusChanged", "error", turnError{"changes", c.failed}})
+			Error  TurnError `json:"error"`
+		}{"changeset/statusChanged", "error", TurnError{"changes", c.failed}})
 		return
 	}
 	reviewed := map[string]string{}

@@ -27,7 +27,7 @@ type Host struct {
 
 	chats map[string]*chat // guarded by the lock, like their state
 	parts int              // number of the latest response part
-	demo  *demo            // nil until it begins
+	start sync.Once        // the agents' Start
 }
 
 // A core holds the shared state of a host: its lock, its clients, the sequence of its
@@ -64,7 +64,7 @@ type sessionTable struct {
 
 	deleted   []string                 // sessions deleted, oldest first
 	creating  map[string]chan struct{} // sessions that requests create; closed when they are done
-	providers []*provider              // empty: the scripted agent
+	providers []*provider              // the agents
 	listedAt  time.Time                // when the agents were last asked for conversations from elsewhere
 	store     *transcript.Store        // nil: sessions end with the host
 	lock      *os.File                 // of the store
@@ -158,7 +158,7 @@ func (h *Host) Close() error {
 		close(h.done)
 		h.cancel()
 		for _, ch := range h.chats {
-			if ch.seat != nil && ch.seat.conv != nil {
+			if ch.seat.conv != nil {
 				conv := ch.seat.conv
 				h.wg.Go(func() { _ = conv.Close() })
 			}

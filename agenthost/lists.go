@@ -50,7 +50,7 @@ func (ss *sessionTable) addPast(p *provider, past []Past) {
 	defer h.mu.Unlock()
 	known := map[string]bool{}
 	for _, ch := range h.chats {
-		if ch.seat != nil && ch.seat.provider == p {
+		if ch.seat.provider == p {
 			known[ch.seat.id] = true
 		}
 	}
@@ -63,10 +63,9 @@ func (ss *sessionTable) addPast(p *provider, past []Past) {
 		if _, ok := h.sessions.get(uri); ok {
 			continue
 		}
-		s := h.sessions.addSessionLocked(uri, []string{fileURI(c.Folder)}, c.Modified)
-		s.provider, s.title = p, titleOf(c.Title)
-		st := p.newSeat(s.chat)
-		st.id, st.replay = c.ID, true
+		s := h.sessions.addSessionLocked(p, uri, []string{fileURI(c.Folder)}, c.Modified)
+		s.title = titleOf(c.Title)
+		s.chat.seat.id, s.chat.seat.replay = c.ID, true
 		h.sessions.announceLocked(s)
 	}
 }
@@ -75,7 +74,7 @@ func (ss *sessionTable) addPast(p *provider, past []Past) {
 // as chat/turnsLoaded.
 func (ch *chat) replayLocked() {
 	st := ch.seat
-	if st == nil || !st.replay || st.conv != nil || st.replaying {
+	if !st.replay || st.conv != nil || st.replaying {
 		return
 	}
 	st.replaying = true

@@ -227,7 +227,7 @@ func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 // host.
 type sampled struct {
 	Role       string      `json:"role"`
-	Content    textContent `json:"content"`
+	Content    TextContent `json:"content"`
 	Model      string      `json:"model"`
 	StopReason string      `json:"stopReason"`
 }
@@ -248,5 +248,5 @@ func sample(raw json.RawMessage) (sampled, error) {
 		return sampled{}, fail(ahp.CodeInvalidParams, "Invalid params: no messages")
 	}
 	said := params.Messages[len(params.Messages)-1].Content.Text
-	return sampled{Role: "assistant", Content: textContent{"text", "You said: " + said}, Model: "demo-model", StopReason: "endTurn"}, nil
+	return sampled{Role: "assistant", Content: TextContent{"text", "You said: " + said}, Model: "demo-model", StopReason: "endTurn"}, nil
 }

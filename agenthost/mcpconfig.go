@@ -81,9 +81,6 @@ const (
 // DemoMCPToken is valid at servers without Tokens.
 const DemoMCPToken = "demo-grant"
 
-// demoMCP lists a demo host's servers.
-var demoMCP = []MCPServer{{Name: "tasks"}}
-
 // checkMCP validates the servers and returns a copy with defaults.
 func checkMCP(given []MCPServer) ([]MCPServer, error) {
 	var checked []MCPServer

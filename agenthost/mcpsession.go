@@ -65,7 +65,7 @@ type mcpKind struct {
 // An mcpFailure is a failed server's state.
 type mcpFailure struct {
 	Kind  string    `json:"kind"`
-	Error turnError `json:"error"`
+	Error TurnError `json:"error"`
 }
 
 // An mcpAuth is the state of a server that needs a token: AHP's
@@ -96,7 +96,7 @@ func (m *mcpServer) state() any {
 	case m.auth != nil:
 		return *m.auth
 	case m.up.kind == "error":
-		return mcpFailure{"error", turnError{"mcp-server-failed", m.up.failure}}
+		return mcpFailure{"error", TurnError{"mcp-server-failed", m.up.failure}}
 	}
 	return mcpKind{m.up.kind}
 }

@@ -34,12 +34,12 @@ func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 }
 
 // schemaOf describes options as a JSON schema with their values.
-func schemaOf(options []Option, mutable bool) configState {
+func schemaOf(options []Option, mutable bool) Schema {
 	return schemaWith(options, mutable, map[string]any{}, map[string]any{})
 }
 
 // schemaWith adds options to the properties and values of a schema.
-func schemaWith(options []Option, mutable bool, properties, values map[string]any) configState {
+func schemaWith(options []Option, mutable bool, properties, values map[string]any) Schema {
 	if properties == nil {
 		properties, values = map[string]any{}, map[string]any{}
 	}
@@ -62,7 +62,7 @@ func schemaWith(options []Option, mutable bool, properties, values map[string]an
 		}
 		properties[o.ID] = p
 	}
-	return configState{Schema: encode(map[string]any{"type": "object", "properties": properties}), Values: encode(values)}
+	return Schema{Schema: encode(map[string]any{"type": "object", "properties": properties}), Values: encode(values)}
 }
 
 func (o Option) describeChoices(p map[string]any) {
@@ -80,10 +80,13 @@ func (o Option) describeChoices(p map[string]any) {
 }
 
 // config returns the session's options; nil without any.
-func (s *session) config() *configState {
+func (s *session) config() *Schema {
 	st := s.chat.seat
-	if st == nil {
-		return &sessionConfig
+	if script := s.provider.info.Scripted; script != nil {
+		if len(s.directories) == 0 {
+			return nil
+		}
+		return &script.Config
 	}
 	options := st.options
 	if options == nil {
@@ -196,7 +199,7 @@ func (ss *sessionTable) completionsLocked(_ *conn, raw json.RawMessage) (any, er
 	}
 	ch := h.chats[params.Channel]
 	units := utf16.Encode([]rune(params.Text))
-	if ch == nil || ch.seat == nil || params.Offset < 0 || params.Offset > len(units) {
+	if ch == nil || params.Offset < 0 || params.Offset > len(units) {
 		return json.RawMessage(`{"items":[]}`), nil
 	}
 	typed, ok := strings.CutPrefix(string(utf16.Decode(units[:params.Offset])), "/")

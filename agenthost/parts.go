@@ -16,6 +16,8 @@ type markdownPart struct {
 	content strings.Builder
 }
 
+func partID(n int) string { return fmt.Sprintf("md-%d", n) }
+
 func newMarkdown(id, content string) *markdownPart { return newText(id, false, content) }
 
 func newText(id string, thought bool, content string) *markdownPart {
@@ -43,14 +45,18 @@ func (p *markdownPart) kind() string {
 // An errorPart reports a turn's failure.
 type errorPart struct {
 	Kind      string    `json:"kind"`
-	Error     turnError `json:"error"`
+	Error     TurnError `json:"error"`
 	Resumable bool      `json:"resumable"`
 }
 
-type turnError struct {
+// A TurnError is a turn's failure with a type of the agent's own.
+type TurnError struct {
 	ErrorType string `json:"errorType"`
 	Message   string `json:"message"`
 }
+
+// Error implements error.
+func (e *TurnError) Error() string { return e.Message }
 
 // A toolPart is the agent's use of a tool.
 type toolPart struct {
@@ -66,50 +72,44 @@ type toolCall struct {
 	InvocationMessage string          `json:"invocationMessage,omitempty"`
 	ToolInput         json.RawMessage `json:"toolInput,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
-	Options           []confirmOption `json:"options,omitempty"`
+	Options           []ConfirmOption `json:"options,omitempty"`
 	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
 	Edits             json.RawMessage `json:"edits,omitempty"`
 	Editable          bool            `json:"editable,omitempty"`
 	Confirmed         string          `json:"confirmed,omitempty"`
-	SelectedOption    *confirmOption  `json:"selectedOption,omitempty"`
+	SelectedOption    *ConfirmOption  `json:"selectedOption,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
 	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
 	Content           []any           `json:"content,omitzero"`
 	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
 	Success           *bool           `json:"success,omitempty"`
-	Error             *toolError      `json:"error,omitempty"`
+	Error             *ToolError      `json:"error,omitempty"`
 	Contributor       *contributor    `json:"contributor,omitempty"`
 	Meta              json.RawMessage `json:"_meta,omitempty"`
 
 	waits bool // waits for a token while running
 }
 
-// A toolResult is a tool call's result.
-type toolResult struct {
+// A ToolResult is a tool call's result.
+type ToolResult struct {
 	PastTenseMessage  string          `json:"pastTenseMessage"`
 	Content           []any           `json:"content"`
 	Success           bool            `json:"success"`
 	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
-	Error             *toolError      `json:"error,omitempty"`
+	Error             *ToolError      `json:"error,omitempty"`
 }
 
-// A toolError explains a missing result.
-type toolError struct {
+// A ToolError explains a missing result.
+type ToolError struct {
 	Message string `json:"message"`
 }
 
-type confirmOption struct {
+// A ConfirmOption is an answer to a confirmation.
+type ConfirmOption struct {
 	ID    string `json:"id"`
 	Label string `json:"label"`
 	Kind  string `json:"kind"`
 	Group int    `json:"group,omitempty"`
-}
-
-// confirmOptions are the answers offered in a tool confirmation.
-var confirmOptions = []confirmOption{
-	{"allow-session", "Allow in this Session", "approve", 1},
-	{"allow-once", "Allow Once", "approve", 0},
-	{"skip", "Skip", "deny", 2},
 }
 
 const (
@@ -120,12 +120,14 @@ const (
 	toolCancelled = "cancelled"
 )
 
-type textContent struct {
+// TextContent is a text in a tool call.
+type TextContent struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
 }
 
-type terminalContent struct {
+// TerminalContent is a terminal in a tool call.
+type TerminalContent struct {
 	Type     string `json:"type"`
 	Resource string `json:"resource"`
 	Title    string `json:"title"`
@@ -134,11 +136,11 @@ type terminalContent struct {
 // reduce applies an action about its parts to an active turn.
 func (t *turn) reduce(action any) {
 	switch a := action.(type) {
-	case partAction:
+	case PartAction:
 		if a.TurnID == t.ID {
 			t.ResponseParts = append(t.ResponseParts, a.Part)
 		}
-	case deltaAction:
+	case DeltaAction:
 		if md := t.text(a.PartID); md != nil && a.TurnID == t.ID && md.thought == (a.Type == actionReasoning) {
 			md.content.WriteString(a.Content)
 		}
@@ -146,14 +148,14 @@ func (t *turn) reduce(action any) {
 		if a.TurnID == t.ID {
 			t.Usage = &a.Usage
 		}
-	case toolStartAction:
+	case ToolStartAction:
 		if a.TurnID == t.ID {
 			t.ResponseParts = append(t.ResponseParts, &toolPart{"toolCall", toolCall{
 				Status: toolStreaming, ToolCallID: a.ToolCallID, ToolName: a.ToolName, DisplayName: a.DisplayName,
 				Contributor: a.Contributor, Meta: a.Meta,
 			}})
 		}
-	case inputRequestedAction, inputCompletedAction:
+	case InputRequestedAction, inputCompletedAction:
 		t.reduceQuestion(action)
 	default:
 		t.reduceTool(action)
@@ -174,7 +176,7 @@ func (t *turn) text(id string) *markdownPart {
 // states in which it counts.
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
-	case toolReadyAction:
+	case ToolReadyAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status != toolCompleted && tc.Status != toolCancelled {
 			tc.ready(a)
 		}
@@ -182,11 +184,11 @@ func (t *turn) reduceTool(action any) {
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
 			tc.confirm(a)
 		}
-	case toolContentAction:
+	case ToolContentAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
 			tc.Content = a.Content
 		}
-	case toolCompleteAction:
+	case ToolCompleteAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolRunning || tc.Status == toolPending) {
 			if tc.Status == toolPending {
 				tc.Confirmed = "not-needed" // the agent has not waited for an answer
@@ -200,7 +202,7 @@ func (t *turn) reduceTool(action any) {
 }
 
 // ready merges the members of a ready action; later actions override earlier ones.
-func (tc *toolCall) ready(a toolReadyAction) {
+func (tc *toolCall) ready(a ToolReadyAction) {
 	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
 	tc.SelectedOption, tc.Content = nil, nil
 	tc.ConfirmationTitle = cmp.Or(a.ConfirmationTitle, tc.ConfirmationTitle)
@@ -221,7 +223,7 @@ func (tc *toolCall) ready(a toolReadyAction) {
 
 // confirm applies the first answer to a confirmation.
 func (tc *toolCall) confirm(a toolConfirmedAction) {
-	if i := slices.IndexFunc(tc.Options, func(o confirmOption) bool { return o.ID == a.SelectedOptionID }); i >= 0 {
+	if i := slices.IndexFunc(tc.Options, func(o ConfirmOption) bool { return o.ID == a.SelectedOptionID }); i >= 0 {
 		tc.SelectedOption = &tc.Options[i]
 	}
 	tc.settle()

@@ -49,7 +49,7 @@ type record struct {
 	seq    int64
 	params json.RawMessage // the encoded envelope
 	frame  []byte          // the encoded notification
-	delta  *deltaAction    // the action, if it can be merged
+	delta  *DeltaAction    // the action, if it can be merged
 
 	// For clients without mcpApps, if their form differs: a different action with the
 	// same number.
@@ -91,7 +91,7 @@ func (h *core) emitVariantsLocked(channel string, action, plain any) {
 // subscribers. action is the unencoded form of a host action.
 func (h *core) publishLocked(env envelope, action any) {
 	rec := &record{envelope: env}
-	if delta, ok := action.(deltaAction); ok {
+	if delta, ok := action.(DeltaAction); ok {
 		rec.delta = &delta
 	}
 	h.publishRecordLocked(rec)

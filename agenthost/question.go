@@ -2,6 +2,7 @@ package agenthost
 
 import (
 	"context"
+	"encoding/json"
 )
 
 // maxQuestions bounds the open questions of a turn.
@@ -18,7 +19,7 @@ func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 		id = t.host.cfg.NewID()
 		t.questions[id] = answer
 		t.closeTextLocked()
-		t.emitLocked(inputRequestedAction{"chat/inputRequested", q.request(id)})
+		t.emitLocked(InputRequestedAction{"chat/inputRequested", q.request(id)})
 	})
 	if id == "" {
 		return Answer{}, ErrEnded
@@ -162,4 +163,73 @@ func (t *Turn) answeredLocked(a inputCompletedAction) {
 	}
 	delete(t.questions, a.RequestID)
 	answer <- a // its capacity is 1, for the one answer
+}
+
+// A questionPart is the agent's question to the user.
+type questionPart struct {
+	Kind     string         `json:"kind"`
+	Request  map[string]any `json:"request"`
+	Response string         `json:"response,omitempty"`
+}
+
+// An InputRequestedAction asks the user.
+type InputRequestedAction struct {
+	Type    string         `json:"type"`
+	Request map[string]any `json:"request"`
+}
+
+// inputCompletedAction is a client's answer.
+type inputCompletedAction struct {
+	Type      string         `json:"type"`
+	RequestID string         `json:"requestId"`
+	Response  string         `json:"response"`
+	Answers   map[string]any `json:"answers"`
+}
+
+// reduceQuestion applies an action to a turn's questions.
+func (t *turn) reduceQuestion(action any) {
+	switch a := action.(type) {
+	case InputRequestedAction:
+		t.ResponseParts = append(t.ResponseParts, &questionPart{Kind: "inputRequest", Request: a.Request})
+	case inputCompletedAction:
+		if q := t.question(a.RequestID); q != nil {
+			q.Response = a.Response
+			if len(a.Answers) > 0 {
+				q.Request["answers"] = a.Answers
+			}
+		}
+	}
+}
+
+// questions returns the open questions.
+func (t *turn) questions() (open []*questionPart) {
+	for _, part := range t.ResponseParts {
+		if q, ok := part.(*questionPart); ok && q.Response == "" {
+			open = append(open, q)
+		}
+	}
+	return open
+}
+
+// question returns the open question with this id; nil if there is none.
+func (t *turn) question(id string) *questionPart {
+	for _, q := range t.questions() {
+		if q.Request["id"] == id {
+			return q
+		}
+	}
+	return nil
+}
+
+// clientAnswerLocked handles chat/inputCompleted. The first answer counts; later
+// answers are echoed too.
+func (ch *chat) clientAnswerLocked(env envelope) {
+	var a inputCompletedAction
+	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
+		return
+	}
+	if ch.active != nil && ch.active.question(a.RequestID) != nil && ch.seat.turn != nil {
+		ch.seat.turn.answeredLocked(a)
+	}
+	ch.applyLocked(a, env)
 }

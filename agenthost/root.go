@@ -2,13 +2,10 @@ package agenthost
 
 import "encoding/json"
 
-// providerName is the host's only agent and its sessions' scheme.
-const providerName = "demo"
-
 type rootState struct {
 	Agents         []agent        `json:"agents"`
 	ActiveSessions int            `json:"activeSessions"`
-	Config         configState    `json:"config"`
+	Config         Schema         `json:"config"`
 	Terminals      []terminalInfo `json:"terminals,omitzero"` // absent before the first terminal
 }
 
@@ -29,16 +26,11 @@ type model struct {
 	SupportsVision   bool   `json:"supportsVision"`
 }
 
-type configState struct {
-	Schema json.RawMessage `json:"schema"`
-	Values json.RawMessage `json:"values"`
-}
-
 func (h *Host) rootStateLocked() rootState {
 	state := rootState{
 		Agents:         h.sessions.agentsLocked(),
 		ActiveSessions: h.active,
-		Config: configState{
+		Config: Schema{
 			Schema: json.RawMessage(`{"type":"object","properties":{}}`),
 			Values: json.RawMessage(`{}`),
 		},
@@ -51,21 +43,11 @@ func (h *Host) rootStateLocked() rootState {
 
 func (ss *sessionTable) agentsLocked() []agent {
 	h := ss.host
-	if len(h.sessions.providers) == 0 {
-		return []agent{{
-			Provider:    providerName,
-			DisplayName: "Demo Agent",
-			Description: "Scripted agent without a model behind it",
-			Models: []model{{
-				ID: "demo-model", Provider: providerName, Name: "Demo Model", MaxContextWindow: 128000,
-			}},
-			Capabilities: json.RawMessage(`{"multipleChats":{"fork":true}}`),
-			Resources:    h.cfg.Resources,
-		}}
-	}
 	agents := []agent{}
 	for _, p := range h.sessions.providers {
-		agents = append(agents, p.describeLocked())
+		described := p.describeLocked()
+		described.Resources = h.cfg.Resources
+		agents = append(agents, described)
 	}
 	return agents
 }

@@ -364,20 +364,20 @@ func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string
 	return config.SetOption(ctx, option.ID, model)
 }
 
-// steerLocked gives a working agent a message. It reports false if the message must
-// wait for the end of the turn.
-func (st *seat) steerLocked(message json.RawMessage) bool {
-	steerer, ok := st.conv.(Steerer)
-	if !ok || st.turn == nil {
-		return false
-	}
-	t, prompt := st.turn, promptOf(message)
+// steers reports whether the agent takes messages in its present turn.
+func (st *seat) steers() bool {
+	_, ok := st.conv.(Steerer)
+	return ok && st.turn != nil
+}
+
+// steerLocked gives a working agent that steers a message.
+func (st *seat) steerLocked(message json.RawMessage) {
+	steerer, t, prompt := st.conv.(Steerer), st.turn, promptOf(message)
 	st.host.goLocked(func() {
-		if err := steerer.Steer(t.ctx, prompt); err != nil && t.ctx.Err() == nil {
+		if err := steerer.Steer(t.ctx, prompt, t); err != nil && t.ctx.Err() == nil {
 			t.Notice("The agent did not take the message: " + err.Error())
 		}
 	})
-	return true
 }
 
 // promptOf reads a message.
@@ -449,13 +449,9 @@ func folderPaths(uris []string) []string {
 	return paths
 }
 
-// providerLocked returns the agent with a name, or the first; nil for the scripted
-// agent.
+// providerLocked returns the agent with a name, or the first.
 func (ss *sessionTable) providerLocked(name string) (*provider, error) {
 	h := ss.host
-	if len(h.sessions.providers) == 0 && (name == "" || name == providerName) {
-		return nil, nil
-	}
 	for _, p := range h.sessions.providers {
 		if name == "" || p.name == name {
 			return p, nil
@@ -510,8 +506,5 @@ func (p *provider) describeLocked() agent {
 func (ss *sessionTable) providerOfLocked(uri string) bool {
 	h := ss.host
 	name, _, _ := strings.Cut(uri, ":")
-	if len(h.sessions.providers) == 0 {
-		return name == providerName
-	}
 	return slices.ContainsFunc(h.sessions.providers, func(p *provider) bool { return p.name == name })
 }

@@ -26,7 +26,7 @@ type session struct {
 	listed      []*chat  // all chats, in list order
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
-	provider    *provider           // nil for the scripted agent
+	provider    *provider
 	disk        *transcript.Session // nil before it is stored
 	lifecycle   string              // empty: ready
 	named       bool                // a person has given the title
@@ -78,7 +78,7 @@ type sessionState struct {
 	Chats              []chatSummary     `json:"chats"`
 	DefaultChat        string            `json:"defaultChat"`
 	WorkingDirectories []string          `json:"workingDirectories,omitempty"`
-	Config             *configState      `json:"config,omitempty"`
+	Config             *Schema           `json:"config,omitempty"`
 	Meta               json.RawMessage   `json:"_meta,omitempty"`
 	InputNeeded        []inputRequest    `json:"inputNeeded,omitempty"`
 	ServerTools        json.RawMessage   `json:"serverTools"`
@@ -92,25 +92,13 @@ type sessionState struct {
 	OpenCanvases []canvasRef         `json:"openCanvases,omitzero"`
 }
 
-var (
-	// workspaceless marks a session without working directories.
-	workspaceless = json.RawMessage(`{"workspaceless":true}`)
-
-	serverTools = json.RawMessage(`[{"name":"echo_tool","title":"Echo Tool","description":"Answers with what it is given.",` +
-		`"inputSchema":{"type":"object","properties":{"text":{"type":"string","description":"What to answer with."}},"required":["text"]},` +
-		`"annotations":{"readOnlyHint":true}}]`)
-
-	sessionConfig = configState{
-		Schema: json.RawMessage(`{"type":"object","properties":{"isolation":{"type":"string","title":"Isolation",` +
-			`"description":"Where the agent should make changes","enum":["folder"],"default":"folder","readOnly":true,"sessionMutable":false}}}`),
-		Values: json.RawMessage(`{"isolation":"folder"}`),
-	}
-)
+// workspaceless marks a session without working directories.
+var workspaceless = json.RawMessage(`{"workspaceless":true}`)
 
 // state returns the session for a client with this offer.
 func (s *session) state(o offer) sessionState {
 	state := sessionState{
-		Provider:           s.providerName(),
+		Provider:           s.provider.name,
 		Title:              s.title,
 		Status:             s.status,
 		Lifecycle:          cmp.Or(s.lifecycle, "ready"),
@@ -122,9 +110,7 @@ func (s *session) state(o offer) sessionState {
 		ServerTools:        s.serverTools(),
 		Changesets:         s.changesets(),
 	}
-	if len(s.directories) > 0 || s.provider != nil {
-		state.Config = s.config()
-	}
+	state.Config = s.config()
 	state.Meta = metaOf(s)
 	state.Customizations = s.customizations(o.mcpApps)
 	if o.seeds() {
@@ -137,7 +123,7 @@ func (s *session) state(o offer) sessionState {
 func (s *session) summary() summary {
 	sum := summary{
 		Resource:           s.uri,
-		Provider:           s.providerName(),
+		Provider:           s.provider.name,
 		Title:              s.title,
 		Status:             s.status,
 		CreatedAt:          timestamp(s.created),
@@ -167,7 +153,8 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.sessions.providerLocked(params.Provider); err != nil {
+	p, err := h.sessions.providerLocked(params.Provider)
+	if err != nil {
 		return nil, err
 	}
 	if s, ok := h.sessions.get(params.Channel); ok {
@@ -181,7 +168,7 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
 		return nil, err
 	}
-	s := h.sessions.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s := h.sessions.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
 	s.saveLocked()
 	h.sessions.announceLocked(s)
 	return nil, nil
@@ -246,6 +233,11 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	return nil, nil
 }
 
+// scripted reports whether all agents are: then createSession waits for none.
+func (ss *sessionTable) scripted() bool {
+	return !slices.ContainsFunc(ss.providers, func(p *provider) bool { return p.info.Scripted == nil })
+}
+
 // reserve waits until no other request creates the session. The caller calls the
 // function when it has created it.
 func (ss *sessionTable) reserve(ctx context.Context, uri string) (func(), error) {
@@ -292,9 +284,9 @@ func (ss *sessionTable) beginAgentSession(params createSessionParams, w *work) (
 	if err != nil {
 		return nil, err
 	}
-	s := h.sessions.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
-	s.provider, s.lifecycle, s.work = p, "creating", w
-	p.newSeat(s.chat).chosen = chosen
+	s := h.sessions.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s.lifecycle, s.work = "creating", w
+	s.chat.seat.chosen = chosen
 	h.sessions.announceLocked(s)
 	return s, nil
 }
@@ -313,17 +305,18 @@ func (ss *sessionTable) checkSessionURI(uri string) error {
 }
 
 // addSessionLocked adds a session without publishing it.
-func (ss *sessionTable) addSessionLocked(uri string, directories []string, now time.Time) *session {
+func (ss *sessionTable) addSessionLocked(p *provider, uri string, directories []string, now time.Time) *session {
 	h := ss.host
-	return h.sessions.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
+	return h.sessions.addSessionWithLocked(p, uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
 // addSessionWithLocked adds a session with a chat. A moved chat keeps its former
 // session's URI.
-func (ss *sessionTable) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
+func (ss *sessionTable) addSessionWithLocked(p *provider, uri string, directories []string, now time.Time, ch *chat) *session {
 	h := ss.host
 	s := &session{
 		host:        h,
+		provider:    p,
 		uri:         uri,
 		status:      statusIdle,
 		created:     now,
@@ -333,6 +326,7 @@ func (ss *sessionTable) addSessionWithLocked(uri string, directories []string, n
 	s.chat, s.listed = ch, []*chat{ch}
 	if ch.session == nil {
 		ch.session = s
+		p.newSeat(ch)
 	}
 	s.addMCPLocked()
 	h.sessions.add(uri, s)
@@ -359,16 +353,9 @@ func (ss *sessionTable) announceLocked(s *session) {
 	})
 }
 
-func (s *session) providerName() string {
-	if s.provider == nil {
-		return providerName
-	}
-	return s.provider.name
-}
-
 func (s *session) serverTools() json.RawMessage {
-	if s.provider == nil {
-		return serverTools
+	if script := s.provider.info.Scripted; script != nil {
+		return script.Tools
 	}
 	return json.RawMessage(`[]`)
 }
@@ -397,9 +384,7 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 	s.announcer.stopLocked()
 	for _, ch := range s.listed {
 		ch.stopLocked()
-		if ch.seat != nil {
-			ch.seat.closeLocked()
-		}
+		ch.seat.closeLocked()
 		if ch.active != nil {
 			ch.active = nil
 			h.changeActiveLocked(-1)
@@ -455,17 +440,18 @@ func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, err
 	}{items}, nil
 }
 
-// resolveSessionConfigLocked answers resolveSessionConfig.
+// resolveSessionConfigLocked answers resolveSessionConfig for scripted agents.
 func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.sessions.providerLocked(params.Provider); err != nil {
+	p, err := h.sessions.providerLocked(params.Provider)
+	if err != nil {
 		return nil, err
 	}
-	return sessionConfig, nil
+	return p.info.Scripted.Config, nil
 }
 
 // setTitleLocked renames the session without an action.

@@ -1,9 +1,7 @@
 package agenthost
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"ahprelay/ahp"
 )
@@ -34,21 +32,4 @@ func (ms *mcpServers) signInLocked(resource, token string) (known bool, err erro
 	}
 	h.mcp.signedIn[resource]++
 	return true, nil
-}
-
-// driveSignIn runs the prompt "sign-in": it lists the sign-ins, and with a reason
-// revokes them.
-func (s *script) driveSignIn(reason string) {
-	h := s.chat.session.host
-	h.mu.Lock()
-	var said []string
-	for _, r := range h.cfg.Resources {
-		said = append(said, fmt.Sprintf("%s: %d times", r.Resource, h.mcp.signedIn[r.Resource]))
-		if reason != "" {
-			h.notifyAllLocked("auth/required", message{"channel": encode(rootChannel), "resource": encode(r.Resource), "reason": encode(reason)})
-		}
-	}
-	h.mu.Unlock()
-	s.say("Signed in to " + strings.Join(said, ", "))
-	s.complete()
 }

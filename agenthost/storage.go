@@ -120,9 +120,6 @@ func (s *session) forgetLocked() {
 	if s.disk != nil {
 		h.sessions.storageFailed(s.disk.Remove())
 	}
-	if s.provider == nil {
-		return
-	}
 	if h.sessions.store != nil && !slices.Contains(h.sessions.deleted, s.uri) {
 		h.sessions.storageFailed(h.sessions.store.Remember(s.uri))
 	}
@@ -152,21 +149,20 @@ func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessi
 			ch.status = statusError
 		}
 		if i == 0 {
-			s = h.sessions.addSessionWithLocked(rec.URI, rec.Directories, rec.Created, ch)
+			s = h.sessions.addSessionWithLocked(p, rec.URI, rec.Directories, rec.Created, ch)
 		} else {
 			ch.session = s
+			p.newSeat(ch)
 			s.listed = append(s.listed, ch)
 			h.chats[ch.uri] = ch
 		}
-		if p != nil {
-			st := p.newSeat(ch)
-			st.id, st.forkOf, st.replay = c.Conversation, c.ForkOf, c.Replay
-			if c.Chosen != nil {
-				st.chosen = c.Chosen
-			}
+		st := ch.seat
+		st.id, st.forkOf, st.replay = c.Conversation, c.ForkOf, c.Replay
+		if c.Chosen != nil {
+			st.chosen = c.Chosen
 		}
 	}
-	s.provider, s.disk = p, disk
+	s.disk = disk
 	s.title, s.named, s.modified = rec.Title, rec.Named, rec.Modified
 	s.status = rec.Status&statusFlags | s.chatsStatus()
 	for _, ch := range s.listed {
@@ -211,7 +207,7 @@ func (ss *sessionTable) storageFailed(err error) {
 }
 
 func (s *session) record() sessionRecord {
-	rec := sessionRecord{URI: s.uri, Provider: s.providerName(), Title: s.title, Named: s.named, Status: s.status & statusFlags,
+	rec := sessionRecord{URI: s.uri, Provider: s.provider.name, Title: s.title, Named: s.named, Status: s.status & statusFlags,
 		Created: s.created, Modified: s.modified, Directories: s.directories, Work: s.work}
 	rec.Chats = append(rec.Chats, s.chat.record())
 	for _, ch := range s.listed {
@@ -225,9 +221,8 @@ func (s *session) record() sessionRecord {
 func (ch *chat) record() chatRecord {
 	rec := chatRecord{URI: ch.uri, Title: ch.title, Failed: ch.failed, Modified: ch.modified, Origin: ch.origin,
 		Interactivity: ch.interactivity, Draft: ch.draft, Queued: ch.queued, Steering: ch.steering}
-	if st := ch.seat; st != nil {
-		rec.Conversation, rec.ForkOf, rec.Replay, rec.Chosen = st.id, st.forkOf, st.replay, st.chosen
-	}
+	st := ch.seat
+	rec.Conversation, rec.ForkOf, rec.Replay, rec.Chosen = st.id, st.forkOf, st.replay, st.chosen
 	return rec
 }
 
@@ -422,7 +417,7 @@ func (ch *chat) interruptedLocked() {
 		return
 	}
 	end := turnEndAction{Type: "chat/error", TurnID: t.ID, Duration: max(0, ch.session.modified.Sub(t.started).Milliseconds()),
-		Part: &errorPart{Kind: "error", Error: turnError{errorInterrupted, "The host ended during this turn. What the agent had said and done until then is above."}}}
+		Part: &errorPart{Kind: "error", Error: TurnError{errorInterrupted, "The host ended during this turn. What the agent had said and done until then is above."}}}
 	t.end(end)
 	ch.turns = append(ch.turns, t)
 	ch.failed, ch.status = true, statusError
@@ -443,26 +438,26 @@ func storedAction(raw []byte) any {
 		if json.Unmarshal(raw, &a) != nil {
 			return nil
 		}
-		return partAction{kind, a.TurnID, storedPart(a.Part)}
+		return PartAction{kind, a.TurnID, storedPart(a.Part)}
 	case "chat/delta", actionReasoning:
-		return decodeAction[deltaAction](raw)
+		return decodeAction[DeltaAction](raw)
 	case actionUsage:
 		return decodeAction[usageAction](raw)
 	case "chat/toolCallStart":
-		return decodeAction[toolStartAction](raw)
+		return decodeAction[ToolStartAction](raw)
 	case "chat/toolCallReady":
-		return decodeAction[toolReadyAction](raw)
+		return decodeAction[ToolReadyAction](raw)
 	case "chat/toolCallConfirmed":
 		if a, ok := decodeAction[toolConfirmedAction](raw).(toolConfirmedAction); ok && a.Approved != nil {
 			return a
 		}
 		return nil
 	case "chat/toolCallContentChanged":
-		return decodeAction[toolContentAction](raw)
+		return decodeAction[ToolContentAction](raw)
 	case "chat/toolCallComplete":
-		return decodeAction[toolCompleteAction](raw)
+		return decodeAction[ToolCompleteAction](raw)
 	case "chat/inputRequested":
-		return decodeAction[inputRequestedAction](raw)
+		return decodeAction[InputRequestedAction](raw)
 	case "chat/inputCompleted":
 		return decodeAction[inputCompletedAction](raw)
 	}

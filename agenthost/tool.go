@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -19,7 +20,7 @@ type agentTool struct {
 	ready   bool   // running, or asked about
 	done    bool
 	shown   json.RawMessage // content as published
-	said    toolReadyAction // as published
+	said    ToolReadyAction // as published
 	refused bool
 }
 
@@ -74,7 +75,7 @@ func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
 		t.tools[update.ID] = tool
 		t.order = append(t.order, tool)
 		t.closeTextLocked()
-		t.emitLocked(toolStartAction{Type: "chat/toolCallStart", TurnID: t.turn.ID, ToolCallID: tool.id,
+		t.emitLocked(ToolStartAction{Type: "chat/toolCallStart", TurnID: t.turn.ID, ToolCallID: tool.id,
 			ToolName: tool.name(), DisplayName: tool.display(), Meta: tool.meta()})
 		return tool
 	}
@@ -159,7 +160,7 @@ func (tool *agentTool) input() json.RawMessage {
 
 // readyToolLocked publishes that a tool runs, and changes of its title and input.
 func (t *Turn) readyToolLocked(tool *agentTool) {
-	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
+	ready := ToolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
 		InvocationMessage: tool.invocation(), ToolInput: tool.input(), Confirmed: "not-needed"}
 	if tc := t.turn.tool(t.turn.ID, tool.id); tc != nil && tc.Confirmed != "" {
 		ready.Confirmed = tc.Confirmed // a person has answered
@@ -183,7 +184,7 @@ func (t *Turn) showToolLocked(tool *agentTool) {
 		return
 	}
 	tool.shown = encoded
-	t.emitLocked(toolContentAction{"chat/toolCallContentChanged", t.turn.ID, tool.id, content})
+	t.emitLocked(ToolContentAction{"chat/toolCallContentChanged", t.turn.ID, tool.id, content})
 }
 
 // finishToolLocked publishes a tool's end.
@@ -193,14 +194,14 @@ func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message stri
 	}
 	delete(t.waiting, tool.id) // the agent has gone on without an answer
 	tool.done = true
-	result := toolResult{PastTenseMessage: tool.invocation(), Content: tool.contents(), Success: status == ToolCompleted}
+	result := ToolResult{PastTenseMessage: tool.invocation(), Content: tool.contents(), Success: status == ToolCompleted}
 	if status == ToolFailed {
-		result.Error = &toolError{cmp.Or(message, "The tool failed.")}
+		result.Error = &ToolError{cmp.Or(message, "The tool failed.")}
 	}
 	if encoded := encode(result.Content); !t.allowLocked(len(encoded)) {
-		result.Content = []any{textContent{"text", "(The output is too large to show.)"}}
+		result.Content = []any{TextContent{"text", "(The output is too large to show.)"}}
 	}
-	t.emitLocked(toolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result})
+	t.emitLocked(ToolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result})
 	for _, c := range tool.Content {
 		if c.Diff != nil && status == ToolCompleted {
 			t.chat.session.agentChangedLocked(*c.Diff)
@@ -217,17 +218,17 @@ func (tool *agentTool) contents() []any {
 			list = append(list, fileEditContent{"fileEdit", c.Diff.edit()})
 		case c.Terminal != nil && tool.done && c.Terminal.terminal.exitCode != nil: // it ends with the host, the text stays
 			text, _ := c.Terminal.outputLocked()
-			list = append(list, textContent{"text", tailOf(text, maxToolText)})
+			list = append(list, TextContent{"text", tailOf(text, maxToolText)})
 		case c.Terminal != nil:
-			list = append(list, terminalContent{"terminal", c.Terminal.ID(), c.Terminal.title()})
+			list = append(list, TerminalContent{"terminal", c.Terminal.ID(), c.Terminal.title()})
 		case c.Embedded != nil:
 			list = append(list, c.Embedded.content())
 		default:
-			list = append(list, textContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"), maxToolText)})
+			list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"), maxToolText)})
 		}
 	}
 	if len(list) == 0 && len(tool.Output) > 0 && tool.done {
-		list = append(list, textContent{"text", tailOf(strings.ToValidUTF8(string(tool.Output), "\uFFFD"), maxToolText)})
+		list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(string(tool.Output), "\uFFFD"), maxToolText)})
 	}
 	return list
 }
@@ -251,9 +252,9 @@ func (e *Embedded) content() any {
 			Data        []byte `json:"data"`
 		}{"embeddedResource", e.MIMEType, e.Data}
 	case len(e.Data) > 0:
-		return textContent{"text", fmt.Sprintf("(%d bytes of %s, too large to show)", len(e.Data), e.MIMEType)}
+		return TextContent{"text", fmt.Sprintf("(%d bytes of %s, too large to show)", len(e.Data), e.MIMEType)}
 	case e.Text != "":
-		return textContent{"text", tailOf(strings.ToValidUTF8(e.Text, "\uFFFD"), maxToolText)}
+		return TextContent{"text", tailOf(strings.ToValidUTF8(e.Text, "\uFFFD"), maxToolText)}
 	}
 	return struct {
 		Type        string `json:"type"`
@@ -285,6 +286,10 @@ type fileSide struct {
 type lineCount struct {
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
+}
+
+func dataURI(text string) string {
+	return "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte(text))
 }
 
 func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
@@ -377,7 +382,7 @@ func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer c
 	if tool == nil || tool.done || t.waiting[tool.id] != nil || t.past {
 		return nil
 	}
-	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
+	ready := ToolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
 		InvocationMessage: tool.invocation(), ToolInput: tool.input(), ConfirmationTitle: tool.invocation(), Options: wireOptions(options)}
 	var edits []fileEdit
 	for _, c := range tool.Content {
@@ -395,17 +400,17 @@ func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer c
 }
 
 // wireOptions converts options for the wire: first those that allow once.
-func wireOptions(options []PermissionOption) []confirmOption {
+func wireOptions(options []PermissionOption) []ConfirmOption {
 	order := map[PermissionKind]int{AllowOnce: 0, AllowAlways: 1, RejectOnce: 2, RejectAlways: 2}
-	wire := []confirmOption{}
+	wire := []ConfirmOption{}
 	for _, o := range options {
 		kind := "deny"
 		if o.allows() {
 			kind = "approve"
 		}
-		wire = append(wire, confirmOption{o.ID, o.Label, kind, order[o.Kind]})
+		wire = append(wire, ConfirmOption{o.ID, o.Label, kind, order[o.Kind]})
 	}
-	slices.SortStableFunc(wire, func(a, b confirmOption) int { return cmp.Compare(a.Group, b.Group) })
+	slices.SortStableFunc(wire, func(a, b ConfirmOption) int { return cmp.Compare(a.Group, b.Group) })
 	return wire
 }
 

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations of the transcripts")
@@ -76,13 +77,20 @@ func part(archive *txtar.Archive, name string) *txtar.File {
 // playTranscript plays the steps on a new host, and returns the transcript
 // with the frames that were received.
 func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
-	cfg := agenthost.Config{NewID: counter()}
+	cfg := struct {
+		agenthost.Config
+		Demo bool
+	}{Config: agenthost.Config{NewID: counter()}}
 	if raw := part(archive, "config").Data; raw != nil {
 		if err := json.Unmarshal(raw, &cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	host := newHost(t, cfg)
+	build := buildFor(cfg.Config)
+	if cfg.Demo {
+		build = func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.NewDemo(cfg, false) }
+	}
+	host := newHostOf(t, cfg.Config, build)
 	clients := make(map[string]*pipeClient)
 	var out bytes.Buffer
 	for step := range strings.Lines(string(part(archive, "transcript").Data)) {
@@ -130,10 +138,23 @@ func counter() func() string {
 	}
 }
 
+// buildFor returns the constructor of a host: without agents it has the scripted agent.
+func buildFor(cfg agenthost.Config) func(agenthost.Config) (*agenthost.Host, error) {
+	if len(cfg.Agents) == 0 {
+		return scripted.New
+	}
+	return agenthost.New
+}
+
 // newHost returns a host that is closed with the test.
 func newHost(t testing.TB, cfg agenthost.Config) *agenthost.Host {
 	t.Helper()
-	host, err := agenthost.New(cfg)
+	return newHostOf(t, cfg, buildFor(cfg))
+}
+
+func newHostOf(t testing.TB, cfg agenthost.Config, build func(agenthost.Config) (*agenthost.Host, error)) *agenthost.Host {
+	t.Helper()
+	host, err := build(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package agenthost
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -113,7 +114,7 @@ func (t *Turn) textLocked(id string, thought bool, delta string) {
 		h.parts++
 		t.closeTextLocked()
 		part := partID(h.parts)
-		t.emitLocked(partAction{"chat/responsePart", t.turn.ID, newText(part, thought, delta)})
+		t.emitLocked(PartAction{"chat/responsePart", t.turn.ID, newText(part, thought, delta)})
 		t.part, t.text, t.thought = part, id, thought
 		return
 	}
@@ -141,7 +142,7 @@ func (t *Turn) flushLocked() {
 	if t.held == "" {
 		return
 	}
-	delta := deltaAction{"chat/delta", t.turn.ID, t.part, t.held}
+	delta := DeltaAction{"chat/delta", t.turn.ID, t.part, t.held}
 	if t.thought {
 		delta.Type = actionReasoning
 	}
@@ -162,7 +163,7 @@ func (t *Turn) Notice(markdown string) { t.update(func() { t.noticeLocked(markdo
 
 func (t *Turn) noticeLocked(markdown string) {
 	t.closeTextLocked()
-	t.emitLocked(partAction{"chat/responsePart", t.turn.ID, struct {
+	t.emitLocked(PartAction{"chat/responsePart", t.turn.ID, struct {
 		Kind    string            `json:"kind"`
 		Content map[string]string `json:"content"`
 	}{"systemNotification", map[string]string{"markdown": markdown}}})
@@ -212,7 +213,11 @@ func (t *Turn) endLocked(end End, err error) {
 	switch {
 	case err != nil:
 		action.Type = "chat/error"
-		action.Part = &errorPart{Kind: "error", Error: turnError{"agent", err.Error()}}
+		part := &errorPart{Kind: "error", Error: TurnError{"agent", err.Error()}}
+		if e, ok := errors.AsType[*TurnError](err); ok {
+			part.Error = *e
+		}
+		action.Part = part
 	case end.Reason == EndCancelled:
 		action.Type = "chat/turnCancelled"
 	case end.Reason == EndMaxTokens:

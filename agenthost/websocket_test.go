@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/ahp"
 	"ahprelay/test/refclient"
 )
@@ -159,7 +160,10 @@ func TestFrameOverTheLimitEndsTheConnection(t *testing.T) {
 }
 
 func TestCloseSaysGoingAway(t *testing.T) {
-	host, url := serve(t, agenthost.Config{Demo: true})
+	host := newHostOf(t, agenthost.Config{}, func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.NewDemo(cfg, false) })
+	server := httptest.NewServer(host)
+	t.Cleanup(server.Close)
+	url := "ws" + strings.TrimPrefix(server.URL, "http")
 	c := join(t, url, "a", refclient.Options{})
 	mustCall(t, c, "createSession", params{"channel": testSession})
 	startTurn(t, c, "t1", "stream 1000 1000")
@@ -290,7 +294,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 		{agenthost.Config{Files: map[string]string{"a": ""}}, "Files"},
 		{agenthost.Config{Root: "/tmp", Files: map[string]string{"/a": ""}}, "Files"},
 	} {
-		if _, err := agenthost.New(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := scripted.New(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("New(%+v) = %v; want an error about %s", tc.cfg, err, tc.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
@@ -20,7 +21,7 @@ import (
 // startHost starts a host with its host-agent.
 func startHost(t *testing.T, relay *Relay, name string) {
 	t.Helper()
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

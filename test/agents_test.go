@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/ahp"
 	"ahprelay/broker/registry"
 	"ahprelay/hostagent"
@@ -177,7 +178,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 // it is online.
 func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg agenthost.Config) {
 	t.Helper()
-	next, err := agenthost.New(cfg)
+	next, err := scripted.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

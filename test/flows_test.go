@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -31,7 +32,7 @@ func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, 
 	if change != nil {
 		change(&cfg)
 	}
-	host, err := agenthost.New(cfg)
+	host, err := scripted.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

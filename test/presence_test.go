@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/ahp"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -99,7 +100,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 	default:
 	}
 
-	back, err := agenthost.New(agenthost.Config{})
+	back, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,6 +74,7 @@ func TestPermissionFollowsTheClientsAnswer(t *testing.T) {
 		}
 		other.asked()
 		other.confirm(turn, ready, c.approved, c.option)
+		other.until("chat/toolCallConfirmed")   // the host has it before the second
 		k.confirm(turn, ready, !c.approved, "") // the second answer changes nothing
 		k.end()
 		if got := k.last(); got != c.want {

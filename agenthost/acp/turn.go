@@ -69,7 +69,8 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 type steered struct{ *conversation }
 
 // Steer implements [agenthost.Steerer].
-func (c steered) Steer(ctx context.Context, prompt agenthost.Prompt) error {
+func (c steered) Steer(ctx context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
+	turn.Notice("*The agent has this message now:* " + prompt.Text)
 	return c.peer.call(ctx, "_session/steering", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}, nil)
 }
 

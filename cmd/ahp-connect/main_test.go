@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/internal/connect"
 	"ahprelay/test/natssite"
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 // newStack returns a relay with a demo host, and a file with a client token.
 func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
 	t.Helper()
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

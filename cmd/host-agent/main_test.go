@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/test/acpagent"
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 // serveHost is a host in a process of its own: it prints its URL, and serves until the
 // process ends.
 func serveHost() {
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		panic(err)
 	}
@@ -110,7 +111,7 @@ func write(t *testing.T, text string) (file string) {
 // newHost starts a reference host and returns its URL.
 func newHost(t *testing.T, cfg agenthost.Config) string {
 	t.Helper()
-	host, err := agenthost.New(cfg)
+	host, err := scripted.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
@@ -134,7 +135,7 @@ func (c *demoCmd) startHost(log *slog.Logger) (*runningHost, error) {
 
 // startDemoHost starts the scripted host on a loopback address.
 func startDemoHost(log *slog.Logger) (*runningHost, error) {
-	host, err := agenthost.New(agenthost.Config{Demo: true, Protocol: agenthost.NewestProtocol, Logger: log})
+	host, err := scripted.NewDemo(agenthost.Config{Protocol: agenthost.NewestProtocol, Logger: log}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func startDemoHost(log *slog.Logger) (*runningHost, error) {
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(l) })
-	session, canvas := agenthost.ShowDemo(host)
+	session, canvas := scripted.ShowDemo(host)
 	return &runningHost{
 		upstream: hostagent.Upstream{URL: "ws://" + l.Addr().String()},
 		place:    url.Values{"session": {session}, "side": {"canvas"}, "of": {canvas}},

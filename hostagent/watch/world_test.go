@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent/watch"
@@ -85,7 +86,7 @@ func (s tapSocket) Write(message []byte, binary bool) error {
 }
 
 func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
-	host, err := agenthost.New(agenthost.Config{Protocol: protocol})
+	host, err := scripted.New(agenthost.Config{Protocol: protocol})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
@@ -48,7 +49,7 @@ func newWorld(t *testing.T, change func(*connect.Config)) *world {
 // newWorldAt is newWorld with settings of the relay.
 func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Config)) *world {
 	t.Helper()
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type Config struct {
 	Canvases []Canvas // none: the demo's
 	MCP      []MCP    // none: the demo's
 	SignIn   []SignIn // the agent's protected resources
-	Still    bool     // silences the demo's live session
+	Still    bool     // silences the demo's live session: see scripted.NewDemo
 	Replay   int      // actions kept for replay; 0: the default
 
 	Meta json.RawMessage `json:",omitempty"` // in the result of initialize
@@ -61,7 +61,7 @@ func (c *Config) Apply(to *agenthost.Config) {
 	for _, r := range c.SignIn {
 		to.Resources = append(to.Resources, agenthost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
 	}
-	to.ReplayBuffer, to.Still, to.Meta = c.Replay, c.Still, c.Meta
+	to.ReplayBuffer, to.Meta = c.Replay, c.Meta
 }
 
 // Args holds the arguments for all calls; each call uses some.

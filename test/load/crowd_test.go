@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/test/faultproxy"
 )
 
@@ -24,7 +25,7 @@ func TestOthersWriteDuringFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	host, err := agenthost.New(agenthost.Config{Recorder: agenthost.RecordTo(file)})
+	host, err := scripted.New(agenthost.Config{Recorder: agenthost.RecordTo(file)})
 	if err != nil {
 		t.Fatal(err)
 	}

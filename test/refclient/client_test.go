@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/test/refclient"
 )
 
@@ -26,7 +27,7 @@ func testContext(t *testing.T) context.Context {
 
 // serveHost returns the ws: URL of a reference host.
 func serveHost(t *testing.T) string {
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

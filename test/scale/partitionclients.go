@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
@@ -141,7 +142,7 @@ func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *div
 	if p.file, err = os.Create(p.record); err != nil {
 		return p, err
 	}
-	if p.host, err = agenthost.New(agenthost.Config{Recorder: agenthost.RecordTo(p.file)}); err != nil {
+	if p.host, err = scripted.New(agenthost.Config{Recorder: agenthost.RecordTo(p.file)}); err != nil {
 		return p, err
 	}
 	if p.server, err = stack.Serve(p.host); err != nil {

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/hostagent/watch"
 	"ahprelay/internal/acp"
 	"ahprelay/internal/connect"
@@ -65,6 +66,9 @@ func newSite(t *testing.T, cfg agenthost.Config) *site {
 func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler) *site {
 	t.Helper()
 	host, err := agenthost.New(cfg)
+	if len(cfg.Agents) == 0 {
+		host, err = scripted.NewDemo(cfg, true)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +344,7 @@ func (e *editor) next(method string) *acp.Request {
 
 // TestEditorDrivesASession runs turns of all kinds at the demo host.
 func TestEditorDrivesASession(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 
@@ -403,7 +407,7 @@ func TestEditorDrivesASession(t *testing.T) {
 // TestLoadShowsWhatWasShown loads a session in a second editor, and compares it with what
 // the first has shown. A resumed session shows nothing.
 func TestLoadShowsWhatWasShown(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	var texts string
@@ -488,7 +492,7 @@ func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []b
 // TestLoadShowsOlderPages loads a session with 25 turns. The state has the last two. A page has
 // 20.
 func TestLoadShowsOlderPages(t *testing.T) {
-	s := newSiteBehind(t, agenthost.Config{Demo: true, Still: true}, pageFront(t))
+	s := newSiteBehind(t, agenthost.Config{}, pageFront(t))
 	e := s.open(t, everything, nil)
 	id := e.create()
 	var want string
@@ -512,7 +516,7 @@ func TestLoadShowsOlderPages(t *testing.T) {
 
 // TestPermissionShowsEverything answers permissions, among them one for an edit.
 func TestPermissionShowsEverything(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	for _, c := range []struct{ prompt, option, want string }{
@@ -562,7 +566,7 @@ func TestPermissionShowsEverything(t *testing.T) {
 // TestHiddenPermissionCanOnlyBeRefused offers no permission for content that the host
 // does not serve.
 func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	pending := e.conn.Begin("session/prompt", promptOf(id, `approve {"invocationMessage":"Edit","edits":{"items":[{"after":{"uri":"file:///demo/x","content":{"uri":"file:///demo/no-such-file"}}}]}}`))
@@ -588,7 +592,7 @@ func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 
 // TestQuestionsAreForms answers an agent's questions.
 func TestQuestionsAreForms(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	pending := e.conn.Begin("session/prompt", promptOf(id, "ask"))
@@ -637,7 +641,7 @@ func TestQuestionsAreForms(t *testing.T) {
 // TestCancelAndQueue cancels a running turn, a message in the queue, and checks the order
 // of queued messages.
 func TestCancelAndQueue(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, acp.ClientCapabilities{}, nil)
 	id := e.create()
 	running := e.conn.Begin("session/prompt", promptOf(id, "stream 100000 5"))
@@ -667,7 +671,7 @@ func TestCancelAndQueue(t *testing.T) {
 
 // TestTerminalIsText shows a terminal to an editor without support for its output.
 func TestTerminalIsText(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, acp.ClientCapabilities{}, nil)
 	updates, _ := e.prompt(e.create(), "terminal")
 	if got := tools(updates)["tc-term"]; len(got.Content) != 1 || !strings.HasPrefix(got.Content[0].Content.Text, "```console\n") || !strings.Contains(got.Content[0].Content.Text, "hello from the terminal") {
@@ -677,7 +681,7 @@ func TestTerminalIsText(t *testing.T) {
 
 // TestFirstAnswerCounts lets another client answer first, and sees its turns.
 func TestFirstAnswerCounts(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	phone, err := client.Open(t.Context(), client.Config{Relay: s.relay, Host: stack.Host, Name: "phone", Log: slog.New(slog.DiscardHandler)})
@@ -720,7 +724,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 // TestInterruptionLosesNothing restarts the host-agent while a turn runs, which ends all
 // connections to the host. The turn goes on, and the editor has all of it at its end.
 func TestInterruptionLosesNothing(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 	pending := e.conn.Begin("session/prompt", promptOf(id, "stream 500 5"))
@@ -750,7 +754,7 @@ func TestInterruptionLosesNothing(t *testing.T) {
 // TestErrorsNameTheRemedy sends requests that must fail, such as for unknown sessions
 // and hosts.
 func TestErrorsNameTheRemedy(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	for _, c := range []struct {
 		method string

@@ -21,7 +21,7 @@ import (
 // relay), in an editor (ACP) and on a phone, which sees the session's questions only. Each
 // answers first once; a second answer changes nothing, and the others show the first.
 func TestThreeClientsShareASession(t *testing.T) {
-	s := newSite(t, agenthost.Config{Demo: true, Still: true})
+	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
 	id := e.create()
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/connect/mcpdoor"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newRelays returns a relay with a demo host.
 func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 	t.Helper()
-	host, err := agenthost.New(agenthost.Config{})
+	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

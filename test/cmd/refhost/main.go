@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/scripted"
 	"ahprelay/test/hostrpc"
 )
 
@@ -117,34 +118,36 @@ func newHost(f flags, stderr io.Writer) (*agenthost.Host, error) {
 		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
 		ConnectionToken: f.Token,
-		Demo:            f.Demo,
 		Root:            root,
 		MaxFrame:        f.MaxFrame,
 		Writable:        f.Writable,
 		Terminals:       agenthost.TerminalMode(f.Terminals),
 		MCP:             servers,
 	}
-	if err := moreConfig(f.Config, &cfg); err != nil {
+	more, err := moreConfig(f.Config)
+	if err != nil {
 		return nil, err
 	}
-	return agenthost.New(cfg)
+	more.Apply(&cfg)
+	if f.Demo {
+		return scripted.NewDemo(cfg, more.Still)
+	}
+	return scripted.New(cfg)
 }
 
-// moreConfig applies the file named by --config, if any.
-func moreConfig(file string, cfg *agenthost.Config) error {
+// moreConfig reads the file named by --config, if any.
+func moreConfig(file string) (more hostrpc.Config, err error) {
 	if file == "" {
-		return nil
+		return more, nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return more, err
 	}
-	var more hostrpc.Config
 	if err := json.Unmarshal(text, &more); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return more, fmt.Errorf("%s: %w", file, err)
 	}
-	more.Apply(cfg)
-	return nil
+	return more, nil
 }
 
 // control serves the tests' calls, if enabled.

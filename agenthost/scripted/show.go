@@ -1,4 +1,4 @@
-package agenthost
+package scripted
 
 import (
 	"encoding/base64"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ahprelay/agenthost"
 )
 
 // showPrompt returns the script for a prompt that shows a host's features, nil for
@@ -55,7 +57,7 @@ const maxShown = 10_000
 
 // part adds a constant part, given as JSON.
 func (s *script) part(raw string) {
-	s.emit(partAction{"chat/responsePart", s.turnID, json.RawMessage(raw)})
+	s.Publish(agenthost.PartAction{Type: "chat/responsePart", TurnID: s.ID(), Part: json.RawMessage(raw)})
 }
 
 const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. See [the notes](https://example.com/notes), and `session.go`.\n\n" +
@@ -73,24 +75,23 @@ func (s *script) showEverything() {
 	s.part(`{"kind":"systemNotification","content":{"markdown":"The build in the background has **ended**."}}`)
 	s.part(`{"kind":"contentRef","uri":"file:///demo/shop/README.md","contentType":"text/markdown"}`)
 	s.part(`{"kind":"x-hologram","shape":"cube","note":"of a version to come"}`)
-	s.quickTool("search", "grep", "Search", `{"pattern":"time.Now","path":"/demo/shop"}`, "Searched for time.Now", textContent{"text", "session.go:8: func newSession(now time.Time) session {"})
-	s.quickTool("web", "web_fetch", "Fetch", `{"url":"https://example.com/notes"}`, "Read a page", textContent{"text", "Notes on clocks"})
+	s.quickTool("search", "grep", "Search", `{"pattern":"time.Now","path":"/demo/shop"}`, "Searched for time.Now", agenthost.TextContent{Type: "text", Text: "session.go:8: func newSession(now time.Time) session {"})
+	s.quickTool("web", "web_fetch", "Fetch", `{"url":"https://example.com/notes"}`, "Read a page", agenthost.TextContent{Type: "text", Text: "Notes on clocks"})
 	s.quickTool("image", "screenshot", "Screenshot", "", "Took a picture", json.RawMessage(`{"type":"embeddedResource","contentType":"image/png","data":"`+onePixel+`"}`), json.RawMessage(`{"type":"x-smell","of":"roses"}`))
 	s.quickTool("edited", "edit_file", "Edit", "", "Changed session.go", json.RawMessage(`{"type":"fileEdit",`+editOf+`}`))
-	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: "tc-failed", ToolName: "bash", DisplayName: "Shell"})
-	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: "tc-failed", InvocationMessage: "go test ./cart", ToolInput: inputText(`{"command":"go test ./cart"}`), Confirmed: "setting"})
-	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, "tc-failed", toolResult{
-		PastTenseMessage: "Ran go test ./cart", Content: []any{textContent{"text", "\x1b[31mFAIL\x1b[0m cart 2.1s\n"}}, Error: &toolError{"exit status 1"},
+	s.Publish(agenthost.ToolStartAction{Type: "chat/toolCallStart", TurnID: s.ID(), ToolCallID: "tc-failed", ToolName: "bash", DisplayName: "Shell"})
+	s.Publish(agenthost.ToolReadyAction{Type: "chat/toolCallReady", TurnID: s.ID(), ToolCallID: "tc-failed", InvocationMessage: "go test ./cart", ToolInput: inputText(`{"command":"go test ./cart"}`), Confirmed: "setting"})
+	s.Publish(agenthost.ToolCompleteAction{Type: "chat/toolCallComplete", TurnID: s.ID(), ToolCallID: "tc-failed", Result: agenthost.ToolResult{
+		PastTenseMessage: "Ran go test ./cart", Content: []any{agenthost.TextContent{Type: "text", Text: "\x1b[31mFAIL\x1b[0m cart 2.1s\n"}}, Error: &agenthost.ToolError{Message: "exit status 1"},
 	}})
 	s.say("That is everything.")
-	s.complete()
 }
 
 // quickTool uses a tool without confirmation.
 func (s *script) quickTool(id, name, display, input, past string, content ...any) {
 	id = "tc-" + id
-	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: name, DisplayName: display})
-	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id, InvocationMessage: past, ToolInput: inputText(input), Confirmed: "not-needed"})
+	s.Publish(agenthost.ToolStartAction{Type: "chat/toolCallStart", TurnID: s.ID(), ToolCallID: id, ToolName: name, DisplayName: display})
+	s.Publish(agenthost.ToolReadyAction{Type: "chat/toolCallReady", TurnID: s.ID(), ToolCallID: id, InvocationMessage: past, ToolInput: inputText(input), Confirmed: "not-needed"})
 	s.completeTool(id, past, content...)
 }
 
@@ -109,7 +110,7 @@ var newFileOf = fmt.Sprintf(`"after":{"uri":"file:///demo/shop/session_test.go",
 
 // askEdit asks for permission to change two files.
 func (s *script) askEdit() {
-	s.ask(toolReadyAction{
+	s.ask(agenthost.ToolReadyAction{
 		ToolCallID: "tc-edit", InvocationMessage: "Edit session.go and add a test", ConfirmationTitle: "Change 2 files?", Options: confirmOptions,
 		Edits: json.RawMessage(`{"items":[{` + editOf + `},{` + newFileOf + `}]}`),
 		Risk:  json.RawMessage(`{"kind":"judge","status":"complete","reason":"Changes stay in the folder.","safety":0.9}`),
@@ -119,7 +120,7 @@ func (s *script) askEdit() {
 // askDanger asks for permission for a dangerous command; the judge's warning follows a
 // moment later.
 func (s *script) askDanger() {
-	s.ask(toolReadyAction{
+	s.ask(agenthost.ToolReadyAction{
 		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: inputText(`rm -rf "$BUILD"/*`),
 		Options: confirmOptions, Editable: true,
 		Risk: json.RawMessage(`{"kind":"judge","status":"complete","reason":{"markdown":"If BUILD is empty, this deletes everything below /."},"safety":0.1}`),
@@ -131,70 +132,36 @@ func (s *script) askDanger() {
 const approvePrompt = "approve "
 
 // askFor asks with the members of a chat/toolCallReady.
-func (s *script) askFor(members string) {
-	ready := toolReadyAction{ToolCallID: askedFor, Options: confirmOptions}
+func (s *script) askFor(members string) error {
+	ready := agenthost.ToolReadyAction{ToolCallID: askedFor, Options: confirmOptions}
 	if err := json.Unmarshal([]byte(members), &ready); err != nil {
-		s.failTurn(turnError{"approve", err.Error()})
-		return
+		return &agenthost.TurnError{ErrorType: "approve", Message: err.Error()}
 	}
 	s.ask(ready, "bash", "Shell")
+	return nil
 }
 
 // askedFor is askFor's tool call.
 const askedFor = "tc-asked"
 
-// changeAskedLocked obeys a message that begins with [approvePrompt]: it announces the
-// pending tool call again, with the members in the message. It reports false for any
-// other message.
-func (ch *chat) changeAskedLocked(message string) bool {
-	members, ok := strings.CutPrefix(message, approvePrompt)
-	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: ch.active.ID, ToolCallID: askedFor}
-	if !ok || json.Unmarshal([]byte(members), &ready) != nil || len(ch.active.pending()) == 0 {
-		return false
-	}
-	ch.emitLocked(ready)
-	return true
-}
-
-// inputText returns a tool's text input as JSON; nil for none.
-func inputText(text string) json.RawMessage {
-	if text == "" {
-		return nil
-	}
-	return encode(text)
-}
-
 // ask starts a tool and waits for the first answer from any client.
-func (s *script) ask(ready toolReadyAction, name, display string) {
-	ready.Type, ready.TurnID = "chat/toolCallReady", s.turnID
-	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: ready.ToolCallID, ToolName: name, DisplayName: display})
-	s.emit(ready)
-	var approved bool
-	select {
-	case approved = <-s.confirmed:
-	case <-s.stop:
-		return
-	case <-s.chat.session.host.done:
+func (s *script) ask(ready agenthost.ToolReadyAction, name, display string) {
+	ready.Type, ready.TurnID = "chat/toolCallReady", s.ID()
+	s.Publish(agenthost.ToolStartAction{Type: "chat/toolCallStart", TurnID: s.ID(), ToolCallID: ready.ToolCallID, ToolName: name, DisplayName: display})
+	approved, err := s.askFirst(ready)
+	if err != nil {
 		return
 	}
 	if approved && ready.Edits != nil {
-		s.changeSession(changedFile{ID: "file:///demo/shop/session.go", Edit: json.RawMessage("{" + editOf + "}")},
-			changedFile{ID: "file:///demo/shop/session_test.go", Edit: json.RawMessage("{" + newFileOf + "}")})
+		s.conversation.chat.Edited("file:///demo/shop/session.go", json.RawMessage("{"+editOf+"}"))
+		s.conversation.chat.Edited("file:///demo/shop/session_test.go", json.RawMessage("{"+newFileOf+"}"))
 	}
 	if approved {
-		s.completeTool(ready.ToolCallID, "Done", textContent{"text", "ok"})
+		s.completeTool(ready.ToolCallID, "Done", agenthost.TextContent{Type: "text", Text: "ok"})
 		s.say("Done, as you allowed.")
 	} else {
 		s.say("Then not.")
 	}
-	s.complete()
-}
-
-func (s *script) changeSession(files ...changedFile) {
-	h := s.chat.session.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.chat.session.changeLocked(files...)
 }
 
 const (
@@ -215,121 +182,32 @@ const (
 	askURL  = `"message":"Please look at the preview.","url":"https://example.com/preview"`
 )
 
-// A questionPart is the agent's question to the user.
-type questionPart struct {
-	Kind     string         `json:"kind"`
-	Request  map[string]any `json:"request"`
-	Response string         `json:"response,omitempty"`
-}
-
-type inputRequestedAction struct {
-	Type    string         `json:"type"`
-	Request map[string]any `json:"request"`
-}
-
-// inputCompletedAction is a client's answer.
-type inputCompletedAction struct {
-	Type      string         `json:"type"`
-	RequestID string         `json:"requestId"`
-	Response  string         `json:"response"`
-	Answers   map[string]any `json:"answers"`
-}
-
 // askUser asks a question and repeats the answer.
 func (s *script) askUser(members string) {
-	h := s.chat.session.host
-	h.mu.Lock()
 	request := map[string]any{}
 	if err := json.Unmarshal([]byte(`{`+members+`}`), &request); err != nil {
 		panic(err) // it is a constant
 	}
-	request["id"] = h.cfg.NewID()
-	s.emitLocked(inputRequestedAction{"chat/inputRequested", request})
-	h.mu.Unlock()
-	select {
-	case a := <-s.answered:
-		s.say(fmt.Sprintf("You answered: %s %s", a.Response, encode(a.Answers)))
-	case <-s.stop:
-		return
-	case <-h.done:
+	response, answers, err := s.PublishQuestion(request)
+	if err != nil {
 		return
 	}
-	s.complete()
+	said, err := json.Marshal(answers)
+	if err != nil {
+		panic(err) // it was JSON
+	}
+	s.say(fmt.Sprintf("You answered: %s %s", response, said))
 }
 
-// reduceQuestion applies an action to a turn's questions.
-func (t *turn) reduceQuestion(action any) {
-	switch a := action.(type) {
-	case inputRequestedAction:
-		t.ResponseParts = append(t.ResponseParts, &questionPart{Kind: "inputRequest", Request: a.Request})
-	case inputCompletedAction:
-		if q := t.question(a.RequestID); q != nil {
-			q.Response = a.Response
-			if len(a.Answers) > 0 {
-				q.Request["answers"] = a.Answers
-			}
-		}
-	}
-}
-
-// questions returns the open questions.
-func (t *turn) questions() (open []*questionPart) {
-	for _, part := range t.ResponseParts {
-		if q, ok := part.(*questionPart); ok && q.Response == "" {
-			open = append(open, q)
-		}
-	}
-	return open
-}
-
-// question returns the open question with this id; nil if there is none.
-func (t *turn) question(id string) *questionPart {
-	for _, q := range t.questions() {
-		if q.Request["id"] == id {
-			return q
-		}
-	}
-	return nil
-}
-
-// clientAnswerLocked handles chat/inputCompleted. The first answer counts; later
-// answers are echoed too.
-func (ch *chat) clientAnswerLocked(env envelope) {
-	var a inputCompletedAction
-	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
-		return
-	}
-	if ch.active != nil && ch.active.question(a.RequestID) != nil {
-		switch {
-		case ch.script != nil:
-			ch.script.answered <- a // only one question waits at a time
-		case ch.seat != nil && ch.seat.turn != nil:
-			ch.seat.turn.answeredLocked(a)
-		}
-	}
-	ch.applyLocked(a, env)
-}
+// delegated is the message to a subagent; its answer is "You said: there are none".
+const delegated = "Look for other clocks"
 
 // useSubagent makes a new chat in the session do the work.
 func (s *script) useSubagent() {
-	h := s.chat.session.host
-	h.mu.Lock()
-	uri := chatScheme + "/" + h.cfg.NewID()
-	worker := &chat{
-		session: s.chat.session, uri: uri, status: statusIdle, modified: h.cfg.Now(), title: "Look for other clocks",
-		origin: chatOrigin{Kind: "tool", Chat: s.chat.uri, ToolCallID: "tc-agent"}, interactivity: "read-only",
-	}
-	h.chats[uri] = worker
-	worker.session.listed = append(worker.session.listed, worker)
-	h.emitLocked(worker.session.uri, chatAddedAction{"session/chatAdded", worker.summary()})
-	worker.session.touchLocked()
-	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), encode(map[string]any{"text": "Look for other clocks", "origin": plainOrigin{"tool"}})}
-	worker.startTurnLocked(a, own(uri, a), "there are none")
-	h.mu.Unlock()
+	uri := s.conversation.chat.Delegate(delegated, "tc-agent", delegated)
 	s.quickTool("agent", "task", "Task", "", "Asked another agent",
-		json.RawMessage(fmt.Sprintf(`{"type":"subagent","resource":%q,"title":"Look for other clocks","description":"in all packages"}`, uri)))
+		json.RawMessage(fmt.Sprintf(`{"type":"subagent","resource":%q,"title":%q,"description":"in all packages"}`, uri, delegated)))
 	s.say("Another agent has looked.")
-	s.complete()
 }
 
 // showHostile sends texts that a malicious host might send.
@@ -339,13 +217,12 @@ func (s *script) showHostile() {
 		"<style>*{display:none}</style><form action=https://leak.invalid><button style=\"position:fixed;inset:0\">Allow</button></form>\n\n" +
 		"<a id=prompt name=send class=composer href=\"https://leak.invalid\">x</a> [x](https://leak.invalid \"\\\" onmouseover=window.owned=1 x=\")\n\n" +
 		"```\"><script>window.owned=1</script>\n</code></pre><script>window.owned=1</script>\n```")
-	s.quickTool("hostile", script, script, script, script, textContent{"text", "\x1b]0;owned\x07\x1b]8;;javascript:window.owned=1\x07link\x1b]8;;\x07 " + script},
+	s.quickTool("hostile", script, script, script, script, agenthost.TextContent{Type: "text", Text: "\x1b]0;owned\x07\x1b]8;;javascript:window.owned=1\x07link\x1b]8;;\x07 " + script},
 		json.RawMessage(`{"type":"embeddedResource","contentType":"image/svg+xml","data":"`+base64.StdEncoding.EncodeToString([]byte(`<svg xmlns="http://www.w3.org/2000/svg"><script>parent.owned=1</script><image href="https://leak.invalid/x.png"/></svg>`))+`"}`),
 		json.RawMessage(`{"type":"embeddedResource","contentType":"image/png\" onerror=\"window.owned=1","data":"x"}`),
 		json.RawMessage(`{"type":"resource","uri":"javascript:window.owned=1"}`))
 	s.part(`{"kind":"` + strings.ReplaceAll(script, `"`, `\"`) + `"}`)
 	s.part(`{"kind":"toolCall","toolCall":null}`)
-	s.complete()
 }
 
 // talkPause separates two words in a long answer.
@@ -360,131 +237,30 @@ func (s *script) talk(n int) {
 			return
 		}
 	}
-	s.complete()
 }
 
 // addHistory puts n turns before the existing turns.
 func (s *script) addHistory(n int) {
-	defer s.complete()
-	h := s.chat.session.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	past := make([]*turn, n)
+	past := make([]agenthost.Exchange, n)
+	started := s.conversation.agent.clock()
 	for i := range past {
-		at := s.started.Add(-time.Duration(n-i) * time.Minute)
-		past[i] = h.pastTurnLocked(demoTurn{fmt.Sprintf("Question %d", i), fmt.Sprintf("Answer **%d**\n\n```go\nreturn %d\n```", i, i)}, at)
-	}
-	s.chat.turns = append(past, s.chat.turns...)
-	h.emitLocked(s.chat.uri, turnsLoadedAction{Type: "chat/turnsLoaded", Turns: past})
-}
-
-// addSessions adds n sessions.
-func (s *script) addSessions(n int) {
-	defer s.complete()
-	h := s.chat.session.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range min(n, maxSessions-len(h.sessions.keys)) {
-		added := h.sessions.addSessionLocked(providerName+":/"+h.cfg.NewID(), []string{"file:///demo/shop"}, s.started.Add(-time.Duration(i)*time.Hour))
-		added.title = fmt.Sprintf("Session %d", i)
-		h.sessions.announceLocked(added)
-	}
-}
-
-// ---- queued messages
-
-// A pendingMessage is queued for the agent.
-type pendingMessage struct {
-	ID      string          `json:"id"`
-	Message json.RawMessage `json:"message"`
-}
-
-type pendingAction struct {
-	Kind    string          `json:"kind"` // queued or steering
-	ID      string          `json:"id"`
-	Message json.RawMessage `json:"message"`
-}
-
-// clientPendingLocked handles chat/pendingMessageSet and chat/pendingMessageRemoved.
-func (ch *chat) clientPendingLocked(env envelope) {
-	var a pendingAction
-	if json.Unmarshal(env.action, &a) != nil || a.ID == "" {
-		return
-	}
-	rest := ch.queued[:0:0]
-	for _, m := range ch.queued {
-		if m.ID != a.ID {
-			rest = append(rest, m)
+		past[i] = agenthost.Exchange{
+			Prompt: fmt.Sprintf("Question %d", i), Reply: fmt.Sprintf("Answer **%d**\n\n```go\nreturn %d\n```", i, i),
+			At: started.Add(-time.Duration(n-i) * time.Minute),
 		}
 	}
-	set := env.kind == "chat/pendingMessageSet"
-	switch {
-	case a.Kind == "steering" && set:
-		ch.steering = &pendingMessage{a.ID, a.Message}
-	case a.Kind == "steering":
-		ch.steering = nil
-	case set:
-		ch.queued = append(rest, pendingMessage{a.ID, a.Message})
-	default:
-		ch.queued = rest
-	}
-	ch.session.saveLocked()
-	ch.session.host.publishLocked(env, nil)
-	ch.steerLocked()
-	ch.nextLocked()
+	s.conversation.chat.Prepend(past)
 }
 
-// steerLocked gives the working agent its steering message.
-func (ch *chat) steerLocked() {
-	if ch.steering == nil || ch.script == nil && (ch.seat == nil || !ch.seat.steerLocked(ch.steering.Message)) {
-		return
+// addSessions adds n sessions, as far as the host has room.
+func (s *script) addSessions(n int) {
+	started := s.conversation.agent.clock()
+	for i := range n {
+		_, err := s.host().Make(Provider, agenthost.Made{
+			Title: fmt.Sprintf("Session %d", i), Folders: []string{"file:///demo/shop"}, Created: started.Add(-time.Duration(i) * time.Hour),
+		})
+		if err != nil {
+			return
+		}
 	}
-	m := *ch.steering
-	ch.steering = nil
-	h := ch.session.host
-	h.emitLocked(ch.uri, struct {
-		Type string `json:"type"`
-		Kind string `json:"kind"`
-		ID   string `json:"id"`
-	}{"chat/pendingMessageRemoved", "steering", m.ID})
-	if ch.seat != nil {
-		ch.seat.turn.noticeLocked("*The agent has this message now:* " + textOf(m.Message))
-		return
-	}
-	if ch.changeAskedLocked(textOf(m.Message)) {
-		return
-	}
-	h.parts++
-	ch.emitLocked(partAction{"chat/responsePart", ch.active.ID, newMarkdown(partID(h.parts), "I have read: "+textOf(m.Message))})
-}
-
-// nextLocked begins a turn with a steering message that the agent has not read, or
-// with a queued message, if none is active.
-func (ch *chat) nextLocked() {
-	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
-		return
-	}
-	var m pendingMessage
-	if ch.steering != nil && ch.seat != nil {
-		m, ch.steering = *ch.steering, nil
-	} else if len(ch.queued) > 0 {
-		m, ch.queued = ch.queued[0], ch.queued[1:]
-	} else {
-		return
-	}
-	h := ch.session.host
-	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}
-	said := struct {
-		turnStartedAction
-		QueuedMessageID string `json:"queuedMessageId"`
-	}{a, m.ID}
-	ch.startTurnLocked(a, own(ch.uri, said), textOf(m.Message))
-}
-
-func textOf(message json.RawMessage) string {
-	var m struct {
-		Text string `json:"text"`
-	}
-	_ = json.Unmarshal(message, &m) // a malformed message has no text
-	return m.Text
 }

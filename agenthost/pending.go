@@ -1,0 +1,90 @@
+package agenthost
+
+import "encoding/json"
+
+// A pendingMessage is queued for the agent.
+type pendingMessage struct {
+	ID      string          `json:"id"`
+	Message json.RawMessage `json:"message"`
+}
+
+type pendingAction struct {
+	Kind    string          `json:"kind"` // queued or steering
+	ID      string          `json:"id"`
+	Message json.RawMessage `json:"message"`
+}
+
+// clientPendingLocked handles chat/pendingMessageSet and chat/pendingMessageRemoved.
+func (ch *chat) clientPendingLocked(env envelope) {
+	var a pendingAction
+	if json.Unmarshal(env.action, &a) != nil || a.ID == "" {
+		return
+	}
+	rest := ch.queued[:0:0]
+	for _, m := range ch.queued {
+		if m.ID != a.ID {
+			rest = append(rest, m)
+		}
+	}
+	set := env.kind == "chat/pendingMessageSet"
+	switch {
+	case a.Kind == "steering" && set:
+		ch.steering = &pendingMessage{a.ID, a.Message}
+	case a.Kind == "steering":
+		ch.steering = nil
+	case set:
+		ch.queued = append(rest, pendingMessage{a.ID, a.Message})
+	default:
+		ch.queued = rest
+	}
+	ch.session.saveLocked()
+	ch.session.host.publishLocked(env, nil)
+	ch.steerLocked()
+	ch.nextLocked()
+}
+
+// steerLocked gives the working agent its steering message.
+func (ch *chat) steerLocked() {
+	if ch.steering == nil || !ch.seat.steers() {
+		return
+	}
+	m := *ch.steering
+	ch.steering = nil
+	ch.session.host.emitLocked(ch.uri, struct {
+		Type string `json:"type"`
+		Kind string `json:"kind"`
+		ID   string `json:"id"`
+	}{"chat/pendingMessageRemoved", "steering", m.ID})
+	ch.seat.steerLocked(m.Message)
+}
+
+// nextLocked begins a turn with a steering message that the agent has not read, or
+// with a queued message, if none is active.
+func (ch *chat) nextLocked() {
+	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
+		return
+	}
+	var m pendingMessage
+	if ch.steering != nil {
+		m, ch.steering = *ch.steering, nil
+	} else if len(ch.queued) > 0 {
+		m, ch.queued = ch.queued[0], ch.queued[1:]
+	} else {
+		return
+	}
+	h := ch.session.host
+	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}
+	said := struct {
+		turnStartedAction
+		QueuedMessageID string `json:"queuedMessageId"`
+	}{a, m.ID}
+	ch.startTurnLocked(a, own(ch.uri, said), textOf(m.Message))
+}
+
+func textOf(message json.RawMessage) string {
+	var m struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(message, &m) // a malformed message has no text
+	return m.Text
+}
