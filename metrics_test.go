@@ -20,8 +20,8 @@ import (
 
 var metricName = regexp.MustCompile(`\b(ahp_(relay|agent)|mcp_sampling)_[a-z0-9_]+`)
 
-// metricsInCode returns the names of metrics, which are literals in the code; and
-// those that have no prefix of this project's, of whatever is made into a metric.
+// metricsInCode returns the metrics' names, which are literals in the code. Strange are
+// the names of further metrics, without one of this project's prefixes.
 func metricsInCode(t *testing.T) (names map[string]bool, strange []string) {
 	t.Helper()
 	names = map[string]bool{}

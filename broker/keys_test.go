@@ -12,7 +12,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A running server accepts users of added keys, and disconnects users of retired keys;
+// A running server accepts users with added keys, and disconnects users with retired keys;
 // relays and host-agents return by themselves. A new server accepts no user of retired
 // keys.
 func TestServerFollowsKeys(t *testing.T) {

@@ -37,7 +37,7 @@ func (n discardClient) Deliver(frames []routing.Frame) { n.out.push(frames...) }
 func (n discardClient) Closed(ahp.CloseCode, string)   {}
 
 // BenchmarkRows measures the relay's work, without the kernel's, for a packet with 32
-// actions of 512 bytes to each of 100 clients: the same actions, or different ones out
+// 512-byte actions to each of 100 clients: the same actions, or different ones out
 // of 64.
 func BenchmarkRows(b *testing.B) {
 	const clients, row, size = 100, 32, 512

@@ -225,8 +225,8 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// A tool call waits for more rights, and tokens of all kinds are used. No output of
-// relay or host-agent contains any of them. JSON Web Tokens share their first bytes.
+// A tool call waits for more rights, and tokens of each kind are used. Neither relay
+// nor host-agent prints one. JSON Web Tokens share their first bytes.
 func TestNoTokenIsShown(t *testing.T) {
 	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"

@@ -124,8 +124,8 @@ func TestSchemesTableHasAllRules(t *testing.T) {
 	}
 }
 
-// blobOf returns the URI of a file in a revision of a session's repository, in the
-// form of VS Code's host.
+// blobOf returns the URI for a revision's file in a session's repository, in the form
+// that VS Code's host uses.
 func blobOf(session, sha, path string) string {
 	return fmt.Sprintf("git-blob:/w/%s?%%7B%%22sessionUri%%22%%3A%%22mock%%3A%%2F%s%%22%%2C%%22sha%%22%%3A%%22%s%%22%%2C%%22repoRelativePath%%22%%3A%%22%s%%22%%7D", path, session, sha, path)
 }

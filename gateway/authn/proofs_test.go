@@ -28,8 +28,8 @@ func (b *proofBook) use(person, key string, i int, want error) {
 // wait advances the clock until all proofs' nonces have expired.
 func (b *proofBook) wait() { b.now = b.now.Add(auth.ChallengeTTL + auth.Leeway + time.Second) }
 
-// TestUnauthenticatedTakeNoRoomFromDevices fills the room of pairings, of a device and
-// of a person. The room of all others stays free, and expired nonces make room.
+// TestUnauthenticatedTakeNoRoomFromDevices fills the room for pairings, for a device
+// and for a person. The room of all others stays free, and expired nonces make room.
 func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b := &proofBook{t, newProofs(), time.Now()}
 	for key := range maxOfPairings / maxOfPairing {

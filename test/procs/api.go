@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Names of the tenant and of the host of a site.
+// A site's tenant and host.
 const (
 	Tenant = "default"
 	Host   = "laptop"
