@@ -87,7 +87,7 @@ func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLi
 	a := &AgentLinks{
 		bus: bus, cfg: cfg, traffic: traffic,
 		in:    make(chan *nats.Msg, inboxSize),
-		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{}, damage: damage{log: cfg.Log},
+		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{}, damage: newDamage(cfg.Log),
 	}
 	a.writer = newWriter(func() (more bool, again time.Time, err error) {
 		bus.Together(HostPrefix(cfg.Tenant, cfg.Host), func() { more, again, err = a.flush() })

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // sumSize is the size of a checksum in bytes.
@@ -42,16 +44,19 @@ const damageEvery = time.Minute
 // A damage counts the damaged messages of a reader, and reports them in its log. It is
 // not safe for concurrent use.
 type damage struct {
-	log    *slog.Logger
-	count  int
-	logged time.Time
+	log   *slog.Logger
+	count int
+	line  rate.Sometimes
+}
+
+func newDamage(log *slog.Logger) damage {
+	return damage{log: log, line: rate.Sometimes{Interval: damageEvery}}
 }
 
 // note counts a damaged message.
 func (d *damage) note(subject string) {
 	d.count++
-	if now := time.Now(); now.Sub(d.logged) >= damageEvery {
-		d.logged = now
+	d.line.Do(func() {
 		d.log.Warn("message with a bad checksum dropped; its sender repeats it. The network between relay and host-agent changes bytes: use TLS", "subject", subject, "dropped", d.count)
-	}
+	})
 }

@@ -87,7 +87,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept, share: share,
-		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}), damage: damage{log: cfg.Log},
+		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}), damage: newDamage(cfg.Log),
 		watched: map[string]func(){},
 	}
 }

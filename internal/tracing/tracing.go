@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 )
 
 // A Tracer makes spans. A nil Tracer makes none, and costs a nil check. It is safe for
@@ -118,14 +118,8 @@ const errorsEvery = time.Minute
 
 // seldom logs an error now and then: the SDK reports one for each batch.
 func seldom(log *slog.Logger) otel.ErrorHandlerFunc {
-	var mu sync.Mutex
-	var last time.Time
+	line := rate.Sometimes{Interval: errorsEvery}
 	return func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if now := time.Now(); now.Sub(last) >= errorsEvery {
-			last = now
-			log.Warn("traces not exported", "error", err)
-		}
+		line.Do(func() { log.Warn("traces not exported", "error", err) })
 	}
 }
