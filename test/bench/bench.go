@@ -30,6 +30,7 @@ var parts = []part{
 	{name: "memory", run: memory},
 	{name: "rest", run: rest},
 	{name: "hosts", run: hosts},
+	{name: "returns", run: returns},
 	{name: "tls", run: tlsIdle},
 	{name: "large", run: large},
 	{name: "neighbour", run: neighbour},
