@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -482,6 +483,53 @@ func TestSealedRemoval(t *testing.T) {
 	}
 }
 
+// admits returns an ahp-connect with a new device that the owner's device admits.
+func (h *sealedHost) admits(owner *connect.Pairing, grant sealed.Grant) *connect.Relays {
+	h.t.Helper()
+	device, err := sealed.NewDevice()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	grant.Device, grant.From, grant.End, grant.Serial = device.Identity(), time.Now(), time.Now().Add(time.Hour), sealed.Fingerprint{1}.String()
+	text, err := owner.Device.SignGrant(owner.Key, grant)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	home, relays := h.newHome(nil)
+	if err := home.SavePairing(&connect.Pairing{Relay: owner.Relay, Host: owner.Host, Key: owner.Key, Device: device, Grants: []string{text}}); err != nil {
+		h.t.Fatal(err)
+	}
+	return relays
+}
+
+// TestMatrixHoldsSealed is TestMatrixHoldsThroughTheRelay at a sealed host, where grants give
+// the authority. Grants name no methods, and always permit what comes with their level.
+func TestMatrixHoldsSealed(t *testing.T) {
+	t.Parallel()
+	p := newScriptedHost(t)
+	h := startSealed(t, p.server.URL(), nil)
+	owner := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	columns := 0
+	runMatrix(t, p, func(t *testing.T, allow auth.Client) *refclient.Client {
+		if len(allow.Methods) > 0 || allow.Reverse {
+			return nil
+		}
+		columns++
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		relays := h.admits(owner, sealed.Grant{Subject: "owner", Level: allow.Access, Channels: slices.Sorted(slices.Values(allow.Channels))})
+		c, err := h.throughConnect(relays)(ctx, refclient.Options{Unanswered: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Abort() })
+		return c
+	})
+	if columns != 7 {
+		t.Errorf("%d columns ran; want five levels, and a channel from both sides", columns)
+	}
+}
+
 // TestSealedGrantsForChannelsManageNoDevices admits a device with the level own for one
 // channel. It can neither list nor remove the devices of the host.
 func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
@@ -489,24 +537,11 @@ func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
 	_, server := newRefhost(t, nil)
 	h := startSealed(t, server.URL(), nil)
 	owner := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
-	device, err := sealed.NewDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
 		channels []string
 		manages  bool
 	}{{nil, true}, {[]string{"demo:/one"}, false}} {
-		grant, err := owner.Device.SignGrant(owner.Key, sealed.Grant{
-			Device: device.Identity(), Subject: "owner", Level: auth.AccessAdmin, Channels: c.channels, From: time.Now(), End: time.Now().Add(time.Hour), Serial: strings.Repeat("A", sealed.FingerprintSize),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		home, relays := h.newHome(nil)
-		if err := home.SavePairing(&connect.Pairing{Relay: owner.Relay, Host: owner.Host, Key: owner.Key, Device: device, Grants: []string{grant}}); err != nil {
-			t.Fatal(err)
-		}
+		relays := h.admits(owner, sealed.Grant{Subject: "owner", Level: auth.AccessAdmin, Channels: c.channels})
 		list, err := relays.All()[0].Devices(t.Context(), stack.Host, "")
 		if manages := err == nil && len(list) == 1; manages != c.manages {
 			t.Errorf("own for the channels %q sees the devices %+v, %v", c.channels, list, err)
