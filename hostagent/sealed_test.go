@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -226,6 +227,41 @@ func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 					if passed := len(w.hostSide().messages()) > before; passed != passes {
 						t.Errorf("%s reaches the host: %v; want %v", method, passed, passes)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestSealedMessagesAreChecked sends messages that no host should parse. Relays refuse them
+// on other connections, and cannot read them here.
+func TestSealedMessagesAreChecked(t *testing.T) {
+	for name, message := range map[string]string{
+		"no JSON":            `{"jsonrpc":"2.0","id":1,"method":"ping"`,
+		"a batch":            `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		"a number":           `1`,
+		"two messages":       `{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`,
+		"two methods":        `{"jsonrpc":"2.0","id":1,"method":"ping","method":"createSession"}`,
+		"no UTF-8":           "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{\"a\":\"\xff\"}}",
+		"endless depth":      `{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`,
+		"an id as an object": `{"jsonrpc":"2.0","id":{},"method":"ping"}`,
+		"empty":              ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				r := w.openSealed(30)
+				frames, err := r.session.Seal(sealed.Message, []byte(message))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.send(frames...)
+				if got := w.hostSide().messages(); len(got) != 0 {
+					t.Errorf("the host receives %.100q", got)
+				}
+				contents, body := r.opens()
+				code, _, _ := sealed.ReadClose(body)
+				if contents[len(contents)-1] != sealed.Close || code != ahp.CloseBadMessage {
+					t.Errorf("the client receives %v with %d; want a close with %d", contents, code, ahp.CloseBadMessage)
 				}
 			})
 		})

@@ -530,6 +530,79 @@ func TestMatrixHoldsSealed(t *testing.T) {
 	}
 }
 
+// TestSealedClientIDTheft is TestClientIDTheft at a sealed host, where no relay reads clientIds.
+func TestSealedClientIDTheft(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	owner := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	dialAs := func(subject string) func() *refclient.Client {
+		dial := h.throughConnect(h.admits(owner, sealed.Grant{Subject: subject, Level: auth.AccessWrite}))
+		return func() *refclient.Client {
+			ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+			defer cancel()
+			c, err := dial(ctx, refclient.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Abort() })
+			return c
+		}
+	}
+	ada, bob := dialAs("ada"), dialAs("bob")
+	first, id := ada(), unique("c")
+	if code := codeOf(t, first, "initialize", greeting("initialize", id)); code != 0 {
+		t.Fatalf("ada: code %d", code)
+	}
+	for _, method := range []string{"initialize", "reconnect"} {
+		wantSentAway(t, "while the owner is there", bob(), method, id)
+	}
+	_ = first.Close()
+	wantSentAway(t, "when the owner is away", bob(), "reconnect", id)
+	if code := codeOf(t, ada(), "reconnect", greeting("reconnect", id)); code != 0 {
+		t.Errorf("the owner comes back: code %d", code)
+	}
+}
+
+// TestSealedClientWaitsForItsHost connects while the host is away. The client's own end holds
+// initialize, and answers ping, as a relay does for other hosts.
+func TestSealedClientWaitsForItsHost(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	if err := h.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	url, token := h.serve(h.relays)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	c, err := refclient.Dial(ctx, url, refclient.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	greeted := make(chan error, 1)
+	go func() {
+		_, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: "one", ProtocolVersions: []string{"0.9.0"}})
+		greeted <- err
+	}()
+	if _, err := c.Call(ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+		t.Errorf("ping while the host is away: %v", err)
+	}
+	select {
+	case err := <-greeted:
+		t.Fatalf("initialize is answered before the host is there: %v", err)
+	default:
+	}
+	if err := h.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-greeted; err != nil {
+		t.Errorf("initialize, once the host is there: %v", err)
+	}
+}
+
 // TestSealedGrantsForChannelsManageNoDevices admits a device with the level own for one
 // channel. It can neither list nor remove the devices of the host.
 func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
