@@ -15,8 +15,16 @@ type Resource struct {
 	Scopes   []string `json:"scopes_supported,omitempty"`
 	Required bool     `json:"required"`
 
+	// Client is the client at the authorization servers, as in the state of MCP servers.
+	Client *OAuthClient `json:"oauthClient,omitempty"`
+
 	// Tokens are valid in authenticate.
 	Tokens []string `json:"-"`
+}
+
+// An OAuthClient is a public client of authorization servers.
+type OAuthClient struct {
+	ID string `json:"clientId"`
 }
 
 // signInLocked checks a token for one of the agent's resources and does not store it.

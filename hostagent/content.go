@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -146,25 +145,7 @@ type ask struct {
 
 // read requests content from the host as the client would, and returns the answer.
 func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error) {
-	id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
-	params, err := json.Marshal(map[string]string{"channel": channel, "uri": uri})
-	if err != nil {
-		return nil, err
-	}
-	reply := make(chan []byte, 1)
-	if !c.asks.add(ask{id: id, reply: reply}) {
-		return nil, errTooManyAsks
-	}
-	c.writer.queueUp(delivery{message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"canvasReadResource","params":%s}`, id, params)})
-	select {
-	case answer := <-reply:
-		return answer, nil
-	case <-c.ended:
-		return nil, routing.ErrConnClosed
-	case <-ctx.Done():
-		c.asks.pop(id) // drops a late answer
-		return nil, ctx.Err()
-	}
+	return c.ask(ctx, "canvasReadResource", map[string]string{"channel": channel, "uri": uri})
 }
 
 // errTooManyAsks reports maxAsks pending requests.

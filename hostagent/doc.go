@@ -34,7 +34,8 @@
 // Package gate enforces the clients' permissions.
 //
 // A client may ask the host-agent who has answered a chat's questions
-// (relay/answers, see given.go). The host never receives that request.
+// (relay/answers, see given.go), and signs agents in by code (relay/signIn, see signin.go). The
+// host never receives these requests.
 //
 // # The host-agent's own requests
 //

@@ -52,7 +52,8 @@ type delivery struct {
 	move    string    // a request to keep the connection under this ticket, when all earlier messages are written
 	own     bool      // an answer to the host by a gate
 	arrived time.Time // zero without tracing
-	about   *view.Ask // set for the host-agent's own requests
+	about   *view.Ask // set for the host-agent's own requests about channels
+	ours    bool      // the host-agent's own request on the client's behalf
 }
 
 // queueUp queues a delivery for the host.
@@ -143,7 +144,7 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 		w.answers.Add(-1)
 		return sock.Write(d.message, false)
 	}
-	if seal := w.c.conn.seal; seal != nil && d.about == nil {
+	if seal := w.c.conn.seal; seal != nil && d.about == nil && !d.ours {
 		message, err := seal.open(&d)
 		if err != nil {
 			return w.c.broken(err)

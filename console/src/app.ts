@@ -497,6 +497,7 @@ export class App {
       const resource = text(params?.resource) || text(params?.resource?.resource);
       link.again(resource, params?.reason === 'expired');
     }
+    if (method === 'relay/signedIn') link.codes.get(text(params?.id))?.(text(params?.error));
     if (method === 'relay/rememberKeysChanged') this.remembered.learn(link);
     if (method === 'root/sessionRemoved') this.lender.lend(link, text(params?.session), []);
     this.draw();

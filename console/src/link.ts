@@ -45,6 +45,7 @@ export class Link {
   errors = new Map<string, string>(); // channel to its subscribe error
   privates: Set<string> | null = null; // the user's private sessions; null: no right to any
   tokens = new Map<string, Granted>(); // resource to its token; memory only
+  codes = new Map<string, (error: string) => void>(); // sign-ins by the host-agent, to the callback for their end
   seal: SealedSocket | undefined; // the sealed connection
   pinned: boolean | undefined; // this browser has the host's key; undefined: not yet looked up
   #on: LinkEvents;
@@ -275,6 +276,10 @@ export class Link {
     if (!this.live && this.conn?.state.name !== 'greeting') throw new Error(t`not connected`);
     await this.conn!.request('authenticate', { channel: ROOT, resource, token });
     this.tokens.set(resource, { token, renew });
+  }
+
+  request(method: string, params: Json): Promise<Json> {
+    return this.conn && this.live ? this.conn.request(method, params) : Promise.reject(new Error(t`not connected`));
   }
 
   /**

@@ -1,5 +1,5 @@
 // Gets tokens for an agent's resources or an MCP server: by OAuth in a new window, by
-// a device code, or not at all here. Nothing here touches the page; callers supply the
+// a device code of the page or of the host-agent, or not at all here. Nothing here touches the page; callers supply the
 // network.
 //
 // Metadata follows RFC 9728 (the resource), RFC 8414 and OpenID Connect (the server).
@@ -19,7 +19,10 @@ export type Ask = (url: string, post?: { form?: Record<string, string>; json?: J
 export interface Granted { token: string; renew?: () => Promise<Granted> }
 
 /** A resource for which a host needs a token. */
-export interface Wanted { resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string }
+export interface Wanted {
+  resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string;
+  byHost: boolean; // the host-agent has a client id to ask with
+}
 
 /** An authorization server: the flows it offers this page, and the site of its sign-in window. */
 export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean; site: string }
@@ -36,6 +39,7 @@ export function wantedOf(resource: Json, more: Json = {}): Wanted {
   return {
     resource: text(resource?.resource), servers: texts(resource?.authorization_servers),
     scopes: Array.isArray(more.requiredScopes) ? texts(more.requiredScopes) : texts(resource?.scopes_supported),
+    byHost: text(more.oauthClient?.clientId) !== '' || text(resource?.oauthClient?.clientId) !== '',
     clientId: text(more.oauthClient?.clientId), clientSecret: text(more.oauthClient?.clientSecret),
   };
 }
@@ -266,4 +270,30 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
     throw new Error(t`The code has expired. Begin again.`);
   };
   return { where, whole: safeUrl(said.verification_uri_complete), code: text(said.user_code), finish };
+}
+
+// ---- by a device code of the host-agent: the server need not answer web pages
+
+/** The parts of a connection that this uses. */
+export interface ByHost {
+  request(method: string, params: Json): Promise<Json>;
+  codes: Map<string, (error: string) => void>; // called with the end of a sign-in
+}
+
+/** A code of the host-agent. finish resolves when the host has the token, which the page never sees. */
+export interface HostCode { where: string; whole: string; code: string; finish: () => Promise<void> }
+
+export async function typedAtHost(host: ByHost, channel: string, resource: string, gone: AbortSignal): Promise<HostCode> {
+  const said = await host.request('relay/signIn', { channel, resource });
+  const [id, code, where] = [text(said?.id), text(said?.code), safeUrl(said?.where)];
+  if (!id || !code || !where) throw new Error(t`${siteOf(resource)} has given no code.`);
+  const end = new Promise<void>((resolve, reject) => {
+    host.codes.set(id, (error) => (error ? reject(new Error(error)) : resolve()));
+    gone.addEventListener('abort', () => {
+      host.request('relay/signInCancel', { channel }).catch(() => {}); // the connection ends it, too
+      reject(new Error(t`This sign-in is over.`));
+    });
+  });
+  end.catch(() => {}).then(() => host.codes.delete(id));
+  return { where, whole: safeUrl(said.whole), code, finish: () => end };
 }

@@ -30,7 +30,7 @@ const place = metadataPlaces(issuer)[0];
 
 test('needed resources are read from both forms', () => {
   assert.deepEqual(wanted.scopes, ['a', 'b']);
-  assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: ['c', 5], oauthClient: { clientId: 'x' } }), { resource: 'r', servers: [], scopes: ['c'], clientId: 'x', clientSecret: '' });
+  assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: ['c', 5], oauthClient: { clientId: 'x' } }), { resource: 'r', servers: [], scopes: ['c'], clientId: 'x', clientSecret: '', byHost: true });
   assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: [] }).scopes, []); // authoritative
   for (const bad of ['http://login.example/', 'javascript:x', 'https://u@login.example/', 'file:///x', 'x', '']) assert.equal(askable(bad), '', bad);
   assert.equal(askable('http://127.0.0.1:5/x'), 'http://127.0.0.1:5/x');
@@ -137,4 +137,23 @@ test('sign-in by device code', async () => {
   assert.match((await run([error('expired_token')])).why, /expired/);
   assert.deepEqual((await run(Array(99).fill(error('authorization_pending')))).waits.length, 12); // a minute
   await assert.rejects(run([], { verification_uri: 'javascript:alert(1)' }), /no code/);
+});
+
+test('a code of the host-agent ends with its word, and a cancelled one is cancelled there', async () => {
+  const { typedAtHost } = await import('../src/oauth');
+  const sent: string[] = [];
+  const host = { codes: new Map<string, (error: string) => void>(), request: async (method: string) => { sent.push(method); return { id: 'i', code: 'AB-CD', where: 'https://x.example/device', whole: 'javascript:alert(1)' }; } };
+  const code = await typedAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  assert.deepEqual([code.code, code.where, code.whole], ['AB-CD', 'https://x.example/device', '']);
+  host.codes.get('i')!('');
+  await code.finish();
+  const refused = await typedAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  host.codes.get('i')!('the code has expired');
+  await assert.rejects(refused.finish(), /expired/);
+  const gone = new AbortController();
+  const cancelled = await typedAtHost(host, 'ahp-root://', 'r', gone.signal);
+  gone.abort();
+  await assert.rejects(cancelled.finish());
+  assert.equal(sent.at(-1), 'relay/signInCancel');
+  await assert.rejects(typedAtHost({ ...host, request: async () => ({ id: 'i', code: 'c', where: 'javascript:alert(1)' }) }, 'c', 'r', gone.signal));
 });

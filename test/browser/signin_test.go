@@ -51,6 +51,9 @@ func startAuthServer(t *testing.T) *authServer {
 		a.answer(w, http.StatusOK, says)
 	})
 	mux.HandleFunc("GET /.well-known/oauth-authorization-server/closed", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/mute", func(w http.ResponseWriter, _ *http.Request) { // answers programs, and no page
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": a.URL + "/mute", "token_endpoint": a.URL + "/token", "device_authorization_endpoint": a.URL + "/device"})
+	})
 	mux.HandleFunc("POST /register", a.register)
 	mux.HandleFunc("GET /authorize", a.authorize)
 	mux.HandleFunc("GET /allow", func(w http.ResponseWriter, _ *http.Request) {
@@ -180,6 +183,43 @@ func TestConsoleExplainsSealedTokens(t *testing.T) {
 	p.seen("sign-in-sealed")
 	p.click("#sign-in-sealed button")
 	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 })
+}
+
+// TestHostAgentSignsInForThePage signs an agent in at a server that answers no page: the
+// host-agent asks for the code, and the page never has the token. Without a client id, the
+// page explains its alternatives.
+func TestHostAgentSignsInForThePage(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.expects = "blocked by CORS policy"
+	a := startAuthServer(t)
+	s := startStackWith(t, stackConfig{still: true, signIn: []hostrpc.SignIn{
+		{Resource: "https://named.example/", Name: "The named", Servers: []string{a.URL + "/mute"}, Tokens: []string{"of-a-device"}, ClientID: "client of the host"},
+		{Resource: "https://nameless.example/", Name: "The nameless", Servers: []string{a.URL + "/mute"}, Tokens: []string{"pasted"}},
+	}})
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/notes")
+	p.wants("#turns", "Search understands")
+	p.click(".notice")
+	p.wants("#sign-in-why", "The host’s machine can ask for a code instead")
+	p.seen("sign-in-host")
+	p.click("#sign-in-host")
+	p.wants("#sign-in .user-code", "WDJB-MJHT")
+	p.wants("#sign-in", "It passes neither this page nor the relay.")
+	p.seen("sign-in-host-code")
+	a.mu.Lock()
+	a.typed["WDJB-MJHT"] = true
+	a.mu.Unlock()
+	p.wants("#sign-in", "Sign in to The nameless")
+	p.wants("#sign-in-why", "The host names no client id either")
+	if p.count("#sign-in-host") > 0 {
+		t.Error("the page offers a sign-in that the host-agent cannot run")
+	}
+	p.seen("sign-in-nameless")
+	p.click("#sign-in [aria-label=Close]")
+	p.say("sign-in")
+	p.wants(lastTurn+" .parts", "https://named.example/: 1 times, https://nameless.example/: 0 times")
+	p.hasNoToken("of-a-device")
 }
 
 // TestAgentIsSignedInThreeWays signs an agent in to three services: in a new window, by device

@@ -44,6 +44,7 @@ type SignIn struct {
 	Resource, Name string
 	Servers        []string
 	Scopes, Tokens []string
+	ClientID       string // "": the host names none
 }
 
 // Apply copies the settings into a host's configuration.
@@ -59,7 +60,11 @@ func (c *Config) Apply(to *agenthost.Config) {
 		to.MCP = append(to.MCP, agenthost.MCPServer{Name: server.Name, Icons: server.Icons, Apps: server.Apps})
 	}
 	for _, r := range c.SignIn {
-		to.Resources = append(to.Resources, agenthost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
+		resource := agenthost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true}
+		if r.ClientID != "" {
+			resource.Client = &agenthost.OAuthClient{ID: r.ClientID}
+		}
+		to.Resources = append(to.Resources, resource)
 	}
 	to.ReplayBuffer, to.Meta = c.Replay, c.Meta
 }

@@ -5,8 +5,9 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app } from '../app';
 import type { Link } from '../link';
-import { discover, siteOf, typed, visit, wantedOf, type Granted, type Server, type Typed } from '../oauth';
+import { discover, siteOf, typed, typedAtHost, visit, wantedOf, type Granted, type Server, type Typed } from '../oauth';
 import { ask } from '../outside';
+import { ROOT } from '../rpc';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
@@ -49,7 +50,7 @@ function Sealed({ host }: { host: string }) {
   );
 }
 
-type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: string; blocked: boolean } | { name: 'code'; code: Typed } | { name: 'sending' };
+type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: string; blocked: boolean } | { name: 'code'; code: Pick<Typed, 'where' | 'whole' | 'code'>; atHost?: boolean } | { name: 'sending' };
 
 function Ways({ link, resource, more, taken }: { link: Link; resource: Json; more?: Json; taken: () => void }) {
   const wanted = wantedOf(resource, more);
@@ -71,12 +72,14 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
     await link.authenticate(wanted.resource, granted.token, granted.renew);
     taken();
   };
-  const act = async (work: (signal: AbortSignal) => Promise<Granted>) => {
+  const act = async (work: (signal: AbortSignal) => Promise<Granted | void>) => {
     const { signal } = gone.current;
     setSaid('');
     try {
       const granted = await work(signal);
-      if (!signal.aborted) await give(granted);
+      if (signal.aborted) return;
+      if (granted) await give(granted);
+      else taken();
     } catch (err) {
       if (signal.aborted) return;
       setDoing({ name: 'choose' });
@@ -107,6 +110,11 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
     setDoing({ name: 'code', code });
     return code.finish(signal);
   });
+  const atHost = () => act(async (signal) => {
+    const code = await typedAtHost(link, more ? app.session : ROOT, wanted.resource, signal);
+    setDoing({ name: 'code', code, atHost: true });
+    await code.finish();
+  });
   const { server } = found;
   const site = siteOf(server?.issuer ?? wanted.servers[0] ?? '');
   const busy = doing.name === 'sending' || !link.live;
@@ -123,10 +131,13 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
           {server.code && <button id="sign-in-code" type="button" class={server.window ? '' : 'primary'} disabled={busy} onClick={byCode}>{server.window ? t`On another device` : t`Sign in at ${site} with a code`}</button>}
         </div>
       )}
-      {found.why && <p class="dim" id="sign-in-why">{found.why} {t`A token can be pasted.`}</p>}
+      {doing.name === 'choose' && !server && wanted.byHost && (
+        <div class="row start wrap"><button id="sign-in-host" type="button" class="primary" data-focus disabled={busy} onClick={atHost}>{t`Sign in at ${site} with a code`}</button></div>
+      )}
+      {found.why && <p class="dim" id="sign-in-why">{found.why} {wanted.byHost ? t`The host’s machine can ask for a code instead, or a token can be pasted.` : t`The host names no client id either, with which its own machine could ask. Sign in with the agent’s own command on the host, or paste a token.`}</p>}
       {said && <p class="error" role="status">{said}</p>}
-      {doing.name !== 'looking' && <Paste wanted={wanted} open={!server} busy={busy} give={(token) => act(async () => ({ token }))} />}
-      <p class="dim">{t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
+      {doing.name !== 'looking' && <Paste wanted={wanted} open={!server && !wanted.byHost} busy={busy} give={(token) => act(async () => ({ token }))} />}
+      <p class="dim">{doing.name === 'code' && doing.atHost ? t`The host’s machine gets the token, and gives it to the host. It passes neither this page nor the relay.` : t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
     </div>
   );
 }
@@ -162,7 +173,7 @@ function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; sit
   );
 }
 
-function Code({ code, stop }: { code: Typed; stop: () => void }) {
+function Code({ code, stop }: { code: Pick<Typed, 'where' | 'whole' | 'code'>; stop: () => void }) {
   return (
     <>
       <p>{rich`On any device, open ${<a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a>} and enter`}</p>

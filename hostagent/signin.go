@@ -1,0 +1,515 @@
+package hostagent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/routing"
+)
+
+// Sign-in of agents by the host-agent. Some authorization servers do not answer web pages
+// (GitHub is one), so the console cannot run the device flow (RFC 8628). The host-agent
+// runs it at the host's machine, with the client id that the host names:
+//
+//	→ {"id":1,"method":"relay/signIn","params":{"channel":"ahp-root://","resource":"https://api.example.com"}}
+//	← {"id":1,"result":{"id":"…","code":"WDJB-MJHT","where":"https://example.com/device","whole":"…","expiresIn":900}}
+//	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…"}}            the host has taken the token
+//	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…","error":"…"}}
+//
+// The channel's state names the resource: root for agents, a session for its MCP servers.
+// The host-agent subscribes once more on the client's own connection to read it, so a
+// client cannot name a server of its own. The token goes to the host as the client's
+// authenticate, on the client's connection; no relay and no client sees it. A client has
+// one sign-in at a time: a new request, or relay/signInCancel, ends the former.
+
+// Methods that the host-agent answers.
+const (
+	signInMethod       = "relay/signIn"
+	signInCancelMethod = "relay/signInCancel"
+	signedInMethod     = "relay/signedIn"
+)
+
+// Bounds of a sign-in.
+const (
+	maxSignIn       = 30 * time.Minute // a device code's longest life
+	maxSignInAnswer = 256 << 10        // bytes of an authorization server's answer
+	signInPause     = 5 * time.Second  // between polls, unless the server wants longer
+	signInTimeout   = 10 * time.Second // of a request to an authorization server
+	signInServers   = 4                // authorization servers that are tried
+)
+
+const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
+
+// githubIssuer names GitHub's endpoints, whose metadata does not list the device flow.
+const githubIssuer = "https://github.com/login/oauth"
+
+var githubServer = authServer{Issuer: githubIssuer, Device: "https://github.com/login/device/code", Token: "https://github.com/login/oauth/access_token"}
+
+// A protectedResource is what a host says about a resource (RFC 9728), with the client id
+// for its authorization servers, as in the state of MCP servers.
+type protectedResource struct {
+	Resource string   `json:"resource"`
+	Servers  []string `json:"authorization_servers"`
+	Scopes   []string `json:"scopes_supported"`
+	client   oauthClient
+}
+
+type oauthClient struct {
+	ID     string `json:"clientId"`
+	Secret string `json:"clientSecret"`
+}
+
+// An authServer is an authorization server's metadata (RFC 8414).
+type authServer struct {
+	Issuer string `json:"issuer"`
+	Device string `json:"device_authorization_endpoint"`
+	Token  string `json:"token_endpoint"`
+}
+
+// A deviceCode is an answer to a device authorization request.
+type deviceCode struct {
+	Device   string `json:"device_code"`
+	User     string `json:"user_code"`
+	URI      string `json:"verification_uri"`
+	URL      string `json:"verification_url"` // Google's name
+	Complete string `json:"verification_uri_complete"`
+	Expires  int    `json:"expires_in"`
+	Interval int    `json:"interval"`
+}
+
+// A signIns holds a connection's sign-in.
+type signIns struct {
+	mu   sync.Mutex
+	stop context.CancelFunc // of the sign-in that runs; nil: none
+}
+
+// replace ends the sign-in that runs, and remembers the next; nil: none.
+func (s *signIns) replace(stop context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
+	s.stop = stop
+}
+
+// A signInGate answers a client's requests to sign in.
+type signInGate struct {
+	view *view.Conn
+	conn *hostConn
+}
+
+// FromHost implements [gate.Gate].
+func (signInGate) FromHost([]byte, *ahp.Envelope, *view.Reading) gate.Decision {
+	return gate.Decision{}
+}
+
+// FromClient implements [gate.Gate].
+func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+	method := string(env.Method)
+	if method != signInMethod && method != signInCancelMethod {
+		return gate.Decision{}
+	}
+	if env.Kind != ahp.Request {
+		return gate.Decision{Verdict: gate.Answer}
+	}
+	refuse := func(code int, why string) gate.Decision {
+		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendError(nil, env.ID, code, why, nil)}
+	}
+	c, channel := g.conn, string(env.Channel)
+	if method == signInCancelMethod {
+		c.signIns.replace(nil)
+		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
+	}
+	resource := ahp.TextOf(env.Params, "resource")
+	switch {
+	case !c.policy.Access.Includes(auth.AccessWrite) || !c.policy.Takes(ahp.RootChannel, "authenticate"):
+		return refuse(ahp.CodePermissionDenied, "signing in an agent needs the level operate")
+	case !g.view.Subscribed(channel) || !c.policy.Takes(channel, "subscribe"):
+		return refuse(ahp.CodePermissionDenied, "subscribe to this channel first")
+	case resource == "":
+		return refuse(ahp.CodeInvalidParams, "params: want {channel, resource}")
+	}
+	ctx, cancel := context.WithTimeout(c.agent.life, maxSignIn)
+	c.signIns.replace(cancel)
+	flow := &signIn{conn: c, channel: channel, resource: resource, id: rand.Text(), http: signInClient(c.agent.cfg.HTTP)}
+	request := bytes.Clone(env.ID)
+	c.agent.conns.Go(func() { // the connection's own goroutine waits for this writer, so the group is not empty
+		defer cancel()
+		c.agent.conns.Go(func() { // ends with the connection
+			select {
+			case <-c.ended:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		flow.run(ctx, request)
+	})
+	return gate.Decision{Verdict: gate.Answer} // without a message: run answers
+}
+
+// signInClient returns a client for authorization servers, with the transport of the
+// relays' client. It follows no redirects.
+func signInClient(relays *http.Client) *http.Client {
+	client := newHTTPClient()
+	client.Timeout = signInTimeout
+	if relays != nil {
+		client.Transport = relays.Transport
+	}
+	return client
+}
+
+// A signIn is a device flow.
+type signIn struct {
+	conn     *hostConn
+	channel  string
+	resource string
+	id       string
+	http     *http.Client
+
+	client oauthClient
+	server authServer
+}
+
+// errNoClient reports a resource that the host-agent cannot ask for.
+var (
+	errNoResource = errors.New("the host names no such resource")
+	errNoClient   = errors.New("the host names no client id for this resource")
+	errNoDevice   = errors.New("the authorization server offers no sign-in by code")
+)
+
+// run signs in, and answers the client's request with the given id.
+func (s *signIn) run(ctx context.Context, request []byte) {
+	code, err := s.begin(ctx)
+	if err != nil {
+		s.conn.log.Info("sign-in of an agent not begun", "error", err)
+		s.say(ahp.AppendError(nil, request, ahp.CodeInternalError, err.Error(), nil))
+		return
+	}
+	result, _ := json.Marshal(map[string]any{ // strings and numbers always encode
+		"id": s.id, "code": code.User, "where": cmp.Or(code.URI, code.URL), "whole": code.Complete, "expiresIn": code.Expires, "site": siteOf(s.server.Issuer),
+	})
+	s.say(ahp.AppendResult(nil, request, result))
+	err = s.finish(ctx, code)
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return // cancelled, replaced, or the client has left
+	}
+	params := map[string]string{"channel": s.channel, "id": s.id}
+	if err != nil {
+		params["error"] = err.Error()
+	} else {
+		s.conn.audit("sign-in", "resource", shorten(s.resource), "server", s.server.Issuer)
+	}
+	said, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": signedInMethod, "params": params})
+	s.say(said)
+}
+
+// say sends a message to the client.
+func (s *signIn) say(message []byte) {
+	s.conn.order.Lock()
+	defer s.conn.order.Unlock()
+	_ = s.conn.conn.FromHost(message, false, nil) // fails if the client has left
+}
+
+// begin finds the server, and gets a code from it.
+func (s *signIn) begin(ctx context.Context) (code deviceCode, err error) {
+	wanted, err := s.named(ctx)
+	if err != nil {
+		return code, err
+	}
+	s.client = wanted.client
+	if s.client.ID == "" {
+		return code, errNoClient
+	}
+	if s.server, err = s.discover(ctx, wanted.Servers); err != nil {
+		return code, err
+	}
+	form := url.Values{}
+	if len(wanted.Scopes) > 0 {
+		form.Set("scope", strings.Join(wanted.Scopes, " "))
+	}
+	if s.server.Issuer != githubIssuer { // RFC 8707
+		form.Set("resource", s.resource)
+	}
+	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
+		return code, err
+	}
+	code.Expires = min(max(code.Expires, 0), int(maxSignIn.Seconds()))
+	if code.Expires == 0 {
+		code.Expires = int(maxSignIn.Seconds())
+	}
+	if where := cmp.Or(code.URI, code.URL); code.Device == "" || code.User == "" || !askable(where, s.server.Issuer) || code.Complete != "" && !askable(code.Complete, s.server.Issuer) {
+		return code, fmt.Errorf("%s has given no code", siteOf(s.server.Issuer))
+	}
+	return code, nil
+}
+
+// named returns what the host says about the resource.
+func (s *signIn) named(ctx context.Context) (protectedResource, error) {
+	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
+	defer cancel()
+	answer, err := s.conn.ask(ctx, "subscribe", map[string]string{"channel": s.channel})
+	if err != nil {
+		return protectedResource{}, err
+	}
+	var said struct {
+		Result struct{ Snapshot struct{ State any } }
+	}
+	if json.Unmarshal(answer, &said) != nil {
+		return protectedResource{}, errNoResource
+	}
+	return findResource(said.Result.Snapshot.State, s.resource, oauthClient{})
+}
+
+// findResource looks for a resource in a state. The client id stands in the resource's
+// metadata, or beside it.
+func findResource(state any, resource string, beside oauthClient) (protectedResource, error) {
+	switch v := state.(type) {
+	case []any:
+		for _, each := range v {
+			if found, err := findResource(each, resource, beside); err == nil {
+				return found, nil
+			}
+		}
+	case map[string]any:
+		if client, is := v["oauthClient"].(map[string]any); is {
+			beside = oauthClient{}
+			beside.ID, _ = client["clientId"].(string)
+			beside.Secret, _ = client["clientSecret"].(string)
+		}
+		if v["resource"] == resource {
+			found := protectedResource{client: beside}
+			data, err := json.Marshal(v)
+			if err == nil {
+				err = json.Unmarshal(data, &found)
+			}
+			if err == nil && len(found.Servers) > 0 {
+				return found, nil
+			}
+		}
+		for _, each := range v {
+			if found, err := findResource(each, resource, beside); err == nil {
+				return found, nil
+			}
+		}
+	}
+	return protectedResource{}, errNoResource
+}
+
+// discover returns the first server that offers the device flow.
+func (s *signIn) discover(ctx context.Context, issuers []string) (authServer, error) {
+	err := errNoDevice
+	for _, issuer := range issuers[:min(len(issuers), signInServers)] {
+		issuer = strings.TrimRight(issuer, "/")
+		if issuer == githubIssuer {
+			return githubServer, nil
+		}
+		if !askable(issuer, issuer) {
+			continue
+		}
+		for _, place := range metadataPlaces(issuer) {
+			var found authServer
+			if s.get(ctx, place, &found) != nil {
+				continue
+			}
+			if strings.TrimRight(found.Issuer, "/") != issuer { // RFC 8414, section 3.3
+				err = fmt.Errorf("%s gives metadata of a different issuer", siteOf(issuer))
+				break
+			}
+			if askable(found.Device, issuer) && askable(found.Token, issuer) {
+				return found, nil
+			}
+			break
+		}
+	}
+	return authServer{}, err
+}
+
+// metadataPlaces lists the addresses of an issuer's metadata, by RFC 8414 and OpenID
+// Connect.
+func metadataPlaces(issuer string) []string {
+	at, err := url.Parse(issuer)
+	if err != nil {
+		return nil
+	}
+	origin, path := at.Scheme+"://"+at.Host, at.EscapedPath()
+	places := []string{origin + "/.well-known/oauth-authorization-server" + path, origin + "/.well-known/openid-configuration" + path}
+	if path != "" {
+		places = append(places, origin+path+"/.well-known/openid-configuration")
+	}
+	return places
+}
+
+// askable reports whether an address may get requests: https, or http at this machine if
+// the issuer is there as well.
+func askable(address, issuer string) bool {
+	at, err := url.Parse(address)
+	by, byErr := url.Parse(issuer)
+	if err != nil || byErr != nil || at.Host == "" || at.User != nil {
+		return false
+	}
+	if isLoopback(at.Hostname()) {
+		return isLoopback(by.Hostname()) && (at.Scheme == "http" || at.Scheme == "https")
+	}
+	return at.Scheme == "https"
+}
+
+// finish polls until the person has signed in, and gives the token to the host.
+func (s *signIn) finish(ctx context.Context, code deviceCode) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(code.Expires)*time.Second)
+	defer cancel()
+	pause := max(signInPause, min(time.Duration(code.Interval)*time.Second, time.Minute))
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.New("the code has expired")
+		case <-time.After(pause):
+		}
+		var granted struct {
+			Token string `json:"access_token"`
+		}
+		err := s.post(ctx, s.server.Token, url.Values{"grant_type": {deviceGrant}, "device_code": {code.Device}}, &granted)
+		var refused *oauthError
+		switch {
+		case err == nil && granted.Token != "":
+			return s.give(ctx, granted.Token)
+		case err == nil:
+			return fmt.Errorf("%s has given no token", siteOf(s.server.Issuer))
+		case !errors.As(err, &refused): // unreachable: RFC 8628, section 3.5
+			pause = min(2*pause, time.Minute)
+		case refused.Code == "authorization_pending":
+		case refused.Code == "slow_down":
+			pause += signInPause
+		case refused.Code == "expired_token":
+			return errors.New("the code has expired")
+		default:
+			return err
+		}
+	}
+}
+
+// give authenticates the client at the host.
+func (s *signIn) give(ctx context.Context, token string) error {
+	answer, err := s.conn.ask(ctx, "authenticate", map[string]string{"channel": ahp.RootChannel, "resource": s.resource, "token": token})
+	if err != nil {
+		return err
+	}
+	env, err := ahp.Peek(answer)
+	if err != nil {
+		return err
+	}
+	if env.Error != nil {
+		return errors.New("the host does not take the token: " + clean(ahp.TextOf(env.Error, "message")))
+	}
+	return nil
+}
+
+// An oauthError is a server's refusal (RFC 6749, section 5.2).
+type oauthError struct {
+	Code        string `json:"error"`
+	Description string `json:"error_description"`
+	site        string
+}
+
+func (e *oauthError) Error() string {
+	return fmt.Sprintf("%s: %s", e.site, clean(cmp.Or(e.Description, e.Code)))
+}
+
+func (s *signIn) get(ctx context.Context, address string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	return s.do(r, into)
+}
+
+// post sends a form with the client's id. GitHub reports errors with status 200.
+func (s *signIn) post(ctx context.Context, address string, form url.Values, into any) error {
+	form.Set("client_id", s.client.ID)
+	if s.client.Secret != "" {
+		form.Set("client_secret", s.client.Secret)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return s.do(r, into)
+}
+
+func (s *signIn) do(r *http.Request, into any) error {
+	r.Header.Set("Accept", "application/json") // GitHub's default is a form
+	answer, err := s.http.Do(r)
+	if err != nil {
+		return fmt.Errorf("%s cannot be reached", r.URL.Host) // the error may have the form's secrets
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxSignInAnswer+1))
+	if err != nil || len(body) > maxSignInAnswer {
+		return fmt.Errorf("%s gives an unreadable answer", r.URL.Host)
+	}
+	refused := oauthError{site: r.URL.Host}
+	if json.Unmarshal(body, &refused) == nil && refused.Code != "" {
+		return &refused
+	}
+	if answer.StatusCode != http.StatusOK || json.Unmarshal(body, into) != nil {
+		return fmt.Errorf("%s answered %d", r.URL.Host, answer.StatusCode)
+	}
+	return nil
+}
+
+func siteOf(issuer string) string {
+	if at, err := url.Parse(issuer); err == nil {
+		return at.Host
+	}
+	return issuer
+}
+
+// clean bounds a server's text for a client.
+func clean(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	return text[:min(len(text), maxText)]
+}
+
+// ask sends a request to the host as the client would, and returns the answer.
+func (c *hostConn) ask(ctx context.Context, method string, params any) ([]byte, error) {
+	encoded, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
+	reply := make(chan []byte, 1)
+	if !c.asks.add(ask{id: id, reply: reply}) {
+		return nil, errTooManyAsks
+	}
+	c.writer.queueUp(delivery{message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, encoded), ours: true})
+	select {
+	case answer := <-reply:
+		return answer, nil
+	case <-c.ended:
+		return nil, routing.ErrConnClosed
+	case <-ctx.Done():
+		c.asks.pop(id) // drops a late answer
+		return nil, ctx.Err()
+	}
+}

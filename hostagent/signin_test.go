@@ -1,0 +1,252 @@
+package hostagent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// An authStandIn is an authorization server in memory, with the device flow.
+type authStandIn struct {
+	mu     sync.Mutex
+	posts  []url.Values // the forms that it has received
+	places []string     // the addresses that were asked
+	issuer string       // "": its own
+	polls  []string     // its answers to polls, in order; the last repeats
+}
+
+const granted = `{"access_token":"very-secret","token_type":"bearer"}`
+
+// RoundTrip implements [http.RoundTripper].
+func (a *authStandIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.places = append(a.places, r.URL.String())
+	w := httptest.NewRecorder()
+	body := ""
+	if r.Body != nil {
+		b, _ := io.ReadAll(r.Body)
+		form, _ := url.ParseQuery(string(b))
+		a.posts, body = append(a.posts, form), form.Get("grant_type")
+	}
+	switch {
+	case r.URL.Host != "auth.example":
+		w.WriteHeader(http.StatusNotFound)
+	case r.URL.Path == "/.well-known/oauth-authorization-server/login":
+		fmt.Fprintf(w, `{"issuer":%q,"device_authorization_endpoint":"https://auth.example/code","token_endpoint":"https://auth.example/token"}`, cmp.Or(a.issuer, "https://auth.example/login"))
+	case r.URL.Path == "/code":
+		fmt.Fprint(w, `{"device_code":"dev","user_code":"WDJB-MJHT","verification_uri":"https://auth.example/device","expires_in":900,"interval":5}`)
+	case r.URL.Path == "/token" && body == deviceGrant:
+		said := a.polls[0]
+		if len(a.polls) > 1 {
+			a.polls = a.polls[1:]
+		}
+		if strings.Contains(said, "error") {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		fmt.Fprint(w, said)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+	return w.Result(), nil
+}
+
+// asked returns how often the server was asked, and how often for a token.
+func (a *authStandIn) asked() (all, polls int) {
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.posts {
+		if f.Get("grant_type") == deviceGrant {
+			polls++
+		}
+	}
+	return len(a.places), polls
+}
+
+// hostWithResource is a host whose agent names a resource, and a resource without a
+// client id.
+func hostWithResource(env ahp.Envelope) string {
+	result := "null"
+	switch string(env.Method) {
+	case "initialize":
+		result = `{"protocolVersion":"1.0.0","serverSeq":1,"snapshots":[]}`
+	case "subscribe":
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":1,"state":{"agents":[{"provider":"a","protectedResources":[`+
+			`{"resource":"https://api.example","authorization_servers":["https://auth.example/login"],"scopes_supported":["read"],"oauthClient":{"clientId":"the-host"}},`+
+			`{"resource":"https://other.example","authorization_servers":["https://auth.example/login"]},`+
+			`{"resource":"https://inner.example","authorization_servers":["http://169.254.169.254/login","http://127.0.0.1.evil.example"],"oauthClient":{"clientId":"the-host"}}]}]}}}`, env.Channel)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+}
+
+// signsIn is a world with a host that names resources, and an authorization server.
+func signsIn(t *testing.T, auth *authStandIn, test func(w *world, enter func(access string) *remote)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = hostWithResource })
+		w.agent.cfg.HTTP = &http.Client{Transport: auth}
+		test(w, func(access string) *remote {
+			r := w.openAs(w.relay, routing.Open{ID: "c-" + access, Subject: "ada", Access: access})
+			r.send(greeting("initialize", "client-"+access))
+			r.subscribes(ahp.RootChannel)
+			return r
+		})
+	})
+}
+
+const wantsExample = `{"channel":"ahp-root://","resource":"https://api.example"}`
+
+// TestHostAgentSignsInByCode runs the device flow: the client sees the code, the host
+// gets the token on the client's connection, and the token goes nowhere else.
+func TestHostAgentSignsInByCode(t *testing.T) {
+	auth := &authStandIn{polls: []string{`{"error":"authorization_pending"}`, `{"error":"slow_down"}`, granted}}
+	signsIn(t, auth, func(w *world, enter func(string) *remote) {
+		r := enter("write")
+		got := r.asks("relay/signIn", wantsExample)
+		if !strings.Contains(got, `"code":"WDJB-MJHT"`) || !strings.Contains(got, `"where":"https://auth.example/device"`) || !strings.Contains(got, `"site":"auth.example"`) {
+			t.Fatalf("the client gets %s", got)
+		}
+		host := w.hostSide()
+		time.Sleep(18 * time.Second) // two polls; the second asks for longer pauses
+		if _, polls := auth.asked(); polls != 2 {
+			t.Errorf("after 18 s there were %d polls; want 2", polls)
+		}
+		time.Sleep(10 * time.Second)
+		told := r.hear()
+		if !strings.Contains(told, `"relay/signedIn"`) || strings.Contains(told, "error") {
+			t.Errorf("in the end the client hears %s", told)
+		}
+		gives := func(m string) bool {
+			return strings.Contains(m, `"method":"authenticate"`) && strings.Contains(m, `"token":"very-secret"`) && strings.Contains(m, `"resource":"https://api.example"`)
+		}
+		if !slices.ContainsFunc(host.messages(), gives) {
+			t.Errorf("the host receives %q", host.messages())
+		}
+		if slices.ContainsFunc(host.messages(), func(m string) bool { return strings.Contains(m, "relay/signIn") }) {
+			t.Error("the host receives the request to sign in")
+		}
+		if strings.Contains(got+told, "very-secret") {
+			t.Error("the client sees the token")
+		}
+		auth.mu.Lock()
+		defer auth.mu.Unlock()
+		if first := auth.posts[0]; first.Get("client_id") != "the-host" || first.Get("scope") != "read" || first.Get("resource") != "https://api.example" {
+			t.Errorf("the server is asked for a code with %v", first)
+		}
+	})
+}
+
+// TestSignInIsRefused lists requests for which no server is asked.
+func TestSignInIsRefused(t *testing.T) {
+	for _, c := range []struct{ name, access, params, want string }{
+		{"below operate", "approve", wantsExample, "needs the level operate"},
+		{"a channel without a subscription", "write", `{"channel":"s:/9","resource":"https://api.example"}`, "subscribe to this channel first"},
+		{"a server of the client's own", "write", `{"channel":"ahp-root://","resource":"https://evil.example","authorization_servers":["https://evil.example"],"oauthClient":{"clientId":"x"}}`, "names no such resource"},
+		{"no client id", "write", `{"channel":"ahp-root://","resource":"https://other.example"}`, "names no client id"},
+		{"addresses inside", "write", `{"channel":"ahp-root://","resource":"https://inner.example"}`, "offers no sign-in by code"},
+		{"no resource", "write", `{"channel":"ahp-root://"}`, "want {channel, resource}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			auth := &authStandIn{polls: []string{granted}}
+			signsIn(t, auth, func(w *world, enter func(string) *remote) {
+				if got := enter(c.access).asks("relay/signIn", c.params); !strings.Contains(got, c.want) {
+					t.Errorf("the client gets %s; want %q", got, c.want)
+				}
+				if all, _ := auth.asked(); all != 0 {
+					t.Errorf("the server was asked %d times", all)
+				}
+			})
+		})
+	}
+}
+
+// TestSignInEnds cancels, replaces and leaves sign-ins: none gives a token afterwards.
+func TestSignInEnds(t *testing.T) {
+	for name, end := range map[string]func(r *remote){
+		"cancelled": func(r *remote) { r.asks("relay/signInCancel", `{"channel":"ahp-root://"}`) },
+		"replaced": func(r *remote) {
+			r.asks("relay/signIn", `{"channel":"ahp-root://","resource":"https://other.example"}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			auth := &authStandIn{polls: []string{granted}}
+			signsIn(t, auth, func(w *world, enter func(string) *remote) {
+				r := enter("write")
+				r.asks("relay/signIn", wantsExample)
+				end(r)
+				time.Sleep(time.Minute)
+				if _, polls := auth.asked(); polls != 0 {
+					t.Errorf("there were %d polls", polls)
+				}
+				if got := r.hear(); strings.Contains(got, "signedIn") {
+					t.Errorf("the client hears %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestSignInFails reports each failure to the client.
+func TestSignInFails(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		auth       *authStandIn
+		host       func(ahp.Envelope) string
+	}{
+		{"denied", "auth.example: access_denied", &authStandIn{polls: []string{`{"error":"access_denied"}`}}, nil},
+		{"expired", "the code has expired", &authStandIn{polls: []string{`{"error":"authorization_pending"}`}}, nil},
+		{"a different issuer", "metadata of a different issuer", &authStandIn{issuer: "https://evil.example"}, nil},
+		{"the host refuses", "the host does not take the token: no", &authStandIn{polls: []string{granted}}, func(env ahp.Envelope) string {
+			if string(env.Method) == "authenticate" {
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32007,"message":"no"}}`, env.ID)
+			}
+			return hostWithResource(env)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			signsIn(t, c.auth, func(w *world, enter func(string) *remote) {
+				if c.host != nil {
+					w.host.set(func() { w.host.answers = c.host })
+				}
+				r := enter("write")
+				got := r.asks("relay/signIn", wantsExample)
+				time.Sleep(maxSignIn)
+				if got += r.hear(); !strings.Contains(got, c.want) {
+					t.Errorf("the client hears %s; want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// FuzzSignInState looks for resources in states of any form: a found resource is the
+// wanted one, and names a server.
+func FuzzSignInState(f *testing.F) {
+	f.Add([]byte(`{"agents":[{"protectedResources":[{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}]}]}`))
+	f.Add([]byte(`{"state":{"oauthClient":{"clientId":1},"resource":{"resource":"r","authorization_servers":[1]}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var state any
+		if json.Unmarshal(data, &state) != nil {
+			return
+		}
+		if found, err := findResource(state, "r", oauthClient{}); err == nil && (found.Resource != "r" || len(found.Servers) == 0) {
+			t.Errorf("found %+v", found)
+		}
+		_ = askable(string(data), string(data))
+		_ = metadataPlaces(string(data))
+	})
+}
