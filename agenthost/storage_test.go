@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ahprelay/agenthost"
 )
 
@@ -34,6 +36,59 @@ func reopen(t testing.TB, cfg agenthost.Config) *agentClient {
 	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
 	c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
 	return c
+}
+
+// TestInterruptedTurnHasAllThatClientsSaw: each kind of action that a client has seen is
+// in the turn after a crash.
+func TestInterruptedTurnHasAllThatClientsSaw(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Thought("m1", "I thi")
+		turn.Thought("m1", "nk.")
+		turn.Text("m2", "I sp")
+		turn.Text("m2", "eak.")
+		for _, id := range []string{"allowed", "refused"} {
+			tool := agenthost.ToolUpdate{ID: id, Title: id}
+			if _, err := turn.Ask(ctx, tool, twoOptions); err != nil {
+				return agenthost.End{}, err
+			}
+			tool.Status, tool.Content = agenthost.ToolCompleted, []agenthost.ToolContent{{Text: "ok"}}
+			turn.Tool(tool)
+		}
+		turn.Question(ctx, agenthost.Question{Message: "answered", Fields: []agenthost.Field{{ID: "x", Kind: agenthost.FieldText}}})
+		turn.Usage(agenthost.Usage{OutputTokens: 7})
+		turn.Notice("The end.")
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "go")
+	for _, answer := range []string{`"approved":true,"confirmed":"user-action","selectedOptionId":"always"`, `"approved":false,"reason":"denied"`} {
+		ready := c.until("chat/toolCallReady")
+		for ready["options"] == nil {
+			ready = c.until("chat/toolCallReady")
+		}
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":%q,%s}`, ready["toolCallId"], answer))
+	}
+	id := c.until("chat/inputRequested")["request"].(map[string]any)["id"]
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"decline"}`, id))
+	for part := ""; !strings.Contains(part, "The end."); {
+		part = fmt.Sprint(c.until("chat/responsePart")["part"])
+	}
+	before := c.chatState()["activeTurn"].(map[string]any)
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)})
+	after, parts := lastTurn(t, d.chatState())
+	if diff := cmp.Diff(before["responseParts"], parts[:len(parts)-1]); diff != "" {
+		t.Errorf("after a crash the turn has different parts (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(before["usage"], after["usage"]); diff != "" {
+		t.Errorf("after a crash the turn has a different usage (-before +after):\n%s", diff)
+	}
+	for _, want := range []string{"I think.", "I speak.", "user-action", "denied", "decline", "outputTokens:7"} {
+		if !strings.Contains(fmt.Sprint(before), want) {
+			t.Errorf("the turn lacks %q: %v", want, before)
+		}
+	}
 }
 
 func TestInterruptedTurnSurvives(t *testing.T) {

@@ -468,10 +468,13 @@ func (a *agent) prompt(r *acp.Request) {
 }
 
 // child leaves a process that holds the agent's pipes.
-func child() {
+func child() (pid int) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.Stdout, cmd.Stderr, cmd.Stdin = os.Stdout, os.Stderr, os.Stdin
-	_ = cmd.Start()
+	if cmd.Start() != nil {
+		return 0
+	}
+	return cmd.Process.Pid
 }
 
 // rest waits without an end.

@@ -123,16 +123,24 @@ func (s *session) recall() {
 
 // permit asks for permission, and returns the chosen option or "".
 func (s *session) permit(ctx context.Context, call acp.ToolCallUpdate) string {
-	var result acp.RequestPermissionResponse
-	err := s.agent.conn.Call(ctx, "session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
+	return s.request(call)(ctx)
+}
+
+// request asks for permission. The function waits for the answer, and returns the
+// chosen option.
+func (s *session) request(call acp.ToolCallUpdate) func(ctx context.Context) string {
+	sent := s.agent.conn.Begin("session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
 		{OptionID: "always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
 		{OptionID: "once", Name: "Yes, once", Kind: acp.PermissionOptionKindAllowOnce},
 		{OptionID: "no", Name: "No", Kind: acp.PermissionOptionKindRejectOnce},
-	}}, &result)
-	if err != nil {
-		return ""
+	}})
+	return func(ctx context.Context) string {
+		var result acp.RequestPermissionResponse
+		if sent.Wait(ctx, &result) != nil {
+			return ""
+		}
+		return result.Outcome.OptionID
 	}
-	return result.Outcome.OptionID
 }
 
 // callID returns a new tool call's id.
@@ -252,15 +260,21 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		s.say(" end")
 	case "twice":
 		call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "twice", Kind: acp.ToolKindExecute}
-		second := make(chan string, 1)
-		go func() { second <- s.permit(ctx, call) }()
-		first := s.permit(ctx, call)
-		s.say("answers: %s %s", first, <-second)
+		first, second := s.request(call), s.request(call)
+		s.say("asked twice")
+		s.say("answers: %s %s", first(ctx), second(ctx))
 	case "late":
 		<-ctx.Done()
 		time.Sleep(100 * time.Millisecond)
 		s.say("too late")
 		s.run(context.Background(), "too-late")
+	case "afterwards":
+		<-ctx.Done()
+		go func() {
+			time.Sleep(100 * time.Millisecond) // behind the answer to the prompt
+			s.say("too late")
+			s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: "said afterwards"})
+		}()
 	case "never":
 		s.say("I never end.")
 		rest()
@@ -270,8 +284,7 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		time.Sleep(50 * time.Millisecond) // lets the messages reach the pipe
 		os.Exit(3)
 	case "children":
-		child()
-		s.say("Left a child.")
+		s.say("Left the child %d.", child())
 		time.Sleep(50 * time.Millisecond)
 		os.Exit(4)
 	case "deaf":
