@@ -31,7 +31,7 @@ func (s *script) canvasDone(words string) (string, error) {
 	}
 	open := h.Canvases(session)
 	if len(open) == 0 {
-		return "", errors.New("No canvas is open")
+		return "", errors.New("no canvas is open")
 	}
 	channel, err := open[len(open)-1], error(nil)
 	switch verb {
