@@ -176,6 +176,9 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if isRequest, err := w.answersKeys(&env); isRequest {
 		return err
 	}
+	if isRequest, err := w.refusesURL(&env); isRequest {
+		return err
+	}
 	request := w.trace(&env, &d)
 	decision, err := w.decide(d.message, &env)
 	switch decision.Verdict {

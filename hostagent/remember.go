@@ -108,24 +108,31 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 	if keeper == nil || env.Kind != ahp.Request || string(env.Method) != rememberMethod {
 		return false, nil
 	}
+	return true, w.answerHere(func() []byte {
+		c.hasKeys.Store(true) // before the keys are read: a later renewal is announced
+		c.auditOften(connectsAtOnce, "keys", "")
+		keys, err := keeper.Keys(c.policy, holderOf(c.open))
+		if err != nil {
+			c.log.Warn("keys for remembered sessions not handed out", "error", err)
+			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
+		}
+		result, _ := json.Marshal(keys) // all fields can be encoded
+		return ahp.AppendResult(nil, env.ID, result)
+	})
+}
+
+// answerHere answers a client's request in place of the host.
+func (w *hostWriter) answerHere(answer func() []byte) error {
+	c := w.c
 	if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
 		c.slow()
-		return true, err
+		return err
 	} // a client that has left is no error here, as in answerClient
-	c.hasKeys.Store(true) // before the keys are read: a later renewal is announced
-	c.auditOften(connectsAtOnce, "keys", "")
-	var answer []byte
-	if keys, err := keeper.Keys(c.policy, holderOf(c.open)); err != nil {
-		c.log.Warn("keys for remembered sessions not handed out", "error", err)
-		answer = ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
-	} else {
-		result, _ := json.Marshal(keys) // all fields can be encoded
-		answer = ahp.AppendResult(nil, env.ID, result)
-	}
+	message := answer()
 	c.order.Lock()
 	defer c.order.Unlock()
-	_ = c.conn.FromHost(answer, false, nil) // fails if the client has left
-	return true, nil
+	_ = c.conn.FromHost(message, false, nil) // fails if the client has left
+	return nil
 }
 
 // holderOf names the client of a connection.

@@ -267,3 +267,25 @@ func TestSealedMessagesAreChecked(t *testing.T) {
 		})
 	}
 }
+
+// TestSealedHostHasNoAddresses asks for addresses of canvases and previews, which lead through
+// a relay that would read them. The client learns why, and the host receives nothing.
+func TestSealedHostHasNoAddresses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openSealed(30)
+		for _, method := range []string{"relay/canvasTicket", "relay/preview", "relay/previews", "relay/previewClose"} {
+			frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{"channel":"s:/1","uri":"ahp-canvas-content:/i/","port":5173}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.send(frames...)
+			contents, body := r.opens()
+			if contents[len(contents)-1] != sealed.Message || !bytes.Contains(body, []byte(`"id":7,"error"`)) || !bytes.Contains(body, []byte("this host is sealed")) {
+				t.Errorf("%s: %v %s", method, contents, body)
+			}
+		}
+		if got := w.hostSide().messages(); len(got) != 0 {
+			t.Errorf("the host receives %q", got)
+		}
+	})
+}

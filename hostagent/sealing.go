@@ -186,6 +186,24 @@ func (s *sealing) open(d *delivery) ([]byte, error) {
 	return nil, errors.New("sealed record for the other direction")
 }
 
+// urlOff explains why a sealed host has no canvases and previews by URL.
+const urlOff = "this host is sealed: its canvases and previews have no address on the web, because the relay would read them. Canvases are shown inside the sealed connection"
+
+// refusesURL answers a sealed client's request for an address of a canvas or preview. On other
+// connections, relays answer it themselves, or pass it on to the host.
+func (w *hostWriter) refusesURL(env *ahp.Envelope) (isRequest bool, err error) {
+	if w.c.conn.seal == nil || env.Kind != ahp.Request {
+		return false, nil
+	}
+	switch string(env.Method) {
+	case "relay/canvasTicket", "relay/preview", "relay/previews", "relay/previewClose":
+		return true, w.answerHere(func() []byte {
+			return ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, urlOff, nil)
+		})
+	}
+	return false, nil
+}
+
 // broken ends a connection after an error in its sealed stream.
 func (c *hostConn) broken(err error) error {
 	c.log.Warn("sealed stream broken", "error", err, "relay", c.conn.Relay())
