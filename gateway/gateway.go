@@ -30,11 +30,13 @@ import (
 	notifyapi "ahprelay/gateway/api/notify"
 	peopleapi "ahprelay/gateway/api/people"
 	rememberedapi "ahprelay/gateway/api/remembered"
+	waitingapi "ahprelay/gateway/api/waiting"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/notify"
 	"ahprelay/gateway/remembered"
+	"ahprelay/gateway/waiting"
 	"ahprelay/gateway/wire"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/meter"
@@ -318,6 +320,8 @@ type Server struct {
 	notify     *notifyapi.API
 	remembered *rememberedapi.API
 	keeper     atomic.Pointer[remembered.Keeper] // nil until the relay's has started
+	waitingAPI *waitingapi.API
+	waiting    atomic.Pointer[waiting.Keeper] // nil until the relay's has started
 	public     http.Handler
 	admin      http.Handler
 
@@ -425,6 +429,7 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 		}
 		return nil
 	}}
+	s.waitingAPI = waitingapi.New(s.caller, s.waiting.Load)
 	s.canvases = canvas.New(canvas.Config{
 		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend, MaxHeader: maxHeader,
 	})

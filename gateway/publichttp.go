@@ -31,6 +31,7 @@ func (s *Server) publicHandler() http.Handler {
 	s.hostAPI.Routes(mux)
 	s.notify.Routes(mux)
 	s.remembered.Routes(mux)
+	s.waitingAPI.Routes(mux)
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady(false))
 	s.agents.Routes(mux)

@@ -24,6 +24,7 @@ import (
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/notify"
 	"ahprelay/gateway/remembered"
+	"ahprelay/gateway/waiting"
 )
 
 // RelayConfig configures a [Relay]. Everything except DataDir has a default.
@@ -131,6 +132,8 @@ type Relay struct {
 	records   *store.Store
 	kept      *store.Store // sealed last states
 	keeper    *remembered.Keeper
+	waits     *store.Store // items for hosts that are away
+	waiting   *waiting.Keeper
 	certs     certificates // nil: no TLS
 	named     certificates // those from files; nil: none
 	local     []byte       // see Addresses.Certificate
@@ -623,6 +626,9 @@ func (r *Relay) Close() {
 	if r.endCerts != nil {
 		r.endCerts()
 	}
+	if r.waiting != nil {
+		r.waiting.Close()
+	}
 	if r.keeper != nil {
 		r.keeper.Close()
 	}
@@ -630,7 +636,7 @@ func (r *Relay) Close() {
 	if r.endProofs != nil {
 		r.endProofs()
 	}
-	for _, s := range []*store.Store{r.people, r.records, r.kept} {
+	for _, s := range []*store.Store{r.people, r.records, r.kept, r.waits} {
 		if s != nil {
 			s.Close()
 		}

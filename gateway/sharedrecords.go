@@ -8,15 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/auth/people"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/store"
 	"ahprelay/gateway/remembered"
+	"ahprelay/gateway/waiting"
 )
 
-// Beside the registry, relays share three stores (package store): people, where a full
+// Beside the registry, relays share four stores (package store): people, where a full
 // store refuses new requests; notification records, where a full store drops the
-// oldest; and remembered sessions, which have quotas (package remembered).
+// oldest; remembered sessions, which have quotas (package remembered); and items that wait
+// for hosts, where a full store refuses new items (package waiting).
 
 // peopleBucket is the bucket for records of people.
 const peopleBucket = "ahp-people"
@@ -55,18 +58,31 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	if r.records, err = start(store.Config{Name: "notification records"}, "records", recordsName); err != nil {
 		return err
 	}
-	r.kept, err = start(store.Config{
+	if r.kept, err = start(store.Config{
 		Name: "remembered sessions", Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
-	}, "remembered", "")
+	}, "remembered", ""); err != nil {
+		return err
+	}
+	r.waits, err = start(store.Config{Name: "waiting items", Stream: waiting.Stream, Subjects: waiting.Subjects, Most: waiting.MaxRecords}, "waiting", "")
 	return err
 }
 
-// startKeeper starts to keep the last states of hosts.
+// startKeeper starts to keep the last states of hosts, and the items that wait for them.
 func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
 	r.keeper = remembered.Start(remembered.Config{
 		Store: r.kept, Tenants: r.tenants, Registry: r.registry, PerHost: cfg.RememberHost, PerTenant: cfg.RememberTenant, Log: r.log,
 	})
 	server.keeper.Store(r.keeper)
+	r.waiting = waiting.Start(waiting.Config{
+		Store: r.waits, Tenants: r.tenants, Registry: r.registry, Log: r.log, Standing: server.people.Standing,
+		Removed: func(tenant, id string) bool {
+			device, _, err := server.cfg.People.Device(id)
+			return errors.Is(err, people.ErrNone) || err == nil && device.Tenant != tenant
+		},
+		Sign:  func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.WaitingItems, body) },
+		Wakes: server.hostAPI.CanWake, Wake: server.hostAPI.WakeFor,
+	})
+	server.waiting.Store(r.waiting)
 }
 
 // awaitRecords waits until a store is loaded; in is false after a timeout.

@@ -1,11 +1,8 @@
 package hostagent
 
 import (
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
@@ -23,9 +20,8 @@ import (
 //	  ◀── the first answer to the question on the chat: whose is it?
 //	  ◀── session/inputNeededRemoved; then a ping proves that no answer follows
 type answering struct {
-	sock     hostSocket
-	answer   *watch.Answer
-	clientID string
+	speaker
+	answer *watch.Answer
 
 	chat    []byte // JSON of the chat's URI
 	kind    string // type of the answering action
@@ -42,8 +38,7 @@ const (
 
 // newAnswering returns an answering for a new connection.
 func newAnswering(sock hostSocket, answer *watch.Answer) *answering {
-	chat, _ := json.Marshal(answer.Chat) // a string always encodes
-	a := &answering{sock: sock, answer: answer, clientID: "ahp-answer-" + strings.ToLower(rand.Text()), chat: chat}
+	a := &answering{speaker: newSpeaker(sock, "answer"), answer: answer, chat: quoted(answer.Chat)}
 	a.kind, a.subject = answerOf(answer.Action)
 	return a
 }
@@ -71,8 +66,7 @@ func (a *answering) run() (notice.Result, error) {
 	if !open {
 		return notice.Unknown, nil
 	}
-	const dispatch = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":1,"action":%s}}`
-	if err := a.sock.Write(fmt.Appendf(nil, dispatch, a.chat, a.answer.Action), false); err != nil {
+	if err := a.dispatch(a.chat, 1, a.answer.Action); err != nil {
 		return notice.Given, nil // part of the answer may have been sent
 	}
 	return a.outcome(), nil
@@ -81,19 +75,10 @@ func (a *answering) run() (notice.Result, error) {
 // isOpen greets the host, subscribes to chat and session, and reports whether the
 // question is still open. From then on, the chat's actions show every answer.
 func (a *answering) isOpen() (bool, error) {
-	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
-	if err := a.sock.Write(fmt.Appendf(nil, hello, answerInitialize, a.clientID, watch.Versions), false); err != nil {
+	if err := a.greet(answerInitialize); err != nil {
 		return false, err
 	}
-	greeting, err := watch.FirstAnswer(a.sock)
-	if err == nil && greeting.Error != nil {
-		err = errors.New("the host refused initialize")
-	}
-	if err != nil {
-		return false, err
-	}
-	session, _ := json.Marshal(a.answer.Event.Session) // a string always encodes
-	if err := errors.Join(a.request(answerChat, "subscribe", a.chat), a.request(answerSession, "subscribe", session)); err != nil {
+	if err := errors.Join(a.request(answerChat, "subscribe", a.chat, ""), a.request(answerSession, "subscribe", quoted(a.answer.Event.Session), "")); err != nil {
 		return false, err
 	}
 	for {
@@ -106,35 +91,6 @@ func (a *answering) isOpen() (bool, error) {
 			return false, nil // chat or session has ended
 		case string(env.ID) == fmt.Sprint(answerSession):
 			return a.isListed(env.Result), nil
-		}
-	}
-}
-
-func (a *answering) request(id int, method string, channel []byte) error {
-	return a.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, id, method, channel), false)
-}
-
-// next returns the host's next message. It refuses requests. A message above the limit
-// has no content.
-func (a *answering) next() (ahp.Envelope, error) {
-	for {
-		message, _, err := a.sock.Read()
-		var skip *skippedError
-		if errors.As(err, &skip) {
-			return skip.env, nil
-		}
-		if err != nil {
-			return ahp.Envelope{}, err
-		}
-		env, err := ahp.Peek(message)
-		switch {
-		case err != nil: // the question may still be answered
-		case env.Kind == ahp.Request:
-			if err := a.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only answers", nil), false); err != nil {
-				return env, err
-			}
-		default:
-			return env, nil
 		}
 	}
 }
@@ -191,7 +147,7 @@ func (a *answering) read(params []byte) notice.Result {
 		}
 	case a.answer.Event.Session:
 		if ahp.TextOf(m[1].Raw, "type") == "session/inputNeededRemoved" && ahp.TextOf(m[1].Raw, "id") == a.answer.Question {
-			_ = a.request(answerPing, "ping", []byte(`"ahp-root://"`)) // next reports an error
+			_ = a.request(answerPing, "ping", []byte(`"ahp-root://"`), "") // next reports an error
 		}
 	}
 	return ""

@@ -127,7 +127,8 @@ type Agent struct {
 	ledger *notice.Ledger // events to report to relays
 	watch  *watch.Watch   // nil if nothing needs it
 
-	last lastStates
+	last    lastStates
+	waiting *waitingItems
 
 	outcomes outcomes // of answers from notifications
 	given    givenAnswers
@@ -239,7 +240,10 @@ func openState(a *Agent) (err error) {
 		}
 	}
 	a.awake = awake.New(awake.Config{Mode: cmp.Or(a.cfg.KeepAwake, awake.Never), OnBattery: a.cfg.OnBattery, Log: a.cfg.Log, Changed: keptAwake})
-	a.last, err = newLastStates(a)
+	if a.last, err = newLastStates(a); err != nil {
+		return err
+	}
+	a.waiting, err = newWaitingItems(a)
 	return err
 }
 

@@ -179,6 +179,9 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if isRequest, err := w.refusesURL(&env); isRequest {
 		return err
 	}
+	if isRequest, err := w.answersWaiting(&env); isRequest {
+		return err
+	}
 	request := w.trace(&env, &d)
 	decision, err := w.decide(d.message, &env)
 	switch decision.Verdict {

@@ -37,6 +37,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { a.last.run(ctx, conn) })
+	watching.Go(func() { a.waiting.run(ctx, conn) })
 	if a.watch == nil {
 		return
 	}

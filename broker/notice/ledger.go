@@ -45,7 +45,7 @@ func (l *Ledger) Judge() {
 // Add adds an event. It replaces an open event with the same ID, and reports it again
 // if it differs. Beyond the bounds, the oldest events are dropped.
 func (l *Ledger) Add(e Event) {
-	if l.only != nil && e.Session != "" {
+	if l.only != nil && e.Session != "" && (e.Only == "" || e.Kind.Needs()) {
 		e.Only = l.only(e.Session)
 	}
 	l.mu.Lock()

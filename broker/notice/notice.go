@@ -32,6 +32,8 @@ const (
 	Done     Kind = "done"     // the agent has stopped working
 	Failed   Kind = "failed"   // it has stopped with an error
 
+	Undelivered Kind = "undelivered" // what a person has left for the host was not delivered
+
 	// Events that relays detect.
 	Offline Kind = "offline" // the host cannot be reached
 	Joined  Kind = "joined"  // a person joined a shared session
@@ -39,7 +41,7 @@ const (
 )
 
 // Kinds lists all kinds in display order.
-var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Offline, Joined}
+var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Undelivered, Offline, Joined}
 
 // Needs reports whether an event stays open until a person acts.
 func (k Kind) Needs() bool {
@@ -47,7 +49,7 @@ func (k Kind) Needs() bool {
 }
 
 // fromHost reports whether host-agents report events of the kind.
-func (k Kind) fromHost() bool { return k.Needs() || k == Done || k == Failed }
+func (k Kind) fromHost() bool { return k.Needs() || k == Done || k == Failed || k == Undelivered }
 
 // A Form is the form of a short answer.
 type Form string

@@ -39,7 +39,7 @@ type Answer struct {
 // summaries are the texts by event kind.
 var summaries = map[notice.Kind]string{
 	notice.Approval: "needs your approval", notice.Question: "asks you something", notice.SignIn: "needs you to sign in", notice.Input: "needs you",
-	notice.Done: "is done", notice.Failed: "has failed", notice.Offline: "cannot be reached", notice.Joined: "is being watched", notice.Test: "this is a test",
+	notice.Done: "is done", notice.Failed: "has failed", notice.Undelivered: "did not take what you left", notice.Offline: "cannot be reached", notice.Joined: "is being watched", notice.Test: "this is a test",
 }
 
 // message returns a job's message.

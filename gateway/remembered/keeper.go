@@ -13,16 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/remember"
 	"ahprelay/broker/store"
-	"ahprelay/internal/fair"
+	"ahprelay/gateway/desk"
 )
 
 // Names in the store.
@@ -43,12 +39,6 @@ const (
 
 	overhead = 256 // bytes of a record beside its content, counted against quotas
 
-	backlog    = 4096 // queued requests of a tenant; further ones are dropped, and sent again
-	atOnce     = 64   // requests of a tenant that wait for the store
-	hostRate   = 50   // requests of a host in a second
-	hostBurst  = 512
-	queue      = "relays"
-	flushTime  = time.Second
 	writeTries = 3
 
 	sweepEvery = time.Minute
@@ -97,7 +87,7 @@ func Start(cfg Config) *Keeper {
 	k := newKeeper(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
-	k.stop = append(k.stop, cfg.Tenants.Serve(k.serve))
+	k.stop = append(k.stop, desk.New(cfg.Tenants, remember.Subject, k.answer, cfg.Log).Start())
 	k.running.Go(func() { k.sweep(ctx) })
 	return k
 }
@@ -323,79 +313,15 @@ func (k *Keeper) Sweep(ctx context.Context) {
 	}
 }
 
-// A desk serves a tenant's requests.
-type desk struct {
-	keeper  *Keeper
-	tenant  string
-	conn    *broker.Conn
-	in      chan *nats.Msg
-	quiet   chan struct{}
-	waiting chan struct{} // a token for each request that waits for the store
-	running sync.WaitGroup
-	rates   *fair.Buckets // by host
-}
-
-// serve answers a tenant's host-agents until stop.
-func (k *Keeper) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
-	d := &desk{
-		keeper: k, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
-		waiting: make(chan struct{}, atOnce), rates: fair.NewBuckets(time.Second/hostRate, hostBurst),
-	}
-	unsubscribe, err := conn.QueueSubscribe(remember.Subject(tenant, "*"), queue, d.in)
+// answer answers a host-agent's request.
+func (k *Keeper) answer(ctx context.Context, tenant, host string, data []byte) []byte {
+	answer, err := k.do(ctx, hostKey{tenant, host}, data)
 	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.running.Go(func() { d.work(ctx) })
-	return func() {
-		// These fail while the connection is away. Then no request can arrive.
-		unsubscribe()
-		_ = conn.Flush(flushTime)
-		close(d.quiet)
-		cancel()
-		d.running.Wait()
-	}, nil
-}
-
-func (d *desk) work(ctx context.Context) {
-	for {
-		select {
-		case <-d.quiet:
-			return
-		case msg := <-d.in:
-			host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
-			// A host-agent could name any subject for the reply.
-			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(d.tenant, host)+"inbox.") || !d.rates.Allow(host) {
-				continue
-			}
-			select {
-			case d.waiting <- struct{}{}:
-			case <-d.quiet:
-				return
-			}
-			d.running.Go(func() {
-				defer func() { <-d.waiting }()
-				d.answer(ctx, host, msg)
-			})
-		}
-	}
-}
-
-// answer answers a request.
-func (d *desk) answer(ctx context.Context, host string, msg *nats.Msg) {
-	log := d.keeper.cfg.Log.With("tenant", d.tenant, "host", host)
-	answer, err := d.keeper.do(ctx, hostKey{d.tenant, host}, msg.Data)
-	if err != nil {
-		log.Debug("request about remembered sessions refused", "error", err)
+		k.cfg.Log.Debug("request about remembered sessions refused", "tenant", tenant, "host", host, "error", err)
 		answer = remember.Answer{Error: err.Error()}
 	}
-	body, err := json.Marshal(answer)
-	if err == nil {
-		err = d.conn.Publish(msg.Reply, body)
-	}
-	if err != nil {
-		log.Debug("answer about remembered sessions not sent", "error", err)
-	}
+	body, _ := json.Marshal(answer) // all fields can be encoded
+	return body
 }
 
 // do carries out a host-agent's request.

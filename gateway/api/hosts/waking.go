@@ -121,17 +121,14 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 	case !who.MayReach(who.Tenant, host) || !a.waking.wakes(who.Tenant, host):
 		authn.WriteError(w, http.StatusNotFound, errors.New("this relay has no command to wake that host"))
 		return
-	case !who.Access.Includes(auth.AccessWrite) || len(who.Channels) > 0 || len(who.Methods) > 0:
+	case !mayWake(who):
 		refuse(http.StatusForbidden, errors.New("waking a host needs the level operate for the whole host"))
 		return
 	case who.Key == "":
 		refuse(http.StatusForbidden, errors.New("waking a host needs a signed-in device; a token alone is not enough"))
 		return
 	}
-	online := func() bool {
-		h, _ := a.Lookup(who.Tenant, host)
-		return h.State == registry.Online
-	}
+	online := a.online(who.Tenant, host)
 	if online() {
 		authn.WriteJSON(w, http.StatusOK, Woken{By: "relay"})
 		return
@@ -153,6 +150,33 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	authn.WriteJSON(w, http.StatusOK, Woken{By: "relay", After: run.took.Seconds()})
+}
+
+// CanWake reports whether this relay can wake a host.
+func (a *API) CanWake(tenant, host string) bool { return a.waking.wakes(tenant, host) }
+
+// mayWake reports whether a signed-in person may wake a host.
+func mayWake(who auth.Client) bool {
+	return who.Access.Includes(auth.AccessWrite) && len(who.Channels) == 0 && len(who.Methods) == 0
+}
+
+// WakeFor wakes a host at the time that a person has set earlier. It does not wait.
+func (a *API) WakeFor(who auth.Client, host string) {
+	line := audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Detail: "for a waiting item"}
+	if !mayWake(who) || !who.MayReach(who.Tenant, host) {
+		line.Reason = "waking a host needs the level operate for the whole host"
+	} else if _, err := a.waking.run(who.Tenant, host, a.online(who.Tenant, host)); err != nil {
+		line.Reason = err.Error()
+	}
+	a.Caller.Audit.Write(line)
+}
+
+// online returns a function that reports whether a host is online.
+func (a *API) online(tenant, host string) func() bool {
+	return func() bool {
+		h, _ := a.Lookup(tenant, host)
+		return h.State == registry.Online
+	}
 }
 
 // CheckWake rejects an invalid name of a command's host.

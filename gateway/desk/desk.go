@@ -1,0 +1,139 @@
+// Package desk answers the requests that host-agents send to any relay of their cluster.
+//
+// The relays of a cluster share the subject of a kind of request as a queue group, so one of
+// them gets each request. A request that exceeds the bounds of its host or tenant is dropped,
+// and the host-agent repeats it. A host-agent could name any subject for the reply, so only
+// subjects below its own prefix are answered.
+//
+// A [Desk] is safe for concurrent use. It owns a goroutine for each tenant and for each request
+// in work, until stopped.
+package desk
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/broker/link"
+	"ahprelay/internal/fair"
+)
+
+// Bounds and times.
+const (
+	backlog   = 4096 // queued requests of a tenant; further ones are dropped, and sent again
+	atOnce    = 64   // requests of a tenant in work
+	hostRate  = 50   // requests of a host in a second
+	hostBurst = 512
+	queue     = "relays"
+	flushTime = time.Second
+)
+
+// An Answer answers a host's request.
+type Answer func(ctx context.Context, tenant, host string, data []byte) []byte
+
+// A Desk serves one kind of request of all tenants.
+type Desk struct {
+	tenants *broker.Tenants
+	subject func(tenant, host string) string
+	answer  Answer
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	conns map[string]*broker.Conn // by tenant
+}
+
+// New returns a Desk for requests on subject(tenant, "*").
+func New(tenants *broker.Tenants, subject func(tenant, host string) string, answer Answer, log *slog.Logger) *Desk {
+	return &Desk{tenants: tenants, subject: subject, answer: answer, log: log, conns: map[string]*broker.Conn{}}
+}
+
+// Start begins to serve, until stop.
+func (d *Desk) Start() (stop func()) { return d.tenants.Serve(d.serve) }
+
+// Publish sends a message to a tenant's host-agents, if this relay serves the tenant.
+func (d *Desk) Publish(tenant, subject string, data []byte) error {
+	d.mu.Lock()
+	conn := d.conns[tenant]
+	d.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return conn.Publish(subject, data)
+}
+
+// A counter serves a tenant.
+type counter struct {
+	*Desk
+	tenant  string
+	conn    *broker.Conn
+	in      chan *nats.Msg
+	quiet   chan struct{}
+	waiting chan struct{} // a token for each request in work
+	running sync.WaitGroup
+	rates   *fair.Buckets // by host
+}
+
+// serve answers a tenant's host-agents until stop.
+func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
+	c := &counter{
+		Desk: d, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
+		waiting: make(chan struct{}, atOnce), rates: fair.NewBuckets(time.Second/hostRate, hostBurst),
+	}
+	unsubscribe, err := conn.QueueSubscribe(d.subject(tenant, "*"), queue, c.in)
+	if err != nil {
+		return nil, err
+	}
+	d.set(tenant, conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	c.running.Go(func() { c.work(ctx) })
+	return func() {
+		// These fail while the connection is away. Then no request can arrive.
+		unsubscribe()
+		_ = conn.Flush(flushTime)
+		d.set(tenant, nil)
+		close(c.quiet)
+		cancel()
+		c.running.Wait()
+	}, nil
+}
+
+func (d *Desk) set(tenant string, conn *broker.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if conn == nil {
+		delete(d.conns, tenant)
+	} else {
+		d.conns[tenant] = conn
+	}
+}
+
+func (c *counter) work(ctx context.Context) {
+	for {
+		select {
+		case <-c.quiet:
+			return
+		case msg := <-c.in:
+			host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
+			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") || !c.rates.Allow(host) {
+				continue
+			}
+			select {
+			case c.waiting <- struct{}{}:
+			case <-c.quiet:
+				return
+			}
+			c.running.Go(func() {
+				defer func() { <-c.waiting }()
+				if err := c.conn.Publish(msg.Reply, c.answer(ctx, c.tenant, host, msg.Data)); err != nil {
+					c.log.Debug("answer to a host-agent not sent", "tenant", c.tenant, "host", host, "error", err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,504 @@
+package waiting
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/registry"
+	"ahprelay/broker/store"
+	"ahprelay/broker/waiting"
+	"ahprelay/gateway/desk"
+)
+
+// Names in the store.
+const (
+	Stream   = "ahp-waiting"
+	Subjects = "ahp.relays.v1.waiting."
+
+	prefix = "w."
+)
+
+// Bounds and times of a Keeper.
+const (
+	MaxRecords = 16384    // of all tenants
+	maxBytes   = 64 << 20 // of all tenants; relays keep them in memory
+
+	ofPerson    = 32 // items of a person at a host
+	ofHost      = 256
+	ofTenant    = 4096
+	tenantBytes = 16 << 20
+
+	keepFor    = 7 * 24 * time.Hour // after an item has expired
+	sweepEvery = time.Minute
+	wakeEvery  = 5 * time.Second
+)
+
+// Errors of changes. Their texts are for people.
+var (
+	ErrConflict = errors.New("it was changed on a different device meanwhile")
+	ErrOver     = errors.New("the host has it already")
+	ErrExpired  = errors.New("its time is over, or too far away: it may wait for up to 7 days")
+	ErrFull     = errors.New("too much waits already; remove something")
+	ErrAway     = errors.New("the relays' store is unreachable, so nothing was kept; try again")
+	ErrNone     = errors.New("there is no such item")
+	ErrWaits    = errors.New("it still waits; cancel it first")
+)
+
+// A Config configures a [Keeper].
+type Config struct {
+	Store    *store.Store       // required
+	Tenants  *broker.Tenants    // required
+	Registry *registry.Registry // required
+	Log      *slog.Logger       // required
+
+	// Standing returns the present authority of a device, and false if it has none. Required.
+	Standing func(auth.Client) (auth.Client, bool)
+	// Removed reports whether a device is removed. Required.
+	Removed func(tenant, device string) bool
+	// Sign signs a statement (auth.WaitingItems). Required.
+	Sign func(body []byte) (key, signature []byte)
+	// Wakes reports whether Wake can wake a host. Both may be nil.
+	Wakes func(tenant, host string) bool
+	// Wake wakes a host for a person. It returns at once.
+	Wake func(who auth.Client, host string)
+}
+
+// A Stored is an item with the relay's part.
+type Stored struct {
+	Item   waiting.Item    `json:"item"`
+	Host   string          `json:"host"`
+	Who    auth.Client     `json:"who"`   // of the latest version
+	First  time.Time       `json:"first"` // of the first version; items are delivered in this order
+	At     time.Time       `json:"at"`    // of the latest version
+	Woken  bool            `json:"woken,omitempty"`
+	Result *waiting.Result `json:"result,omitempty"`
+}
+
+// Expired reports whether the item's time is over.
+func (s *Stored) Expired(now time.Time) bool { return now.UnixMilli() >= s.Item.Expires }
+
+// waits reports whether the host may still get the item.
+func (s *Stored) waits(now time.Time) bool { return s.Result == nil && !s.Expired(now) }
+
+// An itemKey names an item.
+type itemKey struct{ tenant, host, id string }
+
+func (k itemKey) String() string { return prefix + k.tenant + "." + k.host + "." + k.id }
+
+// entry is an item in memory.
+type entry struct {
+	Stored
+	size int
+}
+
+// A Keeper is one relay's access to the items. It is safe for concurrent use.
+type Keeper struct {
+	cfg     Config
+	desk    *desk.Desk
+	cancel  context.CancelFunc
+	stop    []func()
+	running sync.WaitGroup
+
+	mu    sync.Mutex // guards items
+	items map[itemKey]*entry
+}
+
+// Start starts a Keeper. Close ends it.
+func Start(cfg Config) *Keeper {
+	k := &Keeper{cfg: cfg, items: map[itemKey]*entry{}}
+	k.stop = append(k.stop, cfg.Store.Follow(prefix, k.apply))
+	k.desk = desk.New(cfg.Tenants, waiting.Subject, k.answer, cfg.Log)
+	k.stop = append(k.stop, k.desk.Start())
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.running.Go(func() { k.tend(ctx) })
+	return k
+}
+
+// Close ends the Keeper and waits for its goroutines.
+func (k *Keeper) Close() {
+	k.cancel()
+	for _, stop := range slices.Backward(k.stop) {
+		stop()
+	}
+	k.running.Wait()
+}
+
+// apply follows the store.
+func (k *Keeper) apply(r store.Record) {
+	parts := strings.Split(r.Key, ".")
+	if len(parts) != 4 {
+		return
+	}
+	key := itemKey{parts[1], parts[2], parts[3]}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := &entry{size: len(r.Data)}
+	if r.Data == nil || json.Unmarshal(r.Data, &e.Stored) != nil {
+		delete(k.items, key)
+		return
+	}
+	k.items[key] = e
+}
+
+// where returns the items for which a function is true, in the order of delivery.
+func (k *Keeper) where(is func(itemKey, *entry) bool) (list []Stored) {
+	k.mu.Lock()
+	for key, e := range k.items {
+		if is(key, e) {
+			list = append(list, e.Stored)
+		}
+	}
+	k.mu.Unlock()
+	slices.SortFunc(list, func(a, b Stored) int {
+		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Item.ID, b.Item.ID))
+	})
+	return list
+}
+
+// Of returns a person's items at all hosts that the token may reach.
+func (k *Keeper) Of(who auth.Client) []Stored {
+	return k.where(func(key itemKey, e *entry) bool {
+		return e.Who.Subject == who.Subject && who.MayReach(key.tenant, key.host)
+	})
+}
+
+// Put stores a new version of an item. After ErrConflict and ErrOver, it also returns the
+// current item.
+func (k *Keeper) Put(who auth.Client, host string, item waiting.Item) (*Stored, error) {
+	key := itemKey{who.Tenant, host, item.ID}
+	if err := k.makeRoom(key, who.Subject, &item); err != nil {
+		return nil, err
+	}
+	var kept Stored
+	err := k.change(key, func(old *Stored) (*Stored, error) {
+		now := time.Now().UTC()
+		switch {
+		case item.Expires <= now.UnixMilli() && !item.Cancelled, item.Expires > now.Add(waiting.MaxLife).UnixMilli():
+			return nil, ErrExpired
+		case old == nil && item.Version != 1:
+			return nil, ErrNone
+		case old == nil:
+			kept = Stored{Item: item, Host: host, Who: who, First: now, At: now}
+			return &kept, nil
+		case old.Who.Subject != who.Subject:
+			return nil, ErrNone
+		}
+		kept = *old
+		switch {
+		case old.Result != nil:
+			return nil, ErrOver
+		case item.Version != old.Item.Version+1, item.Session != old.Item.Session:
+			return nil, ErrConflict
+		}
+		woken := old.Woken && old.Item.Wake == item.Wake
+		kept.Item, kept.Who, kept.At, kept.Woken = item, who, now, woken
+		return &kept, nil
+	})
+	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrOver):
+		return &kept, err
+	case err != nil:
+		return nil, err
+	}
+	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
+		// A lost message costs time only: the host-agent asks again.
+		_ = k.desk.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
+	}
+	return &kept, nil
+}
+
+// change changes an item; nil removes it.
+func (k *Keeper) change(key itemKey, change func(old *Stored) (*Stored, error)) error {
+	err := k.cfg.Store.Update(key.String(), func(old []byte) ([]byte, error) {
+		var was *Stored
+		if old != nil {
+			was = &Stored{}
+			if err := json.Unmarshal(old, was); err != nil {
+				return nil, fmt.Errorf("item %s: %w", key, err)
+			}
+		}
+		next, err := change(was)
+		if err != nil || next == nil {
+			return nil, err
+		}
+		return json.Marshal(next)
+	})
+	switch {
+	case errors.Is(err, store.ErrFull):
+		return ErrFull
+	case errors.Is(err, store.ErrAway):
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return err
+}
+
+// use counts items and bytes.
+type use struct{ items, bytes int }
+
+func (u *use) add(e *entry) {
+	u.items++
+	u.bytes += e.size
+}
+
+// uses are the items and bytes within each bound, without one item.
+type uses struct {
+	all, tenant, host, person use
+	oldest                    *entry // the person's oldest finished item
+}
+
+// usesLocked counts the items beside the one with a key.
+func (k *Keeper) usesLocked(key itemKey, subject string, now time.Time) (u uses) {
+	for at, e := range k.items {
+		if at == key {
+			continue
+		}
+		u.all.add(e)
+		if at.tenant != key.tenant {
+			continue
+		}
+		u.tenant.add(e)
+		if at.host != key.host {
+			continue
+		}
+		u.host.add(e)
+		if e.Who.Subject != subject {
+			continue
+		}
+		u.person.add(e)
+		if !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
+			u.oldest = e
+		}
+	}
+	return u
+}
+
+// fits reports whether there is room for an item.
+func (u *uses) fits(bytes int) bool {
+	return u.all.bytes+bytes <= maxBytes && u.all.items < MaxRecords && u.tenant.items < ofTenant && u.tenant.bytes+bytes <= tenantBytes &&
+		u.host.items < ofHost && u.person.items < ofPerson
+}
+
+// makeRoom checks the bounds, and removes the person's oldest finished item where that
+// makes room.
+func (k *Keeper) makeRoom(key itemKey, subject string, item *waiting.Item) error {
+	data, err := json.Marshal(item)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	had := k.items[key]
+	u := k.usesLocked(key, subject, time.Now())
+	k.mu.Unlock()
+	switch {
+	case had != nil && had.size >= len(data), u.fits(len(data)):
+		return nil
+	case u.oldest == nil:
+		return ErrFull
+	}
+	return k.change(itemKey{key.tenant, key.host, u.oldest.Item.ID}, func(*Stored) (*Stored, error) { return nil, nil })
+}
+
+// Remove removes a person's finished or expired item.
+func (k *Keeper) Remove(who auth.Client, host, id string) error {
+	return k.change(itemKey{who.Tenant, host, id}, func(old *Stored) (*Stored, error) {
+		switch {
+		case old == nil || old.Who.Subject != who.Subject:
+			return nil, ErrNone
+		case old.waits(time.Now()):
+			return nil, ErrWaits
+		}
+		return nil, nil
+	})
+}
+
+// answer answers a host-agent's request.
+func (k *Keeper) answer(_ context.Context, tenant, host string, data []byte) []byte {
+	answer, err := k.do(tenant, host, data)
+	if err != nil {
+		k.cfg.Log.Debug("request about waiting items refused", "tenant", tenant, "host", host, "error", err)
+		answer = waiting.Answer{Error: err.Error()}
+	}
+	body, _ := json.Marshal(answer) // all fields can be encoded
+	return body
+}
+
+// do carries out a host-agent's request.
+func (k *Keeper) do(tenant, host string, data []byte) (answer waiting.Answer, err error) {
+	r, err := waiting.ReadRequest(data)
+	if err != nil {
+		return answer, err
+	}
+	if known, ok := k.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != r.Instance {
+		return answer, errors.New("this host-agent does not serve the host")
+	}
+	if err := k.cfg.Store.Away(); err != nil {
+		return answer, fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	if r.Op == waiting.Report {
+		return answer, k.report(itemKey{tenant, host, r.Result.ID}, r.Result)
+	}
+	body, err := json.Marshal(k.batch(tenant, host, &r))
+	if err != nil {
+		return answer, err
+	}
+	key, signature := k.cfg.Sign(body)
+	answer.Batch = &waiting.Signed{Body: body, Key: key, Signature: signature}
+	return answer, nil
+}
+
+// report notes an item's result. A later result replaces it only if it is certain.
+func (k *Keeper) report(key itemKey, result *waiting.Result) error {
+	return k.change(key, func(old *Stored) (*Stored, error) {
+		if old == nil || old.Result != nil && (old.Result.State != waiting.Unknown || result.State == waiting.Unknown) {
+			return old, nil
+		}
+		next := *old
+		next.Result = result
+		return &next, nil
+	})
+}
+
+// batch returns the next items of a host.
+func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
+	now := time.Now().UTC()
+	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
+	size := 0
+	for _, s := range k.where(func(key itemKey, e *entry) bool {
+		return key.tenant == tenant && key.host == host && e.Result == nil && (!e.Expired(now) || e.Item.Cancelled)
+	}) {
+		data, _ := json.Marshal(&s.Item) // all fields can be encoded
+		if size += len(data); size > waiting.MaxBatch {
+			b.More = true
+			break
+		}
+		b.Items = append(b.Items, k.offer(&s, host))
+	}
+	for _, id := range r.Devices {
+		if k.cfg.Removed(tenant, id) {
+			b.Removed = append(b.Removed, id)
+		}
+	}
+	return b
+}
+
+// offer returns an item with its author's present authority.
+func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
+	o := waiting.Offer{Item: s.Item, Subject: s.Who.Subject, Device: s.Who.Device, Token: s.Who.ID, Name: s.Who.DeviceName}
+	who, ok := k.cfg.Standing(s.Who)
+	switch {
+	case !ok:
+		o.Out = "the device that left it has been removed"
+	case !who.MayReach(s.Who.Tenant, host):
+		o.Out = "you may no longer use this host"
+	}
+	if o.Out == "" {
+		o.Access, o.Channels, o.Methods = string(who.Access), who.Channels, who.Methods
+	}
+	return o
+}
+
+// tend removes old items, and wakes hosts, until ctx ends.
+func (k *Keeper) tend(ctx context.Context) {
+	sweep, wake := time.NewTicker(sweepEvery), time.NewTicker(wakeEvery)
+	defer sweep.Stop()
+	defer wake.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweep.C:
+			k.Sweep(ctx)
+		case <-wake.C:
+			k.WakeDue()
+		}
+	}
+}
+
+// Sweep removes old items, and items of forgotten hosts, if this relay maintains the store.
+func (k *Keeper) Sweep(ctx context.Context) {
+	if k.cfg.Registry.Unread() != nil || !k.cfg.Registry.Maintains() {
+		return
+	}
+	now := time.Now()
+	unknown := map[itemKey]bool{} // by tenant and host
+	for key, e := range k.copied() {
+		of := itemKey{tenant: key.tenant, host: key.host}
+		if _, asked := unknown[of]; !asked {
+			unknown[of] = errors.Is(k.cfg.Registry.Find(ctx, key.tenant, key.host), registry.ErrUnknownHost)
+		}
+		if !unknown[of] && now.Sub(time.UnixMilli(e.Item.Expires)) < keepFor {
+			continue
+		}
+		if err := k.change(key, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
+			k.cfg.Log.Warn("old waiting item not removed", "tenant", key.tenant, "host", key.host, "error", err)
+		}
+	}
+}
+
+// copied returns all items by key.
+func (k *Keeper) copied() map[itemKey]Stored {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make(map[itemKey]Stored, len(k.items))
+	for key, e := range k.items {
+		all[key] = e.Stored
+	}
+	return all
+}
+
+// WakeDue wakes the hosts whose items' wake time has come.
+func (k *Keeper) WakeDue() {
+	if k.cfg.Wake == nil {
+		return
+	}
+	now := time.Now()
+	for _, s := range k.where(func(key itemKey, e *entry) bool {
+		return e.Item.Wake > 0 && e.Item.Wake <= now.UnixMilli() && !e.Woken && !e.Item.Cancelled && e.waits(now) && k.cfg.Wakes(key.tenant, key.host)
+	}) {
+		if h, _ := k.cfg.Registry.Lookup(s.Who.Tenant, s.Host); h.State == registry.Online {
+			continue
+		}
+		mine := false
+		err := k.change(itemKey{s.Who.Tenant, s.Host, s.Item.ID}, func(old *Stored) (*Stored, error) {
+			mine = old != nil && !old.Woken && old.Item.Version == s.Item.Version
+			if !mine {
+				return old, nil
+			}
+			next := *old
+			next.Woken = true
+			return &next, nil
+		})
+		if who, ok := k.cfg.Standing(s.Who); err == nil && mine && ok {
+			k.cfg.Wake(who, s.Host)
+		}
+	}
+}
+
+// Stats are a Keeper's counters.
+type Stats struct{ Items, Waiting, Bytes int }
+
+// Stats returns the counters.
+func (k *Keeper) Stats() (s Stats) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range k.items {
+		s.Items++
+		s.Bytes += e.size
+		if e.waits(now) {
+			s.Waiting++
+		}
+	}
+	return s
+}

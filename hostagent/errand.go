@@ -1,0 +1,412 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/waiting"
+	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/internal/sealed"
+)
+
+// An errand gives one waiting item to the host, on a connection of its own:
+//
+//	host-agent                                       host
+//	  initialize; subscribe session; subscribe chat  ──▶
+//	  ◀── states: is the turn there already? is the question still open?
+//	  (the journal: sending)
+//	  dispatchAction                                 ──▶
+//	  ◀── the host's echo of the action
+//
+// An error before the journal's entry means that nothing was sent. An error behind it means
+// that the end is not known; the next errand for the item asks the host.
+type errand struct {
+	speaker
+	content *waiting.Content
+	had     bool // an earlier errand has begun
+	entry   waitbook.Entry
+	mark    func(waitbook.Stage) error
+	answers givenKey // the question that was answered
+
+	id int // of the last request
+}
+
+// Times of an errand.
+const (
+	chatTries  = 40 // looks for the first chat of a new session
+	chatPause  = 250 * time.Millisecond
+	turnsAsked = 50 // turns in which a message is looked for
+)
+
+// hostName returns the fingerprint of the host's key.
+func hostName(b *waitbook.Book) sealed.Fingerprint {
+	return sealed.HostFingerprint(b.Secret().Public())
+}
+
+// unknown is the result of an item that was sent to a host that has ended since.
+func unknown() waiting.Result {
+	return waiting.Because(waiting.Unknown, "the host or its agent ended at that moment")
+}
+
+func late(why string) waiting.Result { return waiting.Because(waiting.Late, why) }
+
+func refused(why string) waiting.Result { return waiting.Because(waiting.Refused, why) }
+
+// run performs the errand. A gate's refusal is a result.
+func (e *errand) run() (r waiting.Result, err error) {
+	if err := e.greet(1); err != nil {
+		return r, err
+	}
+	e.id = 1
+	switch e.content.Kind {
+	case waiting.Session:
+		r, err = e.createSession()
+	case waiting.Message:
+		r, err = e.message()
+	case waiting.Stop:
+		r, err = e.stop()
+	case waiting.Approve:
+		r, err = e.approve()
+	default:
+		r, err = e.reply()
+	}
+	var forbidden *forbiddenError
+	if errors.As(err, &forbidden) {
+		return refused(forbidden.why), nil
+	}
+	return r, err
+}
+
+// call sends a request and returns its response.
+func (e *errand) call(method, channel, more string) (ahp.Envelope, error) {
+	e.id++
+	if err := e.request(e.id, method, quoted(channel), more); err != nil {
+		return ahp.Envelope{}, err
+	}
+	for {
+		env, err := e.next()
+		if err != nil || env.Kind == ahp.Response && string(env.ID) == strconv.Itoa(e.id) {
+			return env, err
+		}
+	}
+}
+
+// state subscribes to a channel, and returns its state; nil: the host does not show it.
+func (e *errand) state(channel, more string) (json.RawMessage, error) {
+	env, err := e.call("subscribe", channel, more)
+	if err != nil || env.Error != nil {
+		return nil, err
+	}
+	snapshot, _ := ahp.MemberOf(env.Result, "snapshot")
+	state, _ := ahp.MemberOf(snapshot.Raw, "state")
+	if !ahp.IsObject(state.Raw) {
+		return nil, nil
+	}
+	return slices.Clone(json.RawMessage(state.Raw)), nil
+}
+
+func (e *errand) chatState(channel string) (json.RawMessage, error) {
+	return e.state(channel, fmt.Sprintf(`,"view":{"turns":%d}`, turnsAsked))
+}
+
+// createSession creates a session, unless it exists, and gives it its first message.
+func (e *errand) createSession() (r waiting.Result, err error) {
+	c := e.content
+	session, err := e.state(c.Session, "")
+	if err != nil {
+		return r, err
+	}
+	if session == nil {
+		if e.had {
+			return unknown(), nil
+		}
+		if err := e.mark(waitbook.Creating); err != nil {
+			return r, err
+		}
+		more := fmt.Sprintf(`,"provider":%s`, quoted(c.Provider))
+		if c.Directory != "" {
+			more += fmt.Sprintf(`,"workingDirectories":[%s]`, quoted(c.Directory))
+		}
+		if len(c.Model) > 0 {
+			more += fmt.Sprintf(`,"model":%s`, c.Model)
+		}
+		env, err := e.call("createSession", c.Session, more)
+		switch {
+		case err != nil:
+			return r, err
+		case env.Error != nil:
+			return refused("the host refused the session: " + ahp.TextOf(env.Error, "message")), nil
+		}
+		e.had = false
+	} else if e.had && e.entry.Stage == waitbook.Creating {
+		e.had = false // it was created, and its message was not sent
+	}
+	if c.Text == "" {
+		return waiting.Result{State: waiting.Done}, nil
+	}
+	for range chatTries {
+		if session, err = e.state(c.Session, ""); err != nil {
+			return r, err
+		}
+		if c.Chat = firstChat(session); c.Chat != "" {
+			return e.message()
+		}
+		time.Sleep(chatPause)
+	}
+	return refused("the session was created, and its agent does not answer"), nil
+}
+
+// firstChat returns a session's default chat, or its first.
+func firstChat(session []byte) string {
+	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
+		return chat
+	}
+	chats, _ := ahp.MemberOf(session, "chats")
+	for _, one := range ahp.ElementsOf(chats.Raw) {
+		return ahp.TextOf(one.Raw, "resource")
+	}
+	return ""
+}
+
+// message begins a turn, or queues the message behind the running one.
+func (e *errand) message() (r waiting.Result, err error) {
+	c := e.content
+	session, err := e.state(c.Session, "")
+	if err != nil {
+		return r, err
+	}
+	if session == nil {
+		return e.missing("the session no longer exists")
+	}
+	if c.Chat == "" {
+		c.Chat = firstChat(session)
+	}
+	chat, err := e.chatState(c.Chat)
+	switch {
+	case err != nil:
+		return r, err
+	case chat == nil:
+		return e.missing("the chat no longer exists")
+	case hasMessage(chat, c.Turn):
+		return waiting.Result{State: waiting.Done}, nil
+	case e.had:
+		return unknown(), nil
+	}
+	message := map[string]any{"text": c.Text, "origin": map[string]string{"kind": "user"}}
+	if len(c.Model) > 0 {
+		message["model"] = c.Model
+	}
+	action := map[string]any{"type": "chat/turnStarted", "turnId": c.Turn, "startedAt": time.Now().UTC().Format(time.RFC3339Nano), "message": message}
+	if active, _ := ahp.MemberOf(chat, "activeTurn"); ahp.IsObject(active.Raw) {
+		action = map[string]any{"type": "chat/pendingMessageSet", "kind": "queued", "id": c.Turn, "message": message}
+	}
+	return e.act(c.Chat, action)
+}
+
+// missing is the result if the item's session or chat is not there.
+func (e *errand) missing(why string) (waiting.Result, error) {
+	if e.had {
+		return unknown(), nil
+	}
+	return late(why), nil
+}
+
+// hasMessage reports whether a chat has a turn, or a queued message, with an ID.
+func hasMessage(chat []byte, id string) bool {
+	active, _ := ahp.MemberOf(chat, "activeTurn")
+	steering, _ := ahp.MemberOf(chat, "steeringMessage")
+	if ahp.TextOf(active.Raw, "id") == id || ahp.TextOf(steering.Raw, "id") == id {
+		return true
+	}
+	for _, name := range []string{"turns", "queuedMessages"} {
+		list, _ := ahp.MemberOf(chat, name)
+		for _, one := range ahp.ElementsOf(list.Raw) {
+			if ahp.TextOf(one.Raw, "id") == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stop cancels the turn that was running.
+func (e *errand) stop() (r waiting.Result, err error) {
+	_, turn, err := e.activeTurn()
+	switch {
+	case err != nil:
+		return r, err
+	case ahp.TextOf(turn, "id") != e.content.Turn:
+		return late("that turn is over"), nil
+	}
+	took := int64(0)
+	if began, err := time.Parse(time.RFC3339Nano, ahp.TextOf(turn, "startedAt")); err == nil {
+		took = max(0, time.Since(began).Milliseconds())
+	}
+	return e.act(e.content.Chat, map[string]any{"type": "chat/turnCancelled", "turnId": e.content.Turn, "duration": took})
+}
+
+// activeTurn returns the chat of the item, and its running turn; nil: none.
+func (e *errand) activeTurn() (chat, turn []byte, err error) {
+	if _, err := e.state(e.content.Session, ""); err != nil {
+		return nil, nil, err
+	}
+	if chat, err = e.chatState(e.content.Chat); err != nil {
+		return nil, nil, err
+	}
+	active, _ := ahp.MemberOf(chat, "activeTurn")
+	return chat, active.Raw, nil
+}
+
+// gone is the result of an answer whose question is not open.
+func (e *errand) gone() (waiting.Result, error) {
+	if e.had {
+		return unknown(), nil
+	}
+	return late("the question no longer exists"), nil
+}
+
+// approve answers a tool call, if it is the one that the person saw. The first answer counts,
+// so an answer may be sent again.
+func (e *errand) approve() (r waiting.Result, err error) {
+	c := e.content
+	_, turn, err := e.activeTurn()
+	if err != nil {
+		return r, err
+	}
+	var call []byte
+	parts, _ := ahp.MemberOf(turn, "responseParts")
+	for _, p := range ahp.ElementsOf(parts.Raw) {
+		if one, _ := ahp.MemberOf(p.Raw, "toolCall"); ahp.TextOf(one.Raw, "toolCallId") == c.Request && ahp.TextOf(one.Raw, "status") == "pending-confirmation" {
+			call = one.Raw
+		}
+	}
+	if call == nil || ahp.TextOf(turn, "id") != c.Turn {
+		return e.gone()
+	}
+	if digest, ok := digestOfCall(call); !ok || digest != c.Input {
+		return refused("the tool call is not the one that you saw"), nil
+	}
+	action := map[string]any{"type": "chat/toolCallConfirmed", "turnId": c.Turn, "toolCallId": c.Request, "approved": c.Approved}
+	if c.Approved {
+		action["confirmed"] = "user-action"
+	} else {
+		action["reason"] = "denied"
+	}
+	if c.Option != "" {
+		if !offers(call, c.Option, c.Approved) {
+			return refused("the host no longer offers this answer"), nil
+		}
+		action["selectedOptionId"] = c.Option
+	}
+	e.answers = givenKey{c.Chat, "chat/toolCallConfirmed", c.Request}
+	return e.act(c.Chat, action)
+}
+
+// offers reports whether a tool call has an option that allows, or denies.
+func offers(call []byte, id string, allows bool) bool {
+	options, _ := ahp.MemberOf(call, "options")
+	for _, o := range ahp.ElementsOf(options.Raw) {
+		if ahp.TextOf(o.Raw, "id") == id {
+			return (ahp.TextOf(o.Raw, "kind") == "approve") == allows
+		}
+	}
+	return false
+}
+
+// digestOfCall returns the digest of a tool call. A call whose input is elsewhere, or that
+// edits files, has none: a person cannot see all of it while the host is away.
+func digestOfCall(call []byte) (digest string, ok bool) {
+	m := [...]ahp.Member{{Name: "toolInput"}, {Name: "edits"}, {Name: "invocationMessage"}}
+	if ahp.Members(call, m[:]) != nil {
+		return "", false
+	}
+	input, isText := ahp.Text(m[0].Raw)
+	if !isText && !ahp.IsNone(m[0].Raw) || !ahp.IsNone(m[1].Raw) {
+		return "", false
+	}
+	return waiting.DigestOf(ahp.TextOf(call, "toolCallId"), ahp.TextOf(call, "toolName"), input, plainOf(m[2].Raw)), true
+}
+
+// plainOf returns a plain or Markdown text.
+func plainOf(raw []byte) string {
+	if text, ok := ahp.Text(raw); ok {
+		return text
+	}
+	return ahp.TextOf(raw, "markdown")
+}
+
+// reply answers a question, if it is the one that the person saw.
+func (e *errand) reply() (r waiting.Result, err error) {
+	c := e.content
+	_, turn, err := e.activeTurn()
+	if err != nil {
+		return r, err
+	}
+	var request []byte
+	parts, _ := ahp.MemberOf(turn, "responseParts")
+	for _, p := range ahp.ElementsOf(parts.Raw) {
+		one, _ := ahp.MemberOf(p.Raw, "request")
+		if response, _ := ahp.MemberOf(p.Raw, "response"); ahp.TextOf(one.Raw, "id") == c.Request && ahp.IsNone(response.Raw) {
+			request = one.Raw
+		}
+	}
+	if request == nil {
+		return e.gone()
+	}
+	texts := []string{c.Request, plainOf(memberRaw(request, "message"))}
+	questions, _ := ahp.MemberOf(request, "questions")
+	for _, q := range ahp.ElementsOf(questions.Raw) {
+		texts = append(texts, ahp.TextOf(q.Raw, "id"), ahp.TextOf(q.Raw, "kind"), plainOf(memberRaw(q.Raw, "message")))
+	}
+	if waiting.DigestOf(texts...) != c.Input {
+		return refused("the question is not the one that you saw"), nil
+	}
+	action := map[string]any{"type": "chat/inputCompleted", "requestId": c.Request, "response": c.Response}
+	if ahp.IsObject(c.Answers) {
+		action["answers"] = c.Answers
+	}
+	e.answers = givenKey{c.Chat, "chat/inputCompleted", c.Request}
+	return e.act(c.Chat, action)
+}
+
+func memberRaw(object []byte, name string) []byte {
+	m, _ := ahp.MemberOf(object, name)
+	return m.Raw
+}
+
+// act notes in the journal that an action is about to be sent, sends it, and waits for the
+// host's echo.
+func (e *errand) act(channel string, action map[string]any) (r waiting.Result, err error) {
+	data, err := json.Marshal(action)
+	if err != nil {
+		return r, err
+	}
+	if err := e.mark(waitbook.Sending); err != nil {
+		return r, err
+	}
+	if err := e.dispatch(quoted(channel), 1, data); err != nil {
+		return r, err
+	}
+	for {
+		env, err := e.next()
+		if err != nil {
+			return r, errors.Join(errLost, err)
+		}
+		if string(env.Method) != "action" {
+			continue
+		}
+		m := [...]ahp.Member{{Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
+		if ahp.Members(env.Params, m[:]) != nil || ahp.TextOf(m[1].Raw, "clientId") != e.clientID || ahp.TextOf(m[0].Raw, "type") != action["type"] {
+			continue
+		}
+		if why := plainOf(m[2].Raw); !ahp.IsNone(m[2].Raw) {
+			return refused("the host refused it: " + why), nil
+		}
+		return waiting.Result{State: waiting.Done}, nil
+	}
+}

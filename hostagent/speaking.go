@@ -1,0 +1,149 @@
+package hostagent
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/auth/gate"
+	"ahprelay/hostagent/watch"
+)
+
+// A speaker is the host-agent's own client of the host, for one errand of a person. If it has
+// gates, they judge what it sends, as on a connection of that person.
+type speaker struct {
+	sock     hostSocket
+	clientID string
+	gates    *gate.Chain // nil: the caller has judged
+}
+
+func newSpeaker(sock hostSocket, errand string) speaker {
+	return speaker{sock: sock, clientID: "ahp-" + errand + "-" + strings.ToLower(rand.Text())}
+}
+
+// A forbiddenError reports a message that the person may not send.
+type forbiddenError struct{ why string }
+
+// Error is the gate's reason.
+func (e *forbiddenError) Error() string { return e.why }
+
+// write sends a message to the host, if the gates let it pass.
+func (s *speaker) write(message []byte) error {
+	if s.gates != nil {
+		env, err := ahp.Peek(message)
+		if err != nil {
+			return err
+		}
+		switch d := s.gates.FromClient(message, &env); d.Verdict {
+		case gate.Pass:
+		case gate.Replace:
+			message = d.Message
+		default:
+			return &forbiddenError{reasonOf(d.Message)}
+		}
+	}
+	return s.sock.Write(message, false)
+}
+
+// reasonOf returns the reason in a gate's answer.
+func reasonOf(message []byte) string {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return "you may not do this"
+	}
+	if why := ahp.TextOf(env.Error, "message"); why != "" {
+		return why
+	}
+	if why := ahp.TextOf(env.Params, "rejectionReason"); why != "" {
+		return why
+	}
+	return "you may not do this"
+}
+
+// greet opens the conversation with the host.
+func (s *speaker) greet(id int) error {
+	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
+	if err := s.write(fmt.Appendf(nil, hello, id, s.clientID, watch.Versions)); err != nil {
+		return err
+	}
+	greeting, err := watch.FirstAnswer(greetingSocket{s})
+	if err == nil && greeting.Error != nil {
+		err = errors.New("the host refused initialize")
+	}
+	return err
+}
+
+// A greetingSocket shows the gates what the host sends.
+type greetingSocket struct{ *speaker }
+
+// Read implements [watch.Socket].
+func (g greetingSocket) Read() ([]byte, bool, error) {
+	message, binary, err := g.sock.Read()
+	if err == nil {
+		g.heard(message)
+	}
+	return message, binary, err
+}
+
+// Write implements [watch.Socket].
+func (g greetingSocket) Write(message []byte, binary bool) error {
+	return g.sock.Write(message, binary)
+}
+
+// Close implements [watch.Socket].
+func (g greetingSocket) Close(reason string) { g.sock.Close(reason) }
+
+// heard shows a message of the host to the gates, which learn from it.
+func (s *speaker) heard(message []byte) {
+	if s.gates == nil {
+		return
+	}
+	if env, err := ahp.Peek(message); err == nil {
+		s.gates.FromHost(message, &env)
+	}
+}
+
+// request sends a request about a channel; more are further members of its params.
+func (s *speaker) request(id int, method string, channel []byte, more string) error {
+	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s%s}}`, id, method, channel, more))
+}
+
+// dispatch sends an action.
+func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
+	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
+}
+
+// next returns the host's next message. It refuses requests. A message above the limit
+// has no content.
+func (s *speaker) next() (ahp.Envelope, error) {
+	for {
+		message, _, err := s.sock.Read()
+		var skip *skippedError
+		if errors.As(err, &skip) {
+			return skip.env, nil
+		}
+		if err != nil {
+			return ahp.Envelope{}, err
+		}
+		s.heard(message)
+		env, err := ahp.Peek(message)
+		switch {
+		case err != nil: // a later message may be readable
+		case env.Kind == ahp.Request:
+			if err := s.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only answers", nil), false); err != nil {
+				return env, err
+			}
+		default:
+			return env, nil
+		}
+	}
+}
+
+// quoted returns a text in JSON.
+func quoted(text string) []byte {
+	data, _ := json.Marshal(text) // a string always encodes
+	return data
+}

@@ -1,0 +1,265 @@
+package waiting
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"ahprelay/broker/waiting"
+	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/sealed"
+)
+
+// Bounds of a Book.
+const (
+	MaxEntries = 512 // of the journal; above, no item is delivered until relays have results
+	maxName    = 100 // bytes of a device's name
+
+	keepOver = 24 * time.Hour // of an entry behind its item's expiry
+)
+
+// A Device is a device whose person may leave items.
+type Device struct {
+	Subject string    `json:"subject"`
+	ID      string    `json:"id"`   // the relay's
+	Keys    string    `json:"keys"` // base64url: see sealed.ReadIdentity
+	Name    string    `json:"name"`
+	At      time.Time `json:"at"`
+}
+
+// A Stage is the last step of an entry.
+type Stage string
+
+// The stages.
+const (
+	Creating Stage = "creating"
+	Sending  Stage = "sending"
+	Over     Stage = "over"
+)
+
+// An Entry is an item in the journal.
+type Entry struct {
+	Stage    Stage           `json:"stage"`
+	Version  uint64          `json:"version"`
+	Expires  int64           `json:"expires"` // of the item, in ms
+	Result   *waiting.Result `json:"result,omitempty"`
+	Reported bool            `json:"reported,omitempty"`
+}
+
+// file is the JSON of the file.
+type file struct {
+	Secret  []byte           `json:"secret"`
+	Devices []Device         `json:"devices"` // oldest first
+	Entries map[string]Entry `json:"entries"` // by item
+}
+
+// A Book is the memory of one host.
+type Book struct {
+	path   string
+	secret sealed.Secret
+
+	mu   sync.Mutex // guards kept, and the file
+	kept file
+}
+
+// FileName returns the name of a host's file in the state directory.
+func FileName(tenant, host string) string { return "waiting." + tenant + "." + host + ".json" }
+
+// Open reads or creates the file. An unreadable file is an error: without its journal, an item
+// could be delivered twice.
+func Open(dir, tenant, host string) (*Book, error) {
+	b := &Book{path: filepath.Join(dir, FileName(tenant, host))}
+	data, err := os.ReadFile(b.path)
+	if err == nil {
+		err = json.Unmarshal(data, &b.kept)
+	}
+	isNew := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case isNew:
+		if b.secret, err = sealed.NewSecret(); err == nil {
+			b.kept.Secret = b.secret.Private()
+			err = os.MkdirAll(dir, 0o700)
+		}
+	case err == nil:
+		b.secret, err = sealed.ReadSecret(b.kept.Secret)
+	}
+	if b.kept.Entries == nil {
+		b.kept.Entries = map[string]Entry{}
+	}
+	if err == nil && isNew {
+		err = b.saveLocked()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("waiting items: %s: %w; remove the file to begin anew: items in delivery at that moment may be delivered again", b.path, err)
+	}
+	return b, nil
+}
+
+func (b *Book) saveLocked() error {
+	data, err := json.Marshal(&b.kept)
+	if err == nil {
+		err = atomicfile.Replace(b.path, append(data, '\n'), 0o600)
+	}
+	return err
+}
+
+// Secret returns the host's key.
+func (b *Book) Secret() sealed.Secret { return b.secret }
+
+// PublicKey returns the host's public key in base64url.
+func (b *Book) PublicKey() string {
+	key := b.secret.Public()
+	return base64.RawURLEncoding.EncodeToString(key[:])
+}
+
+// errKeys reports keys that are none.
+var errKeys = errors.New("keys: want base64url of an X25519 key and a point on P-256")
+
+// ReadKeys decodes a device's keys.
+func ReadKeys(text string) (sealed.Identity, error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return sealed.Identity{}, errKeys
+	}
+	i, err := sealed.ReadIdentity(raw)
+	if err != nil {
+		return i, errKeys
+	}
+	return i, nil
+}
+
+// Enter keeps a device's keys, and returns all devices of its person, with this one. The keys
+// replace earlier keys of the device. Above the bounds, the oldest devices are forgotten.
+func (b *Book) Enter(d Device) ([]Device, error) {
+	if _, err := ReadKeys(d.Keys); err != nil {
+		return nil, err
+	}
+	d.Name = d.Name[:min(len(d.Name), maxName)]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := slices.Clone(b.kept.Devices)
+	had := slices.IndexFunc(before, func(o Device) bool {
+		return o.ID == d.ID && o.Subject == d.Subject && o.Keys == d.Keys && o.Name == d.Name
+	})
+	if had < 0 {
+		b.kept.Devices = slices.DeleteFunc(before, func(o Device) bool { return o.ID == d.ID || o.Keys == d.Keys && o.Subject == d.Subject })
+		own := 1
+		for i := len(b.kept.Devices) - 1; i >= 0; i-- {
+			if b.kept.Devices[i].Subject != d.Subject {
+				continue
+			}
+			if own++; own > waiting.MaxOwn {
+				b.kept.Devices = slices.Delete(b.kept.Devices, i, i+1)
+			}
+		}
+		if n := len(b.kept.Devices) + 1 - waiting.MaxDevices; n > 0 {
+			b.kept.Devices = slices.Delete(b.kept.Devices, 0, n)
+		}
+		b.kept.Devices = append(b.kept.Devices, d)
+		if err := b.saveLocked(); err != nil {
+			b.kept.Devices = before
+			return nil, err
+		}
+	}
+	var list []Device
+	for _, o := range b.kept.Devices {
+		if o.Subject == d.Subject {
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}
+
+// Devices returns the relay's IDs of all devices.
+func (b *Book) Devices() (ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.kept.Devices {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+// Drop forgets removed devices.
+func (b *Book) Drop(ids []string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(b.kept.Devices), func(d Device) bool { return slices.Contains(ids, d.ID) })
+	if len(left) == len(b.kept.Devices) {
+		return nil
+	}
+	b.kept.Devices = left
+	return b.saveLocked()
+}
+
+// Signer returns the keys of a person's device with a fingerprint. The device must be the one
+// that the relay names.
+func (b *Book) Signer(subject, id, fingerprint string) (sealed.Identity, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.kept.Devices {
+		if d.Subject != subject || d.ID != id {
+			continue
+		}
+		if keys, err := ReadKeys(d.Keys); err == nil && keys.Fingerprint().String() == fingerprint {
+			return keys, true
+		}
+	}
+	return sealed.Identity{}, false
+}
+
+// Entry returns an item's entry.
+func (b *Book) Entry(id string) (Entry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.kept.Entries[id]
+	return e, ok
+}
+
+// ErrFull reports a journal without room.
+var ErrFull = errors.New("too many results of waiting items are not reported yet")
+
+// Write writes an item's entry durably. Old entries whose results relays have are removed.
+func (b *Book) Write(id string, e Entry, now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, had := b.kept.Entries[id]
+	if !had {
+		for other, o := range b.kept.Entries {
+			if o.Reported && now.Sub(time.UnixMilli(o.Expires)) > keepOver {
+				delete(b.kept.Entries, other)
+			}
+		}
+		if len(b.kept.Entries) >= MaxEntries {
+			return ErrFull
+		}
+	}
+	b.kept.Entries[id] = e
+	err := b.saveLocked()
+	if err != nil {
+		if delete(b.kept.Entries, id); had {
+			b.kept.Entries[id] = was
+		}
+	}
+	return err
+}
+
+// Unreported returns the items whose results relays may not have.
+func (b *Book) Unreported() (ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, e := range b.kept.Entries {
+		if e.Stage == Over && !e.Reported {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,115 @@
+package waiting_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	items "ahprelay/broker/waiting"
+	"ahprelay/hostagent/waiting"
+	"ahprelay/internal/sealed"
+)
+
+func open(t *testing.T, dir string) *waiting.Book {
+	t.Helper()
+	b, err := waiting.Open(dir, "acme", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func keysOf(t *testing.T) string {
+	t.Helper()
+	d, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(d.Identity().Bytes())
+}
+
+// A Book that is opened again has the same key, devices and entries.
+func TestBookSurvives(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	b := open(t, dir)
+	keys := keysOf(t)
+	if _, err := b.Enter(waiting.Device{Subject: "ada", ID: "d1", Keys: keys, Name: "phone"}); err != nil {
+		t.Fatal(err)
+	}
+	result := &items.Result{ID: fmt.Sprintf("%032x", 1), Version: 3, State: items.Done}
+	for id, e := range map[string]waiting.Entry{
+		result.ID:               {Stage: waiting.Over, Version: 3, Expires: now.UnixMilli(), Result: result},
+		fmt.Sprintf("%032x", 2): {Stage: waiting.Sending, Version: 1, Expires: now.UnixMilli()},
+	} {
+		if err := b.Write(id, e, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := open(t, dir)
+	if again.PublicKey() != b.PublicKey() {
+		t.Error("the key has changed")
+	}
+	identity, err := waiting.ReadKeys(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := identity.Fingerprint().String()
+	if _, ok := again.Signer("ada", "d1", name); !ok {
+		t.Error("the device is not known")
+	}
+	for what, ok := range map[string]bool{"a different person": has(again, "eve", "d1", name), "a different device": has(again, "ada", "d2", name)} {
+		if ok {
+			t.Errorf("%s may use the device's keys", what)
+		}
+	}
+	if e, ok := again.Entry(fmt.Sprintf("%032x", 2)); !ok || e.Stage != waiting.Sending {
+		t.Errorf("the entry is %+v, %v; want sending", e, ok)
+	}
+	if ids := again.Unreported(); len(ids) != 1 || ids[0] != result.ID {
+		t.Errorf("unreported are %v", ids)
+	}
+	if err := os.WriteFile(filepath.Join(dir, waiting.FileName("acme", "laptop")), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := waiting.Open(dir, "acme", "laptop"); err == nil {
+		t.Error("a damaged journal is taken for an empty one")
+	}
+}
+
+func has(b *waiting.Book, subject, id, name string) bool {
+	_, ok := b.Signer(subject, id, name)
+	return ok
+}
+
+// The devices of a person and of all people, and the entries, have bounds.
+func TestBookIsBounded(t *testing.T) {
+	b := open(t, t.TempDir())
+	for i := range items.MaxOwn + 3 {
+		list, err := b.Enter(waiting.Device{Subject: "ada", ID: fmt.Sprint("d", i), Keys: keysOf(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := min(i+1, items.MaxOwn); len(list) != want || list[len(list)-1].ID != fmt.Sprint("d", i) {
+			t.Fatalf("after %d devices there are %d, and the last is not the one that asks", i+1, len(list))
+		}
+	}
+	if _, err := b.Enter(waiting.Device{Subject: "ada", ID: "bad", Keys: "AAAA"}); err == nil {
+		t.Error("bad keys are kept")
+	}
+	now := time.Now()
+	old := now.Add(-48 * time.Hour).UnixMilli()
+	for i := range waiting.MaxEntries {
+		if err := b.Write(fmt.Sprint(i), waiting.Entry{Stage: waiting.Over, Expires: old, Reported: i == 0}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Write("a", waiting.Entry{}, now); err != nil {
+		t.Errorf("a reported old entry makes no room: %v", err)
+	}
+	if err := b.Write("b", waiting.Entry{}, now); err == nil {
+		t.Error("more entries than the bound")
+	}
+}

@@ -1,0 +1,395 @@
+package hostagent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/broker"
+	"ahprelay/broker/notice"
+	"ahprelay/broker/waiting"
+	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/routing"
+)
+
+// waitingMethod is answered by the host-agent: see package broker/waiting.
+const waitingMethod = "relay/waitingKeys"
+
+// Times and bounds of waiting items.
+const (
+	waitingRoom  = 8                // unread messages about new items; one is enough
+	waitingAgain = 2 * time.Second  // after such a message, for relays that learn of the item later
+	waitingEvery = 5 * time.Minute  // otherwise
+	waitingAsk   = 5 * time.Second  // for a relay's answer
+	deliveryTime = 30 * time.Second // for the host, for each item
+	mostBatches  = 64               // of a round
+)
+
+// waitingItems delivers what people have left for the host while it was away.
+type waitingItems struct {
+	agent *Agent
+	book  *waitbook.Book // nil: the host takes no items
+	conn  *broker.Conn   // set by run
+}
+
+// newWaitingItems opens the book. Items need a directory for its journal, and a host that all
+// connections share. The relays judge the authors, so a sealed host takes no items.
+func newWaitingItems(a *Agent) (*waitingItems, error) {
+	w := &waitingItems{agent: a}
+	if a.cfg.StateDir == "" || a.cfg.Sealed != nil || len(a.cfg.Upstream.Command) > 0 {
+		return w, nil
+	}
+	var err error
+	w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host)
+	return w, err
+}
+
+// books returns the book; nil: the host takes no items.
+func (w *waitingItems) books() *waitbook.Book {
+	if w == nil {
+		return nil
+	}
+	return w.book
+}
+
+// run delivers items until ctx ends: at the start, after each login, and when a relay has news.
+func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
+	if w.book == nil {
+		return
+	}
+	w.conn = conn
+	news := make(chan *nats.Msg, waitingRoom)
+	cancel, err := conn.Subscribe(waiting.NewsSubject(w.agent.tenant, w.agent.host), news)
+	if err != nil {
+		w.agent.cfg.Log.Error("waiting items unavailable", "error", err)
+		return
+	}
+	defer cancel()
+	login := conn.NextLogin()
+	for failures := 0; ; {
+		pause := waitingEvery
+		if err := w.round(ctx); err != nil {
+			failures++
+			pause = broker.RetryDelay(failures)
+			w.agent.cfg.Log.Debug("waiting items not delivered yet", "error", err)
+		} else {
+			failures = 0
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-login:
+			login = conn.NextLogin()
+		case <-news:
+			if w.round(ctx) == nil { // the relay that answers may not have the item yet
+				timer.Reset(waitingAgain)
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				case <-news:
+				}
+			}
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// ask sends a request to a relay.
+func (w *waitingItems) ask(ctx context.Context, r *waiting.Request) (answer waiting.Answer, err error) {
+	r.Instance = w.agent.instance
+	data, err := json.Marshal(r)
+	if err != nil {
+		return answer, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitingAsk)
+	defer cancel()
+	body, err := w.conn.Request(ctx, waiting.Subject(w.agent.tenant, w.agent.host), data)
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	return answer, err
+}
+
+// batch returns the next items, from a trusted relay.
+func (w *waitingItems) batch(ctx context.Context) (b waiting.Batch, err error) {
+	nonce := rand.Text()
+	answer, err := w.ask(ctx, &waiting.Request{Op: waiting.List, Nonce: nonce, Devices: w.book.Devices()})
+	if err != nil {
+		return b, err
+	}
+	if answer.Batch == nil {
+		return b, errors.New("answer without items")
+	}
+	trusted, err := w.agent.trusted()
+	if err != nil {
+		return b, err
+	}
+	if err := auth.CheckSigned(trusted, auth.WaitingItems, answer.Batch.Body, answer.Batch.Key, answer.Batch.Signature); err != nil {
+		return b, err
+	}
+	if b, err = waiting.ReadBatch(answer.Batch.Body); err != nil {
+		return b, err
+	}
+	if b.Tenant != w.agent.tenant || b.Host != w.agent.host || b.Instance != w.agent.instance || b.Nonce != nonce {
+		return b, errors.New("items for a different request")
+	}
+	return b, nil
+}
+
+// round delivers all items in their order, and reports the results. The first item that cannot
+// be delivered now stops it.
+func (w *waitingItems) round(ctx context.Context) error {
+	for range mostBatches {
+		b, err := w.batch(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.reportAll(ctx, b.Now); err != nil {
+			return err
+		}
+		for i := range b.Items {
+			if err := w.take(ctx, &b.Items[i], b.Now); err != nil {
+				return err
+			}
+		}
+		if !b.More { // removed devices are known until their items are refused
+			return w.book.Drop(b.Removed)
+		}
+	}
+	return nil
+}
+
+// reportAll reports the results that relays may not have.
+func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
+	for _, id := range w.book.Unreported() {
+		e, _ := w.book.Entry(id)
+		if err := w.report(ctx, e, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report reports a result to a relay, and notes that.
+func (w *waitingItems) report(ctx context.Context, e waitbook.Entry, now time.Time) error {
+	if _, err := w.ask(ctx, &waiting.Request{Op: waiting.Report, Result: e.Result}); err != nil {
+		return err
+	}
+	e.Reported = true
+	return w.book.Write(e.Result.ID, e, now)
+}
+
+// take brings an item to its end. An error means that it is to be tried again.
+func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time) error {
+	e, had := w.book.Entry(o.Item.ID)
+	if had && e.Stage == waitbook.Over {
+		return w.report(ctx, e, now)
+	}
+	d := &delivering{items: w, offer: o, now: now, had: had, entry: e}
+	d.open = routing.Open{
+		ID: "waiting-" + o.Item.ID[:12], Subject: o.Subject, Token: o.Token, DeviceID: o.Device, Device: o.Name,
+		Access: o.Access, Channels: o.Channels, Methods: o.Methods,
+	}
+	result, err := d.judge()
+	if err == nil && result.State == "" {
+		result, err = d.deliver(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	result.ID, result.Version = o.Item.ID, o.Item.Version
+	if had {
+		result.Version = e.Version
+	}
+	over := waitbook.Entry{Stage: waitbook.Over, Version: result.Version, Expires: o.Item.Expires, Result: &result}
+	if err := w.book.Write(o.Item.ID, over, now); err != nil {
+		return err
+	}
+	w.finished(d, &result)
+	return w.report(ctx, over, now)
+}
+
+// finished writes the audit line of an item, and notifies its author if it was not delivered.
+func (w *waitingItems) finished(d *delivering, r *waiting.Result) {
+	w.agent.cfg.Log.Info(auditMessage, "event", "waiting", "conn", d.open.ID, "subject", d.open.Subject, "token", d.open.Token,
+		"session", shorten(d.content.Session), "kind", string(d.content.Kind), "result", string(r.State))
+	if r.State == waiting.Done || r.State == waiting.Cancelled {
+		return
+	}
+	e := notice.Event{
+		ID: notice.ID(d.content.Session, "waiting "+r.ID), Kind: notice.Undelivered, Session: d.content.Session, Chat: d.content.Chat,
+		Text: r.Why, Only: d.open.Subject, At: time.Now().UTC(),
+	}
+	e.Fit()
+	w.agent.ledger.Add(e)
+}
+
+// A delivering is one item on its way to the host.
+type delivering struct {
+	items   *waitingItems
+	offer   *waiting.Offer
+	now     time.Time // by the relay's clock
+	open    routing.Open
+	content waiting.Content
+
+	had   bool // an earlier host-agent, or an earlier attempt, began with it
+	entry waitbook.Entry
+}
+
+// errLost reports that the host left between an item and its confirmation.
+var errLost = errors.New("the host left before it confirmed a waiting item")
+
+// judge returns the result of an item that is not to be delivered, and otherwise reads its
+// content.
+func (d *delivering) judge() (waiting.Result, error) {
+	o, a := d.offer, d.items.agent
+	keys, known := d.items.book.Signer(o.Subject, o.Device, o.Item.Device)
+	if known {
+		content, err := d.items.book.Secret().OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, o.Subject), keys.Verifier, hostName(d.items.book))
+		if err == nil {
+			d.content, err = waiting.ReadContent(content, o.Item.Session)
+		}
+		if err != nil && !d.had {
+			return waiting.Because(waiting.Refused, err.Error()), nil
+		}
+	}
+	bar, blocked := a.blocked.has(d.open)
+	switch {
+	case d.had && known: // it began with authority; what remains is to learn its end
+		return waiting.Result{}, nil
+	case d.had:
+		return waiting.Because(waiting.Unknown, "the device that left it has been removed"), nil
+	case o.Out != "":
+		return waiting.Because(waiting.Refused, o.Out), nil
+	case !known:
+		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once"), nil
+	case o.Item.Cancelled:
+		return waiting.Result{State: waiting.Cancelled}, nil
+	case d.now.UnixMilli() >= o.Item.Expires:
+		return waiting.Because(waiting.Late, "its time was over"), nil
+	case blocked:
+		return waiting.Because(waiting.Refused, bar), nil
+	}
+	return d.mayLeave(a.policy(d.open)), nil
+}
+
+// mayLeave returns a refusal if the author's level is too low. The gates on the connection to
+// the host judge the rest.
+func (d *delivering) mayLeave(policy gate.Policy) waiting.Result {
+	needs, word, method := auth.AccessTalk, "talk", "dispatchAction"
+	switch d.content.Kind {
+	case waiting.Session:
+		needs, word, method = auth.AccessWrite, "operate", "createSession"
+	case waiting.Approve:
+		needs, word = auth.AccessApprove, "approve"
+	}
+	switch {
+	case !policy.Access.Includes(needs):
+		return waiting.Because(waiting.Refused, fmt.Sprintf("this needs the level %s, which you do not have here any more", word))
+	case !policy.Takes(d.content.Session, method):
+		return waiting.Because(waiting.Refused, "you may not use this session")
+	}
+	return waiting.Result{}
+}
+
+// deliver gives the item to the host on a connection with its author's authority.
+func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
+	a := d.items.agent
+	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
+	defer cancel()
+	policy := a.policy(d.open)
+	sock, err := a.dialFor(ctx, &caller{tenant: a.tenant, subject: d.open.Subject, access: string(policy.Access), conn: d.open.ID})
+	if err != nil {
+		return waiting.Result{}, err
+	}
+	defer sock.Close("delivered")
+	stop := context.AfterFunc(ctx, func() { sock.Close("host timeout") })
+	defer stop()
+	e := &errand{speaker: newSpeaker(sock, "waiting"), content: &d.content, had: d.had, entry: d.entry}
+	chain := gate.Chain{View: a.process().Conn(d.open.Subject)}
+	if g := policy.Gate(chain.View); g != nil {
+		chain.Gates = append(chain.Gates, g)
+	}
+	e.gates = &chain
+	e.mark = func(stage waitbook.Stage) error {
+		return d.items.book.Write(d.offer.Item.ID, waitbook.Entry{Stage: stage, Version: d.offer.Item.Version, Expires: d.offer.Item.Expires}, d.now)
+	}
+	result, err := e.run()
+	if err == nil && result.State == waiting.Done && e.answers != (givenKey{}) {
+		a.given.note(e.answers, giver{d.open.Subject, d.open.Device}, 0)
+	}
+	return result, err
+}
+
+// answersWaiting answers a client's request for the keys of waiting items, and reports whether
+// it was one.
+func (w *hostWriter) answersWaiting(env *ahp.Envelope) (isRequest bool, err error) {
+	c := w.c
+	book := c.agent.waiting.books()
+	if book == nil || env.Kind != ahp.Request || string(env.Method) != waitingMethod {
+		return false, nil
+	}
+	if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
+		c.slow()
+		return true, err
+	} // a client that has left is no error here, as in answerClient
+	answer := c.waitingKeys(book, env)
+	c.order.Lock()
+	defer c.order.Unlock()
+	_ = c.conn.FromHost(answer, false, nil) // fails if the client has left
+	return true, nil
+}
+
+// WaitingKeys is the answer to a request for the keys of waiting items.
+type WaitingKeys struct {
+	Tenant  string          `json:"tenant"`
+	Subject string          `json:"subject"`
+	Host    string          `json:"host"`    // the host's key
+	Devices []WaitingDevice `json:"devices"` // of the person, with the one that asks
+}
+
+// A WaitingDevice is a device of the person.
+type WaitingDevice struct {
+	Keys string `json:"keys"`
+	Name string `json:"name"`
+}
+
+// waitingKeys keeps a device's keys, and returns the answer to its request.
+func (c *hostConn) waitingKeys(book *waitbook.Book, env *ahp.Envelope) []byte {
+	m := [...]ahp.Member{{Name: "keys"}, {Name: "name"}}
+	if ahp.Members(env.Params, m[:]) != nil {
+		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, "params: want {channel, keys, name}", nil)
+	}
+	if c.open.DeviceID == "" || !c.policy.Speaks() {
+		return ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "only a signed-in device with the level talk leaves items", nil)
+	}
+	keys, _ := ahp.Text(m[0].Raw)
+	name, _ := ahp.Text(m[1].Raw)
+	devices, err := book.Enter(waitbook.Device{Subject: c.open.Subject, ID: c.open.DeviceID, Keys: keys, Name: name, At: time.Now().UTC()})
+	if err != nil {
+		c.log.Warn("keys of a device not kept", "error", err)
+		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, "the host-agent does not keep these keys", nil)
+	}
+	c.auditOften(connectsAtOnce, "waitingKeys", "")
+	given := WaitingKeys{Tenant: c.agent.tenant, Subject: c.open.Subject, Host: book.PublicKey()}
+	for _, d := range devices {
+		given.Devices = append(given.Devices, WaitingDevice{d.Keys, d.Name})
+	}
+	result, _ := json.Marshal(given) // all fields can be encoded
+	return ahp.AppendResult(nil, env.ID, result)
+}
