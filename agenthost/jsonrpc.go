@@ -106,6 +106,9 @@ func encode(v any) json.RawMessage {
 
 // resultFrame encodes a result. nil becomes null.
 func resultFrame(id json.RawMessage, result any) []byte {
+	if r, ok := result.(encodedResult); ok {
+		return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"result":`, json.RawMessage(r))
+	}
 	return joinFrame(`{"jsonrpc":"2.0","id":`, id, `,"result":`, encode(result))
 }
 

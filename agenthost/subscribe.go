@@ -1,8 +1,10 @@
 package agenthost
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -58,8 +60,11 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	w := c.subscribeLocked(params.Channel, params)
+	if w == nil && snap != nil {
+		return snap.result(), nil
+	}
 	if w == nil {
-		return subscribeResult{Snapshot: snap}, nil
+		return subscribeResult{}, nil
 	}
 	var bootstrap []string
 	if snap != nil {
@@ -114,7 +119,46 @@ func (c *conn) snapshotLocked(uri string, v view) (*snapshot, error) {
 	if state == nil || err != nil {
 		return nil, err
 	}
-	return &snapshot{Resource: uri, State: encode(state), FromSeq: h.seq}, nil
+	return &snapshot{Resource: uri, State: encodeState(state), FromSeq: h.seq}, nil
+}
+
+// encodeState encodes a state. A chat's stored turns are joined as they are: the encoder
+// would check and copy each of them again.
+func encodeState(state any) json.RawMessage {
+	s, ok := state.(chatState)
+	if !ok || len(s.Turns) == 0 {
+		return encode(state)
+	}
+	turns, size := s.Turns, 0
+	raw := make([]json.RawMessage, len(turns))
+	for i, t := range turns {
+		if raw[i] = t.raw; t.raw == nil {
+			raw[i] = encode(t)
+		}
+		size += len(raw[i]) + 1
+	}
+	s.Turns = []*turn{}
+	rest := encode(s)
+	// Only texts precede the turns, and a text cannot have the name in its quotes.
+	const empty = `"turns":[]`
+	at := bytes.Index(rest, []byte(empty)) + len(empty) - 1
+	joined := append(make([]byte, 0, len(rest)+size), rest[:at]...)
+	for i, r := range raw {
+		if i > 0 {
+			joined = append(joined, ',')
+		}
+		joined = append(joined, r...)
+	}
+	return append(joined, rest[at:]...)
+}
+
+// An encodedResult is a result in JSON.
+type encodedResult json.RawMessage
+
+// result is the answer to subscribe.
+func (s *snapshot) result() encodedResult {
+	head := fmt.Appendf(nil, `{"snapshot":{"resource":%s,"state":`, encode(s.Resource))
+	return encodedResult(slices.Concat(head, s.State, fmt.Appendf(nil, `,"fromSeq":%d}}`, s.FromSeq)))
 }
 
 func (c *conn) stateLocked(uri string, v view) (any, error) {
