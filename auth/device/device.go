@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/internal/atomicfile"
 )
 
 // Bounds of a relay's answers.
@@ -205,7 +204,7 @@ func (d *Device) took(got answer) {
 	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early)
 }
 
-// Open reads a file written by Save.
+// Open reads a file with the result of Encode.
 func Open(path string) (*Device, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -251,15 +250,6 @@ func (d *Device) Encode() ([]byte, error) {
 	}
 	data, err := json.MarshalIndent(kept{d.Relay, d.ID, d.Tenant, d.Subject, key}, "", "  ")
 	return append(data, '\n'), err
-}
-
-// Save writes the device to a file, which it replaces.
-func (d *Device) Save(path string) error {
-	data, err := d.Encode()
-	if err != nil {
-		return err
-	}
-	return atomicfile.Replace(path, data, 0o600)
 }
 
 // Call sends a request with the person's authority, with body as JSON unless nil, and

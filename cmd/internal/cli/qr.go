@@ -44,12 +44,6 @@ func marginIn(code *qr.Code, columns int) int {
 	return 0
 }
 
-// FitsQR reports whether a text's QR code fits so many columns.
-func FitsQR(text string, columns int) bool {
-	code, err := qr.Encode(text, qr.L)
-	return err == nil && marginIn(code, columns) > 0
-}
-
 // QRWidth returns the columns of a text's QR code, 0 if there is none.
 func QRWidth(text string) int {
 	code, err := qr.Encode(text, qr.L)
@@ -66,10 +60,8 @@ const (
 	leastMargin = 1 // where the terminal has no more columns
 )
 
-// WriteQR writes two rows of modules in each line, in black on white for any terminal
+// writeQR writes two rows of modules in each line, in black on white for any terminal
 // colours.
-func WriteQR(w io.Writer, code *qr.Code) error { return writeQR(w, code, qrMargin) }
-
 func writeQR(w io.Writer, code *qr.Code, margin int) error {
 	var b strings.Builder
 	for y := -margin; y < code.Size+margin; y += 2 {

@@ -16,7 +16,7 @@ func TestQRCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := WriteQR(&out, code); err != nil {
+	if err := writeQR(&out, code, qrMargin); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
