@@ -9,6 +9,7 @@
 # make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
 # make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
+# make absence  clients behind ahp-connect are away for ABSENCE=9m: a frozen network, and a process that is stopped
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman
@@ -21,7 +22,7 @@
 #               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that
 # make agents   installs OpenCode, Gemini CLI, Claude Code and Codex from npm into ~/.cache/ahp-agents (1.4 GB), and drives each from a phone-sized browser;
 #               ARGS=-record keeps recordings, which make test replays
-# make clients  installs acpx and the MCP inspector from npm into ~/.cache/ahp-clients (334 MB), and drives ahp-connect's doors with them
+# make clients  installs acpx and the MCP inspector from npm into ~/.cache/ahp-clients (334 MB), and drives ahp-connect's doors with them; also at the host in AHP_UPSTREAM
 # make interop-copilot  part of interop: GitHub Copilot CLI's host, if test/install-copilot.sh has installed it
 
 GO      ?= go
@@ -71,6 +72,10 @@ microbench:
 
 soak:
 	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing
+
+.PHONY: absence
+absence:
+	AHP_ABSENCE=$${ABSENCE:-9m} $(GO) test -count=1 -v -timeout 30m -run '^Test(LongAbsenceIsInvisible|StoppedProcessLosesNothing)$$' ./internal/connect ./cmd/ahp-connect
 
 fuzz:
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
@@ -130,7 +135,7 @@ agents:
 .PHONY: clients
 clients:
 	sh test/install-clients.sh
-	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 10m -run '^TestReal(ACP|MCP)Client$$' ./cmd/ahp-connect
+	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 10m -run '^TestReal(ACP|MCP)Client' ./cmd/ahp-connect
 
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi

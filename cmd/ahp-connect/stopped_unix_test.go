@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -21,9 +22,16 @@ import (
 )
 
 // TestStoppedProcessLosesNothing stops ahp-connect for a while, as a laptop that sleeps
-// does, while the host sends 500 actions a second.
+// does, while the host sends 500 actions a second. With AHP_ABSENCE (make absence), it stops
+// for that time, at 15 actions a second.
 func TestStoppedProcessLosesNothing(t *testing.T) {
 	s, tokenFile := newStack(t)
+	away, n, pause := 2*time.Second, 2000, 2
+	if long, err := time.ParseDuration(os.Getenv("AHP_ABSENCE")); err == nil {
+		t.Parallel()
+		away, pause = long, 66
+		n = int((long + 20*time.Second) / (66 * time.Millisecond))
+	}
 	dir := t.TempDir()
 	local, socket := filepath.Join(dir, "local"), filepath.Join(dir, "sock")
 	program := exec.CommandContext(t.Context(), os.Args[0], "--state-dir", dir, "--key-file", "up", "--relay", s.Relay.URL(), "--token-file", tokenFile, "--listen", "unix:"+socket, "--local-token-file", local)
@@ -65,7 +73,7 @@ func TestStoppedProcessLosesNothing(t *testing.T) {
 	}
 	if _, err := client.Dispatch(chat, map[string]any{
 		"type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-01-01T00:00:00Z",
-		"message": map[string]any{"text": "stream 2000 2 512", "origin": map[string]any{"kind": "user"}},
+		"message": map[string]any{"text": fmt.Sprintf("stream %d %d 512", n, pause), "origin": map[string]any{"kind": "user"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +83,7 @@ func TestStoppedProcessLosesNothing(t *testing.T) {
 	if err := program.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second)
+	time.Sleep(away)
 	if err := program.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +152,60 @@ func TestBreaksAreInvisible(t *testing.T) {
 			j.stillOpen(t)
 		})
 	}
+}
+
+// absence returns the time in AHP_ABSENCE, or skips the test: make absence.
+func absence(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("AHP_ABSENCE")
+	if text == "" {
+		t.Skip("AHP_ABSENCE is not set: make absence tests an absence of 9 minutes")
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestLongAbsenceIsInvisible freezes the network for as long as AHP_ABSENCE says, while the
+// host sends 15 actions a second with 512 bytes, and while the client pings.
+func TestLongAbsenceIsInvisible(t *testing.T) {
+	away := absence(t)
+	t.Parallel()
+	j := newJourney(t, gateway.Config{})
+	j.stream(t, "t1", int((away+20*time.Second)/(66*time.Millisecond)), 66, 512)
+	j.gate.Freeze()
+	for until := time.Now().Add(away); time.Now().Before(until); time.Sleep(5 * time.Second) {
+		if _, err := j.client.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Fatalf("ping: %v", err)
+		}
+	}
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitTurn(t, "t1")
+	j.sameTurn(t)
+	j.stillOpen(t)
+}
+
+// sameTurn is same for a client that pings: each action arrives once, in order and
+// unchanged, and each ping has one answer, which ahp-connect may have given.
+func (j *journey) sameTurn(t *testing.T) {
+	t.Helper()
+	actions := func(frames [][]byte) (list [][]byte) {
+		for _, frame := range frames {
+			if bytes.Contains(frame, []byte(`"method":"action"`)) {
+				list = append(list, frame)
+			}
+		}
+		return list
+	}
+	want, got := actions(j.Tap.Conns()[0].ToClient()), actions(j.client.Frames())
+	if !slices.EqualFunc(want, got, bytes.Equal) || len(want) < 100 {
+		t.Errorf("the client has %d actions; the host sent %d, or others", len(got), len(want))
+	}
+	t.Logf("%d actions, %d bytes", len(got), len(bytes.Join(got, nil)))
 }
 
 // TestPingIsAnsweredMeanwhile pings while the relay is unreachable, and again when it is
