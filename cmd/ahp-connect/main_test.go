@@ -46,7 +46,13 @@ func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	s, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()})
+	return newStackFor(t, server.URL())
+}
+
+// newStackFor is newStack for the host at a URL.
+func newStackFor(t *testing.T, upstream string) (s *stack.Stack, tokenFile string) {
+	t.Helper()
+	s, err := stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: upstream})
 	if err != nil {
 		t.Fatal(err)
 	}

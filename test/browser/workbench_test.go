@@ -26,6 +26,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/test/faultproxy"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -137,8 +138,14 @@ type window struct {
 const settings = `{"chat.agentHost.allowSignedOutWhenUsable": true, "security.workspace.trust.enabled": false, "telemetry.telemetryLevel": "off",
 	"workbench.startupEditor": "none", "extensions.autoCheckUpdates": false, "remote.autoForwardPorts": false, "update.mode": "none"}`
 
-// open opens a window with a changed token.
+// open opens a window at the relay with a changed token.
 func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
+	s.t.Helper()
+	return s.openAt(name, s.tap, s.tokenWith(change))
+}
+
+// openAt opens a window whose bridge connects to a tap.
+func (s *workbenchSite) openAt(name string, tap *stack.Tap, token string) *window {
 	t := s.t
 	t.Helper()
 	node, err := exec.LookPath(cmp.Or(os.Getenv(workbenchNodeVariable), "node"))
@@ -150,13 +157,13 @@ func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
 	address := net.JoinHostPort(s.address, fmt.Sprint(9000+s.servers))
 	_, port, err := net.SplitHostPort(address)
 	must(t, err)
-	bridge, bridgePort, err := net.SplitHostPort(strings.TrimPrefix(s.tap.URL(), "ws://"))
+	bridge, bridgePort, err := net.SplitHostPort(strings.TrimPrefix(tap.URL(), "ws://"))
 	must(t, err)
 	bench := &procs.Bench{Programs: filepath.Dir(node), Dir: s.bench.Dir, Env: []string{"HOME=" + dir}}
 	server := bench.Process("", "server-"+name, filepath.Base(node), os.Getenv(workbenchVariable),
 		"--host", s.address, "--port", port, "--without-connection-token", "--accept-server-license-terms", "--disable-telemetry",
 		"--server-data-dir", dir, "--default-folder", s.folder,
-		"--agent-host-bridge-host", bridge, "--agent-host-bridge-port", bridgePort, "--agent-host-bridge-connection-token", s.tokenWith(change))
+		"--agent-host-bridge-host", bridge, "--agent-host-bridge-port", bridgePort, "--agent-host-bridge-connection-token", token)
 	t.Cleanup(bench.Kill)
 	must(t, server.Launch(t.Context(), func() error {
 		response, err := http.Get("http://" + address)
@@ -388,4 +395,70 @@ func TestWorkbenchOpenedWhileTheHostIsOffline(t *testing.T) {
 	s.startHostAgent()
 	w.begin()
 	w.ask("hello", saidHello)
+}
+
+// throughConnect starts ahp-connect. It returns a tap between windows and ahp-connect, the
+// proxy between ahp-connect and the relay, and a local token.
+func (s *workbenchSite) throughConnect() (tap *stack.Tap, network *faultproxy.Proxy, token string) {
+	t := s.t
+	t.Helper()
+	dir, err := procs.BuildConnect(t.Context())
+	must(t, err)
+	network, err = faultproxy.New("", strings.TrimPrefix(s.url, "http://"))
+	must(t, err)
+	t.Cleanup(network.Close)
+	must(t, os.WriteFile(s.file("client-token"), []byte(s.token(time.Hour)), 0o600))
+	state := []string{"--state-dir", s.file("connect"), "--key-file"}
+	made, err := exec.CommandContext(t.Context(), filepath.Join(dir, procs.ConnectProgram), append(state, "token", "vscode", "--host", hostName)...).Output()
+	must(t, err)
+	listen := net.JoinHostPort(s.address, "8486")
+	bench := &procs.Bench{Programs: dir, Dir: s.bench.Dir}
+	program := bench.Process("", "ahp-connect", procs.ConnectProgram, append(state, "up", "--relay", "http://"+network.Addr(), "--token-file", s.file("client-token"), "--listen", listen)...)
+	t.Cleanup(bench.Kill)
+	must(t, program.Launch(t.Context(), func() error {
+		conn, err := net.Dial("tcp", listen)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}))
+	tap, err = stack.NewTap("ws://" + listen)
+	must(t, err)
+	t.Cleanup(tap.Close)
+	return tap, network, strings.TrimSpace(string(made))
+}
+
+// TestWorkbenchThroughConnect uses VS Code's workbench behind ahp-connect. A cut network,
+// a frozen one and a restarted relay are pauses: the window's only connection stays open.
+func TestWorkbenchThroughConnect(t *testing.T) {
+	s := startWorkbenchSite(t)
+	tap, network, token := s.throughConnect()
+	w := s.openAt("ahp-connect", tap, token)
+	w.begin()
+	w.ask("hello", saidHello)
+	w.ask("tool", saidTool)
+	w.enterPrompt("permission")
+	w.allow()
+	w.answered("permission", allowed)
+	for name, fault := range map[string]func(){
+		"cut":    network.Cut,
+		"frozen": network.Freeze,
+		"restart": func() {
+			must(t, s.relay.End(syscall.SIGTERM))
+			s.startRelay()
+		},
+	} {
+		w.name = "ahp-connect-" + name
+		w.enterPrompt("stream 100 100 8")
+		w.answered("stream 100 100 8", "3 ")
+		fault()
+		time.Sleep(time.Second)
+		must(t, network.Heal())
+		w.answered("stream 100 100 8", "99 xxxxx")
+		w.ask("hello", saidHello)
+	}
+	conns := tap.Conns()
+	if len(conns) != 1 || conns[0].Ended() {
+		t.Errorf("the window has used %d connections, the first ended: %v; want one, open", len(conns), conns[0].Ended())
+	}
 }

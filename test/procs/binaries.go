@@ -17,6 +17,8 @@ const (
 	AgentProgram = "host-agent"
 	HostProgram  = "refhost"
 	NATSProgram  = "nats-server"
+
+	ConnectProgram = "ahp-connect"
 )
 
 // Packages of the programs. A program's name is the last part of its path, without a
@@ -26,6 +28,8 @@ const (
 	agentPackage = "ahprelay/cmd/host-agent"
 	hostPackage  = "ahprelay/test/cmd/refhost"
 	natsPackage  = "github.com/nats-io/nats-server/v2"
+
+	connectPackage = "ahprelay/cmd/ahp-connect"
 )
 
 // all are the packages of all programs.
@@ -35,6 +39,11 @@ var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
 // it, and existing programs are not linked again.
 func Build(ctx context.Context) (dir string, err error) {
 	return share(ctx, "plain", nil, all)
+}
+
+// BuildConnect is Build for ahp-connect, which few tests use.
+func BuildConnect(ctx context.Context) (dir string, err error) {
+	return share(ctx, "connect", nil, []string{connectPackage})
 }
 
 // BuildTo builds all programs into the caller's directory: a long run must not find
