@@ -411,7 +411,7 @@ func TestDrainLosesNothing(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		h.unstick() // "before" has been written, so the relay may close
-		_ = h.conn.Flushed()
+		_ = h.conn.Flushed(false)
 		r := bufio.NewReader(conn)
 		for i := -1; i < 200; i++ {
 			want := fmt.Sprintf(`{"method":"said","params":%d}`, i)

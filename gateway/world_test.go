@@ -207,7 +207,7 @@ func (h *hostEnd) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.stuck {
-		h.w.running.Go(func() { _ = h.conn.Flushed() })
+		h.w.running.Go(func() { _ = h.conn.Flushed(false) })
 	}
 }
 

@@ -163,7 +163,7 @@ func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.
 }
 
 // Flushed is [routing.AgentConn.Flushed].
-func (l *clientLine) Flushed() error { return l.now.Load().Flushed() }
+func (l *clientLine) Flushed() error { return l.now.Load().Flushed(false) }
 
 // Close is [routing.AgentConn.Close].
 func (l *clientLine) Close(code ahp.CloseCode, reason string) {

@@ -212,7 +212,7 @@ func (c *hostConn) beginMove(ticket string) bool {
 	}
 	l.mu.Unlock()
 	if moves {
-		_ = l.now.Load().Moved() // fails if the client has left
+		_ = l.now.Load().Flushed(true) // fails if the client has left
 		return true
 	}
 	m.timer.Stop()

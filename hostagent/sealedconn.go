@@ -155,7 +155,7 @@ func (c *sealedConn) next(ctx context.Context) (delivery, error) {
 			c.early = c.early[1:]
 			c.mu.Unlock()
 			if d.flush {
-				_ = c.conn.Flushed() // fails if the client has left
+				_ = c.conn.Flushed(false) // fails if the client has left
 				continue
 			}
 			c.conn.Written(d.credit)

@@ -35,7 +35,7 @@ type HostConn interface {
 // A Mover is a [HostConn] that can continue on a different relay.
 type Mover interface {
 	// Move is Flush, but the host-agent keeps the connection to the host under a ticket,
-	// and calls [AgentConn.Moved]. If it cannot, it calls Flushed.
+	// if it can, and tells [AgentConn.Flushed] whether it does.
 	Move(ticket string)
 }
 
@@ -477,13 +477,15 @@ func (c *AgentConn) Probe() {
 	})
 }
 
-// Flushed tells the relay that every message delivered before a Flush is written to
-// the host.
-func (c *AgentConn) Flushed() error { return c.signal(recordFlushed) }
-
-// Moved answers a Move. It follows all messages that FromHost has taken, and FromHost
-// must take no more.
-func (c *AgentConn) Moved() error { return c.signal(recordMoved) }
+// Flushed tells the relay that every message delivered before a Flush or Move is written
+// to the host. If the host-agent keeps the connection for a Move, FromHost must take
+// no more messages.
+func (c *AgentConn) Flushed(keeps bool) error {
+	if keeps {
+		return c.signal(recordMoved)
+	}
+	return c.signal(recordFlushed)
+}
 
 // Written returns the credit of messages written to the host.
 func (c *AgentConn) Written(n int) {

@@ -137,7 +137,7 @@ func (h *hostConn) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.flushes = append(h.flushes, len(h.got))
-	go h.conn.Flushed()
+	go h.conn.Flushed(false)
 }
 
 func (h *hostConn) Closed(ahp.CloseCode, string) {

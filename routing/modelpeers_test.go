@@ -411,7 +411,7 @@ func (c *modelConn) readLoop() {
 			c.mu.Lock()
 			c.flushes = append(c.flushes, flush{len(c.got), len(c.sent)})
 			c.mu.Unlock()
-			_ = c.conn.Flushed()
+			_ = c.conn.Flushed(false)
 			continue
 		}
 		c.mu.Lock()
