@@ -181,7 +181,7 @@ func (c *client) exit(err error) {
 	c.mu.Unlock()
 	c.load.setKernel(0, 0)
 	c.metrics.count(c, end.code)
-	c.audit.Comings(c.line("disconnect", end))
+	c.audit.Comings(lineOf(c, "disconnect", end))
 }
 
 // handOverTime bounds the wait for a host connection on behalf of a client that has
@@ -781,8 +781,8 @@ func closeReason(code ahp.CloseCode, detail string) string {
 	return reason + ": " + detail
 }
 
-// line returns an audit line about the connection.
-func (c *client) line(event string, end closing) audit.Line {
+// lineOf returns an audit line about a connection.
+func lineOf(c *client, event string, end closing) audit.Line {
 	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.token.now())
 	if event == "disconnect" {
 		line.Detail = fmt.Sprintf("%d frames in, %d out, %v", c.framesIn.Load(), c.framesOut.Load(), time.Since(c.since).Round(time.Millisecond))

@@ -165,12 +165,12 @@ func (s *Server) enter(sock *wire.Socket, who auth.Client, host hostKey, remote 
 	c := s.newClient(sock, who, host, remote)
 	c.admitted = admitted
 	if code, reason := s.admit(who, host); code != 0 {
-		s.caller.Refuse(code.Reason(), "", c.line("refuse", closing{code: code, reason: reason}))
+		s.caller.Refuse(code.Reason(), "", lineOf(c, "refuse", closing{code: code, reason: reason}))
 		sock.Close(code, reason)
 		c.cancel()
 		return nil
 	}
-	s.audit.Comings(c.line("connect", closing{}))
+	s.audit.Comings(lineOf(c, "connect", closing{}))
 	s.metrics.accepted.Inc()
 	s.notify.Joined(who, host.tenant, host.name)
 	return c

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -158,7 +159,7 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 	e, known := a.ledger.Open(given.Event)
 	if _, blocked := a.blocked.has(open); blocked || known && !letsAnswer(a.policy(open), &e) {
 		out.Result = notice.Forbidden
-		a.auditAnswer(open, &e, out)
+		auditAnswer(a.cfg.Log, open, &e, out)
 		return out
 	}
 	answer, err := a.watch.Answer(given.Event, given.Digest, given.Subject, watch.Reply{Option: given.Option, Text: given.Text})
@@ -180,13 +181,14 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 			kind, id := answerOf(answer.Action)
 			a.given.note(givenKey{answer.Chat, kind, id}, giver{given.Subject, given.Device}, 0)
 		}
-		a.auditAnswer(open, &e, out)
+		auditAnswer(a.cfg.Log, open, &e, out)
 	}
 	return out
 }
 
-func (a *Agent) auditAnswer(open routing.Open, e *notice.Event, out *notice.Outcome) {
-	a.cfg.Log.Info(auditMessage, "event", "answer", "conn", open.ID, "subject", open.Subject, "token", open.Token, "address", open.Remote,
+// auditAnswer writes the audit event of an answer.
+func auditAnswer(log *slog.Logger, open routing.Open, e *notice.Event, out *notice.Outcome) {
+	log.Info(auditMessage, "event", "answer", "conn", open.ID, "subject", open.Subject, "token", open.Token, "address", open.Remote,
 		"session", e.Session, "kind", string(e.Kind), "result", string(out.Result))
 }
 

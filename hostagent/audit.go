@@ -43,7 +43,7 @@ func (a *Agent) auditOften(open *routing.Open, atOnce int, event, why string, fi
 		if more > 0 {
 			fields = append(fields, "count", more)
 		}
-		a.connLog(open).Info(auditMessage, append([]any{"event", event}, fields...)...)
+		connLog(a.cfg.Log, open).Info(auditMessage, append([]any{"event", event}, fields...)...)
 	})
 }
 

@@ -68,7 +68,7 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
 		agent: a, conn: conn, open: open, policy: policy, since: time.Now(), cancel: cancel, ended: ctx.Done(),
-		log:    a.connLog(&open),
+		log:    connLog(a.cfg.Log, &open),
 		traced: a.cfg.Tracer.Conn(tracing.Connection{ID: open.ID, Tenant: a.tenant, Host: a.host, Full: open.Full(), Traceparent: open.Trace}),
 	}
 	c.writer = hostWriter{c: c, written: make(chan struct{})}
@@ -110,8 +110,8 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 }
 
 // connLog returns the logger for a connection.
-func (a *Agent) connLog(open *routing.Open) *slog.Logger {
-	return a.cfg.Log.With("conn", open.ID, "subject", open.Subject)
+func connLog(log *slog.Logger, open *routing.Open) *slog.Logger {
+	return log.With("conn", open.ID, "subject", open.Subject)
 }
 
 // chain returns the gates of a new connection.

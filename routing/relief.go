@@ -35,7 +35,7 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 	most := 0
 	for _, l := range a.links {
 		for _, c := range l.conns {
-			n, still := c.weight(), c.stalledFor(now)
+			n, still := c.stream.queued+len(c.partial)+c.whole, c.stalledFor(now)
 			if n > 0 && (worst == nil || still > standing || still == standing && n > most) {
 				worst, standing, most = c, still, n
 			}
@@ -52,9 +52,6 @@ func (c *AgentConn) stalledFor(now time.Time) time.Duration {
 	}
 	return still
 }
-
-// weight returns the bytes queued for a connection.
-func (c *AgentConn) weight() int { return c.stream.queued + len(c.partial) + c.whole }
 
 // forgetFragments drops the fragments of an incomplete message, and stops counting
 // complete messages, which the host has a moment to take.
