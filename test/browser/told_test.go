@@ -206,7 +206,7 @@ func (p *page) otherWays(s *site) {
 	p.click("#way-form .checks-of label:last-child") // joins are not notified
 	p.click("#way-form [type=submit]")
 	p.wants("#way-secret", "whsec_")
-	p.wants("[data-way=webhook]", "An agent needs me, It is done, It has failed, A host is away")
+	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")
 	p.click("[data-way=webhook] [data-do=test]")
 	select {
 	case told := <-got:

@@ -98,9 +98,10 @@ const wayKinds: Record<string, WayKind> = {
   webpush: { name: t`Browser` },
 };
 
-const kindGroups: [string, string[]][] = [
-  [t`An agent needs me`, ['approval', 'question', 'signIn', 'input']], [t`It is done`, ['done']], [t`It has failed`, ['failed']],
-  [t`A host is away`, ['offline']], [t`A person joins my shared session`, ['joined']],
+/** Kinds of events that people choose together: as a choice, and in a line. */
+const kindGroups: [string, string[], string][] = [
+  [t`An agent needs me`, ['approval', 'question', 'signIn', 'input'], t`an agent needs me`], [t`It is done`, ['done'], t`it is done`], [t`It has failed`, ['failed'], t`it has failed`],
+  [t`A host is away`, ['offline'], t`a host is away`], [t`A person joins my shared session`, ['joined'], t`a person joins my shared session`],
 ];
 const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
 
@@ -131,7 +132,7 @@ function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
 
 function tells(way: Json): string {
   const kinds = array(way.kinds);
-  const what = kinds.length === 0 ? t`everything` : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([name]) => name).join(', ');
+  const what = kinds.length === 0 ? t`everything` : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([, , name]) => name).join(', ');
   return `${kindName(way)} · ${what} · ${way.details ? t`with questions` : t`without questions`}`;
 }
 
