@@ -17,6 +17,7 @@ type budget struct {
 	beside atomic.Int64 // connections, kernel buffers, bodies and chunks
 	conns  atomic.Int64 // part of beside: the cost of idle connections
 	short  atomic.Bool  // nothing more can be freed
+	lent   atomic.Int64 // credit of clients beyond their first
 
 	held atomic.Pointer[holding] // nil: sources have never been held back
 
@@ -131,6 +132,22 @@ func (b *budget) refund(frames []routing.Frame) {
 
 // excess returns the bytes in use above the limit; negative if there is room.
 func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.limit }
+
+// lentShare is the part of the limit that clients' credit beyond their first may use.
+const lentShare = 4
+
+// lend counts n bytes of credit beyond a client's first, and reports whether there is
+// memory for them. With a negative n, it counts them back.
+func (b *budget) lend(n int) bool {
+	if n > 0 && b.pressure() > 0 {
+		return false
+	}
+	if lent := b.lent.Add(int64(n)); n > 0 && lent > b.limit/lentShare {
+		b.lent.Add(-int64(n))
+		return false
+	}
+	return true
+}
 
 // pressure returns the bytes in use above the threshold for relief, which is below the
 // limit.

@@ -128,9 +128,9 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 // Many clients lag behind by the same messages. They share the memory, and none is
 // closed.
 func TestSharedFramesCountOnce(t *testing.T) {
-	inWorld(t, Config{MaxQueued: 4 * mib}, func(w *world) {
+	inWorld(t, Config{MaxQueued: 2 * mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
-		const clients = 30
+		const clients = 60
 		var ends []net.Conn
 		for i := range clients {
 			c := w.rawDial(w.token(nil))
@@ -148,12 +148,12 @@ func TestSharedFramesCountOnce(t *testing.T) {
 		for n := range 3 { // shared from the third on
 			say(n, 100)
 		}
-		for n := range 30 {
-			say(n, 50<<10)
+		for n := range 7 {
+			say(n, 8<<10) // of each client's first credit of 64 KiB
 		}
 		synctest.Wait()
-		if used := w.server.budget.used.Load(); used < mib || used > 2*mib {
-			t.Errorf("%d bytes wait; want about 1.5 MiB", used)
+		if used := w.server.budget.used.Load(); used < 40<<10 || used > 256<<10 {
+			t.Errorf("%d bytes wait; want about 50 KiB, and the cost of the frames", used)
 		}
 		if n := len(w.server.hosts.all()); n != clients {
 			t.Errorf("%d clients are left; want %d", n, clients)
@@ -222,7 +222,7 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 // Some clients read nothing, and reading clients have more bytes queued at a time: when memory
 // is short, the stalled clients are closed although they have fewer bytes.
 func TestStalledClientsAreClosedFirst(t *testing.T) {
-	const stalled, healthy = 60, 8
+	const stalled, healthy = 150, 8
 	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		for i := range stalled {
@@ -266,7 +266,7 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 // standstill is closed first.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	const each = 20
-	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 4 * mib}, func(w *world) {
+	inWorld(t, Config{MaxQueued: 11 * mib / 4, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		for i := range 2 * each {
 			defer w.rawDial(w.token(nil)).Close()
@@ -279,10 +279,10 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 			synctest.Wait()
 		}
 		old, young := w.conns[:each], w.conns[each:]
-		fill(old, 300<<10)
+		fill(old, 20<<10)
 		time.Sleep(5 * time.Second)
-		fill(young, 600<<10)
-		fill(young, 300<<10) // 6 MiB old, 18 MiB young: above the limit
+		fill(young, 40<<10)
+		fill(young, 22<<10) // 0.4 MiB old, 1.2 MiB young, and the connections: memory is short
 		time.Sleep(wire.CloseTime)
 		synctest.Wait()
 		count := func(conns []*hostEnd) (n int) {

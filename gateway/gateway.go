@@ -232,6 +232,19 @@ const leastHeld = 4 << 20
 // given maximum.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
+// A new client may have as much in flight from its host as firstCredit returns. A client
+// that stops reading at once thus keeps little of the memory in use: a thousand of them
+// fit. The amount grows to mostCredit as a client reads.
+const (
+	creditShare = 1024 // of MaxQueued
+	leastCredit = 64 << 10
+	mostCredit  = 1 << 20
+)
+
+func (cfg *Config) firstCredit() int {
+	return min(max(cfg.MaxQueued/creditShare, leastCredit), mostCredit)
+}
+
 // check returns the first invalid field. Each field has its branch and its words.
 func (cfg *Config) check() error {
 	switch {

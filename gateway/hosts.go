@@ -239,6 +239,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendText, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
+		Credit: h.cfg.firstCredit(), MostCredit: mostCredit, Lend: h.budget.lend,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
 		Report: func(r routing.Report) { h.reports.accept(key, r) }, Feed: feed,
 	})

@@ -40,7 +40,7 @@ func fillStalled(conns []*hostEnd, size int) {
 // and the short message behind it reach the host soon. Only clients that do not read are
 // closed.
 func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
-	const stalled = 80
+	const stalled = 200
 	for _, test := range []struct {
 		name string
 		each int // bytes for each stalled client
@@ -81,6 +81,36 @@ func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStalledClientsLeaveMemory sends 400 KB to each of many clients that read nothing.
+// They have their first credit in the relay's memory, and nobody is closed. A client that
+// reads gets an answer of the same size at once.
+func TestStalledClientsLeaveMemory(t *testing.T) {
+	const stalled = 60
+	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib, Ping: time.Hour}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		good := w.dial(w.token(nil))
+		host := w.hostConn(1)
+		for i := range stalled {
+			defer w.rawDial(w.token(nil)).Close()
+			w.hostConn(i + 2)
+		}
+		fillStalled(w.conns[1:], 400<<10)
+		synctest.Wait()
+		if used, most := w.server.budget.used.Load(), int64(stalled*leastCredit*5/4); used > most {
+			t.Errorf("clients that read nothing have %d bytes; want at most %d", used, most)
+		}
+		began := time.Now()
+		host.send(`{"id":1,"pad":"` + strings.Repeat("x", 400<<10) + `"}`)
+		w.within(func() bool { return len(good.messages()) == 1 })
+		if waited := time.Since(began); waited > 50*time.Millisecond {
+			t.Errorf("a client that reads waited %v", waited)
+		}
+		if n := w.closedWith(ahp.CloseOverloaded); n != 0 {
+			t.Errorf("%d clients were closed; want none", n)
+		}
+	})
 }
 
 // TestSlowHostIsNotTheClientsFault is the table of clients that are closed because others

@@ -94,7 +94,8 @@
 // Each connection has credit in each direction, 1 MiB at first. Everything sent takes
 // credit, including referenced bodies, and the credit returns when the bytes are written to
 // the socket at the far end. The reader's speed thus bounds the bytes in flight, and a slow
-// reader fills only its own stream. Streams take turns in pieces of at most a packet.
+// reader fills only its own stream. At a relay with little memory, a client's credit begins
+// smaller and grows while the client reads (RelayConn.adapt). Streams take turns in pieces of at most a packet.
 // hold.go and relief.go handle streams with long queues; docs/limits.md has all bounds.
 //
 // # Streams of bytes

@@ -269,6 +269,14 @@ func (m *mux) returnCredit(s *stream, n int) {
 	s.creditDue = 0
 }
 
+// widen adds n, which may be negative, to the bytes that the peer may send ahead. A
+// reduction takes effect with the credit that is returned next, which must be as much.
+func (s *stream) widen(n int) {
+	s.window += n
+	s.creditDue += n
+	s.uncredited += n
+}
+
 // schedule gives a stream a turn if it can use one.
 func (m *mux) schedule(s *stream) {
 	switch {

@@ -85,7 +85,8 @@ type RelayEndConfig struct {
 	// use. Default: Encode.
 	EncodeIn func(buffer []byte, at int) []byte
 
-	Credit       int // bytes the host-agent may send ahead on each connection; default 1 MiB
+	Credit       int // bytes the host-agent may send ahead on each new connection; default 1 MiB
+	MostCredit   int // the same, for a connection whose client reads: see Lend; default Credit
 	MaxFrame     int // longest message in bytes; default 128 MiB
 	QueueLimit   int // bytes queued for the host on each connection before Send waits; default 256 KiB
 	BodyLimit    int // bytes of bodies held; default 32 MiB
@@ -99,6 +100,11 @@ type RelayEndConfig struct {
 	// Kept receives changes of the bytes in bodies, chunks and queues behind missing
 	// bodies. It is called under locks and must not block. May be nil.
 	Kept func(n int)
+
+	// Lend takes n bytes of credit beyond Credit, and reports whether there were so many;
+	// with a negative n, it takes them back. It is called under locks and must not block.
+	// Default: there are enough.
+	Lend func(n int) bool
 
 	// Hold may block for some seconds because memory is short. It is called without
 	// locks, before records that take memory. May be nil.
@@ -121,6 +127,10 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 		}
 	}
 	def(&c.Credit, 1<<20)
+	c.MostCredit = max(c.MostCredit, c.Credit)
+	if c.Lend == nil {
+		c.Lend = func(int) bool { return true }
+	}
 	def(&c.MaxFrame, 128<<20)
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
@@ -225,6 +235,7 @@ func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn,
 	if ofBytes {
 		c.stream.ofBytes()
 	}
+	c.window = c.stream.window
 	r.conns[number] = c
 	if err := r.mux.push(&c.stream, item{raw: appendOpen(nil, number, open)}, r.cfg.QueueLimit); err != nil {
 		return nil, err

@@ -24,6 +24,10 @@ type RelayConn struct {
 	received     bool              // the host-agent's close has arrived
 	sentClose    bool              // our close has left
 
+	window int // the stream's window at first; immutable
+	taken  int // credit of frames that the client has taken, since it last could not be lent more
+	giving int // lent credit to give back with the next frames
+
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
 }
 
@@ -90,13 +94,54 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 // Written returns the credit of frames that were written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
-	if c.writtenCredit.Add(int64(credit)) < int64(c.stream.window/creditShare) {
+	if c.writtenCredit.Add(int64(credit)) < int64(c.window/creditShare) {
 		return // the mux would keep it anyway
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := c.writtenCredit.Swap(0); c.client != nil && r.mux.written(&c.stream, int(n)) {
+	n := int(c.writtenCredit.Swap(0))
+	if c.client == nil {
+		return
+	}
+	c.adapt(n)
+	if r.mux.written(&c.stream, n) {
 		r.lines.Wake()
+	}
+}
+
+// adapt changes the connection's window as its client reads n bytes. The window grows by
+// as much, so it doubles in a round trip, until it lets the client use the whole line. A
+// client that stops reading early thus has a small window in the relay's memory. If no
+// more credit can be lent, each client that reads gives half back, for the others.
+func (c *RelayConn) adapt(n int) {
+	most := c.relay.cfg.MostCredit
+	if c.bytes {
+		most = min(most, bytesWindow)
+	}
+	c.taken += n
+	switch more := min(n, most-c.stream.window); {
+	case c.giving > 0:
+		less := min(n, c.giving)
+		c.giving -= less
+		c.stream.widen(-less)
+		c.relay.cfg.Lend(-less)
+	case c.taken < growAfter*c.window || more <= 0:
+	case c.relay.cfg.Lend(more):
+		c.stream.widen(more)
+	default:
+		c.giving, c.taken = (c.stream.window-c.window)/2, 0
+	}
+}
+
+// growAfter is the number of first windows that a client must read before its window
+// grows: more than its kernel takes from the relay without the client.
+const growAfter = 4
+
+// giveBack returns the lent credit of a connection that has ended.
+func (c *RelayConn) giveBack() {
+	if lent := c.stream.window - c.window; lent > 0 {
+		c.stream.window = c.window
+		c.relay.cfg.Lend(-lent)
 	}
 }
 
@@ -272,6 +317,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 		}
 	}
 	c.countPending(-c.pendingBytes)
+	c.giveBack()
 	if c.received { // the host-agent no longer reads
 		r.mux.drop(&c.stream, nil)
 	}

@@ -165,7 +165,6 @@ func TestVerifyRefuses(t *testing.T) {
 		{"a claim twice", payload(`{"iss":"` + i.url() + `","sub":"ann","sub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 		{"a claim again with the long s", payload(`{"iss":"` + i.url() + `","sub":"ann","ſub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 		{"a claim again in other case", payload(`{"iss":"` + i.url() + `","sub":"ann","SUB":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
-		{"a claim again with a long s", payload(`{"iss":"` + i.url() + `","sub":"ann","\u017fub":"bob"}`), auth.ErrTokenInvalid, "duplicate name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := p.Verify(t.Context(), test.token)

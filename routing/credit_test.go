@@ -1,0 +1,141 @@
+package routing
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/broker/link"
+)
+
+// A creditLine is a relay's connection to a host that sends as much as its credit allows,
+// in each round trip.
+type creditLine struct {
+	*testing.T
+	relay  *RelayEnd
+	conn   *RelayConn
+	credit int
+}
+
+const creditWindow = 8 << 10
+
+// newCreditLines returns connections at one relay, whose pool of lent credit has lent
+// bytes.
+func newCreditLines(t *testing.T, n int, lent *int) (lines []*creditLine) {
+	r := NewRelayEnd(RelayEndConfig{
+		Agent: "agent", Credit: creditWindow, MostCredit: 16 * creditWindow, Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
+		Lend: func(n int) bool {
+			if n > *lent {
+				return false
+			}
+			*lent -= n
+			return true
+		},
+	})
+	r.Start(link.Hello{Credit: 10, MaxFrame: 1 << 20}, &still{})
+	for range n {
+		c, err := r.Open(Open{ID: "x"}, &stillClient{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, &creditLine{t, r, c, creditWindow})
+	}
+	leave(r)
+	return lines
+}
+
+// send sends a message with all of the credit, and returns its length.
+func (l *creditLine) send() (n int) {
+	l.Helper()
+	if n = l.credit - pieceCost; n <= 0 {
+		return 0
+	}
+	l.credit = 0
+	handle(l.T, l.relay, recordWith(strings.Repeat("x", n), recordFrame, l.conn.stream.conn))
+	return n
+}
+
+// take reads n bytes, and receives the credit.
+func (l *creditLine) take(n int) {
+	l.Helper()
+	for ; n > 0; n -= 1000 { // as writes to a socket do
+		l.conn.Written(min(n, 1000))
+	}
+	payload, _ := l.relay.Next(1, 1000, time.Time{})
+	f := link.Fields{B: payload[min(len(payload), link.HeaderRoom):]}
+	for len(f.B) > 0 {
+		kind, conn, credit := recordKind(f.Uvarint()), f.Uvarint(), f.Uvarint()
+		if f.Bad || kind != recordCredit || conn != l.conn.stream.conn {
+			l.Fatalf("the host-agent is told %x", payload)
+		}
+		l.credit += int(credit)
+	}
+}
+
+// TestCreditGrowsWithAReader lets the first client read: after some round trips, it gets nearly
+// sixteen times its first window in each. A second client reads nothing, and has its first
+// window in the relay's memory.
+func TestCreditGrowsWithAReader(t *testing.T) {
+	lent := 1 << 20
+	lines := newCreditLines(t, 2, &lent)
+	reads, stalled := lines[0], lines[1]
+	stalled.send()
+	last, rounds := 0, 0
+	for ; last < 12*creditWindow && rounds < 20; rounds++ {
+		last = reads.send()
+		reads.take(last + pieceCost)
+	}
+	if rounds > 10 {
+		t.Errorf("after %d round trips, a client gets %d bytes in each; want %d", rounds, last, 12*creditWindow)
+	}
+	if n := stalled.send(); n != 0 {
+		t.Errorf("a client that reads nothing gets %d more bytes", n)
+	}
+	for range 50 {
+		n := reads.send()
+		reads.take(n + pieceCost)
+		if n > 16*creditWindow {
+			t.Fatalf("a client gets %d bytes in a round trip; want at most %d", n, 16*creditWindow)
+		}
+	}
+	if 1<<20-lent != 15*creditWindow {
+		t.Errorf("%d bytes are lent; want %d", 1<<20-lent, 15*creditWindow)
+	}
+	reads.conn.Close(1000, "bye")
+	if lent != 1<<20 {
+		t.Errorf("a client that has ended keeps %d bytes of credit", 1<<20-lent)
+	}
+}
+
+// TestLentCreditMoves lets one client take all lent credit. When another client reads, the
+// first gives credit back, and never less than its first window stays.
+func TestLentCreditMoves(t *testing.T) {
+	lent := 8 * creditWindow
+	lines := newCreditLines(t, 2, &lent)
+	sent := make([]int, 2)
+	round := func(i int) {
+		sent[i] = lines[i].send()
+		lines[i].take(sent[i] + pieceCost)
+	}
+	for range 20 {
+		round(0)
+	}
+	if sent[0] < 6*creditWindow {
+		t.Fatalf("a client alone gets %d bytes in a round trip; want %d", sent[0], 6*creditWindow)
+	}
+	most := 0
+	for range 40 {
+		round(0)
+		round(1)
+		most = max(most, sent[1])
+		if sent[0] < creditWindow/2 || sent[1] < creditWindow/2 {
+			t.Fatalf("%d and %d bytes in a round trip; want half of %d at least", sent[0], sent[1], creditWindow)
+		}
+		if windows := lines[0].conn.stream.window + lines[1].conn.stream.window; windows+lent != 10*creditWindow {
+			t.Fatalf("windows of %d bytes, and %d to lend; want %d together", windows, lent, 10*creditWindow)
+		}
+	}
+	if most < 2*creditWindow {
+		t.Errorf("the second client gets at most %d bytes in a round trip; want twice its first %d", most, creditWindow)
+	}
+}
