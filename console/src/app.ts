@@ -301,6 +301,7 @@ export class App {
         request: (l, method, params) => this.lender.asked(l, method, params),
         fresh: (l) => this.lender.forget(l),
         draw: () => this.draw(),
+        listed: () => this.hosts.find((h) => h.host === host),
       });
       this.links.set(host, link);
     }

@@ -29,6 +29,7 @@ export interface LinkEvents {
   request(link: Link, method: string, params: Json): Promise<Json> | undefined; // a request from the host
   fresh(link: Link): void; // the host has lost its earlier state
   draw(): void;
+  listed?(): HostInfo | undefined; // the host in the relay's list
 }
 
 export class Link {
@@ -135,7 +136,7 @@ export class Link {
     const pin = await pinOf(this.host);
     this.seal = undefined;
     this.pinned = Boolean(pin);
-    if (!pin && (elsewhere() || await marked(this.host))) throw Object.assign(new Error(t`this device is not paired with the host`), { code: code.notPaired });
+    if (!pin && (elsewhere() || this.#on.listed?.()?.sealed || await marked(this.host))) throw Object.assign(new Error(t`this device is not paired with the host`), { code: code.notPaired });
     if (!pin) return opens(token, this.host);
     return this.seal = await (await import('./sealed/open')).open(pin, dial(token));
   }
