@@ -687,3 +687,51 @@ func cutsOnce(host string, arrives bool) http.Handler {
 		}
 	})
 }
+
+// An item's wake time runs the operator's command once. A person's items at a host have a bound,
+// at which a finished item makes room for a new one.
+func TestItemWakesItsHostOnce(t *testing.T) {
+	t.Parallel()
+	marks := filepath.Join(t.TempDir(), "marks")
+	relay, ada := setUpWith(t, func(cfg *RelayConfig) {
+		cfg.Gateway.Wake = map[string]string{"default/laptop": "echo woken >> " + marks}
+	})
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
+	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	session, chat := near.newSession("00000001")
+	w := newWriter(ada)
+	laptop.sleep()
+	w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), func(i *waiting.Item) { i.Wake = time.Now().Add(time.Hour).UnixMilli() - 1 }))
+	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), func(i *waiting.Item) { i.Wake = time.Now().UnixMilli() }))
+	keeper := relay.waiting
+	for range 3 {
+		keeper.WakeDue()
+	}
+	await(t, func() bool { _, err := os.Stat(marks); return err == nil })
+	keeper.WakeDue()
+	if got, err := os.ReadFile(marks); err != nil || string(got) != "woken\n" {
+		t.Errorf("the command has written %q, %v; want one line", got, err)
+	}
+	for i := 3; i <= 32; i++ {
+		w.mustLeave(w.item(i, 1, message(session, chat, fmt.Sprint("turn-", i), "hello"), nil))
+	}
+	if status, said := w.leave(w.item(33, 1, message(session, chat, "turn-33", "hello"), nil)); status != http.StatusInsufficientStorage {
+		t.Errorf("one more than the bound: %d %s; want 507", status, said)
+	}
+	laptop.wake()
+	await(t, func() bool {
+		for _, state := range w.results() {
+			if state == "" {
+				return false
+			}
+		}
+		return true
+	})
+	w.mustLeave(w.item(33, 1, message(session, chat, "turn-33", "hello"), nil))
+	await(t, func() bool {
+		s := near.chat(chat)
+		return s.ActiveTurn == nil && len(s.QueuedMessages) == 0 && len(s.Turns) == 33
+	})
+}
