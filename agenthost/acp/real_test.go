@@ -41,7 +41,9 @@ type realSite struct {
 
 func (s *realSite) start(t *testing.T) {
 	t.Helper()
-	s.agent = New(s.cfg)
+	cfg := s.cfg
+	cfg.Changed = func() { s.host.AgentChanged("test") }
+	s.agent = New(cfg)
 	host, err := agenthost.New(agenthost.Config{
 		Agents: []agenthost.Agent{s.agent}, Folders: []string{s.folder}, Storage: s.storage, Terminals: agenthost.ShellTerminals, Protocol: agenthost.NewestProtocol,
 	})
@@ -271,6 +273,41 @@ func TestRealAgents(t *testing.T) {
 			f := scenario(t, name, cfg, folder, modes[name], false)
 			for _, column := range columns {
 				t.Logf("%-14s %s", column, f[column])
+			}
+		})
+	}
+}
+
+// TestRealAgentsFork copies a conversation of each installed agent that forks, without the
+// host's help: both go on, and each remembers the messages before the copy and its own.
+// make agents runs it.
+func TestRealAgentsFork(t *testing.T) {
+	agents.Dir(t)
+	for _, name := range []string{"opencode", "claude", "codex"} {
+		t.Run(name, func(t *testing.T) {
+			folder, home := t.TempDir(), t.TempDir()
+			real := agents.Prepare(t, name, home, folder, agents.StartModel(t))
+			s := &realSite{site: &site{folder: folder}, storage: t.TempDir(), cfg: Config{
+				Program: Program{Name: "test", Title: name, Command: real.Command}, Environment: real.Environment, Stderr: os.Stderr}}
+			s.start(t)
+			defer s.stop(t)
+			k := s.connect(t).begin(s.site, "s1", modes[name])
+			turn := k.prompt("remember blue")
+			k.end()
+			copied := k.chat + "-copy"
+			k.call("createChat", map[string]any{"channel": k.session, "chat": copied, "source": map[string]any{"chat": k.chat, "turnId": turn}})
+			k.prompt("remember red")
+			k.end()
+			other := &talk{client: k.client, session: k.session, chat: copied, turns: 10}
+			other.state(copied)
+			other.prompt("remember green")
+			other.end()
+			for c, want := range map[*talk]string{k: "recalled: remember blue remember red", other: "recalled: remember blue remember green"} {
+				c.prompt("recall")
+				c.end()
+				if got := c.last(); !strings.Contains(got, want) {
+					t.Errorf("%s answers %s; want %s", c.chat, got, want)
+				}
 			}
 		})
 	}

@@ -31,6 +31,7 @@ function next(messages, tools) {
     const options = ['Red', 'Blue'].map(label => ({ label, description: label + ' it is' }))
     return { tool: question, args: { questions: [{ id: 'colour', header: 'Colour', question: 'Which colour do you want?', multiSelect: false, type: 'choice', options }] } }
   }
+  if (ask === 'recall') return { say: 'recalled: ' + [...new Set(messages.flatMap(m => m.role === 'user' ? String(m.text).match(/remember \w+/g) || [] : []))].join(' ') }
   return { say: 'echo: ' + ask }
 }
 const pieces = s => s.match(new RegExp(`.{1,${Math.max(1, Math.ceil(s.length / 20))}}`, 'gs')) || ['']
