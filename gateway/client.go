@@ -565,13 +565,13 @@ func (c *client) opened() {
 		c.hold.Stop()
 	}
 	if c.leaving {
-		c.partLocked()
+		partLocked(c)
 	}
 }
 
-// partLocked requests the end of an open connection, because the relay stops. The event
-// Moved or Flushed follows.
-func (c *client) partLocked() {
+// partLocked requests the end of a client's open connection, because the relay stops. The
+// event Moved or Flushed follows. The caller holds the client's mu.
+func partLocked(c *client) {
 	conn, movable := c.conn.(interface{ Move(ticket string) })
 	if movable && c.moves && c.sock.Move != "" {
 		conn.Move(c.sock.Move)

@@ -153,7 +153,7 @@ func (c *client) leave() {
 	open, opening := c.phase == phaseOpen, c.phase == phaseOpening
 	c.leaving = opening
 	if open {
-		c.partLocked()
+		partLocked(c)
 	}
 	c.mu.Unlock()
 	if !open && !opening {

@@ -57,7 +57,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	case open.Canvas != nil:
 		return a.live.connect(conn, open)
 	case open.Ticket != "":
-		return a.moveIn(conn, open)
+		return a.moves.connect(a, conn, open)
 	}
 	return serveClient(a, newClientLine(conn, nil), open, a.policy(open))
 }

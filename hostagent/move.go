@@ -244,8 +244,8 @@ type arrival struct {
 	bye *clientClose
 }
 
-// moveIn accepts a client that has moved to this relay, and returns at once.
-func (a *Agent) moveIn(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+// connect accepts a client that has moved to this relay, and returns at once.
+func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	in := &arrival{conn: conn, gone: make(chan struct{})}
 	a.conns.Go(func() {
 		if !in.run(a, open) {
