@@ -714,6 +714,13 @@ func TestItemWakesItsHostOnce(t *testing.T) {
 	if got, err := os.ReadFile(marks); err != nil || string(got) != "woken\n" {
 		t.Errorf("the command has written %q, %v; want one line", got, err)
 	}
+	var list struct{ Items []waitingapi.Shown }
+	w.do("GET", "/api/waiting", nil, &list)
+	for _, s := range list.Items {
+		if want := s.Item.ID[31:] == "2"; s.Woken != want {
+			t.Errorf("item %s: woken is %v; want %v", s.Item.ID[31:], s.Woken, want)
+		}
+	}
 	for i := 3; i <= 32; i++ {
 		w.mustLeave(w.item(i, 1, message(session, chat, fmt.Sprint("turn-", i), "hello"), nil))
 	}
