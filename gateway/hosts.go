@@ -238,14 +238,14 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		h.spawn(func() { feeds.run(ctx) }) // false: the server ends, and so does the link
 	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
-		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendText, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
+		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendWhole, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
 		Credit: h.cfg.firstCredit(), MostCredit: mostCredit, Lend: h.budget.lend,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
 		Report: func(r routing.Report) { h.reports.accept(key, r) }, Feed: feed,
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed, link.FeatureMove}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed, link.FeatureTags, link.FeatureMove}
 	if feeds != nil {
 		hello.Features = append(hello.Features, link.FeatureFeed)
 	}

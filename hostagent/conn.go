@@ -92,6 +92,9 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 		})
 		return c
 	}
+	if conn.seal != nil {
+		conn.seal.class = c.policy.Class()
+	}
 	who := a.who(open, c.policy)
 	who.Refused = func(class string) { c.report.count(gate.Refusal, class, "") }
 	identity := a.subjects.Enter(who) // before the host receives any message

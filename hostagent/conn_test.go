@@ -50,6 +50,11 @@ type world struct {
 
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
+	inWorldOf(t, routing.AgentEndConfig{}, test)
+}
+
+func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, host: &fakeHost{answers: answersAll}}
 		life, stop := context.WithCancel(context.Background())
@@ -68,7 +73,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
 		w.agent.monitor = newMonitor("ws://host", w.host.dialNoting, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
 		w.agent.monitor.gone, w.agent.monitor.heard = w.agent.hostGone, w.agent.clients.lastHeard
-		w.agent.routing = routing.NewAgentEnd(routing.AgentEndConfig{Instance: "agent1", Connect: w.agent.connect})
+		ends.Instance, ends.Connect = "agent1", w.agent.connect
+		w.agent.routing = routing.NewAgentEnd(ends)
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		w.running.Go(func() { w.agent.audits.Run(life) })
 		w.running.Go(func() { w.agent.live.serve(life) })

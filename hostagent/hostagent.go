@@ -173,7 +173,7 @@ func New(cfg Config) (*Agent, error) {
 	a.live = newLive(a)
 	a.metrics = newMetrics(a)
 	a.routing = routing.NewAgentEnd(routing.AgentEndConfig{
-		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
+		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume, Sealed: cfg.Sealed != nil,
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil
@@ -412,7 +412,7 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello.Version = a.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureMove}
 	if a.seals != nil {
-		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed}
+		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed, link.FeatureTags}
 	}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,

@@ -122,7 +122,7 @@ func (r *hostReader) parse(message []byte) (known *cachedFrame, env *ahp.Envelop
 	if known, r.last = frames.find(message, r.last); known != nil {
 		return known, &known.env, nil
 	}
-	keep := len(message) <= cachedSize && r.c.agent.clients.several() && r.c.conn.seal == nil
+	keep := len(message) <= cachedSize && r.c.agent.clients.several()
 	if keep {
 		message = bytes.Clone(message)
 	}

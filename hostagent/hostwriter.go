@@ -197,6 +197,9 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 		d.message = decision.Message
 	}
 	w.noteSent(&env)
+	if seal := w.c.conn.seal; seal != nil && string(env.Method) == "unsubscribe" {
+		seal.agent.seals.shared.unsubscribed(seal, env.Channel)
+	}
 	if d.about == nil {
 		w.c.auditSent(&env)
 	}

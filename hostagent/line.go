@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -74,8 +75,12 @@ func (l *clientLine) FromHostWith(message []byte, from, to int) error {
 
 // Take is [routing.AgentConn.Take]. The caller holds the connection's order.
 func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
-	if l.seal != nil {
+	if l.seal != nil && (binary || len(channel) == 0) {
 		return l.seal.take(sealed.Message, message)
+	}
+	if l.seal != nil {
+		_, due, err = l.seal.notify([]*routing.Notification{routing.NewNotification(bytes.Clone(message), bytes.Clone(channel))})
+		return due, err
 	}
 	if m := l.moving.Load(); m != nil {
 		return false, m.keep(message, binary, channel)
@@ -86,7 +91,10 @@ func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool
 // Notify is [routing.AgentConn.Notify]. The caller holds the connection's order.
 func (l *clientLine) Notify(row []*routing.Notification) (taken int, due bool, err error) {
 	m := l.moving.Load()
-	if m == nil {
+	switch {
+	case l.seal != nil:
+		return l.seal.notify(row)
+	case m == nil:
 		return l.now.Load().Notify(row)
 	}
 	for i, n := range row {
@@ -177,6 +185,9 @@ func (l *clientLine) Close(code ahp.CloseCode, reason string) {
 
 // Abort is [routing.AgentConn.Abort].
 func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
+	if l.seal != nil {
+		l.seal.agent.seals.shared.leave(l.seal, true)
+	}
 	l.endMove()
 	l.now.Load().Abort(code, reason)
 }

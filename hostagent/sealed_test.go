@@ -21,6 +21,7 @@ type sealedRemote struct {
 	w       *world
 	conn    *routing.RelayConn
 	session *sealed.Session
+	device  sealed.Fingerprint
 
 	mu     sync.Mutex
 	frames [][]byte
@@ -88,20 +89,23 @@ func (w *world) openSealed(window int) *sealedRemote {
 // openSealedAs connects a paired device with the level and channels of known.
 func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *sealedRemote {
 	w.Helper()
-	v, err := openVault(w.TempDir(), "default", "laptop")
-	if err != nil {
-		w.Fatal(err)
+	if w.agent.seals == nil {
+		v, err := openVault(w.TempDir(), "default", "laptop")
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.agent.cfg.Sealed, w.agent.cfg.MaxQueued = &Sealing{}, 1<<30
+		w.agent.seals = &seals{agent: w.agent, vault: v}
 	}
-	w.agent.cfg.Sealed, w.agent.cfg.MaxQueued = &Sealing{}, 1<<30
-	w.agent.seals = &seals{agent: w.agent, vault: v}
+	v := w.agent.seals.vault
 	device, err := sealed.NewDevice()
 	if err != nil {
 		w.Fatal(err)
 	}
 	id := device.Identity()
 	known.Subject, known.Seen, known.End, known.Key, known.Verifier = "ada", time.Now(), time.Now().Add(time.Hour), id.Key[:], id.Verifier[:]
-	w.agent.seals.state.Devices = []vaultDevice{known}
-	r := &sealedRemote{w: w}
+	v.state.Devices = append(v.state.Devices, known)
+	r := &sealedRemote{w: w, device: id.Fingerprint()}
 	if r.conn, err = w.relay.Open(routing.Open{ID: "c", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
 		w.Fatal(err)
 	}

@@ -49,10 +49,12 @@ type seals struct {
 	*vault
 	handshakes atomic.Int32 // in progress
 	held       atomic.Int64 // bytes of clients' incomplete messages
+	shared     sealShares
 }
 
 // A sealedConn is a client's connection to a sealed host. It performs the handshake, and
-// then passes everything on to a hostConn. It implements [routing.HostConn].
+// then passes everything on to a hostConn. It implements [routing.HostConn] and
+// [routing.Tagger].
 type sealedConn struct {
 	agent *Agent
 	conn  *routing.AgentConn
@@ -62,6 +64,8 @@ type sealedConn struct {
 	end   context.CancelFunc
 
 	came chan struct{} // early has grown; capacity 1
+
+	seal *sealing // set behind the handshake, before anything is shared
 
 	wanted auth.Access // the client asks for this level at most; "": its own
 
@@ -176,13 +180,14 @@ func (c *sealedConn) run() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.life, handshakeTime)
-	arrival, code, err := c.handshake(ctx)
+	arrival, code, answers, err := c.handshake(ctx)
 	cancel()
 	if err != nil {
 		c.refuse(err)
 		return
 	}
-	s := newSealing(c.agent, c.conn, arrival, c.cut)
+	s := newSealing(c.agent, c.conn, arrival, answers, c.cut)
+	c.seal = s
 	if arrival.Purpose == sealed.Pair {
 		if err := c.pair(s, arrival, code); err != nil {
 			c.turnAway(s, arrival, ahp.CloseForbidden, err)
@@ -198,8 +203,9 @@ func (c *sealedConn) run() {
 	c.admit(s, authority)
 }
 
-// handshake performs the handshake. It returns the code that a pairing has used.
-func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, code sealed.Code, err error) {
+// handshake performs the handshake. It returns the code that a pairing has used, and the
+// number of the host-agent's messages.
+func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, code sealed.Code, answers int, err error) {
 	r := sealed.NewResponder(sealed.ResponderConfig{
 		Host: c.agent.host, Secret: c.agent.seals.secret, Limit: c.agent.cfg.MaxFrame,
 		Code: func() (sealed.Code, bool) {
@@ -211,25 +217,26 @@ func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, co
 	for arrival == nil {
 		d, err := c.next(ctx)
 		if err != nil {
-			return nil, code, err
+			return nil, code, answers, err
 		}
 		if !d.binary {
-			return nil, code, errUnsealed
+			return nil, code, answers, errUnsealed
 		}
 		if r.Third() && r.Purpose() == sealed.Pair && !c.agent.seals.try() {
-			return nil, code, sealed.ErrNoCode
+			return nil, code, answers, sealed.ErrNoCode
 		}
 		var answer []byte
 		if answer, arrival, err = r.Read(d.message); err != nil {
-			return nil, code, err
+			return nil, code, answers, err
 		}
 		if answer != nil {
+			answers++
 			if err := c.conn.FromHost(answer, true, nil); err != nil {
-				return nil, code, err
+				return nil, code, answers, err
 			}
 		}
 	}
-	return arrival, code, nil
+	return arrival, code, answers, nil
 }
 
 // refuse ends a connection before its first record.

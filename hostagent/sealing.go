@@ -20,22 +20,25 @@ type sealing struct {
 	window  time.Duration   // silence after Beat that ends the connection
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
-	manages bool // the client may list and remove devices
+	manages bool   // the client may list and remove devices
+	class   string // of authority: connections with the same class may share messages
+	greeted uint64 // messages of the handshake to the client
 
 	held   int          // bytes counted in seals.held; of the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
 	opened atomic.Uint64
 
-	mu    sync.Mutex // guards the fields below, and the order of records
-	over  bool
-	timer *time.Timer // for the next heartbeat
-	until *time.Timer // ends the connection with the device's time; nil: not yet admitted
+	mu     sync.Mutex // guards the fields below, and the order of records
+	over   bool
+	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
+	timer  *time.Timer // for the next heartbeat
+	until  *time.Timer // ends the connection with the device's time; nil: not yet admitted
 }
 
 // newSealing starts the stream behind a handshake.
-func newSealing(a *Agent, conn *routing.AgentConn, arrival *sealed.Arrival, end func()) *sealing {
+func newSealing(a *Agent, conn *routing.AgentConn, arrival *sealed.Arrival, greeted int, end func()) *sealing {
 	window := time.Duration(arrival.Greeting.Window) * time.Second
-	s := &sealing{agent: a, conn: conn, session: arrival.Session, window: min(max(window, sealed.MinWindow), sealed.MaxWindow), end: end}
+	s := &sealing{agent: a, conn: conn, session: arrival.Session, window: min(max(window, sealed.MinWindow), sealed.MaxWindow), greeted: uint64(greeted), end: end}
 	s.heard.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +95,7 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 		s.over = true
 	}
 	s.mu.Unlock()
+	s.agent.seals.shared.leave(s, true)
 	s.conn.Close(code, "")
 }
 
@@ -101,7 +105,8 @@ func (s *sealing) stop() {
 	s.held = 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.over = true // nothing joins a set any more
+	s.agent.seals.shared.leave(s, false)
 	s.timer.Stop()
 	if s.until != nil {
 		s.until.Stop()

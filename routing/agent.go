@@ -66,6 +66,9 @@ type AgentEndConfig struct {
 	// be nil.
 	Delayed func(time.Duration)
 
+	// Sealed makes connections share sealed bodies only: see Tagger.
+	Sealed bool
+
 	// Stall is the longest time a client may take nothing while its host is held back.
 	// Default 40 s: stock clients give up after 25 s, and a dropped line may be silent
 	// for a resume window.
@@ -136,15 +139,21 @@ func NewAgentEnd(cfg AgentEndConfig) *AgentEnd {
 
 // Hello returns the bounds announced to relays.
 func (a *AgentEnd) Hello() link.Hello {
-	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
+	hello := link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
+	if a.cfg.Sealed {
+		hello.Features = []string{link.FeatureSealed, link.FeatureTags}
+	}
+	return hello
 }
 
 // Accept implements [link.AgentTraffic].
 func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, feeds: offer.Has(link.FeatureFeed),
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
+		feeds: offer.Has(link.FeatureFeed) && !a.cfg.Sealed, tags: offer.Has(link.FeatureTags) && a.cfg.Sealed,
 	}
+	l.mux.batch.tagged = a.cfg.Sealed
 	l.mux.count = func(n int) { a.held += n }
 	l.mux.drained, l.mux.delay.report = l.drained, a.cfg.Delayed
 	l.mux.chunks.limit = max(0, offer.Chunks)
@@ -228,7 +237,7 @@ func (a *AgentEnd) skip() {
 // fromHost takes a message from the host on one connection, and reports whether to
 // wake the link's writer.
 func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
-	share := !binary && len(channel) > 0 && len(message) <= maxBody
+	share := !binary && len(channel) > 0 && len(message) <= maxBody && !a.cfg.Sealed
 	var hash uint64
 	if share {
 		hash = bodyHash(message)
@@ -265,9 +274,13 @@ func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due boo
 	}
 	defer a.grown()
 	for i, n := range row {
-		look := true
+		var look bool
 		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < shareFrom {
-			err = c.queue(item{frame: n.message, whole: len(n.message), fed: a.feedOnce(c.link, n.channel, n.message)})
+			if look = true; n.sum != nil {
+				err = queueSealed(c, n.message, n.sum)
+			} else {
+				err = c.queue(item{frame: n.message, whole: len(n.message), fed: a.feedOnce(c.link, n.channel, n.message)})
+			}
 		} else {
 			look, err = a.send(c, a.bodyOf(n), now)
 		}
@@ -284,6 +297,7 @@ func (a *AgentEnd) bodyOf(n *Notification) *body {
 	if n.body == nil || n.body.old {
 		if n.body = a.bodies.find(n.hash, n.message); n.body == nil {
 			n.body = a.newBody(n.hash, n.message, n.channel)
+			n.body.sum = n.sum
 		}
 	}
 	return n.body
@@ -327,11 +341,14 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= shareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
+	if c.link.shares() && (b.receivers() >= shareFrom || b.place != 0) { // the body crosses anyway, and must not cross twice
 		b.channel.watch(b.arrivals)
 		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)
 		}
+	}
+	if !arrival.shared && b.sum != nil {
+		return true, queueSealed(c, b.frame, b.sum)
 	}
 	if !arrival.shared {
 		it := item{frame: b.frame, whole: len(b.frame)}
@@ -440,7 +457,8 @@ func (c *AgentConn) Send() { c.link.lines.Wake() }
 type Notification struct {
 	message, channel []byte
 	hash             uint64
-	body             *body // the body it was last; nil: none. The agent's mutex guards it.
+	sum              *[32]byte // of a sealed body
+	body             *body     // the body it was last; nil: none. The agent's mutex guards it.
 }
 
 // NewNotification returns a notification from an [AgentEnd]'s host. It keeps both

@@ -16,6 +16,7 @@ type agentLink struct {
 	lines  link.Lines
 	credit int  // bytes each connection may send ahead
 	feeds  bool // the relay publishes fed records
+	tags   bool // the relay takes tagged refs
 
 	mux     mux
 	conns   map[uint64]*AgentConn
@@ -58,6 +59,9 @@ func (l *agentLink) with(f func() error) error {
 	defer l.agent.mu.Unlock()
 	return f()
 }
+
+// shares reports whether the relay takes references.
+func (l *agentLink) shares() bool { return l.tags || !l.agent.cfg.Sealed }
 
 // watch asks the relay to listen to a channel's bodies.
 func (l *agentLink) watch(ch *channel, on *channelLink) {
@@ -265,6 +269,7 @@ func (l *agentLink) openRecord(number uint64, f *link.Fields) error {
 	l.conns[number] = c
 	c.counted(+1)
 	c.host = l.agent.cfg.Connect(c, open)
+	c.stream.tagger, _ = c.host.(Tagger)
 	return nil
 }
 

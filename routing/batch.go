@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"slices"
 	"time"
 
 	"ahprelay/internal/ablation"
@@ -40,6 +41,7 @@ type batch struct {
 	refs    int           // references in the batch, counted for each connection
 	packed  int           // references in the current packet's records
 	bytes   int           // sizes of the batch's bodies, once for each node
+	tagged  bool          // each connection's bodies have a tag
 	room    int           // bound for bytes plus spent; the body that crosses it still fits
 	spent   int           // sizes of the bodies referenced by the current packet's records
 
@@ -50,7 +52,8 @@ type batchNode struct {
 	body     *body
 	parent   *batchNode
 	children []*batchNode
-	conns    connSet // filled by append
+	conns    connSet   // filled by append
+	streams  []*stream // of conns; filled by append if the batch is tagged
 }
 
 // add records that a connection receives a body after its earlier references.
@@ -139,25 +142,35 @@ func (t *batch) append(b []byte) []byte {
 			entries++
 		}
 		s.node.conns.add(s.conn)
+		if t.tagged {
+			s.node.streams = append(s.node.streams, s)
+		}
 		s.node = nil
 	}
 	floor := t.floor()
-	b = appendRecord(b, recordRefs, floor, uint64(entries))
+	kind := recordRefs
+	if t.tagged {
+		kind = recordTagged
+	}
+	b = appendRecord(b, kind, floor, uint64(entries))
 	var list []uint64
+	var sums []*[32]byte
 	for _, n := range t.nodes {
 		t.sent = append(t.sent, n.body)
 		if n.conns.count == 0 {
 			continue
 		}
-		list = list[:0]
+		list, sums = list[:0], sums[:0]
 		for up := n; up != &t.root; up = up.parent {
-			list = append(list, up.body.number)
+			list, sums = append(list, up.body.number), append(sums, up.body.sum)
 		}
-		for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
-			list[i], list[j] = list[j], list[i]
-		}
+		slices.Reverse(list)
 		b, floor = appendBodyList(b, list, floor)
 		b = n.conns.append(b)
+		if t.tagged {
+			slices.Reverse(sums)
+			b = n.appendTags(b, sums)
+		}
 	}
 	t.packed += t.refs
 	t.spent += t.bytes

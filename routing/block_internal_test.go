@@ -19,7 +19,7 @@ func hears(r *RelayEnd, number uint64, frame []byte) {
 func headed() RelayEndConfig {
 	head := func(size int) []byte { return []byte("head")[:2+2*min(1, size/126)] }
 	encode := func(piece []byte, _, _, _ bool) []byte { return append(head(len(piece)), piece...) }
-	return RelayEndConfig{Encode: encode, EncodeIn: func(buffer []byte, at int) []byte {
+	return RelayEndConfig{Encode: encode, EncodeIn: func(buffer []byte, at int, _ bool) []byte {
 		h := head(len(buffer) - at)
 		if len(h) > at {
 			return encode(buffer[at:], true, true, false)

@@ -15,6 +15,7 @@ type body struct {
 	size     int    // length of frame plus frameCost
 	channel  *channel
 	uses     int        // by queued items, batches and unreleased packets
+	sum      *[32]byte  // of a sealed body
 	arrivals []*arrival // one for each link with a connection that receives the body
 	fed      bool       // a relay publishes a copy from a connection's stream
 	old      bool       // outside of the window, kept for its uses

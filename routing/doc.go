@@ -77,6 +77,7 @@
 //	watch      ←    watch, token         bodies will come on that channel's subject
 //	unwatch    ←    watch                no more bodies will come there
 //	refs       ←    floor, entries       see refs.go: which connections receive which bodies
+//	tagged     ←    floor, entries       like refs; behind each set, a tag of 16 bytes for each of its connections
 //	body       ←    body, bytes          answers need
 //	gone       ←    body                 answers need for a body that is no longer kept
 //	chunk      ←    chunk, flags, bytes  content that several answers share, see chunks.go

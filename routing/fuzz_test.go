@@ -48,6 +48,8 @@ func FuzzRelayHandle(f *testing.F) {
 	refs = set.append(refs)
 	body := encodeBody("agent", 2, []byte("two"))[bodySum:]
 	f.Add(bytes.Join([][]byte{record(recordOpened, 1), record(recordReady, 1), refs}, nil), recordWith("one", recordBody, 1), body)
+	sealed := set.append(record(recordTagged, 1, 1, 1, 2, 0))
+	f.Add(append(sealed, make([]byte, 2*TagSize)...), recordWith("one", recordBody, 1), body)
 	f.Add(refs, bytes.Join([][]byte{recordWith("five", recordBody, 5), record(recordGone, 1), recordWith("", recordClose, 1, 1012)}, nil), body)
 	f.Add(recordWith("half", recordFragment, 2, fragmentFirst), recordWith("half", recordFragment, 2, fragmentLast), body)
 	f.Add(recordWith("ahp-chat:_1", recordWatch, 7), record(recordUnwatch, 7), body)

@@ -38,6 +38,9 @@ type item struct {
 	fed    uint64 // number of the channel on which the relay publishes the frame; 0: it does not
 	body   *body  // a reference
 	chunk  *chunk // a reference to a part of a message
+
+	aside bool      // frame is a sealed body or its tag: not counted in stream.own
+	sum   *[32]byte // frame becomes the tag of the body with this sum; nil: it is no tag
 }
 
 // size returns the item's share of its queue's bound.
@@ -75,6 +78,9 @@ type stream struct {
 	waits bool          // the mux's owner waits for items to leave
 
 	node *batchNode // the batch's last node for this connection; nil: none
+
+	tagger Tagger // of a sealed host's connection
+	own    uint64 // messages that have left, without sealed bodies and tags
 }
 
 // ofBytes makes the stream carry bytes, with a window of its own in each direction.
@@ -384,6 +390,10 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	if it.chunk != nil {
 		return m.chunkRef(s, it, b)
 	}
+	if it.sum != nil {
+		copy(it.frame, s.tag(sumOf(it.sum)))
+		it.sum = nil
+	}
 	return m.piece(s, it, b, size)
 }
 
@@ -415,29 +425,7 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	n := min(len(it.frame), s.credit, size)
 	b = slices.Grow(b, n+4*binary.MaxVarintLen64)
 	first, last := len(it.frame) == it.whole && !it.later, n == len(it.frame) && !it.more
-	switch {
-	case first && last && it.fed != 0:
-		b = appendBytes(appendRecord(b, recordFed, s.conn, it.fed), it.frame)
-	case first && last && !it.binary:
-		b = appendBytes(appendRecord(b, recordFrame, s.conn), it.frame)
-	default:
-		var flags uint64
-		if first {
-			flags |= fragmentFirst
-		}
-		if last {
-			flags |= fragmentLast
-		}
-		if it.binary {
-			flags |= fragmentBinary
-		}
-		if it.fed != 0 {
-			b = appendRecord(b, recordFragment, s.conn, flags|fragmentFed, it.fed)
-		} else {
-			b = appendRecord(b, recordFragment, s.conn, flags)
-		}
-		b = appendBytes(b, it.frame[:n])
-	}
+	b = it.append(b, s.conn, n, first, last)
 	s.spend(n + pieceCost)
 	if s.bytes {
 		m.share.leaving += n
@@ -450,7 +438,36 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	}
 	s.queued -= n + pieceCost
 	m.counted(it, -n-pieceCost)
+	if !it.aside && last {
+		s.own++
+	}
 	m.pop(s)
 	s.hasRoom()
 	return b
+}
+
+// append encodes the first n bytes of an item's frame.
+func (it *item) append(b []byte, conn uint64, n int, first, last bool) []byte {
+	switch {
+	case first && last && it.fed != 0:
+		return appendBytes(appendRecord(b, recordFed, conn, it.fed), it.frame)
+	case first && last && !it.binary:
+		return appendBytes(appendRecord(b, recordFrame, conn), it.frame)
+	}
+	var flags uint64
+	if first {
+		flags |= fragmentFirst
+	}
+	if last {
+		flags |= fragmentLast
+	}
+	if it.binary {
+		flags |= fragmentBinary
+	}
+	if it.fed != 0 {
+		b = appendRecord(b, recordFragment, conn, flags|fragmentFed, it.fed)
+	} else {
+		b = appendRecord(b, recordFragment, conn, flags)
+	}
+	return appendBytes(b, it.frame[:n])
 }

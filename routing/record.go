@@ -54,6 +54,7 @@ const (
 	recordFed  // conn, channel, frame: like frame, and the relay publishes it
 
 	recordReport // host-agent to relay. 0, JSON of Report
+	recordTagged // host-agent to relay. floor, entries: like refs, with a tag for each connection, see tags.go
 
 	recordMove  // relay to host-agent. conn, ticket: like flush, and keep the host's connection under the ticket; answer moved, or flushed
 	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept

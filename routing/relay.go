@@ -78,12 +78,12 @@ type RelayEndConfig struct {
 	// output ends with the piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
-	// Append appends the output for a complete text message. Default: it calls Encode.
-	Append func(b, message []byte) []byte
+	// Append appends the output for a complete message. Default: it calls Encode.
+	Append func(b, message []byte, binary bool) []byte
 
-	// EncodeIn encodes the complete text message at an offset of a buffer that it may
-	// use. Default: Encode.
-	EncodeIn func(buffer []byte, at int) []byte
+	// EncodeIn encodes the complete message at an offset of a buffer that it may use.
+	// Default: Encode.
+	EncodeIn func(buffer []byte, at int, binary bool) []byte
 
 	Credit       int // bytes the host-agent may send ahead on each new connection; default 1 MiB
 	MostCredit   int // the same, for a connection whose client reads: see Lend; default Credit
@@ -136,10 +136,12 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	def(&c.BodyLimit, 32<<20)
 	def(&c.ChunkLimit, 64<<20)
 	if c.Append == nil {
-		c.Append = func(b, message []byte) []byte { return append(b, c.Encode(message, true, true, false)...) }
+		c.Append = func(b, message []byte, binary bool) []byte {
+			return append(b, c.Encode(message, true, true, binary)...)
+		}
 	}
 	if c.EncodeIn == nil {
-		c.EncodeIn = func(buffer []byte, at int) []byte { return c.Encode(buffer[at:], true, true, false) }
+		c.EncodeIn = func(buffer []byte, at int, binary bool) []byte { return c.Encode(buffer[at:], true, true, binary) }
 	}
 	def(&c.PendingLimit, 8<<20)
 	if c.Kept == nil {
@@ -164,7 +166,8 @@ type RelayEnd struct {
 	mu         lockorder.Mutex[lockorder.Routing] // guards the fields below and the connections
 	lines      link.RelayLines
 	mux        mux
-	credit     int // bytes that may be sent ahead on each connection
+	credit     int  // bytes that may be sent ahead on each connection
+	sealed     bool // bodies are binary messages
 	conns      map[uint64]*RelayConn
 	numbers    connNumbers
 	bodies     bodyStore
@@ -178,8 +181,9 @@ type RelayEnd struct {
 	budget int    // references that the packet's records may still demand
 	list   []uint64
 	set    []*RelayConn
-	frames []Frame  // scratch
-	run    [][]byte // scratch
+	tags   entryTags // of the connections of set
+	frames []Frame   // scratch
+	run    [][]byte  // scratch
 	feed   feed
 	rows   int // rows behind the current row, up to mostRows
 	block  block
@@ -197,14 +201,14 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 
 // Hello returns the bounds announced to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
-	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit}
+	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Features: []string{link.FeatureSealed, link.FeatureTags}}
 }
 
 // Start joins the RelayEnd to its link, before the link calls it.
 func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines, r.credit = lines, min(answer.Credit, maxCredit)
+	r.lines, r.credit, r.sealed = lines, min(answer.Credit, maxCredit), answer.Has(link.FeatureSealed)
 }
 
 // ErrTooManyConns reports that a link has no free connection number.
@@ -304,7 +308,7 @@ func (r *RelayEnd) Body(payload []byte) (intact bool) {
 	shared := &Shared{Size: len(payload)}
 	readBodies(payload, r.cfg.Agent, func(number uint64, free, start, end int) {
 		if r.ended == nil && r.bodies.frames[number].Data == nil {
-			r.body(number, r.cfg.EncodeIn(payload[free:end], start-free), end-start, shared)
+			r.body(number, r.cfg.EncodeIn(payload[free:end], start-free, r.sealed), end-start, shared)
 		}
 	})
 	return true
@@ -401,7 +405,7 @@ var relayRecords = [recordKinds]relayHandler{
 	recordOpened:   (*RelayEnd).openedRecord,
 	recordWatch:    (*RelayEnd).watchRecord,
 	recordUnwatch:  (*RelayEnd).unwatchRecord,
-	recordRefs:     (*RelayEnd).refs,
+	recordRefs:     refsRecord(false),
 	recordBody:     (*RelayEnd).bodyRecord,
 	recordGone:     (*RelayEnd).goneRecord,
 	recordReady:    eventRecord(Ready),
@@ -412,6 +416,7 @@ var relayRecords = [recordKinds]relayHandler{
 	recordDrop:     (*RelayEnd).dropRecord,
 	recordChunkRef: (*RelayEnd).chunkRefRecord,
 	recordReport:   (*RelayEnd).reportRecord,
+	recordTagged:   refsRecord(true),
 }
 
 // record handles one record from the host-agent.
@@ -478,7 +483,7 @@ func (r *RelayEnd) creditRecord(number uint64, f *link.Fields) error {
 
 func (r *RelayEnd) bodyRecord(number uint64, f *link.Fields) error {
 	if data := f.Bytes(); !f.Bad && number != 0 && r.bodies.frames[number].Data == nil {
-		encoded := r.cfg.Encode(data, true, true, false)
+		encoded := r.cfg.Encode(data, true, true, r.sealed)
 		r.body(number, encoded, len(data), &Shared{Size: len(encoded)})
 	}
 	return nil
@@ -533,7 +538,7 @@ func (r *RelayEnd) frameFrom(conn uint64, data []byte, f *link.Fields) error {
 			return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 		}
 		frame.Credit += cost
-		frame.Data = r.cfg.Append(frame.Data, message)
+		frame.Data = r.cfg.Append(frame.Data, message, false)
 	}
 	r.frames = append(r.frames[:0], frame)
 	c.deliver(r.frames)

@@ -21,8 +21,14 @@ type missingSlot struct {
 	index int
 }
 
-// refs handles a refs record: each connection of an entry receives the entry's bodies.
-func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
+// refsRecord returns a handler for refs records, with or without tags.
+func refsRecord(tagged bool) relayHandler {
+	return func(r *RelayEnd, floor uint64, f *link.Fields) error { return r.refs(floor, f, tagged) }
+}
+
+// refs handles a refs record: each connection of an entry receives the entry's bodies, and
+// its tag.
+func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
 	last := floor
@@ -32,7 +38,7 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 			return err
 		}
 		r.rows = int(min(entries-1, mostRows))
-		if err = r.entry(f); err != nil {
+		if err = r.entry(f, tagged); err != nil {
 			return err
 		}
 	}
@@ -40,38 +46,52 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 }
 
 // entry sends the bodies of r.list to the connections that f names next.
-func (r *RelayEnd) entry(f *link.Fields) error {
+func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 	r.budget -= len(r.list)
-	r.set = r.set[:0]
+	r.set, r.tags = r.set[:0], entryTags{places: r.tags.places[:0]}
+	conns := 0
 	err := readConnSet(f, func(conn uint64) {
 		r.budget -= max(1, len(r.list))
 		if c := r.conns[conn]; r.budget >= 0 && c != nil && c.client != nil {
-			r.set = append(r.set, c)
+			r.set, r.tags.places = append(r.set, c), append(r.tags.places, conns)
 		}
+		conns++
 	})
 	if err == nil && r.budget < 0 {
 		return fmt.Errorf("%w: more than %d references in a packet", errBadRefs, maxRefs)
 	}
-	if err != nil || len(r.set) == 0 {
+	if tagged && err == nil {
+		r.tags.read(f, conns, r.cfg.Append)
+	}
+	if err != nil || f.Bad || len(r.set) == 0 {
 		return err
 	}
 	if missing := r.lookUp(); missing != nil {
-		for _, c := range r.set {
-			if c.client != nil {
-				missing.conns = append(missing.conns, c)
-				c.addPending(pendingItem{row: missing, size: missing.bytes})
-			}
-		}
+		awaitRow(r, missing)
 		return nil
 	}
-	credit := creditOf(r.frames)
-	for _, c := range r.set {
+	credit, bodies := creditOf(r.frames), len(r.frames)
+	for i, c := range r.set {
 		if c.client != nil {
+			r.frames = append(r.frames[:bodies], r.tags.frames(i)...)
 			c.stream.uncredited += credit
 			c.deliver(r.frames)
 		}
 	}
 	return nil
+}
+
+// awaitRow makes the entry's connections wait for a row, and their tags behind it.
+func awaitRow(r *RelayEnd, missing *row) {
+	for i, c := range r.set {
+		if c.client != nil {
+			missing.conns = append(missing.conns, c)
+			c.addPending(pendingItem{row: missing, size: missing.bytes})
+		}
+		if c.client != nil {
+			c.deliver(r.tags.frames(i))
+		}
+	}
 }
 
 // creditOf returns the credit of frames.

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"slices"
 
 	"ahprelay/ahp"
@@ -95,6 +97,14 @@ func (p Policy) Sees(session string) bool {
 // This needs the same authority as raw connections.
 func (p Policy) Previews() bool {
 	return p.Writes() && p.Takes(ahp.TCPScheme+"/preview", "createTcpConnection")
+}
+
+// Class returns a digest of the rules for messages to the client: a client receives the
+// same of a channel as any other client of its class.
+func (p Policy) Class() string {
+	rules, _ := json.Marshal([]any{p.Access, p.Reverse, p.Channels, p.Methods, slices.Sorted(slices.Values(p.Hidden)), len(p.files)}) // never fails
+	sum := sha256.Sum256(rules)
+	return string(sum[:])
 }
 
 // Full reports whether the policy allows everything, so that it needs no gate.

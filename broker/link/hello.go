@@ -79,6 +79,9 @@ const FeatureSealed = "sealed"
 // change relays: see routing.RelayConn.Move.
 const FeatureMove = "move"
 
+// FeatureTags marks a relay that passes on the tags of sealed bodies, see package routing.
+const FeatureTags = "tags"
+
 // Has reports whether both ends have a feature, according to a welcome.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 

@@ -34,17 +34,27 @@ func EncodePiece(piece []byte, first, last, binary bool) []byte {
 	return AppendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
 
-// AppendText appends a whole text message, encoded like EncodePiece's.
-func AppendText(b, message []byte) []byte { return AppendFrame(b, FinBit|OpText, message) }
+// AppendWhole appends a whole message, encoded like EncodePiece's.
+func AppendWhole(b, message []byte, binary bool) []byte {
+	return AppendFrame(b, wholeOpcode(binary), message)
+}
 
-// EncodeIn encodes the whole text message at buffer[at:], and puts the frame head
-// before it in place.
-func EncodeIn(buffer []byte, at int) []byte {
+// wholeOpcode returns the first byte of a frame with a whole message.
+func wholeOpcode(binary bool) byte {
+	if binary {
+		return FinBit | OpBinary
+	}
+	return FinBit | OpText
+}
+
+// EncodeIn encodes the whole message at buffer[at:], and puts the frame head before it in
+// place.
+func EncodeIn(buffer []byte, at int, binary bool) []byte {
 	message := buffer[at:]
 	var head [10]byte
-	n := len(appendHead(head[:0], FinBit|OpText, len(message)))
+	n := len(appendHead(head[:0], wholeOpcode(binary), len(message)))
 	if n > at {
-		return EncodePiece(message, true, true, false)
+		return EncodePiece(message, true, true, binary)
 	}
 	copy(buffer[at-n:], head[:n])
 	return buffer[at-n:]

@@ -169,18 +169,21 @@ func TestConcurrentWritesStayTogether(t *testing.T) {
 
 // EncodeIn returns the same frame as EncodePiece, and leaves the message unchanged.
 func TestEncodeInEqualsEncodePiece(t *testing.T) {
-	for _, size := range []int{0, 1, 125, 126, 1000, 1<<16 - 1, 1 << 16} {
-		message := bytes.Repeat([]byte("m"), size)
-		for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
-			buffer := append(bytes.Repeat([]byte("p"), at), message...)
-			if got, want := EncodeIn(buffer, at), EncodePiece(message, true, true, false); !bytes.Equal(got, want) {
-				t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
+	for _, binary := range []bool{false, true} {
+		for _, size := range []int{0, 1, 125, 126, 1000, 1<<16 - 1, 1 << 16} {
+			message := bytes.Repeat([]byte("m"), size)
+			want := EncodePiece(message, true, true, binary)
+			for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
+				buffer := append(bytes.Repeat([]byte("p"), at), message...)
+				if got := EncodeIn(buffer, at, binary); !bytes.Equal(got, want) {
+					t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
+				}
+				if !bytes.Equal(buffer[at:], message) {
+					t.Errorf("the message of %d bytes at %d has changed", size, at)
+				}
 			}
-			if !bytes.Equal(buffer[at:], message) {
-				t.Errorf("the message of %d bytes at %d has changed", size, at)
-			}
-			if appended := AppendText([]byte("x"), message); !bytes.Equal(appended[1:], EncodePiece(message, true, true, false)) {
-				t.Errorf("appendText of %d bytes differs from encodePiece", size)
+			if appended := AppendWhole([]byte("x"), message, binary); !bytes.Equal(appended[1:], want) {
+				t.Errorf("AppendWhole of %d bytes differs from EncodePiece", size)
 			}
 		}
 	}

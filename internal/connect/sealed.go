@@ -174,7 +174,8 @@ func closedBy(body []byte) error {
 
 // open opens a record.
 func (e *sealedEnd) open(frame []byte) (content sealed.Content, body []byte, done bool, err error) {
-	if content, body, done, err = e.session.Open(frame); err == nil {
+	before := e.session.Heard()
+	if content, body, done, err = e.session.Open(frame); err == nil && e.session.Heard() > before {
 		e.silent.Store(0)
 		e.opened.Store(e.session.Opened())
 	}
@@ -232,7 +233,14 @@ func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byt
 	return nil
 }
 
-// read opens records until a message is complete. It returns nil for control.
+// next returns a further message that read has read, or nil.
+func (e *sealedEnd) next() []byte {
+	_, message, _ := e.session.Next() // only messages come together
+	return message
+}
+
+// read opens records until a message is complete. It returns nil for control. The caller
+// then calls next until that returns nil.
 func (e *sealedEnd) read(frame []byte) ([]byte, error) {
 	content, body, done, err := e.open(frame)
 	switch {

@@ -200,6 +200,9 @@ func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err
 			}
 		}
 	}
+	if message = u.seal.next(); message != nil {
+		return message, false, nil
+	}
 	for {
 		message, err := readMessage(u.ws, buf)
 		switch {

@@ -157,7 +157,7 @@ func FuzzRecord(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			frame := out.aead.Seal([]byte{byte(kindRecord)}, nonce, plain, recordAD)
+			frame := out.aead.Seal([]byte{byte(kindRecord)}, nonce, plain, out.recordAD())
 			content, body, done, err := s.Open(frame)
 			if err == nil && done && (content >= contents || content == packed || len(body) > s.limit) {
 				t.Errorf("opens as content %d with %d bytes", content, len(body))

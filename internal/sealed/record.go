@@ -30,6 +30,8 @@ const (
 	kindSecond
 	kindThird
 	kindRecord
+	kindBody
+	kindTag
 )
 
 // A Content is the meaning of a parcel's body. A parcel is padded, and travels in one
@@ -45,6 +47,7 @@ const (
 	Welcome                  // JSON of Admission
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
+	EpochKey                 // the key of an epoch: see Epoch. Open keeps it, and does not return it
 	contents                 // one more than the last
 )
 
@@ -91,19 +94,34 @@ func padded(n int) int {
 
 // A half is one direction of a session.
 type half struct {
-	aead  cipher.AEAD
-	count uint64 // records
-	bytes uint64
-	err   error // after the end
+	aead   cipher.AEAD
+	count  uint64 // records
+	bytes  uint64
+	bodies uint64 // shared bodies: given by the host-agent, or verified by the client
+	err    error  // after the end
+	ad     [9]byte
 }
 
 func newHalf(key [32]byte) (half, error) {
-	block, err := aes.NewCipher(key[:])
-	if err != nil {
-		return half{}, err
-	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := newAEAD(key[:])
 	return half{aead: aead}, err
+}
+
+// newAEAD returns AES-256-GCM.
+func newAEAD(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// recordAD returns the additional data of the next record. It is valid until the next
+// call.
+func (h *half) recordAD() []byte {
+	h.ad[0] = byte(kindRecord)
+	binary.BigEndian.PutUint64(h.ad[1:], h.bodies)
+	return h.ad[:]
 }
 
 // next returns the nonce for the next record of n bytes.
@@ -129,6 +147,9 @@ type Session struct {
 
 	parcel []byte // the pieces of an incomplete parcel
 	whole  int    // its length; 0: the next piece begins a parcel
+
+	tags    uint64  // made, or verified
+	hearing hearing // of a client
 }
 
 // ID identifies the session. Both ends have the same.
@@ -139,9 +160,6 @@ func (s *Session) Held() int { return cap(s.parcel) }
 
 // Opened returns the number of records that have been opened.
 func (s *Session) Opened() uint64 { return s.in.count }
-
-// recordAD is the additional data of every record.
-var recordAD = []byte{byte(kindRecord)}
 
 // Seal returns the WebSocket messages for the next parcel. Seals and the sending of their
 // results must have the same order.
@@ -154,24 +172,36 @@ func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error
 	if uint64(len(body)) > math.MaxUint32 {
 		return nil, fmt.Errorf("message of %d bytes; want at most %d", len(body), uint32(math.MaxUint32))
 	}
+	err = cut(content, body, 1, func(frame []byte) error {
+		nonce, err := s.out.next(len(frame) - 1)
+		if err != nil {
+			return err
+		}
+		frame[0] = byte(kindRecord)
+		frames = append(frames, s.out.aead.Seal(frame[:1], nonce, frame[1:], s.out.recordAD()))
+		return nil
+	})
+	return frames, err
+}
+
+// cut calls each with the pieces of a parcel. A piece stands behind head bytes, and has
+// room for a tag behind it.
+func cut(content Content, body []byte, head int, each func(frame []byte) error) error {
 	size := padded(headSize + len(body))
-	head := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
+	front := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
 	for at := 0; at < size; at += pieceSize {
 		n := min(pieceSize, size-at)
-		nonce, err := s.out.next(n)
-		if err != nil {
-			return nil, err
-		}
-		frame := make([]byte, 1+n, 1+n+tagSize)
-		frame[0] = byte(kindRecord)
-		rest := frame[1:]
+		frame := make([]byte, head+n, head+n+tagSize)
+		rest := frame[head:]
 		if at == 0 {
-			rest = rest[copy(rest, head):]
+			rest = rest[copy(rest, front):]
 		}
 		body = body[copy(rest, body):]
-		frames = append(frames, s.out.aead.Seal(frame[:1], nonce, frame[1:], recordAD))
+		if err := each(frame); err != nil {
+			return err
+		}
 	}
-	return frames, nil
+	return nil
 }
 
 // isResponse reports whether a message is a response.
@@ -180,8 +210,9 @@ func isResponse(message []byte) bool {
 	return err == nil && env.Kind == ahp.Response
 }
 
-// Open reads the next record. It uses the frame's memory. If the record completes a
-// parcel, Open returns it with done. After an error, it always returns that error.
+// Open reads the next WebSocket message. It uses the frame's memory. If the message
+// completes a parcel, Open returns it with done; the caller then calls Next until that has
+// none. After an error, it always returns that error.
 func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, err error) {
 	if content, body, done, err = s.open(frame); err != nil && s.in.err == nil {
 		s.in.err = err
@@ -190,6 +221,20 @@ func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, e
 }
 
 func (s *Session) open(frame []byte) (content Content, body []byte, done bool, err error) {
+	if s.client && len(frame) > 0 && s.in.err == nil {
+		switch kind(frame[0]) {
+		case kindBody:
+			return 0, nil, false, s.hear(frame)
+		case kindTag:
+			if err := s.verify(frame); err != nil {
+				return 0, nil, false, err
+			}
+			return s.next()
+		}
+	}
+	if len(s.hearing.bodies) > 0 {
+		return 0, nil, false, lie("shared bodies without a tag")
+	}
 	nonce, err := s.in.next(len(frame))
 	switch {
 	case err != nil:
@@ -197,10 +242,19 @@ func (s *Session) open(frame []byte) (content Content, body []byte, done bool, e
 	case len(frame) <= 1+tagSize || len(frame) > FrameSize || frame[0] != byte(kindRecord):
 		return 0, nil, false, lie("not a record")
 	}
-	piece, err := s.in.aead.Open(frame[1:1], nonce, frame[1:], recordAD)
+	piece, err := s.in.aead.Open(frame[1:1], nonce, frame[1:], s.in.recordAD())
 	if err != nil {
 		return 0, nil, false, lie("the record does not follow the last one")
 	}
+	content, body, done, err = s.take(piece)
+	if done && content == EpochKey {
+		return 0, nil, false, s.hearing.add(body)
+	}
+	return content, body, done, err
+}
+
+// take reads the next piece of a parcel.
+func (s *Session) take(piece []byte) (content Content, body []byte, done bool, err error) {
 	if s.whole == 0 {
 		if err := s.begin(piece); err != nil {
 			return 0, nil, false, err
@@ -249,8 +303,8 @@ func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
 	case content == packed && s.client:
 		body, err := inflate(body, s.limit)
 		return Message, body, err
-	case content == packed:
-		return 0, nil, errors.New("compressed message from a client")
+	case content == packed, content == EpochKey && !s.client:
+		return 0, nil, errors.New("sealed record for the other direction")
 	}
 	return content, body, nil
 }

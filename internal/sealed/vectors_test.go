@@ -2,6 +2,8 @@ package sealed
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"flag"
@@ -84,7 +86,35 @@ type vectorRecord struct {
 	Content int        `json:"content"`
 	Body    hexBytes   `json:"body"`             // of the record, before sealing
 	Opened  hexBytes   `json:"opened,omitempty"` // for a compressed message: the message
-	Frames  []hexBytes `json:"frames"`
+	Shared  []hexBytes `json:"shared,omitempty"` // in place of a record: messages in shared bodies
+	Epoch   hexBytes   `json:"epoch,omitempty"`  // of them: the body of its EpochKey parcel
+	From    uint32     `json:"from,omitempty"`   // number of the first body
+	Frames  []hexBytes `json:"frames"`           // of the record, or the bodies and their tag
+}
+
+// shared returns the frames for shared messages, behind n records.
+func (r *vectorRecord) shared(t *testing.T, host *Session, n uint64) (frames [][]byte) {
+	t.Helper()
+	epoch, err := newEpoch(binary.BigEndian.Uint32(r.Epoch), [32]byte(r.Epoch[4:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch.count = uint64(r.From)
+	all := sha256.New()
+	for _, message := range r.Shared {
+		bodies, err := epoch.Seal(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range bodies {
+			sum := sha256.Sum256(body)
+			all.Write(sum[:])
+		}
+		frames = append(frames, bodies...)
+	}
+	host.Give(len(frames))
+	tag := host.Tag([32]byte(all.Sum(nil)), n)
+	return append(frames, append([]byte{byte(kindTag)}, tag[:]...))
 }
 
 const vectorFile = "testdata/vectors.json"
@@ -243,31 +273,50 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 	if h.Name == "connect" {
 		large = strings.Repeat("0123456789abcdef", 4100)
 	}
+	epoch := slices.Concat([]byte{0, 0, 0, 7}, fixed(33, 32))
+	notification := func(text string) hexBytes {
+		return hexBytes(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/abc","text":"` + text + `"}}`)
+	}
+	var bodies uint32
 	for _, r := range []struct {
 		toHost  bool
 		content Content
 		body    []byte
+		shared  []hexBytes
 	}{
-		{false, Pending, nil},
-		{false, Welcome, []byte(`{"subject":"owner","level":"admin","end":1800000000}`)},
-		{true, Message, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`)},
-		{true, Heartbeat, []byte{0, 0, 0, 0, 0, 0, 0, 2}},
-		{false, Message, long},
-		{false, Message, []byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/abc"}}`)},
-		{true, Message, []byte(`{"jsonrpc":"2.0","id":2,"method":"x","params":{"text":"` + large + `"}}`)},
-		{true, Ask, []byte(`{"id":1,"do":"devices"}`)},
-		{false, Answer, []byte(`{"id":1,"devices":[]}`)},
-		{false, Close, AppendClose(ahp.CloseTokenEnded, "removed")},
+		{false, Pending, nil, nil},
+		{false, Welcome, []byte(`{"subject":"owner","level":"admin","end":1800000000}`), nil},
+		{true, Message, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`), nil},
+		{true, Heartbeat, []byte{0, 0, 0, 0, 0, 0, 0, 2}, nil},
+		{false, Message, long, nil},
+		{false, Message, []byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/abc"}}`), nil},
+		{true, Message, []byte(`{"jsonrpc":"2.0","id":2,"method":"x","params":{"text":"` + large + `"}}`), nil},
+		{false, EpochKey, epoch, nil},
+		{false, Message, nil, []hexBytes{notification("one")}},
+		{false, Heartbeat, []byte{0, 0, 0, 0, 0, 0, 0, 5}, nil},
+		{false, Message, nil, []hexBytes{notification("two"), notification(large), notification("three")}},
+		{true, Ask, []byte(`{"id":1,"do":"devices"}`), nil},
+		{false, Answer, []byte(`{"id":1,"devices":[]}`), nil},
+		{false, Close, AppendClose(ahp.CloseTokenEnded, "removed"), nil},
 	} {
 		from := host
 		if r.toHost {
 			from = client
 		}
+		line := vectorRecord{ToHost: r.toHost, Content: int(r.content), Body: r.body, Shared: r.shared}
+		if r.shared != nil {
+			line.Epoch, line.From = epoch, bodies
+			for _, frame := range line.shared(t, host, host.out.count) {
+				line.Frames = append(line.Frames, frame)
+			}
+			bodies += uint32(len(line.Frames) - 1)
+			h.Records = append(h.Records, line)
+			continue
+		}
 		frames, err := from.Seal(r.content, r.body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := vectorRecord{ToHost: r.toHost, Content: int(r.content), Body: r.body}
 		for _, frame := range frames {
 			line.Frames = append(line.Frames, frame)
 		}
@@ -285,6 +334,10 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 		if r.ToHost {
 			from, to = client, host
 		}
+		if r.Shared != nil {
+			h.checkShared(t, &r, client, host)
+			continue
+		}
 		frames, err := from.Seal(Content(r.Content), r.Body)
 		if err != nil || !slices.EqualFunc(frames, r.Frames, func(a []byte, b hexBytes) bool { return bytes.Equal(a, b) }) {
 			t.Fatalf("%s: record %d is %x, %v; want %x", h.Name, i, frames, err, r.Frames)
@@ -297,13 +350,41 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 		var got []byte
 		for j, frame := range r.Frames {
 			var done bool
-			if content, got, done, err = to.Open(bytes.Clone(frame)); done != (j == len(r.Frames)-1) {
+			if content, got, done, err = to.Open(bytes.Clone(frame)); done != (j == len(r.Frames)-1 && Content(r.Content) != EpochKey) {
 				break
 			}
+		}
+		if Content(r.Content) == EpochKey { // Open keeps it
+			if err != nil || len(client.hearing.epochs) != 1 {
+				t.Fatalf("%s: the epoch's key is not kept: %v", h.Name, err)
+			}
+			continue
 		}
 		if err != nil || content != want || !bytes.Equal(got, body) {
 			t.Fatalf("%s: record %d opens as %d %q, %v; want %d %q", h.Name, i, content, got, err, want, body)
 		}
+	}
+}
+
+// checkShared compares shared messages.
+func (h *vectorHandshake) checkShared(t *testing.T, r *vectorRecord, client, host *Session) {
+	t.Helper()
+	frames := r.shared(t, host, host.out.count)
+	if !slices.EqualFunc(frames, r.Frames, func(a []byte, b hexBytes) bool { return bytes.Equal(a, b) }) {
+		t.Fatalf("%s: shared messages are sealed as %x; want %x", h.Name, frames, r.Frames)
+	}
+	var got [][]byte
+	for _, frame := range frames {
+		_, body, done, err := client.Open(bytes.Clone(frame))
+		if err != nil {
+			t.Fatalf("%s: %v", h.Name, err)
+		}
+		for ; done; _, body, done = client.Next() {
+			got = append(got, body)
+		}
+	}
+	if !slices.EqualFunc(got, r.Shared, func(a []byte, b hexBytes) bool { return bytes.Equal(a, b) }) {
+		t.Errorf("%s: shared messages open as %q; want %q", h.Name, got, r.Shared)
 	}
 }
 

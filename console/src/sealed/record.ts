@@ -4,14 +4,17 @@ import { concat, Lie, padded, textOf, utf8, type Bytes } from './bytes';
 import { t } from '../language';
 
 /** The meaning of a parcel's body. */
-export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7 };
-const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer];
+export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7, epochKey: 8 };
+const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer, content.epochKey];
 
 export const tagSize = 16;
 const headSize = 5;
 const pieceSize = 32 << 10;
 const longestFrame = 1 + pieceSize + tagSize;
-const record = new Uint8Array([6]); // the kind, and the additional data
+export const kinds = { record: 6, body: 7, tag: 8 };
+const bodyHead = 9; // of a shared body: kind, epoch, number
+const mostEpochs = 256;
+const mostHeard = 1 << 16; // shared bodies without a tag
 const mostRecords = 2 ** 32;
 const mostBytes = 2 ** 44;
 
@@ -21,6 +24,7 @@ export interface Parcel { content: number; body: Bytes }
 /** One direction's key and counters. */
 class Half {
   count = 0;
+  bodies = 0; // shared bodies that came before
   #bytes = 0;
 
   constructor(readonly key: CryptoKey) {}
@@ -28,12 +32,23 @@ class Half {
   /** Returns the algorithm for the next record, of n bytes. */
   next(n: number): AesGcmParams {
     if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw new Error(t`This sealed connection has carried as much as its keys allow.`);
-    const iv = new Uint8Array(12);
-    new DataView(iv.buffer).setBigUint64(4, BigInt(this.count++));
     this.#bytes += n;
-    return { name: 'AES-GCM', iv, additionalData: record };
+    return { name: 'AES-GCM', iv: nonce(0, this.count++), additionalData: concat([kinds.record], u64(this.bodies)) };
   }
 }
+
+function u64(n: number): Bytes {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(n));
+  return bytes;
+}
+
+const nonce = (use: number, n: number) => concat([0, 0, 0, use], u64(n));
+
+const sha256 = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+
+/** A shared body that waits for its tag. */
+interface Heard { sum: Promise<Bytes>; piece: Promise<Bytes> }
 
 /** The client's end of a sealed stream. */
 export class Session {
@@ -46,6 +61,10 @@ export class Session {
   #whole = 0; // length of the parcel that is arriving
   #pieces: Bytes[] = [];
   #arrived = 0; // bytes of it
+  #epochs = new Map<number, CryptoKey>(); // of shared bodies, oldest first
+  #heard: Heard[] = [];
+  #heardBytes = 0;
+  #tags = 0;
   opened = 0; // records
 
   private constructor(id: Bytes, inward: CryptoKey, outward: CryptoKey, limit: number) {
@@ -70,21 +89,29 @@ export class Session {
     const frames: Promise<Bytes>[] = [];
     for (let at = 0; at < size; at += pieceSize) {
       const piece = parcel.subarray(at, Math.min(size, at + pieceSize));
-      frames.push(crypto.subtle.encrypt(this.#out.next(piece.length), this.#out.key, piece).then((sealed) => concat(record, new Uint8Array(sealed))));
+      frames.push(crypto.subtle.encrypt(this.#out.next(piece.length), this.#out.key, piece).then((sealed) => concat([kinds.record], new Uint8Array(sealed))));
     }
     return Promise.all(frames);
   }
 
-  /** Reads the next record, and returns the parcel that it completes. After an error, it always throws that error. */
-  open(frame: Bytes): Promise<Parcel | undefined> {
-    const plain = this.#decrypt(frame);
-    plain.catch(() => {}); // reported in its turn
+  /**
+   * Reads the next message, and returns the parcels that it completes: of a record at most one, of
+   * a tag those in the shared bodies before it. After an error, it always throws that error.
+   */
+  open(frame: Bytes): Promise<Parcel[]> {
+    const pieces = this.#read(frame);
+    pieces.catch(() => {}); // reported in its turn
     const mine = this.#turn.then(async () => {
       if (this.#broken) throw this.#broken;
       try {
-        const piece = await plain;
-        this.opened++;
-        return await this.#take(piece);
+        const parcels: Parcel[] = [];
+        for (const piece of await pieces) {
+          const parcel = await this.#take(piece);
+          if (parcel) parcels.push(parcel);
+        }
+        if (frame[0] === kinds.record) this.opened++;
+        else if (parcels.some((p) => p.content !== content.message)) throw new Error('a shared body without a message');
+        return await this.#keepKeys(parcels);
       } catch (err) {
         this.#broken = err as Error;
         throw err;
@@ -94,14 +121,75 @@ export class Session {
     return mine;
   }
 
+  /** Returns the pieces of parcels that a message proves. */
+  async #read(frame: Bytes): Promise<Bytes[]> {
+    if (frame[0] === kinds.body) {
+      await this.#hear(frame);
+      return [];
+    }
+    return frame[0] === kinds.tag ? this.#verify(frame) : [await this.#decrypt(frame)];
+  }
+
   async #decrypt(frame: Bytes): Promise<Bytes> {
+    if (this.#heard.length > 0) throw new Lie('shared bodies without a tag');
     const how = this.#in.next(frame.length);
-    if (frame.length <= 1 + tagSize || frame.length > longestFrame || frame[0] !== record[0]) throw new Lie('not a record');
+    if (frame.length <= 1 + tagSize || frame.length > longestFrame || frame[0] !== kinds.record) throw new Lie('not a record');
     try {
       return new Uint8Array(await crypto.subtle.decrypt(how, this.#in.key, frame.subarray(1)));
     } catch {
       throw new Lie('a record does not follow the last one');
     }
+  }
+
+  /** Takes a shared body. Until its tag has come, any reader of its set could have made it. */
+  #hear(frame: Bytes): Promise<Bytes> {
+    if (frame.length <= bodyHead + tagSize || frame.length > bodyHead + pieceSize + tagSize) throw new Lie('not a shared body');
+    this.#heardBytes += frame.length;
+    if (this.#heardBytes > this.#limit + 2 * pieceSize || this.#heard.length >= mostHeard) throw new Lie('too many shared bodies without a tag');
+    const piece = this.#decryptBody(frame, this.#turn);
+    piece.catch(() => {}); // reported in its turn
+    this.#heard.push({ sum: sha256(frame), piece });
+    return piece;
+  }
+
+  async #decryptBody(frame: Bytes, before: Promise<unknown>): Promise<Bytes> {
+    const [epoch, number] = [u32(frame, 1), u32(frame, 5)];
+    const key = this.#epochs.get(epoch) ?? await before.then(() => this.#epochs.get(epoch)); // it may be in the record before
+    if (!key) throw new Lie('a shared body of an unknown epoch');
+    try {
+      return new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: nonce(0, number), additionalData: frame.subarray(0, bodyHead) }, key, frame.subarray(bodyHead)));
+    } catch {
+      throw new Lie('a shared body that was changed');
+    }
+  }
+
+  /** Verifies the tag of all shared bodies that wait. */
+  async #verify(frame: Bytes): Promise<Bytes[]> {
+    const heard = this.#heard;
+    if (frame.length !== 1 + tagSize || heard.length === 0) throw new Lie('not the tag of shared bodies');
+    const [iv, records] = [nonce(1, this.#tags++), u64(this.#in.count)];
+    this.#in.bodies += heard.length;
+    this.#heard = [];
+    this.#heardBytes = 0;
+    const sum = await sha256(concat(...await Promise.all(heard.map((h) => h.sum))));
+    try {
+      await crypto.subtle.decrypt({ name: 'AES-GCM', iv, additionalData: concat([kinds.tag], records, sum) }, this.#in.key, frame.subarray(1));
+    } catch {
+      throw new Lie('these shared bodies do not follow');
+    }
+    return Promise.all(heard.map((h) => h.piece));
+  }
+
+  /** Keeps the keys of epochs, and returns the other parcels. */
+  async #keepKeys(parcels: Parcel[]): Promise<Parcel[]> {
+    for (const { content: what, body } of parcels) {
+      if (what !== content.epochKey) continue;
+      const epoch = u32(body, 0);
+      if (body.length !== 36 || this.#epochs.has(epoch)) throw new Error('a wrong key of an epoch');
+      for (const oldest of this.#epochs.keys()) if (this.#epochs.size >= mostEpochs) this.#epochs.delete(oldest);
+      this.#epochs.set(epoch, await crypto.subtle.importKey('raw', body.slice(4), 'AES-GCM', false, ['decrypt']));
+    }
+    return parcels.filter((p) => p.content !== content.epochKey);
   }
 
   async #take(piece: Bytes): Promise<Parcel | undefined> {
@@ -132,9 +220,11 @@ export class Session {
   }
 }
 
-function lengthOf(parcel: Bytes): number {
-  return new DataView(parcel.buffer, parcel.byteOffset).getUint32(1);
+function u32(bytes: Bytes, at: number): number {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(at);
 }
+
+const lengthOf = (parcel: Bytes) => u32(parcel, 1);
 
 /** Decompresses a message of at most limit bytes (RFC 1951). */
 async function inflate(small: Bytes, limit: number): Promise<Bytes> {
@@ -160,9 +250,7 @@ export function readHeartbeat(body: Bytes): number {
 
 /** A heartbeat's body. */
 export function heartbeat(opened: number): Bytes {
-  const body = new Uint8Array(8);
-  new DataView(body.buffer).setBigUint64(0, BigInt(opened));
-  return body;
+  return u64(opened);
 }
 
 /** The host's last word: an AHP close code and a reason. */

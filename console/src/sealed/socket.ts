@@ -4,7 +4,7 @@
 import type { Json } from '../ahp';
 import { Lie, textOf, utf8, type Bytes } from './bytes';
 import { Initiator, OtherKey, type Handshake } from './noise';
-import { askBody, content, heartbeat, readClose, readHeartbeat, readWelcome, type Bye, type Parcel, type Session, type Welcome } from './record';
+import { askBody, content, heartbeat, kinds, readClose, readHeartbeat, readWelcome, type Bye, type Parcel, type Session, type Welcome } from './record';
 import { t } from '../language';
 
 export const subprotocol = 'ahp.sealed.1';
@@ -153,13 +153,13 @@ export class SealedSocket {
   #open(frame: Bytes): void {
     const opened = this.#session!.open(frame);
     this.#opening = this.#opening.then(async () => {
-      const parcel = await opened;
-      if (this.readyState >= 2) return;
+      const parcels = await opened;
+      if (this.readyState >= 2 || frame[0] === kinds.body) return; // a body alone proves nothing
       this.#quiet = 0;
       this.heard = Date.now();
       this.onlife?.();
       this.#beat();
-      if (parcel) await this.#take(parcel);
+      for (const parcel of parcels) if (this.readyState < 2) await this.#take(parcel);
     }).catch((err) => this.#fail(err));
     opened.catch(() => {}); // reported above
   }

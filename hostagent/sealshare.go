@@ -1,0 +1,274 @@
+package hostagent
+
+import (
+	"bytes"
+	"container/list"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// Bounds of sealed sharing.
+const (
+	maxShareSets = 1024             // sets of readers; the least recently used one is forgotten
+	sharedWindow = 8 << 20          // bytes of recent messages, each as it came and sealed
+	epochTime    = 10 * time.Minute // of an epoch
+	lagTime      = 2 * time.Second  // a reader that misses a message for up to twice this time has left
+	leftTime     = 4 * time.Second  // from a reader's end to the next epoch, at most
+)
+
+// sealShares seals messages once for several connections. Connections with equal authority
+// that receive a channel's messages are a set, and share random keys. The host's own
+// messages show which connections those are, after the gates of each. The zero value is
+// ready.
+type sealShares struct {
+	mu     sync.Mutex
+	sets   map[shareKey]*shareSet
+	used   list.List                 // of *shareSet, most recent first
+	epochs uint32                    // number of the newest epoch
+	byHash map[uint64]*sharedMessage // the window
+	recent list.List                 // of *sharedMessage, the window, oldest first
+	bytes  int                       // in the window
+}
+
+// A shareKey names a set of readers.
+type shareKey struct{ class, channel string }
+
+// A shareSet is the readers of a channel with equal authority.
+type shareSet struct {
+	key     shareKey
+	name    []byte // for relays, which do not learn the channel
+	seed    maphash.Seed
+	place   *list.Element
+	readers map[*sealing]uint64    // number of the last message that each received
+	left    map[*sealing]time.Time // readers that have unsubscribed
+	last    uint64                 // number of the newest message
+	epoch   *sealed.Epoch          // nil: the next message begins an epoch
+	until   time.Time              // the epoch's end
+	mark    uint64                 // last, lagTime ago or earlier
+	marked  time.Time
+}
+
+// A sharedMessage is a message that is sealed for a set.
+type sharedMessage struct {
+	set    *shareSet
+	hash   uint64
+	number uint64
+	plain  []byte
+	epoch  uint32
+	key    []byte                  // body of the epoch's EpochKey parcel
+	bodies []*routing.Notification // the sealed parcel
+	size   int
+}
+
+// message returns a message as sealed for the reader's set, or nil if it goes in the
+// reader's own stream. It keeps plain and channel. The reader's mutex is held.
+func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	set := h.setLocked(shareKey{s.class, string(channel)})
+	if at, ok := set.left[s]; ok {
+		if now.Sub(at) < leftTime {
+			return nil // messages on their way as it unsubscribed
+		}
+		delete(set.left, s)
+	}
+	hash := maphash.Bytes(set.seed, plain)
+	if m := h.byHash[hash]; m != nil && m.set == set && bytes.Equal(m.plain, plain) {
+		current := set.epoch != nil && set.epoch.Number() == m.epoch
+		if current && m.number >= set.mark {
+			set.readers[s] = max(set.readers[s], m.number)
+		}
+		if current || s.holds(m.epoch) {
+			return m
+		}
+		return nil
+	}
+	set.readers[s] = set.last
+	set.dropLate(now, s)
+	if len(set.readers) < 2 {
+		return nil
+	}
+	return h.sealLocked(set, s, plain, hash, now)
+}
+
+// setLocked returns the set with a key.
+func (h *sealShares) setLocked(key shareKey) *shareSet {
+	if set := h.sets[key]; set != nil {
+		h.used.MoveToFront(set.place)
+		return set
+	}
+	if h.sets == nil {
+		h.sets, h.byHash = map[shareKey]*shareSet{}, map[uint64]*sharedMessage{}
+	}
+	if len(h.sets) >= maxShareSets {
+		oldest := h.used.Remove(h.used.Back()).(*shareSet)
+		delete(h.sets, oldest.key)
+	}
+	set := &shareSet{
+		key: key, name: strconv.AppendUint(nil, rand.Uint64(), 36), seed: maphash.MakeSeed(),
+		readers: map[*sealing]uint64{}, left: map[*sealing]time.Time{},
+	}
+	set.place = h.used.PushFront(set)
+	h.sets[key] = set
+	return set
+}
+
+// dropLate removes readers that have not received a message of at least lagTime ago.
+// Except has just received one.
+func (set *shareSet) dropLate(now time.Time, except *sealing) {
+	if now.Sub(set.marked) < lagTime {
+		return
+	}
+	for s, seen := range set.readers {
+		if seen < set.mark && s != except {
+			delete(set.readers, s)
+			set.epoch = nil
+		}
+	}
+	for s, at := range set.left {
+		if now.Sub(at) >= leftTime {
+			delete(set.left, s)
+		}
+	}
+	set.mark, set.marked = set.last, now
+}
+
+// sealLocked seals a new message for a set, or returns nil.
+func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash uint64, now time.Time) *sharedMessage {
+	if set.epoch == nil || set.epoch.Spent() || now.After(set.until) {
+		if h.epochs == math.MaxUint32 {
+			return nil
+		}
+		h.epochs++
+		epoch, err := sealed.NewEpoch(h.epochs)
+		if err != nil {
+			return nil
+		}
+		set.epoch, set.until = epoch, now.Add(epochTime)
+	}
+	bodies, err := set.epoch.Seal(plain)
+	if err != nil {
+		return nil
+	}
+	set.last++
+	set.readers[s] = set.last
+	m := &sharedMessage{set: set, hash: hash, number: set.last, plain: plain, epoch: set.epoch.Number(), key: set.epoch.Key(), size: len(plain)}
+	for _, body := range bodies {
+		m.bodies = append(m.bodies, routing.NewSealedBody(body, set.name))
+		m.size += len(body)
+	}
+	h.byHash[hash] = m
+	h.recent.PushBack(m)
+	h.bytes += m.size
+	for h.bytes > sharedWindow && h.recent.Len() > 1 {
+		old := h.recent.Remove(h.recent.Front()).(*sharedMessage)
+		h.bytes -= old.size
+		if h.byHash[old.hash] == old {
+			delete(h.byHash, old.hash)
+		}
+	}
+	return m
+}
+
+// leave removes a connection that ends from all sets. Their next message has a new key if
+// now is true, or soon: readers that come and go change keys only so often.
+func (h *sealShares) leave(s *sealing, now bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, set := range h.sets {
+		delete(set.left, s)
+		if _, ok := set.readers[s]; ok {
+			delete(set.readers, s)
+			set.expire(now)
+		}
+	}
+}
+
+// unsubscribed removes a connection from the sets of a channel.
+func (h *sealShares) unsubscribed(s *sealing, channel []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if set := h.sets[shareKey{s.class, string(channel)}]; set != nil {
+		if _, ok := set.readers[s]; ok {
+			delete(set.readers, s)
+			set.left[s] = time.Now()
+			set.expire(false)
+		}
+	}
+}
+
+// expire ends the set's epoch now, or soon.
+func (set *shareSet) expire(now bool) {
+	if now {
+		set.epoch = nil
+	} else if soon := time.Now().Add(leftTime); set.until.After(soon) {
+		set.until = soon
+	}
+}
+
+// holds reports whether the client has an epoch's key. The mutex is held.
+func (s *sealing) holds(epoch uint32) bool {
+	for i := len(s.epochs) - 1; i >= 0; i-- {
+		if s.epochs[i] == epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// Tag implements [routing.Tagger].
+func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
+	return c.seal.session.Tag(sum, own-c.seal.greeted)
+}
+
+// notify queues consecutive notifications, each shared or in the connection's own stream.
+// It is [routing.AgentConn.Notify].
+func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return 0, false, routing.ErrConnClosed
+	}
+	var bodies []*routing.Notification
+	own := func(content sealed.Content, body []byte) error {
+		_, look, err := s.conn.Notify(bodies)
+		due, bodies = due || look, bodies[:0]
+		if err == nil {
+			look, err = s.takeLocked(content, body)
+			due = due || look
+		}
+		return err
+	}
+	for i, n := range row {
+		var m *sharedMessage
+		if len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 {
+			m = s.agent.seals.shared.message(s, n.Message(), n.Channel())
+		}
+		switch {
+		case m == nil:
+			err = own(sealed.Message, n.Message())
+		case !s.holds(m.epoch):
+			if err = own(sealed.EpochKey, m.key); len(s.epochs) == sealed.MaxEpochs {
+				s.epochs = s.epochs[1:]
+			}
+			s.epochs = append(s.epochs, m.epoch)
+		}
+		if err != nil {
+			return i, due, err
+		}
+		if m != nil {
+			s.session.Give(len(m.bodies))
+			bodies = append(bodies, m.bodies...)
+		}
+	}
+	_, look, err := s.conn.Notify(bodies)
+	return len(row), due || look, err
+}

@@ -1,0 +1,268 @@
+package hostagent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// Kinds of WebSocket messages on a sealed connection.
+const (
+	sealedRecord = 6
+	sealedBody   = 7
+)
+
+// A sharedReader is a client of a sealed host, with its connection at the host.
+type sharedReader struct {
+	*sealedRemote
+	sock *fakeSocket
+
+	got    []string
+	bodies [][]byte
+	own    int // messages in the connection's own stream
+}
+
+func (w *world) openReader(known vaultDevice) *sharedReader {
+	w.Helper()
+	r := w.openSealedAs(known, sealed.Greeting{Window: 615})
+	return &sharedReader{sealedRemote: r, sock: w.hostSide()}
+}
+
+// hear opens the frames that have come.
+func (r *sharedReader) hear() {
+	r.w.Helper()
+	for _, frame := range r.take() {
+		kind := frame[0]
+		if kind == sealedBody {
+			r.bodies = append(r.bodies, bytes.Clone(frame))
+		}
+		content, body, done, err := r.session.Open(frame)
+		if err != nil {
+			r.w.Fatalf("open: %v", err)
+		}
+		for ; done; content, body, done = r.session.Next() {
+			if content == sealed.Message {
+				r.got = append(r.got, string(body))
+				if kind == sealedRecord {
+					r.own++
+				}
+			}
+		}
+	}
+}
+
+// epoch returns the epoch of the last body.
+func (r *sharedReader) epoch() uint32 {
+	r.w.Helper()
+	if len(r.bodies) == 0 {
+		r.w.Fatal("nothing was shared")
+	}
+	return binary.BigEndian.Uint32(r.bodies[len(r.bodies)-1][1:])
+}
+
+// A sealedCrowd is a sealed host that sends the same notifications to readers.
+type sealedCrowd struct {
+	*world
+	sent []string
+}
+
+// say makes the host send a notification on each reader's connection, and waits.
+func (c *sealedCrowd) say(wait time.Duration, readers ...*sharedReader) {
+	c.Helper()
+	message := fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","n":%d}}`, len(c.sent))
+	c.sent = append(c.sent, message)
+	for _, r := range readers {
+		r.sock.toUs <- message
+		synctest.Wait()
+	}
+	time.Sleep(wait)
+	for _, r := range readers {
+		r.hear()
+		if r.got[len(r.got)-1] != message {
+			c.Fatalf("the last message is %s; want %s", r.got[len(r.got)-1], message)
+		}
+	}
+}
+
+func inCrowd(t *testing.T, levels []auth.Access, test func(c *sealedCrowd, readers []*sharedReader)) {
+	t.Helper()
+	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(w *world) {
+		w.host.set(func() { w.host.answers = nil })
+		var readers []*sharedReader
+		for _, level := range levels {
+			readers = append(readers, w.openReader(vaultDevice{Level: level}))
+		}
+		test(&sealedCrowd{world: w}, readers)
+	})
+}
+
+var three = []auth.Access{auth.AccessWrite, auth.AccessWrite, auth.AccessWrite}
+
+// TestSealedReadersShareOneCopy sends notifications to three readers with equal authority.
+// After the first ones, all receive the same bytes, in order.
+func TestSealedReadersShareOneCopy(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 20 {
+			c.say(10*time.Millisecond, readers...)
+		}
+		for i, r := range readers {
+			if !slices.Equal(r.got, c.sent) {
+				t.Errorf("reader %d received %d messages; want %d", i, len(r.got), len(c.sent))
+			}
+			if r.own > 2 || len(r.bodies) < 18 {
+				t.Errorf("reader %d received %d messages of its own, and %d bodies", i, r.own, len(r.bodies))
+			}
+			last := readers[0].bodies
+			for j := range 18 {
+				if !bytes.Equal(r.bodies[len(r.bodies)-1-j], last[len(last)-1-j]) {
+					t.Fatalf("reader %d has other bytes", i)
+				}
+			}
+		}
+		if n := len(c.agent.seals.shared.sets); n != 1 {
+			t.Errorf("%d sets; want 1", n)
+		}
+	})
+}
+
+// TestSealedSetsHaveEqualAuthority sends the same notifications to readers with different
+// levels. They share nothing.
+func TestSealedSetsHaveEqualAuthority(t *testing.T) {
+	inCrowd(t, []auth.Access{auth.AccessWrite, auth.AccessTalk, auth.AccessAdmin}, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 20 {
+			c.say(10*time.Millisecond, readers...)
+		}
+		for i, r := range readers {
+			if len(r.bodies) > 0 || len(r.got) != 20 {
+				t.Errorf("reader %d received %d messages, and %d bodies", i, len(r.got), len(r.bodies))
+			}
+		}
+	})
+}
+
+// wantNewEpoch warms a crowd up, lets a reader leave, and fails unless the others have a new
+// epoch in time. Messages come every interval.
+func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *sealedCrowd, r *sharedReader)) {
+	t.Helper()
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(interval, readers...)
+		}
+		before, left := readers[0].epoch(), time.Now()
+		leave(c, readers[2])
+		for time.Since(left) < within {
+			c.say(interval, readers[:2]...)
+		}
+		c.say(interval, readers[:2]...)
+		if after := readers[0].epoch(); after == before {
+			t.Errorf("the epoch is the same %v after a reader has left", time.Since(left))
+		}
+		c.say(interval, readers[:2]...)
+		if readers[0].epoch() != readers[1].epoch() || !bytes.Equal(readers[0].bodies[len(readers[0].bodies)-1], readers[1].bodies[len(readers[1].bodies)-1]) {
+			t.Error("the others no longer share")
+		}
+	})
+}
+
+// TestEpochEndsWithAReader ends epochs as readers leave: at once for a removal, and within
+// 5 s otherwise.
+func TestEpochEndsWithAReader(t *testing.T) {
+	t.Run("removed", func(t *testing.T) {
+		wantNewEpoch(t, 100*time.Millisecond, 0, func(c *sealedCrowd, r *sharedReader) {
+			if err := c.agent.seals.removeDevice(r.device.String(), false); err != nil {
+				t.Fatal(err)
+			}
+			c.agent.seals.endRemoved()
+		})
+	})
+	t.Run("ended by the host's owner", func(t *testing.T) {
+		wantNewEpoch(t, 100*time.Millisecond, 0, func(c *sealedCrowd, r *sharedReader) {
+			for _, client := range c.agent.clients.every() {
+				if client.conn.seal.device.Chain[0] == r.device {
+					client.conn.Abort(ahp.CloseForbidden, kickedReason)
+					client.cancel()
+				}
+			}
+		})
+	})
+	t.Run("gone", func(t *testing.T) {
+		wantNewEpoch(t, 100*time.Millisecond, 5*time.Second, func(_ *sealedCrowd, r *sharedReader) { r.conn.Close(ahp.CloseShuttingDown, "") })
+	})
+	t.Run("unsubscribed", func(t *testing.T) {
+		wantNewEpoch(t, 6*time.Second, 5*time.Second, func(_ *sealedCrowd, r *sharedReader) {
+			frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"s:/1"}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.send(frames...)
+		})
+	})
+	t.Run("not heard of", func(t *testing.T) {
+		wantNewEpoch(t, 200*time.Millisecond, 5*time.Second, func(*sealedCrowd, *sharedReader) {})
+	})
+}
+
+// TestEpochEndsInTime sends messages for longer than an epoch.
+func TestEpochEndsInTime(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(time.Second, readers...)
+		}
+		before := readers[0].epoch()
+		c.say(time.Second, readers...)
+		if readers[0].epoch() != before {
+			t.Error("the epoch ends without a reason")
+		}
+		for range 120 {
+			c.say(epochTime/100, readers...)
+			for _, r := range readers {
+				beat, err := r.session.Seal(sealed.Heartbeat, sealed.AppendHeartbeat(r.session.Opened()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.send(beat...)
+			}
+		}
+		if readers[0].epoch() == before {
+			t.Errorf("the epoch goes on after %v", epochTime)
+		}
+	})
+}
+
+// TestLateReaderKeepsItsOrder holds one reader's messages back, while the others go on with
+// new epochs. It then receives all, in order.
+func TestLateReaderKeepsItsOrder(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(100*time.Millisecond, readers...)
+		}
+		from := len(c.sent)
+		for range 60 {
+			c.say(200*time.Millisecond, readers[:2]...)
+		}
+		late := readers[2]
+		for _, message := range c.sent[from:] {
+			late.sock.toUs <- message
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		late.hear()
+		c.say(100*time.Millisecond, readers...)
+		c.say(100*time.Millisecond, readers...)
+		if !slices.Equal(late.got, c.sent) {
+			t.Errorf("the late reader received %d messages; want %d, in order", len(late.got), len(c.sent))
+		}
+		if late.epoch() != readers[0].epoch() {
+			t.Error("the late reader shares no more")
+		}
+	})
+}

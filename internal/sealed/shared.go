@@ -1,0 +1,221 @@
+package sealed
+
+import (
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+)
+
+// Bounds of shared bodies.
+const (
+	MaxEpochs = 256       // epochs whose keys a client keeps: the newest ones
+	MaxShared = 512 << 10 // bytes of a shared message
+
+	bodyHead   = 1 + 4 + 4 // of a body: kind, epoch, number
+	tagged     = 1 + tagSize
+	maxHeard   = 1 << 16 // bodies that wait for their tag
+	epochBytes = 1 << 32 // under one key
+)
+
+// An Epoch seals messages for several clients at once: the readers of a set. A set's next
+// epoch has a random key again. An Epoch is not safe for concurrent use.
+type Epoch struct {
+	number uint32
+	key    [32]byte
+	aead   cipher.AEAD
+	count  uint64
+	bytes  uint64
+}
+
+// NewEpoch returns an epoch with a random key. The host-agent uses each number once.
+func NewEpoch(number uint32) (*Epoch, error) {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails
+	return newEpoch(number, key)
+}
+
+func newEpoch(number uint32, key [32]byte) (*Epoch, error) {
+	aead, err := newAEAD(key[:])
+	return &Epoch{number: number, key: key, aead: aead}, err
+}
+
+// Number returns the epoch's number.
+func (e *Epoch) Number() uint32 { return e.number }
+
+// Spent reports whether the key has carried as much as it may.
+func (e *Epoch) Spent() bool { return e.count >= 1<<24 || e.bytes >= epochBytes }
+
+// Key returns the body of the Key parcel for a reader.
+func (e *Epoch) Key() []byte {
+	return append(binary.BigEndian.AppendUint32(nil, e.number), e.key[:]...)
+}
+
+// Seal returns the WebSocket messages of a message's parcel, for all readers.
+func (e *Epoch) Seal(message []byte) (bodies [][]byte, err error) {
+	err = cut(Message, message, bodyHead, func(frame []byte) error {
+		if e.count > math.MaxUint32 {
+			return errSpent
+		}
+		frame[0] = byte(kindBody)
+		binary.BigEndian.PutUint32(frame[1:], e.number)
+		binary.BigEndian.PutUint32(frame[5:], uint32(e.count))
+		e.count++
+		e.bytes += uint64(len(frame))
+		head := frame[:bodyHead:bodyHead]
+		bodies = append(bodies, e.aead.Seal(frame[:bodyHead], bodyNonce(head), frame[bodyHead:], head))
+		return nil
+	})
+	return bodies, err
+}
+
+// bodyNonce returns the nonce of a body with a head.
+func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:bodyHead]...) }
+
+// Give counts bodies that follow for this client. The caller keeps the order of Give and
+// Seal.
+func (s *Session) Give(bodies int) { s.out.bodies += uint64(bodies) }
+
+// Tag returns the next tag: the given bodies with this sum follow the first records. It is
+// safe to use beside the other methods.
+func (s *Session) Tag(sum [32]byte, records uint64) (tag [tagSize]byte) {
+	nonce, ad := tagNonce(s.tags, sum, records)
+	s.tags++
+	return [tagSize]byte(s.out.aead.Seal(tag[:0], nonce, nil, ad))
+}
+
+// tagNonce returns the nonce and the additional data of a tag.
+func tagNonce(number uint64, sum [32]byte, records uint64) (nonce, ad []byte) {
+	nonce = binary.BigEndian.AppendUint64([]byte{0, 0, 0, 1}, number)
+	ad = binary.BigEndian.AppendUint64([]byte{byte(kindTag)}, records)
+	return nonce, append(ad, sum[:]...)
+}
+
+// hearing is a client's part in shared bodies.
+type hearing struct {
+	epochs []heardEpoch // oldest first
+	bodies []heardBody  // their tag is still to come
+	bytes  int          // of bodies
+	ready  []parcel     // verified
+}
+
+type heardEpoch struct {
+	number uint32
+	aead   cipher.AEAD
+}
+
+type heardBody struct {
+	sum   [32]byte
+	piece []byte
+}
+
+type parcel struct {
+	content Content
+	body    []byte
+}
+
+// add keeps an epoch's key.
+func (h *hearing) add(body []byte) error {
+	if len(body) != 4+32 {
+		return errors.New("epoch with a key of a wrong length")
+	}
+	number := binary.BigEndian.Uint32(body)
+	if h.epoch(number) != nil {
+		return errors.New("an epoch has two keys")
+	}
+	aead, err := newAEAD(body[4:])
+	if len(h.epochs) == MaxEpochs {
+		h.epochs = slices.Delete(h.epochs, 0, 1)
+	}
+	h.epochs = append(h.epochs, heardEpoch{number, aead})
+	return err
+}
+
+// epoch returns an epoch's cipher, or nil. It is most likely a new one.
+func (h *hearing) epoch(number uint32) cipher.AEAD {
+	for i := len(h.epochs) - 1; i >= 0; i-- {
+		if h.epochs[i].number == number {
+			return h.epochs[i].aead
+		}
+	}
+	return nil
+}
+
+// hear opens a shared body, which waits for its tag. Any reader of its set could have
+// made it until then.
+func (s *Session) hear(frame []byte) error {
+	h := &s.hearing
+	if len(frame) <= bodyHead+tagSize || len(frame) > bodyHead+pieceSize+tagSize {
+		return lie("not a shared body")
+	}
+	if h.bytes += len(frame); h.bytes > s.limit+2*pieceSize || len(h.bodies) >= maxHeard {
+		return lie("too many shared bodies without a tag")
+	}
+	head := frame[:bodyHead]
+	aead := h.epoch(binary.BigEndian.Uint32(head[1:]))
+	if aead == nil {
+		return lie("a shared body of an unknown epoch")
+	}
+	sum := sha256.Sum256(frame)
+	piece, err := aead.Open(make([]byte, 0, len(frame)-bodyHead-tagSize), bodyNonce(head), frame[bodyHead:], head)
+	if err != nil {
+		return lie("a shared body that was changed")
+	}
+	h.bodies = append(h.bodies, heardBody{sum, piece})
+	return nil
+}
+
+// verify reads the tag of all bodies that wait.
+func (s *Session) verify(frame []byte) error {
+	h := &s.hearing
+	if len(frame) != tagged || len(h.bodies) == 0 {
+		return lie("not the tag of shared bodies")
+	}
+	all := sha256.New()
+	for i := range h.bodies {
+		all.Write(h.bodies[i].sum[:])
+	}
+	nonce, ad := tagNonce(s.tags, [32]byte(all.Sum(nil)), s.in.count)
+	if _, err := s.in.aead.Open(nil, nonce, frame[1:], ad); err != nil {
+		return lie("these shared bodies do not follow")
+	}
+	s.tags++
+	s.in.bodies += uint64(len(h.bodies))
+	bodies := h.bodies
+	h.bodies, h.bytes = nil, 0
+	for i := range bodies {
+		content, body, done, err := s.take(bodies[i].piece)
+		switch {
+		case err != nil:
+			return err
+		case done && content != Message:
+			return errors.New("a shared body without a message")
+		case done:
+			h.ready = append(h.ready, parcel{content, body})
+		}
+	}
+	return nil
+}
+
+// Next returns a further parcel that Open has read.
+func (s *Session) Next() (content Content, body []byte, done bool) {
+	content, body, done, _ = s.next()
+	return content, body, done
+}
+
+func (s *Session) next() (content Content, body []byte, done bool, err error) {
+	h := &s.hearing
+	if len(h.ready) == 0 {
+		h.ready = nil
+		return 0, nil, false, nil
+	}
+	p := h.ready[0]
+	h.ready = h.ready[1:]
+	return p.content, p.body, true, nil
+}
+
+// Heard returns a number that rises with each sign of life of the peer.
+func (s *Session) Heard() uint64 { return s.in.count + s.tags }

@@ -1,0 +1,451 @@
+package sealed
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp"
+)
+
+// A crowd is a sealed host and two readers of the same sets, with the frames to each as a
+// relay has them. Both receive the same bodies.
+type crowd struct {
+	readers [2]*reader
+	epochs  map[string]*Epoch // x1 and x2 are epochs of the set x, y1 of the set y
+	bodies  map[string][]byte // by message
+}
+
+// A reader is a client of a crowd.
+type reader struct {
+	client, host *Session
+	frames       [][]byte
+	sent         []string
+}
+
+// newCrowd holds a conversation with both readers.
+func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *crowd {
+	t.Helper()
+	c := &crowd{epochs: map[string]*Epoch{}, bodies: map[string][]byte{}}
+	for i := range c.readers {
+		c.readers[i] = &reader{}
+		c.readers[i].client, c.readers[i].host = session(i)
+	}
+	for i, name := range []string{"x1", "y1", "x2"} {
+		e, err := NewEpoch(uint32(i + 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.epochs[name] = e
+	}
+	c.own(t, "first")
+	c.key(t, "x1")
+	c.share(t, "x1", "a", "b")
+	c.share(t, "x1", "c")
+	c.own(t, "second")
+	c.key(t, "y1")
+	c.share(t, "y1", "d", strings.Repeat("long", pieceSize/2), "e")
+	c.key(t, "x2")
+	c.share(t, "x2", "f", "g", "h")
+	c.own(t, "third")
+	c.share(t, "y1", "i")
+	for _, r := range c.readers {
+		r.seal(t, Close, AppendClose(ahp.CloseShuttingDown, ""))
+	}
+	return c
+}
+
+func (r *reader) seal(t testing.TB, content Content, body []byte) {
+	t.Helper()
+	frames, err := r.host.Seal(content, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.frames = append(r.frames, frames...)
+}
+
+// own sends a message to each reader alone.
+func (c *crowd) own(t testing.TB, text string) {
+	t.Helper()
+	for i, r := range c.readers {
+		message := fmt.Sprintf(`{"for":%d,"text":%q}`, i, text)
+		r.seal(t, Message, []byte(message))
+		r.sent = append(r.sent, message)
+	}
+}
+
+func (c *crowd) key(t testing.TB, epoch string) {
+	t.Helper()
+	for _, r := range c.readers {
+		r.seal(t, EpochKey, c.epochs[epoch].Key())
+	}
+}
+
+// share sends messages to both readers, under one tag each.
+func (c *crowd) share(t testing.TB, epoch string, texts ...string) {
+	t.Helper()
+	var all [][]byte
+	sums := sha256.New()
+	for _, text := range texts {
+		bodies, err := c.epochs[epoch].Seal([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range bodies {
+			sum := sha256.Sum256(b)
+			sums.Write(sum[:])
+		}
+		c.bodies[text] = bodies[0]
+		all = append(all, bodies...)
+	}
+	for _, r := range c.readers {
+		r.host.Give(len(all))
+		tag := r.host.Tag([32]byte(sums.Sum(nil)), r.host.out.count)
+		r.frames = append(append(r.frames, all...), append([]byte{byte(kindTag)}, tag[:]...))
+		r.sent = append(r.sent, texts...)
+	}
+}
+
+// tagOf returns the place of the tag behind the n-th shared delivery.
+func (r *reader) tagOf(n int) int {
+	for i, f := range r.frames {
+		if kind(f[0]) == kindTag {
+			if n == 0 {
+				return i
+			}
+			n--
+		}
+	}
+	panic("no such tag")
+}
+
+// place returns the place of a message's first body.
+func (c *crowd) place(text string) int {
+	return slices.IndexFunc(c.readers[0].frames, func(f []byte) bool { return bytes.Equal(f, c.bodies[text]) })
+}
+
+// deliver opens frames. It returns the messages that an application gets, and whether the
+// client knows that they are all.
+func (r *reader) deliver(frames [][]byte) (got []string, whole bool, err error) {
+	for _, frame := range frames {
+		content, body, done, err := r.client.Open(bytes.Clone(frame))
+		if err != nil {
+			if _, _, _, again := r.client.Open(bytes.Clone(frame)); again == nil {
+				return got, true, errors.New("the session goes on after an error")
+			}
+			return got, false, nil
+		}
+		for ; done; content, body, done = r.client.Next() {
+			if content == Close {
+				whole = true
+			} else {
+				got = append(got, string(body))
+			}
+		}
+	}
+	return got, whole, nil
+}
+
+// wantFound fails unless a reader finds that frames were changed, and its application has
+// only received what was sent, from the first message on.
+func (r *reader) wantFound(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, frames [][]byte) {
+	t.Helper()
+	got, whole, err := r.deliver(frames)
+	switch {
+	case err != nil:
+		t.Fatalf("%v", err)
+	case len(got) > len(r.sent) || !slices.Equal(got, r.sent[:len(got)]):
+		t.Fatalf("the application received a wrong message")
+	case whole:
+		t.Fatalf("the change was not found")
+	}
+}
+
+// forge returns a body like that of a message, with a different text: any reader has the
+// key.
+func (c *crowd) forge(text, other string) []byte {
+	body := c.bodies[text]
+	e := c.epochs[map[bool]string{true: "x1", false: "y1"}[body[4] == 1]]
+	if body[4] == 3 {
+		e = c.epochs["x2"]
+	}
+	var made []byte
+	err := cut(Message, []byte(other), bodyHead, func(frame []byte) error {
+		copy(frame, body[:bodyHead])
+		made = e.aead.Seal(frame[:bodyHead], bodyNonce(body[:bodyHead]), frame[bodyHead:], body[:bodyHead])
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// A sharedLie changes the frames to the first reader. The relay also has those of the
+// second, and with its help the keys of all epochs.
+type sharedLie struct {
+	name   string
+	change func(c *crowd, f, second [][]byte) [][]byte
+}
+
+// without returns frames without those from a place on.
+func without(f [][]byte, from, n int) [][]byte { return slices.Concat(f[:from], f[from+n:]) }
+
+func exchange(f [][]byte, i, j int) [][]byte {
+	f[i], f[j] = f[j], f[i]
+	return f
+}
+
+var sharedLies = []sharedLie{
+	{"drops a body", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("a"), 1) }},
+	{"drops the last body before a tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("b"), 1) }},
+	{"drops a body and its tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("c"), 2) }},
+	{"drops a tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.readers[0].tagOf(0), 1) }},
+	{"drops all bodies and tags", func(c *crowd, f, _ [][]byte) [][]byte {
+		return slices.DeleteFunc(f, func(f []byte) bool { return kind(f[0]) != kindRecord })
+	}},
+	{"drops all bodies", func(c *crowd, f, _ [][]byte) [][]byte {
+		return slices.DeleteFunc(f, func(f []byte) bool { return kind(f[0]) == kindBody })
+	}},
+	{"drops the last bodies before the close", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("i"), 2) }},
+	{"withholds the tail", func(c *crowd, f, _ [][]byte) [][]byte { return f[:c.place("i")] }},
+	{"withholds the tag at the tail", func(c *crowd, f, _ [][]byte) [][]byte { return f[:c.place("i")+1] }},
+	{"drops an epoch's key", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, 1, 1) }},
+	{"swaps bodies", func(c *crowd, f, _ [][]byte) [][]byte { return exchange(f, c.place("a"), c.place("b")) }},
+	{"swaps bodies of different tags", func(c *crowd, f, _ [][]byte) [][]byte { return exchange(f, c.place("b"), c.place("c")) }},
+	{"swaps tags", func(c *crowd, f, _ [][]byte) [][]byte {
+		return exchange(f, c.readers[0].tagOf(0), c.readers[0].tagOf(1))
+	}},
+	{"swaps whole deliveries", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("a")
+		return slices.Concat(f[:i], f[i+3:i+5], f[i:i+3], f[i+5:])
+	}},
+	{"swaps pieces of a long message", func(c *crowd, f, _ [][]byte) [][]byte { return exchange(f, c.place("d")+1, c.place("d")+2) }},
+	{"drops a piece of a long message", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("d")+1, 1) }},
+	{"repeats a body", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("a")
+		return at(f, i, f[i], f[i])
+	}},
+	{"repeats a delivery", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("c")
+		return slices.Concat(f[:i+2], f[i:i+2], f[i+2:])
+	}},
+	{"repeats a tag", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.readers[0].tagOf(1)
+		return at(f, i, f[i], f[i])
+	}},
+	{"divides a delivery", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.readers[0].tagOf(0)
+		return at(f, c.place("a"), f[c.place("a")], f[i])
+	}},
+	{"joins deliveries", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.readers[0].tagOf(0), 1) }},
+	{"delays a delivery behind a record", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("c")
+		return slices.Concat(f[:i], f[i+2:i+3], f[i:i+2], f[i+3:])
+	}},
+	{"delivers before a record", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("f")
+		third := i + 4
+		return slices.Concat(f[:third], f[third+1:third+3], f[third:third+1], f[third+3:])
+	}},
+	{"puts a record between a body and its tag", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("c")
+		return slices.Concat(f[:i+1], f[i+2:i+3], f[i+1:i+2], f[i+3:])
+	}},
+	{"splices a body of a different set", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("f"), c.bodies["d"]) }},
+	{"splices a body of an old epoch", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("f"), c.bodies["a"]) }},
+	{"splices a body of a later epoch", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("d"), c.bodies["f"]) }},
+	{"splices a body before its epoch's key", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), c.bodies["f"]) }},
+	{"splices a body of the same epoch", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("c"), c.bodies["a"]) }},
+	{"replays an old epoch's delivery", func(c *crowd, f, _ [][]byte) [][]byte {
+		i, j := c.place("a"), c.place("f")
+		return slices.Concat(f[:j], f[i:i+3], f[j:])
+	}},
+	{"changes an epoch", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), flipped(c.bodies["a"], 4)) }},
+	{"changes a number", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), flipped(c.bodies["a"], 8)) }},
+	{"changes a body", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), flipped(c.bodies["a"], 12)) }},
+	{"changes a body's own tag", func(c *crowd, f, _ [][]byte) [][]byte {
+		return at(f, c.place("a"), flipped(c.bodies["a"], len(c.bodies["a"])-1))
+	}},
+	{"truncates a body", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), c.bodies["a"][:bodyHead+tagSize]) }},
+	{"lengthens a body", func(c *crowd, f, _ [][]byte) [][]byte {
+		return at(f, c.place("a"), append(bytes.Clone(c.bodies["a"]), make([]byte, pieceSize)...))
+	}},
+	{"changes a tag", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.readers[0].tagOf(0)
+		return at(f, i, flipped(f[i], 7))
+	}},
+	{"truncates a tag", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.readers[0].tagOf(0)
+		return at(f, i, f[i][:tagged-1])
+	}},
+	{"delivers the second reader's tag", func(c *crowd, f, second [][]byte) [][]byte {
+		i := c.readers[0].tagOf(0)
+		return at(f, i, second[i])
+	}},
+	{"delivers the second reader's bodies and tags", func(c *crowd, f, second [][]byte) [][]byte {
+		return slices.Concat(f[:2], second[2:])
+	}},
+	{"delivers the second reader's key of an epoch", func(c *crowd, f, second [][]byte) [][]byte { return at(f, 1, second[1]) }},
+	{"forges a body with a reader's help", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), c.forge("a", "x")) }},
+	{"forges a body of an old epoch with a reader's help", func(c *crowd, f, _ [][]byte) [][]byte {
+		return at(f, c.place("g"), c.forge("a", "g"))
+	}},
+	{"adds a forged body", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("c")
+		return at(f, i, f[i], c.forge("c", "x"))
+	}},
+	{"delivers a forged body alone", func(c *crowd, f, second [][]byte) [][]byte {
+		i := c.place("c")
+		return at(f, i, c.forge("c", "x"), second[c.readers[1].tagOf(1)])
+	}},
+	{"gives a shared body as a record", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("a")
+		return at(f, i, append([]byte{byte(kindRecord)}, f[i][bodyHead:]...))
+	}},
+	{"gives a record as a shared body", func(c *crowd, f, _ [][]byte) [][]byte {
+		return at(f, 0, slices.Concat([]byte{byte(kindBody), 0, 0, 0, 1, 0, 0, 0, 0}, f[0][1:]))
+	}},
+}
+
+// handshaken returns sessions after real handshakes.
+func handshaken(t testing.TB) func(int) (client, host *Session) {
+	c := newCast(t)
+	return func(i int) (client, host *Session) {
+		icfg, rcfg := c.configs([]*Device{c.device, c.other}[i])
+		client, arrival, _, err := handshake(icfg, rcfg, honest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client, arrival.Session
+	}
+}
+
+// TestLiesAboutSharedBodiesAreFound plays a relay that lies about shared bodies, alone or
+// with a reader's help.
+func TestLiesAboutSharedBodiesAreFound(t *testing.T) {
+	for _, lie := range sharedLies {
+		t.Run(lie.name, func(t *testing.T) {
+			c := newCrowd(t, handshaken(t))
+			r := c.readers[0]
+			r.wantFound(t, lie.change(c, slices.Clone(r.frames), c.readers[1].frames))
+		})
+	}
+}
+
+// TestHonestBodiesAreDelivered delivers a crowd's conversation without changes.
+func TestHonestBodiesAreDelivered(t *testing.T) {
+	c := newCrowd(t, handshaken(t))
+	for i, r := range c.readers {
+		got, whole, err := r.deliver(r.frames)
+		if err != nil || !whole || !slices.Equal(got, r.sent) {
+			t.Errorf("reader %d: %d messages, whole %v, %v; want %d", i, len(got), whole, err, len(r.sent))
+		}
+	}
+}
+
+// TestRandomLiesAboutSharedBodiesAreFound draws manipulations by a relay with a reader's
+// help.
+func TestRandomLiesAboutSharedBodiesAreFound(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(rt, "keys")
+		c := newCrowd(t, func(i int) (client, host *Session) {
+			in, err1 := newHalf([32]byte(digest("test", seed, []byte{byte(i), 0})))
+			out, err2 := newHalf([32]byte(digest("test", seed, []byte{byte(i), 1})))
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			return &Session{client: true, limit: 1 << 20, in: in, out: out}, &Session{limit: 1 << 20, in: out, out: in}
+		})
+		r := c.readers[0]
+		frames := slices.Clone(r.frames)
+		pool := slices.Concat(r.frames, c.readers[1].frames)
+		for text := range c.bodies {
+			if len(text) == 1 {
+				pool = append(pool, c.forge(text, "forged"))
+			}
+		}
+		slices.SortFunc(pool, bytes.Compare)
+		for range rapid.IntRange(1, 5).Draw(rt, "lies") {
+			i := rapid.IntRange(0, len(frames)).Draw(rt, "place")
+			switch how := rapid.IntRange(0, 6).Draw(rt, "how"); {
+			case how == 0:
+				frames = slices.Insert(frames, i, rapid.SampledFrom(pool).Draw(rt, "frame"))
+			case i == len(frames):
+			case how == 1:
+				frames = slices.Delete(frames, i, i+1)
+			case how == 2:
+				frames[i] = rapid.SampledFrom(pool).Draw(rt, "frame")
+			case how == 3:
+				j := rapid.IntRange(0, len(frames)-1).Draw(rt, "other")
+				frames[i], frames[j] = frames[j], frames[i]
+			case how == 4 && len(frames[i]) > 0:
+				frames[i] = bytes.Clone(frames[i])
+				frames[i][rapid.IntRange(0, len(frames[i])-1).Draw(rt, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(rt, "bits"))
+			case how == 5:
+				frames[i] = frames[i][:rapid.IntRange(0, len(frames[i])).Draw(rt, "length")]
+			case how == 6: // several frames move
+				n := rapid.IntRange(1, min(4, len(frames)-i)).Draw(rt, "count")
+				moved := slices.Clone(frames[i : i+n])
+				frames = slices.Delete(frames, i, i+n)
+				frames = slices.Insert(frames, rapid.IntRange(0, len(frames)).Draw(rt, "to"), moved...)
+			}
+		}
+		n := len(r.frames)
+		if len(frames) >= n && slices.EqualFunc(frames[:n], r.frames, bytes.Equal) {
+			rt.Skip("nothing is changed")
+		}
+		r.wantFound(rt, frames)
+	})
+}
+
+// FuzzShared gives a client shared bodies that a reader with the epoch's key could make,
+// with and without the host's tag. No plaintext may panic, or open as more than it has.
+func FuzzShared(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 2, '{', '}', 0}, []byte{7, 0, 0, 0, 9, 0, 0, 0, 0}, true)
+	f.Add(bytes.Repeat([]byte{0}, pieceSize), []byte{8}, true)
+	f.Add([]byte{byte(EpochKey), 0, 0, 0, 0}, []byte{7, 0, 0, 0, 9, 0, 0, 0, 0}, true)
+	f.Fuzz(func(t *testing.T, plain, raw []byte, honest bool) {
+		half, err1 := newHalf([32]byte{1})
+		e, err2 := newEpoch(9, [32]byte{2})
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		client, host := &Session{client: true, limit: 1 << 16, in: half}, &Session{out: half}
+		key, err := host.Seal(EpochKey, e.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := client.Open(key[0]); err != nil {
+			t.Fatal(err)
+		}
+		head := []byte{byte(kindBody), 0, 0, 0, 9, 0, 0, 0, 0}
+		body := e.aead.Seal(bytes.Clone(head), bodyNonce(head), plain, head)
+		sum := sha256.Sum256(body)
+		tag := host.Tag(sha256.Sum256(sum[:]), host.out.count)
+		frames := [][]byte{body, append([]byte{byte(kindTag)}, tag[:]...)}
+		if !honest {
+			frames = [][]byte{body, raw, append([]byte{byte(kindTag)}, raw...)}
+		}
+		for _, frame := range frames {
+			content, got, done, err := client.Open(frame)
+			switch {
+			case err != nil:
+				return
+			case done && !honest:
+				t.Fatal("a message without the host's tag")
+			case done && (content != Message || len(got) > len(plain)):
+				t.Fatalf("opens as content %d with %d bytes", content, len(got))
+			}
+		}
+	})
+}
