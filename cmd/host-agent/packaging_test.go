@@ -28,7 +28,7 @@ func TestUnit(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\nStateDirectory=ahp-host-agent-%i\n", "AHP_AGENT_CREDENTIALS_FILE=/var/lib/ahp-host-agent-ada/credential\n", "--credentials-file /var/lib/ahp-host-agent-ada/credential",
-		fmt.Sprintf("\nRestartPreventExitStatus=%d\n", statusRefused),
+		"\nRestartSec=2\n", fmt.Sprintf("\nRestartPreventExitStatus=%d\n", statusRefused),
 		"\nRuntimeDirectory=ahp-host-agent-%i\n", "\nEnvironment=XDG_RUNTIME_DIR=/run/ahp-host-agent-%i\n", // see FindControl
 	} {
 		if !strings.Contains(string(text), want) {

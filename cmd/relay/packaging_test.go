@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -47,5 +49,50 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: more than 2.0: %v\n%s", unit, err, out)
 		}
+	}
+}
+
+// TestImagesStartWithoutFlags: the released image and the Dockerfile's have the same
+// settings, which are enough to start a relay.
+func TestImagesStartWithoutFlags(t *testing.T) {
+	settings := regexp.MustCompile(`AHP_RELAY_([A-Z_]+)=([^ "\n]+)`)
+	var images []string
+	for _, path := range []string{"../../Dockerfile", "../../packaging/release/images.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images = append(images, strings.Join(settings.FindAllString(string(text), -1), " "))
+	}
+	if images[0] == "" || images[0] != images[1] {
+		t.Fatalf("the Dockerfile sets %q, the released image %q; want the same", images[0], images[1])
+	}
+	here := map[string]string{"DATA_DIR=/data": t.TempDir(), "LISTEN=0.0.0.0:8484": "0.0.0.0:0"}
+	for _, set := range settings.FindAllStringSubmatch(images[0], -1) {
+		value, ok := here[set[1]+"="+set[2]]
+		if !ok {
+			value = set[2]
+		}
+		t.Setenv("AHP_RELAY_"+set[1], value)
+	}
+	// Other tests of this machine may have the admin listener's default port.
+	t.Setenv("AHP_RELAY_ADMIN_LISTEN", "127.0.0.1:0")
+	ctx, stop := context.WithCancel(t.Context())
+	logs := newSyncBuffer()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, []string{"serve"}, os.Stdout, logs)
+		fmt.Fprintln(logs, "serve ended:", err)
+		ended <- err
+	}()
+	if said := logs.match(t, "relay ready|serve ended: "); !strings.Contains(said, "relay ready") {
+		t.Fatal(said)
+	}
+	if out, _, err := relay(t, "check"); err != nil || !strings.Contains(out, "relay at http://127.0.0.1:") {
+		t.Errorf("the health check: %q, %v", out, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
