@@ -132,7 +132,6 @@ type number struct {
 	beside     string // the comparison meant, and its number; "": the figure's own
 	ratio      bool   // of the two
 	inverse    bool   // as the inverse ratio
-	spread     bool   // also the lowest and highest value of the rounds
 }
 
 var readmeLines = []readmeLine{
@@ -141,7 +140,7 @@ var readmeLines = []readmeLine{
 	{"A request takes %s ms more than straight at the host.",
 		[]number{{part: "latency", work: "request and answer of 512 B, added p50"}}},
 	{"One core of the relay delivers %s million messages a second to 100 viewers of each, %s times what nats-server's WebSockets do.",
-		[]number{{part: "fanout", work: "100 clients, saturated", spread: true}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true, spread: true}}},
+		[]number{{part: "fanout", work: "100 clients, saturated"}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true}}},
 	{"A thousand viewers cost the host's machine %s times as much as a single viewer; a thousand direct connections cost %s times as much as those viewers.",
 		[]number{{part: "audience", work: "of host and host-agent", beside: "one viewer", ratio: true}, {part: "audience", work: "of the host's machine", beside: directName, ratio: true, inverse: true}}},
 	{"%s KiB of the relay and %s KiB of the host-agent for a client on which nothing happens.",
@@ -157,22 +156,26 @@ func (n number) find(figures []Figure) (text string, ok bool) {
 		}
 		switch {
 		case n.beside == "":
-			return digits(f.Value) + n.between(&f.Spread), true
+			return digits(f.Value) + between(&f.Spread), true
 		case !n.ratio:
 			return digits(c.Value), true
 		case f.Ratio == nil:
 			return "", false
 		case n.inverse:
-			return digits(1 / *f.Ratio), true
+			spread := f.RatioSpread
+			if spread != nil {
+				spread = &Spread{1 / spread.High, 1 / spread.Low}
+			}
+			return digits(1 / *f.Ratio) + between(spread), true
 		}
-		return digits(*f.Ratio) + n.between(f.RatioSpread), true
+		return digits(*f.Ratio) + between(f.RatioSpread), true
 	}
 	return "", false
 }
 
-// between returns a spread for the README, or "" if the number has none.
-func (n number) between(s *Spread) string {
-	if !n.spread || s == nil {
+// between returns a spread for the README, or "" if there is none.
+func between(s *Spread) string {
+	if s == nil {
 		return ""
 	}
 	return fmt.Sprintf(" (%s to %s)", digits(s.Low), digits(s.High))

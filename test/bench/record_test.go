@@ -85,7 +85,7 @@ func TestReadmeLinesNeedEveryFigure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"0.2 MB leave", "tunnel 26 MB", "0.3 ms more", "3 (3 to 3) million", "3 (3 to 3) times", " 1 times as much as a single viewer", "cost 10 times as much", "12 KiB", "11 KiB"} {
+	for _, want := range []string{"0.2 (0.2 to 0.2) MB leave", "tunnel 26 MB", "0.3 (0.3 to 0.3) ms more", "3 (3 to 3) million", "3 (3 to 3) times", " 1 (1 to 1) times as much as a single viewer", "cost 10 (10 to 10) times as much", "12 (12 to 12) KiB", "11 (11 to 11) KiB"} {
 		if !strings.Contains(string(lines), want) {
 			t.Errorf("%q is not in\n%s", want, lines)
 		}
