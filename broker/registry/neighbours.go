@@ -56,9 +56,11 @@ const probeTimeout = 2 * time.Second
 const acceptEvery = 10 * time.Second
 
 // probeLost probes the address of each relay with a lost server connection. Only a
-// refusal proves a crash, and only at an address that accepted a connection before: a
-// firewall or address translation may refuse for a running relay. A disconnected or
-// paused relay is silent, and still has its clients when it returns.
+// refusal proves a crash: a disconnected or paused relay is silent, and still has its
+// clients when it returns. A firewall or address translation may refuse for a running
+// relay. A refusal therefore counts only at an address that accepted a connection before,
+// or if the store has not heard of the relay either: it may have ended before this relay
+// could probe it.
 // Each state of a relay that forbids a verdict has its branch.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
@@ -81,7 +83,7 @@ func (pr *prober) probeLost(now time.Time) {
 		}
 		address := net.JoinHostPort(n.ip, p.Port)
 		proven := n.accepted == address
-		if here && (proven || now.Sub(n.asked) < acceptEvery) || !here && !proven {
+		if here && (proven || now.Sub(n.asked) < acceptEvery) || !here && !proven && !p.silent(absentAfter) {
 			continue
 		}
 		if here {
@@ -118,9 +120,18 @@ func (pr *prober) take(p probe) {
 	case n == nil:
 	case !p.refused:
 		n.accepted = p.address
-	case n.accepted == p.address:
+	case n.accepted == p.address || pr.silent(p.instance):
 		pr.markCrashed(p.instance)
 	}
+}
+
+// silent reports whether the store has not heard of a relay for several of this relay's
+// beats.
+func (pr *prober) silent(instance string) bool {
+	pr.r.mu.RLock()
+	defer pr.r.mu.RUnlock()
+	p := pr.r.relays.peers[instance]
+	return p != nil && p.silent(absentAfter)
 }
 
 // markCrashed records a proven crash.

@@ -18,7 +18,8 @@ func (n *namedNeighbours) Others() []string                     { return nil }
 func (n *namedNeighbours) GiveUp(context.Context, string) error { return nil }
 
 // TestRefusalProvesACrashOnlyAfterAnAcceptance loses the routes of two relays whose
-// addresses refuse connections. Only the relay whose address accepted one has crashed.
+// addresses refuse connections. Only the relay whose address accepted one has crashed, and
+// the other once the store does not hear of it.
 func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 	t.Parallel()
 	for _, accepts := range []bool{true, false} {
@@ -64,6 +65,14 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		turn()
 		if _, gone := r.relays.gone["other"]; gone != accepts {
 			t.Errorf("address accepted before: %v; taken for crashed: %v", accepts, gone)
+		}
+		if accepts {
+			continue
+		}
+		r.relays.peers["other"].missed = absentAfter + 1
+		turn()
+		if _, gone := r.relays.gone["other"]; !gone {
+			t.Error("a relay that refuses and that the store does not hear of is not taken for crashed")
 		}
 	}
 }
