@@ -99,7 +99,10 @@ const (
 // An Agent makes one AHP host reachable through relays.
 type Agent struct {
 	*access
-	cfg      Config
+	cfg Config
+
+	givesUpAfter time.Duration // see refusedFor
+
 	dialFor  func(ctx context.Context, who *caller) (hostSocket, error)
 	monitor  *monitor
 	routing  *routing.AgentEnd
@@ -151,7 +154,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg, moves: newMoves(), audits: coalesce.New(auditEvery)}
+	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version, cfg.Sealed != nil)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
@@ -259,7 +262,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil && !temporary(err) {
 		return err // fails at the start rather than repeatedly in the background
 	}
-	refused := &refusals{report: a.tokenRefused, fail: func(err error) { stop(err) }}
+	refused := &refusals{after: a.givesUpAfter, report: a.tokenRefused, fail: func(err error) { stop(err) }}
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
 	var made atomic.Pointer[link.AgentLinks]

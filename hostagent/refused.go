@@ -14,8 +14,9 @@ const refusedFor = time.Minute
 
 // refusals follows the relays' answers to a running host-agent's token.
 type refusals struct {
+	after  time.Duration
 	report func(error) // called at the first refusal in a row
-	fail   func(error) // called at each refusal after refusedFor
+	fail   func(error) // called at each refusal later than after
 
 	mu    sync.Mutex
 	since time.Time // of the first refusal in a row; zero: none
@@ -33,7 +34,7 @@ func (r *refusals) answered(err error) {
 	case r.since.IsZero():
 		r.since = time.Now()
 		r.report(err)
-	case time.Since(r.since) >= refusedFor:
+	case time.Since(r.since) >= r.after:
 		r.fail(err)
 	}
 }

@@ -2,9 +2,13 @@ package hostagent
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
 )
 
 // TestRefusedToken: a running host-agent reports the refusal of its token at once, and
@@ -12,7 +16,7 @@ import (
 func TestRefusedToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, failed := 0, 0
-		r := &refusals{report: func(error) { reported++ }, fail: func(error) { failed++ }}
+		r := &refusals{after: refusedFor, report: func(error) { reported++ }, fail: func(error) { failed++ }}
 		revoked := error(&RefusedError{Status: 401, Text: "revoked"})
 		for i, step := range []struct {
 			wait             time.Duration
@@ -35,4 +39,41 @@ func TestRefusedToken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedTokenEndsTheRun: a running host-agent whose token is revoked logs that, and
+// then ends with the relay's refusal, which decides its exit status.
+func TestRefusedTokenEndsTheRun(t *testing.T) {
+	t.Parallel()
+	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	token, err := relay.Keys().Tokens().IssueHost(auth.Enrolment{ID: "revoked", Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := &lockedBuffer{}
+	agent, err := newAgent(t, func(c *Config) {
+		c.Relays, c.Token = []string{relay.URL()}, func() (string, error) { return token, nil }
+		c.Log = slog.New(slog.NewTextHandler(said, nil))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if agent.givesUpAfter != time.Minute {
+		t.Errorf("it gives up after %v; want a minute", agent.givesUpAfter)
+	}
+	agent.givesUpAfter = time.Millisecond
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(t.Context()) }()
+	said.await(t, "msg=serving", 1)
+	if err := relay.Revocations().Add(auth.Revocation{Token: "revoked", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	said.await(t, "this host-agent's token is refused", 1)
+	if err := <-ended; !TokenRefused(err) {
+		t.Errorf("Run: %v; want the relay's refusal", err)
+	}
 }
