@@ -21,6 +21,9 @@ type demo struct {
 	wait *agenthost.Chat // has a question after ShowDemo
 }
 
+// tasksIcon is a tick on a green square: 16 by 16, SVG.
+const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIHZpZXdCb3g9IjAgMCAxNiAxNiI+PHJlY3Qgd2lkdGg9IjE2IiBoZWlnaHQ9IjE2IiByeD0iMyIgZmlsbD0iIzBmNzY2ZSIvPjxwYXRoIGQ9Ik00IDguNWwzIDMgNS03IiBmaWxsPSJub25lIiBzdHJva2U9IiNmZmYiIHN0cm9rZS13aWR0aD0iMiIvPjwvc3ZnPg=="
+
 type demoTurn struct{ prompt, reply string }
 
 // NewDemo returns a host with sessions of a history; one has a slow turn, again and
@@ -34,7 +37,7 @@ func NewDemo(cfg agenthost.Config, still bool) (*agenthost.Host, error) {
 		cfg.Canvases = []agenthost.Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: agenthost.CanvasLoopback}}
 	}
 	if cfg.MCP == nil {
-		cfg.MCP = []agenthost.MCPServer{{Name: "tasks"}}
+		cfg.MCP = []agenthost.MCPServer{{Name: "tasks", Icons: []agenthost.MCPIcon{{Src: tasksIcon}}}}
 	}
 	a := &scripted{}
 	a.demo = &demo{agent: a, still: still}

@@ -310,8 +310,8 @@ func TestDemoNeedsATemporaryDirectory(t *testing.T) {
 	}
 }
 
-// checkDemo checks that a canvas is open beside the live session, and that a different
-// session waits for an answer.
+// checkDemo checks that a canvas is open beside the live session, whose MCP server has
+// an icon, and that a different session waits for an answer.
 func checkDemo(t *testing.T, address, canvas string) {
 	t.Helper()
 	c, err := refclient.Dial(t.Context(), address, refclient.Options{})
@@ -326,9 +326,19 @@ func checkDemo(t *testing.T, address, canvas string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var session struct{ DefaultChat string }
+	type customization struct {
+		Type  string
+		Icons []struct{ Src string }
+	}
+	var session struct {
+		DefaultChat    string
+		Customizations []customization
+	}
 	if err := json.Unmarshal(live.State, &session); err != nil {
 		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(session.Customizations, func(c customization) bool { return c.Type == "mcpServer" && len(c.Icons) == 1 }) {
+		t.Errorf("the live session has %+v; want an MCP server with an icon", session.Customizations)
 	}
 	chat, err := c.Call(t.Context(), "subscribe", map[string]string{"channel": session.DefaultChat})
 	if err != nil || canvas == "" || !strings.Contains(string(chat), canvas) {

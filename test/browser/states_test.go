@@ -253,6 +253,7 @@ func (p *page) servers() {
 	}
 	p.click("[data-kind=servers]")
 	state("ready")
+	p.holds("the server's icon", "document.querySelector('[data-server=mcp-tasks] img.icon').naturalWidth > 0")
 	p.click("#beside .paste summary")
 	p.wants("#beside .tools-of", "add_task")
 	p.seen("servers")
