@@ -30,6 +30,7 @@ func inMove(t *testing.T, test func(m *mover)) {
 		m.host = w.hostSide()
 		m.former.send(`{"id":1,"method":"initialize"}`)
 		m.host.toUs <- `{"n":1}`
+		synctest.Wait()
 		m.former.conn.Move(testTicket)
 		m.former.send(`{"method":"behind the move"}`)
 		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,14 +37,12 @@ func newSealedWorld(relays int) (w *world) {
 // A taggedClient is a client of a sealed host. It checks each tag.
 type taggedClient struct {
 	*clientConn
-	conn   *routing.AgentConn
-	mu     sync.Mutex
-	t      *testing.T
-	sums   []byte // of the bodies without a tag
-	own    uint32
-	tags   uint32
-	binary int
-	sent   [][]byte // without tags
+	conn *routing.AgentConn
+	t    *testing.T
+	sums []byte // of the bodies without a tag
+	own  uint32
+	tags uint32
+	sent [][]byte // without tags
 }
 
 // untag checks the messages that the client has received, and returns them without tags.
