@@ -7,6 +7,7 @@ import { Conversation } from './conversation';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
+import type { Content, Leaving } from './left';
 import { Link } from './link';
 import { Offline } from './offline';
 import { Remembered } from './remembered';
@@ -15,7 +16,7 @@ import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
 import { Swaps } from './swap';
 import type { Envelope, Json } from './ahp';
-import { sentence, setClock } from './words';
+import { randomId, sentence, setClock } from './words';
 import { t } from './language';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
@@ -52,6 +53,7 @@ export class App {
   readonly questions = new Questions(this);
   readonly past = new Offline(this);
   readonly remembered = new Remembered(this);
+  left: Leaving | undefined; // items for absent hosts; once this device is signed in
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
@@ -169,6 +171,7 @@ export class App {
     keepToken('');
     this.past.erase();
     this.remembered.forget();
+    this.left = this.#leaving = undefined;
     this.token = '';
     this.tokenWhy = why;
     this.hosts = [];
@@ -571,6 +574,34 @@ export class App {
     this.draw();
   }
 
+  #leaving: Promise<void> | undefined;
+
+  /** Follows the person's items for absent hosts. */
+  #followLeft(): void {
+    this.#leaving ??= import('./left').then(async ({ Leaving }) => {
+      const left = new Leaving(this);
+      await left.start();
+      if (this.byDevice) this.left = left;
+    }).catch(() => {}); // a browser without X25519: nothing can be left
+    this.left?.look();
+  }
+
+  /** Whether the open session's host is away, and takes items. */
+  get leaves(): boolean {
+    return !this.link?.live && Boolean(this.left?.takes(this.host));
+  }
+
+  /** Leaves something for the open session at the relay. */
+  async leaveFor(what: Omit<Content, 'session'>): Promise<void> {
+    await this.left!.leave(this.host, { session: this.session, ...(this.chatUri ? { chat: this.chatUri } : {}), ...what });
+  }
+
+  /** Leaves a message. */
+  leaveMessage(words: string): Promise<void> {
+    const model = this.conversation.models.get(this.session);
+    return this.leaveFor({ kind: 'message', turn: randomId(), text: words, ...(model ? { model } : {}) });
+  }
+
   /** Sends the relay a request; rejects unless it succeeds. */
   async relay(method: string, path: string, json?: Json): Promise<Json> {
     const { status: said, body } = await this.ask(method, path, json);
@@ -645,6 +676,7 @@ export class App {
     const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
     if (this.token === device.DEVICE) this.#renew();
+    if (this.byDevice && !this.narrow && !document.hidden) this.#followLeft();
     this.questions.follow();
     this.past.tick();
     this.draw(); // updates times and countdowns

@@ -44,6 +44,11 @@ export function fromRelay(iso: Json): number {
   return (Date.parse(iso) || ahead) - ahead;
 }
 
+/** The present time by the relay's clock, in ms. */
+export function relayNow(): number {
+  return Date.now() + ahead;
+}
+
 /** The time between, roughly: "now", "5 min". '' if iso is no time. */
 export function ago(iso: Json, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);

@@ -47,6 +47,11 @@ export async function digest(name: string, ...parts: Bytes[]): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest('SHA-256', concat(purpose(name), ...parts)));
 }
 
+export async function hmac(key: Bytes, data: Bytes): Promise<Bytes> {
+  const k = await crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  return new Uint8Array(await crypto.subtle.sign('HMAC', k, data));
+}
+
 export function base64url(bytes: Bytes): string {
   return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
 }

@@ -1,6 +1,6 @@
 // The client's part of the handshake: Noise_XKpsk3_25519_AESGCM_SHA256 (docs/sealed.md, Handshake).
 
-import { concat, Lie, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
+import { concat, hmac, Lie, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
 import { agree, keySize, newSecret, type Device, type Secret } from './keys';
 import { Session, tagSize } from './record';
 import { t } from '../language';
@@ -23,11 +23,6 @@ export class OtherKey extends Error {
   constructor() {
     super(t`The host does not prove the key that this device knows.`);
   }
-}
-
-async function hmac(key: Bytes, data: Bytes): Promise<Bytes> {
-  const k = await crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
-  return new Uint8Array(await crypto.subtle.sign('HMAC', k, data));
 }
 
 /** Returns n keys of 32 bytes (HKDF, in Noise's terms). */

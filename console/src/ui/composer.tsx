@@ -15,16 +15,18 @@ const mostFile = 8 << 20; // bytes
 const mostFiles = 8;
 
 export function Composer({ chat }: { chat: Json }) {
-  const { link, chatUri } = app;
+  const { link, leaves } = app;
+  const chatUri = app.chatUri ?? app.session;
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
-  const [value, setValue] = useState(() => draftOf(chatUri!));
-  const attached = app.conversation.attachments.get(chatUri!) ?? [];
+  const [value, setValue] = useState(() => draftOf(chatUri));
+  const attached = app.conversation.attachments.get(chatUri) ?? [];
   const [said, setSaid] = useState('');
   const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
   useEffect(() => () => hears?.stop(), [hears]);
   const live = Boolean(link?.live);
-  const works = Boolean(chat.activeTurn);
+  const works = Boolean(chat.activeTurn) && !leaves;
+  const [leaving, setLeaving] = useState(false);
   const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
   const empty = value.trim() === '' && attached.length === 0;
 
@@ -34,15 +36,28 @@ export function Composer({ chat }: { chat: Json }) {
 
   const write = (text: string) => {
     setValue(text);
-    keepDraft(chatUri!, text);
+    keepDraft(chatUri, text);
   };
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
     if ((text.trim() === '' && attached.length === 0) || !app.conversation.send(text, attached, how)) return;
     write('');
-    app.conversation.attachments.delete(chatUri!);
+    app.conversation.attachments.delete(chatUri);
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
+  };
+  const leave = async () => {
+    if (empty || leaving || attached.length > 0) return;
+    setLeaving(true);
+    setSaid('');
+    try {
+      await app.leaveMessage(value);
+      write('');
+      toPrompt();
+    } catch (err) {
+      setSaid(t`Not left: ${(err as Error).message}.`);
+    }
+    setLeaving(false);
   };
   // Send and Stop replace each other, and the pressed button takes the focus with it.
   // Touch screens get no focus, because it would open the keyboard.
@@ -54,7 +69,7 @@ export function Composer({ chat }: { chat: Json }) {
       if (file.size > mostFile) setSaid(t`${file.name} is larger than 8 MB.`);
       else added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
     }
-    attach(chatUri!, added);
+    attach(chatUri, added);
   };
   const listen = () => {
     if (hears) hears.stop();
@@ -76,7 +91,7 @@ export function Composer({ chat }: { chat: Json }) {
     node.style.height = `${Math.min(node.scrollHeight + 2, 200)}px`;
   }, [value]);
 
-  if (asks && empty && !writes && isNarrow()) {
+  if (asks && empty && !writes && isNarrow() && !leaves) {
     return (
       <div class="composer gives-way">
         <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>{t`Write a message`}</button>
@@ -85,14 +100,14 @@ export function Composer({ chat }: { chat: Json }) {
     );
   }
   return (
-    <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); send(); }}
+    <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); if (leaves) leave(); else send(); }}
       onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); add(e.dataTransfer?.files ?? []); }}>
       {attached.length > 0 && (
         <ul class="pictures" aria-label={t`Goes with the message`}>
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
@@ -104,12 +119,12 @@ export function Composer({ chat }: { chat: Json }) {
         </details>
       ))}
       <div class="composer-row">
-        <Menu label={t`Attach`} icon="clip">
+        {!leaves && <Menu label={t`Attach`} icon="clip">
           {isTouch() && <button type="button" onClick={() => pick.camera.current!.click()}>{t`Take a photo`}</button>}
           <button type="button" onClick={() => pick.picture.current!.click()}>{t`Picture`}</button>
           <button type="button" onClick={() => pick.file.current!.click()}>{t`File on this device`}</button>
           {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>{t`File in the session`}</button>}
-        </Menu>
+        </Menu>}
         <input ref={pick.camera} type="file" accept="image/*" capture="environment" aria-label={t`Photo`} hidden onChange={chosen} />
         <input ref={pick.picture} type="file" accept="image/*" multiple aria-label={t`Pictures`} hidden onChange={chosen} />
         <input ref={pick.file} type="file" multiple aria-label={t`Files`} hidden onChange={chosen} />
@@ -121,14 +136,16 @@ export function Composer({ chat }: { chat: Json }) {
             // On a touch keyboard, Enter is the only way to insert a line break.
             if (e.key !== 'Enter' || e.shiftKey || e.isComposing || isTouch()) return;
             e.preventDefault();
-            send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');
+            if (leaves) leave();
+            else send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');
           }} />
         {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? t`Stop dictation` : t`Dictate`} title={t`Dictate`} aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
-        {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
+        {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving || attached.length > 0}>{t`Send when back`}</button>}
+        {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
-      <p id="composer-note" class="dim" role="status">{said || note(chat, live)}</p>
+      <p id="composer-note" class="dim" role="status">{said || (leaves ? attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.` : note(chat, live))}</p>
     </form>
   );
 }

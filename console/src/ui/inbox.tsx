@@ -10,11 +10,14 @@ import { asOf, SignInNotes, Wake } from './status';
 import { ago, hostWord, statusWord } from '../words';
 import { Question, useRest } from './asked';
 import { Badge, Icon, pressed } from './bits';
+import { later } from './later';
 import { memo } from './memo';
 import { forgetHanded, isHanded } from './drafts';
 import { useNear } from './near';
 import { aim, folderOf, groups, held, hold, letGo, type Group } from './order';
 import { plural, t } from '../language';
+
+const LeftAll = later<{ now: number }>(() => import('./left').then((m) => m.LeftAll));
 
 /** Grey rows, until the sessions are known. */
 function Skeletons() {
@@ -48,6 +51,7 @@ export function Inbox({ now }: { now: number }) {
       {app.hosts.filter((h) => app.mayWake(h.host) || app.waking.has(h.host)).map((h) => (
         <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : t`Host ${hostWord(h.state)}`}</span><Wake host={h.host} /></p>
       ))}
+      {app.left && app.left.of().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
         {all.length === 0 && app.links.size > 0 && [...app.links.values()].some((l) => l.listing) && <Skeletons />}

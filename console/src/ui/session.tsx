@@ -12,6 +12,7 @@ import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
 import { Composer } from './composer';
 import { FirstPane } from './asked';
+import { later } from './later';
 import { folderOf } from './order';
 import { serversNeed, serversOf } from './servers';
 import * as told from '../told';
@@ -20,6 +21,8 @@ import { toQuestion } from './keys';
 import { Turn } from './turn';
 import { waitsForUser } from './waits';
 import { plural, t } from '../language';
+
+const LeftHere = later<{ host: string; session: string; now: number }>(() => import('./left').then((m) => m.LeftHere));
 
 const atEnd = 48; // px from the end that count as the end
 const atFirst = 20; // turns drawn at the end, and added at a time
@@ -51,6 +54,7 @@ export function Session({ now }: { now: number }) {
   if (!session) return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
   const state = link?.store.get(session);
   const chat = link?.store.get(chatUri);
+  const editable = chat ?? (app.leaves ? link?.seen(session)?.state ?? {} : undefined);
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
     <div class="chat" role="region" aria-labelledby="chat-title">
@@ -58,7 +62,7 @@ export function Session({ now }: { now: number }) {
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
       {chat && app.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(app.grant?.expires, now)}.`}</p>}
       {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
-      {chat && !app.readOnly && chat.interactivity !== 'read-only' && <Composer key={chatUri} chat={chat} />}
+      {editable && !app.readOnly && editable.interactivity !== 'read-only' && <Composer key={chatUri ?? session} chat={editable} />}
     </div>
   );
 }
@@ -348,6 +352,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
           ))}
         </div>
         {ends && <Waiting chat={chat} />}
+        {ends && app.left && app.left.of(app.host, app.session).length > 0 && <LeftHere host={app.host} session={app.session} now={now} />}
         {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>

@@ -102,6 +102,7 @@ const wayKinds: Record<string, WayKind> = {
 const kindGroups: [string, string[], string][] = [
   [t`An agent needs me`, ['approval', 'question', 'signIn', 'input'], t`an agent needs me`], [t`It is done`, ['done'], t`it is done`], [t`It has failed`, ['failed'], t`it has failed`],
   [t`A host is away`, ['offline'], t`a host is away`], [t`A person joins my shared session`, ['joined'], t`a person joins my shared session`],
+  [t`A host did not take what I left for it`, ['undelivered'], t`a host did not take what I left for it`],
 ];
 const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
 

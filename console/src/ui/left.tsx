@@ -1,0 +1,129 @@
+// The items at the relay for absent hosts: their state, and their changes.
+
+import { useState } from 'preact/hooks';
+import { app } from '../app';
+import { Conflict, lives, type Left } from '../left';
+import { text } from '../store';
+import { fromRelay, when } from '../words';
+import { Badge } from './bits';
+import { Select } from './select';
+import { plural, t } from '../language';
+
+/** The items for a session. */
+export function LeftHere({ host, session, now }: { host: string; session: string; now: number }) {
+  return <Items all={app.left?.of(host, session) ?? []} now={now} />;
+}
+
+/** The items for all sessions, above their list. */
+export function LeftAll({ now }: { now: number }) {
+  const all = app.left?.of() ?? [];
+  if (all.length === 0) return null;
+  const open = all.filter((l) => !l.result && !l.expired).length;
+  return (
+    <details id="left-all" class="left-all">
+      <summary>{open > 0 ? plural(open, '{0} item waits for a host', '{0} items wait for a host') : t`Nothing waits for a host any more`}</summary>
+      <Items all={all} now={now} titles />
+    </details>
+  );
+}
+
+function Items({ all, now, titles }: { all: Left[]; now: number; titles?: boolean }) {
+  if (all.length === 0) return null;
+  return <ul class="cards left" aria-label={t`Left for later`}>{all.map((l) => <Item key={`${l.host} ${l.item.id}`} l={l} now={now} title={titles} />)}</ul>;
+}
+
+function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
+  const [edits, setEdits] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const [why, setWhy] = useState('');
+  const act = async (change: () => Promise<void> | undefined) => {
+    setBusy(true);
+    setWhy('');
+    await change()?.catch((err) => setWhy(sentenceOf(err)));
+    setBusy(false);
+  };
+  const { tone, word, more } = stateOf(l, now);
+  const over = Boolean(l.result) || l.expired;
+  const { content } = l;
+  const session = content?.session ?? '';
+  return (
+    <li class="item-card" data-left={l.item.id} data-state={l.result?.state ?? (l.expired ? 'expired' : l.item.cancelled ? 'cancelling' : 'waiting')}>
+      {title && content && <button type="button" class="quiet small where" onClick={() => app.openSession(l.host, session)}>{[text(app.links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
+      {edits && content && !over ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
+      <p class="state" role="status"><Badge tone={tone}>{word}</Badge> <span class="dim">{more}</span></p>
+      {why && <p class="error" role="alert">{why}</p>}
+      {!edits && !app.readOnly && (
+        <div class="row start">
+          {!over && !l.item.cancelled && content?.text !== undefined && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
+          {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => app.left?.cancel(l))}>{t`Do not deliver`}</button>}
+          {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => app.left?.remove(l))}>{t`Remove`}</button>}
+        </div>
+      )}
+    </li>
+  );
+}
+
+/** The form for a new version. A change on a different device is shown before it is replaced. */
+function Edit({ l, close }: { l: Left; close: () => void }) {
+  const [value, setValue] = useState(l.content!.text ?? '');
+  const [seen, setSeen] = useState(l.item.version);
+  const [life, setLife] = useState('');
+  const [busy, setBusy] = useState(false);
+  const [why, setWhy] = useState('');
+  const id = `left-${l.item.id}`;
+  const save = async (e: Event) => {
+    e.preventDefault();
+    setBusy(true);
+    setWhy('');
+    try {
+      await app.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined);
+      close();
+      return;
+    } catch (err) {
+      const now = app.left?.all.find((o) => o.host === l.host && o.item.id === l.item.id);
+      setWhy(sentenceOf(err as Error));
+      if (err instanceof Conflict && now) setSeen(now.item.version);
+    }
+    setBusy(false);
+  };
+  const other = why && l.item.version === seen && l.content?.text !== undefined && l.content.text !== value;
+  return (
+    <form class="fields" onSubmit={save}>
+      <label class="unseen" for={id}>{t`Message to the agent`}</label>
+      <textarea id={id} rows={3} value={value} disabled={busy} onInput={(e) => setValue(e.currentTarget.value)} />
+      <Select id={`${id}-life`} label={t`Waits`} value={life} options={[['', t`until ${when(fromRelay(new Date(l.item.expires).toISOString()))}`], ...lives.map((h): [string, string] => [String(h), h < 48 ? plural(h, 'for {0} hour', 'for {0} hours') : plural(h / 24, 'for {0} day', 'for {0} days')])]} onChange={setLife} />
+      {why && <p class="error" role="alert">{why}</p>}
+      {other && <blockquote class="text other" dir="auto">{l.content!.text}</blockquote>}
+      <div class="row start">
+        <button type="submit" class="primary" disabled={busy || value.trim() === ''}>{other ? t`Replace it` : t`Save`}</button>
+        <button type="button" disabled={busy} onClick={close}>{t`Cancel`}</button>
+      </div>
+    </form>
+  );
+}
+
+function sentenceOf(err: Error): string {
+  return err instanceof Conflict ? t`Not changed: ${err.message}. This is its present state.` : t`Not changed: ${err.message}.`;
+}
+
+/** An item in words. */
+function wordsOf({ content }: Left): string {
+  return text(content!.text);
+}
+
+/** An item's state: only the host's word is certain. */
+function stateOf(l: Left, now: number): { tone: string; word: string; more: string } {
+  const why = text(l.result?.why);
+  switch (l.result?.state) {
+    case 'done': return { tone: 'ok', word: t`done`, more: t`The host has it.` };
+    case 'refused': return { tone: 'bad', word: t`refused`, more: t`Not delivered: ${why}.` };
+    case 'late': return { tone: 'bad', word: t`too late`, more: t`Not delivered: ${why}.` };
+    case 'unknown': return { tone: 'wait', word: t`may have been delivered`, more: `${why}.` };
+    case 'cancelled': return { tone: '', word: t`cancelled`, more: t`The host has confirmed that it does not deliver it.` };
+  }
+  const until = when(fromRelay(new Date(l.item.expires).toISOString()), now);
+  if (l.expired) return { tone: 'bad', word: t`too late`, more: t`The host was away until ${until}.` };
+  if (l.item.cancelled) return { tone: 'wait', word: t`cancelled at the relay`, more: t`It is certain when the host has confirmed it.` };
+  return { tone: 'wait', word: t`left at the relay`, more: t`Waits for ${l.host} until ${until}.` };
+}
+

@@ -1,0 +1,49 @@
+// Tests items for absent hosts, with the vector that the Go implementation has written.
+// TestConsoleLogic runs this file.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { base64url, fromBase64url, nameOfHost, textOf, type Bytes } from '../src/sealed/bytes';
+import { newSecret } from '../src/sealed/keys';
+import { openLetter } from '../src/sealed/letter';
+import { digestOf, headOf, idOf, newId, newOwn, openItem, sealItem, type Content, type WaitingKeys } from '../src/sealed/item';
+
+const vector = JSON.parse(readFileSync('../../broker/waiting/testdata/vector.json', 'utf8'));
+const bytesOf = (base64: string): Bytes => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+const who = { tenant: vector.Tenant, subject: vector.Subject };
+
+/** Reads a private X25519 key: its last 32 bytes in PKCS #8. */
+async function secretOf(raw: Bytes) {
+  const pkcs8 = new Uint8Array([0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x6e, 4, 0x22, 4, 0x20, ...raw]);
+  const key = await crypto.subtle.importKey('pkcs8', pkcs8, { name: 'X25519' }, true, ['deriveBits']);
+  const { x } = await crypto.subtle.exportKey('jwk', key);
+  return { private: key, public: fromBase64url(x) };
+}
+
+test('the vector opens with the host’s key', async () => {
+  const host = await secretOf(bytesOf(vector.Secret));
+  const { fingerprint } = await nameOfHost(host.public);
+  const open = (item: any, head = headOf(item, vector.Host, who)) => openLetter(host, fingerprint, item.letter, head, bytesOf(vector.Verifier));
+  assert.equal(textOf(await open(vector.Item)), vector.Content);
+  assert.equal(await digestOf('call-1', 'shell', 'ls', 'Run ls'), vector.Digest);
+  assert.equal(await idOf('s:/1'), vector.Item.session);
+  for (const change of [{ version: 3 }, { expires: 1 }, { cancelled: true }, { wake: 1 }, { session: await idOf('s:/2') }, { id: newId() }]) await assert.rejects(open({ ...vector.Item, ...change }), /not signed/);
+  await assert.rejects(open(vector.Item, headOf(vector.Item, 'desk', who)), /not signed/);
+});
+
+test('the person’s devices open an item, others do not', async () => {
+  const [own, second, stranger] = [await newOwn(), await newOwn(), await newOwn()];
+  const host = await newSecret();
+  const keys: WaitingKeys = { ...who, host: base64url(host.public), devices: [{ keys: own.keys, name: 'laptop' }, { keys: second.keys, name: 'phone' }] };
+  const content: Content = { kind: 'message', session: 's:/1', turn: 't1', text: 'Grüße' };
+  const item = await sealItem(own, 'laptop', keys, { id: newId(), version: 1, expires: 1763848800000 }, content);
+  assert.equal(item.letter.boxes.length, 3);
+  assert.deepEqual(await openItem(own, 'laptop', keys, item), content);
+  assert.deepEqual(await openItem(second, 'laptop', keys, item), content);
+  await assert.rejects(openItem(stranger, 'laptop', keys, item), /not for this device/);
+  await assert.rejects(openItem(second, 'laptop', { ...keys, devices: keys.devices.slice(1) }, item), /unknown device/);
+  await assert.rejects(openItem(second, 'laptop', keys, { ...item, version: 2 }), /not signed/);
+  const { fingerprint } = await nameOfHost(host.public);
+  assert.deepEqual(JSON.parse(textOf(await openLetter(host, fingerprint, item.letter, headOf(item, 'laptop', keys), own.device.verifier))), content);
+});
