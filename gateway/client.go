@@ -85,8 +85,9 @@ type client struct {
 	load    load
 	alive   liveness
 
-	reported atomic.Pointer[json.RawMessage] // connection state reported by the host-agent; nil: none yet
-	warnings []string                        // reported warning classes; guarded by the mutex of reports
+	reported   atomic.Pointer[json.RawMessage] // connection state reported by the host-agent; nil: none yet
+	introduced atomic.Pointer[string]          // clientId reported by the host-agent, of a client that has moved here
+	warnings   []string                        // reported warning classes; guarded by the mutex of reports
 
 	counted bool // included in metrics.ended; guarded by the mutex of metrics
 
@@ -572,9 +573,11 @@ func (c *client) opened() {
 // partLocked requests the end of a client's open connection, because the relay stops. The
 // event Moved or Flushed follows. The caller holds the client's mu.
 func partLocked(c *client) {
-	conn, movable := c.conn.(interface{ Move(ticket string) })
+	conn, movable := c.conn.(interface {
+		Move(ticket string, until time.Time)
+	})
 	if movable && c.moves && c.sock.Move != "" {
-		conn.Move(c.sock.Move)
+		conn.Move(c.sock.Move, c.token.now().Expires)
 		return
 	}
 	c.conn.Flush()
@@ -740,8 +743,10 @@ func (c clientEvents) Event(e routing.Event) {
 	case routing.Flushed:
 		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	case routing.Moved:
-		c.moved.Store(true)
-		c.out.close(ahp.CloseShuttingDown, resume.MoveReason)
+		c.moved.Store(true) // before the client can answer
+		if end := c.out.close(ahp.CloseShuttingDown, resume.MoveReason); end.reason != resume.MoveReason {
+			c.moved.Store(false) // it was closing already, so it may miss messages
+		}
 	}
 }
 

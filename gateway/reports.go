@@ -106,6 +106,9 @@ func (r *reports) accept(key hostKey, report routing.Report) {
 	if report.State != nil {
 		c.reported.Store(&report.State)
 	}
+	if report.ClientID != "" {
+		c.introduced.Store(&report.ClientID)
+	}
 	for _, n := range report.Counts {
 		if n.Kind == mcpgate.Warning && r.first(c, n.Class) {
 			c.log().Warn("mcp.capability.warning", "warning_class", n.Class)

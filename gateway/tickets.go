@@ -42,14 +42,18 @@ func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 
 // grant returns the grant for a browser to show a channel on behalf of a client.
 func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
-	if c.beginning.clientID == "" {
+	clientID := c.beginning.clientID
+	if moved := c.introduced.Load(); clientID == "" && moved != nil {
+		clientID = *moved
+	}
+	if clientID == "" {
 		return grant, canvas.ErrNoClientID
 	}
 	if !t.canvases.MayAsk(c.token.first.Tenant, c.token.first.Subject) {
 		return grant, canvas.ErrTooOften
 	}
 	who := c.token.now()
-	authority, clientID, origins := c.openAs(who), c.beginning.clientID, who.Derive()
+	authority, origins := c.openAs(who), who.Derive()
 	ends := time.Now().Add(auth.CanvasSessionTTL)
 	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience, but not its viewers
 		who.Subject, clientID = who.Audience, viewer.HostClient()

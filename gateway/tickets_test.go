@@ -52,6 +52,28 @@ func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	}
 }
 
+// TestMovedClientGetsTickets has a client that has introduced itself through a different
+// relay. It gets a ticket once the host-agent has reported its clientId.
+func TestMovedClientGetsTickets(t *testing.T) {
+	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		w.dial(w.token(nil)).send(`{"jsonrpc":"2.0","method":"unknown"}`)
+		synctest.Wait()
+		host := w.hostConn(1)
+		c := w.server.hosts.all()[0]
+		if _, err := c.tickets.grant(c, "ahp-canvas:/c"); err != canvas.ErrNoClientID {
+			t.Errorf("before: %v; want %v", err, canvas.ErrNoClientID)
+		}
+		host.conn.Report(func() routing.Report { return routing.Report{Conn: host.open.ID, ClientID: "phone"} })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		grant, err := c.tickets.grant(c, "ahp-canvas:/c")
+		if err != nil || grant.ClientID != "phone" {
+			t.Errorf("a grant for %q, %v; want phone", grant.ClientID, err)
+		}
+	})
+}
+
 // Clients request tickets. The session of a client with its own connection outlives
 // the token: the host-agent ends it with the client. A viewer shares its connection,
 // so its session ends with the token.

@@ -174,7 +174,7 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 }
 
 // Flush implements [routing.HostConn].
-func (c *hostConn) Flush() { c.writer.queueUp(delivery{flush: true}) }
+func (c *hostConn) Flush() { c.writer.request(delivery{flush: true}) }
 
 // leaveTime is how long the host may take to accept a departed client's last messages.
 const leaveTime = 30 * time.Second
@@ -184,10 +184,15 @@ func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	if c.conn.leaves(code) {
 		return
 	}
-	c.writer.leave(code, reason)
+	c.leave(code, reason)
 	if code == ahp.CloseTokenEnded && c.hasKeys.Load() {
 		c.agent.last.keeper.HolderEnded()
 	}
+}
+
+// leave ends the connection to the host behind the client's last messages.
+func (c *hostConn) leave(code ahp.CloseCode, reason string) {
+	c.writer.leave(code, reason)
 	time.AfterFunc(leaveTime, c.cancel)
 }
 

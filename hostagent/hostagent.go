@@ -351,8 +351,7 @@ func (a *Agent) trouble(err error) {
 func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	none := a.clients.close()
-	a.routing.CloseAll(ahp.CloseHostOffline, stoppedReason)
+	none := a.dismiss()
 	select {
 	case <-none: // each ends when its relay has confirmed all messages
 	case <-ctx.Done():
@@ -365,6 +364,15 @@ func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bo
 		a.cfg.Log.Warn("release not confirmed by relays", "error", err)
 	}
 	return err == nil
+}
+
+// dismiss closes clients, and ends kept connections. The channel is closed when all have
+// left.
+func (a *Agent) dismiss() (none <-chan struct{}) {
+	none = a.clients.close()
+	a.moves.endAll()
+	a.routing.CloseAll(ahp.CloseHostOffline, stoppedReason)
+	return none
 }
 
 // stoppedReason is the close reason when the host-agent was asked to stop.

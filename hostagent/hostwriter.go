@@ -49,17 +49,29 @@ type delivery struct {
 	credit  int
 	from    *routing.AgentConn // the line that gets the credit
 	flush   bool
-	move    string    // a request to keep the connection under this ticket, when all earlier messages are written
-	own     bool      // an answer to the host by a gate
-	arrived time.Time // zero without tracing
-	about   *view.Ask // set for the host-agent's own requests about channels
-	ours    bool      // the host-agent's own request on the client's behalf
+	move    *moveRequest // keeps the connection, when all earlier messages are written
+	own     bool         // an answer to the host by a gate
+	arrived time.Time    // zero without tracing
+	about   *view.Ask    // set for the host-agent's own requests about channels
+	ours    bool         // the host-agent's own request on the client's behalf
 }
 
 // queueUp queues a delivery for the host.
 func (w *hostWriter) queueUp(d delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.queue = append(w.queue, d)
+	w.startLocked()
+}
+
+// request queues a flush or a move. Directly behind another one it is not queued, because
+// its answer would be the same: so relays cannot fill the queue with them.
+func (w *hostWriter) request(d delivery) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.queue); n > 0 && (w.queue[n-1].flush || w.queue[n-1].move != nil) {
+		return
+	}
 	w.queue = append(w.queue, d)
 	w.startLocked()
 }
@@ -117,7 +129,7 @@ func (w *hostWriter) write(sock hostSocket) {
 				_ = w.c.conn.Flushed() // fails if the client has left
 				continue
 			}
-			if d.move != "" {
+			if d.move != nil {
 				w.c.move(d.move)
 				continue
 			}

@@ -2,6 +2,8 @@ package hostagent
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +39,6 @@ const (
 
 	leaveLineTime = 10 * time.Second // for the end of the former line, once the client has arrived
 	hurryTime     = 3 * time.Second  // for a client that has also connected anew
-	maxTicket     = 64               // bytes in a ticket
 )
 
 // moves are the connections without a line.
@@ -52,11 +53,11 @@ func newMoves() *moves {
 	return &moves{pool: resume.NewPool(keptPerson, keptTotal), byTicket: map[string]*move{}}
 }
 
-// add adds a move, unless its ticket is in use or invalid.
+// add adds a move, unless its ticket is in use.
 func (s *moves) add(m *move) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.ticket == "" || len(m.ticket) > maxTicket || s.byTicket[m.ticket] != nil {
+	if s.byTicket[m.ticket] != nil {
 		return false
 	}
 	s.byTicket[m.ticket] = m
@@ -163,6 +164,23 @@ func (m *move) expire() {
 	}
 }
 
+// endAll ends all moves, because the host-agent stops.
+func (s *moves) endAll() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.byTicket))
+	s.mu.Unlock()
+	for _, m := range all {
+		if !m.c.conn.endMoveOf(m) {
+			continue
+		}
+		select {
+		case <-m.left:
+			m.c.leave(ahp.CloseHostOffline, stoppedReason)
+		default: // the former line ends like all others
+		}
+	}
+}
+
 // endMoveOf ends a move for good. It returns false if the client has arrived.
 func (l *clientLine) endMoveOf(m *move) bool {
 	l.mu.Lock()
@@ -183,30 +201,35 @@ func (l *clientLine) endMove() {
 }
 
 // Move implements [routing.Mover].
-func (c *hostConn) Move(ticket string) { c.writer.queueUp(delivery{move: ticket}) }
+func (c *hostConn) Move(ticket string, until time.Time) {
+	c.writer.request(delivery{move: &moveRequest{ticket, until}})
+}
+
+// A moveRequest is a relay's request to keep a connection under a ticket until a time.
+type moveRequest struct {
+	ticket string
+	until  time.Time
+}
 
 // move keeps the connection for a client that moves. It is called once everything before
 // is written to the host.
-func (c *hostConn) move(ticket string) {
-	if !c.beginMove(ticket) {
+func (c *hostConn) move(as *moveRequest) {
+	if !c.beginMove(as) {
 		_ = c.conn.Flushed() // fails if the client has left
 	}
 }
 
-func (c *hostConn) beginMove(ticket string) bool {
+func (c *hostConn) beginMove(as *moveRequest) bool {
 	c.order.Lock()
 	defer c.order.Unlock()
 	l := c.conn
 	l.sending.Lock()
 	defer l.sending.Unlock()
-	life := keptTime
-	if c.open.Expires != nil {
-		life = min(life, time.Until(*c.open.Expires))
-	}
-	m := &move{c: c, ticket: ticket, left: make(chan struct{}), over: make(chan struct{})}
-	m.timer = time.AfterFunc(max(life, 0), m.expire)
+	life := min(keptTime, time.Until(as.until)) // open.Expires is the time of the first token, which the client may have renewed
+	m := &move{c: c, ticket: as.ticket, left: make(chan struct{}), over: make(chan struct{})}
 	l.mu.Lock()
-	moves := l.seal == nil && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
+	m.timer = time.AfterFunc(life, m.expire) // which waits for mu
+	moves := life > 0 && l.seal == nil && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
 	if moves {
 		l.moving.Store(m)
 	}
@@ -248,7 +271,9 @@ type arrival struct {
 func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	in := &arrival{conn: conn, gone: make(chan struct{})}
 	a.conns.Go(func() {
-		if !in.run(a, open) {
+		if bar, blocked := a.blocked.has(open); blocked {
+			conn.Close(ahp.CloseForbidden, bar)
+		} else if !in.run(a, open) {
 			conn.Close(ahp.CloseResync, "the host-agent does not keep this connection")
 		}
 	})
@@ -309,7 +334,7 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 	}
 	in.conn.Send()
 	c.log.Info("client continues on another relay", "relay", in.conn.Relay(), "now", open.ID, "kept", len(kept))
-	c.report.continues(open.ID)
+	c.report.continues(open.ID, c.gates.View.ClientID())
 	return true
 }
 
@@ -349,9 +374,9 @@ func (in *arrival) Flush() {
 }
 
 // Move implements [routing.Mover].
-func (in *arrival) Move(ticket string) {
+func (in *arrival) Move(ticket string, until time.Time) {
 	if c := in.arrived(); c != nil {
-		c.Move(ticket)
+		c.Move(ticket, until)
 	}
 }
 

@@ -31,7 +31,7 @@ func inMove(t *testing.T, test func(m *mover)) {
 		m.former.send(`{"id":1,"method":"initialize"}`)
 		m.host.toUs <- `{"n":1}`
 		synctest.Wait()
-		m.former.conn.Move(testTicket)
+		m.former.conn.Move(testTicket, time.Now().Add(time.Hour))
 		m.former.send(`{"method":"behind the move"}`)
 		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {
 			t.Fatalf("moved: %v, behind %q; want true behind all messages of the host", m.former.moved, m.former.got)
@@ -185,16 +185,113 @@ func TestKeptConnectionsExpire(t *testing.T) {
 		}
 		m.wantKept(0)
 	})
+}
+
+// TestKeptConnectionsEndWithTheToken lets the token end that the client has last. The
+// token of the handshake has ended before: the client has renewed it.
+func TestKeptConnectionsEndWithTheToken(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		life, held time.Duration
+	}{
+		{"a renewed token", time.Hour, keptTime},
+		{"a token that ends soon", time.Minute, time.Minute},
+		{"a token that has ended", -time.Second, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				before := time.Now().Add(time.Second)
+				r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write", Expires: &before})
+				time.Sleep(2 * time.Second)
+				r.conn.Move(testTicket, time.Now().Add(test.life))
+				synctest.Wait()
+				if kept := test.held > 0; r.moved != kept || r.flushed == kept {
+					t.Errorf("moved: %v, flushed: %v; want %v, %v", r.moved, r.flushed, kept, !kept)
+				}
+				r.conn.Close(ahp.CloseShuttingDown, "")
+				time.Sleep(test.held - time.Second)
+				synctest.Wait()
+				if test.held > 0 && w.hostSide().isClosed() {
+					t.Error("the connection to the host has ended too early")
+				}
+				time.Sleep(2 * time.Second)
+				if !w.hostSide().isClosed() {
+					t.Error("the connection outlives the client's token")
+				}
+			})
+		})
+	}
+}
+
+// TestRepeatedMovesFillNoQueue lets a relay repeat its requests while the host reads
+// nothing. They wait as one.
+func TestRepeatedMovesFillNoQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
-		soon := time.Now().Add(time.Minute)
-		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write", Expires: &soon})
-		r.conn.Move(testTicket)
-		synctest.Wait()
-		r.conn.Close(ahp.CloseShuttingDown, "")
-		time.Sleep(time.Minute + time.Second)
-		if !w.hostSide().isClosed() {
-			t.Error("the connection outlives its token")
+		r := w.open()
+		gate := make(chan struct{})
+		w.host.set(func() { w.host.gate = gate })
+		r.send(`{"method":"first"}`)
+		for range 1000 {
+			r.conn.Move(testTicket, time.Now().Add(time.Hour))
+			r.conn.Flush()
 		}
+		synctest.Wait()
+		c := w.agent.clients.every()[0]
+		c.writer.mu.Lock()
+		waiting := len(c.writer.queue)
+		c.writer.mu.Unlock()
+		if waiting != 1 {
+			t.Errorf("%d requests wait; want 1", waiting)
+		}
+		close(gate)
+		synctest.Wait()
+		if !r.moved {
+			t.Error("the request that waited has no answer")
+		}
+	})
+}
+
+// TestBlockedPeopleDoNotArrive blocks the person, or the token, of a kept connection. What
+// is kept for a person goes at once. A ticket does not let a blocked token in.
+func TestBlockedPeopleDoNotArrive(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		m.host.toUs <- `{"n":2}`
+		if n, err := m.agent.kick(kick{Subject: "ada", For: time.Hour}); n != 1 || err != nil {
+			t.Errorf("the kick ends %d connections, %v; want 1", n, err)
+		}
+		synctest.Wait()
+		m.wantKept(0)
+		if !m.host.isClosed() {
+			t.Error("the connection to the host is open")
+		}
+		if next := m.arrive(nil); next.code != ahp.CloseForbidden {
+			t.Errorf("closed with %d; want %d", next.code, ahp.CloseForbidden)
+		}
+	})
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		if err := m.agent.blocked.add(blockedKey{token: "t1"}, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if next := m.arrive(func(o *routing.Open) { o.Token = "t1" }); next.code != ahp.CloseForbidden || next.opened {
+			t.Errorf("closed with %d, opened %v; want %d, false", next.code, next.opened, ahp.CloseForbidden)
+		}
+	})
+}
+
+// TestStopWaitsForNobodyWhoIsAway stops the host-agent with a kept connection.
+func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		none := m.agent.dismiss()
+		synctest.Wait()
+		select {
+		case <-none:
+		default:
+			t.Error("the host-agent waits for a client that is away")
+		}
+		m.wantKept(0)
 	})
 }
 
@@ -202,7 +299,7 @@ func TestKeptConnectionsExpire(t *testing.T) {
 func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
-		r.conn.Move(testTicket)
+		r.conn.Move(testTicket, time.Now().Add(time.Hour))
 		synctest.Wait()
 		if !r.moved {
 			t.Fatal("the connection is not kept")

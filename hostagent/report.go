@@ -21,6 +21,7 @@ type reporter struct {
 
 	mu     sync.Mutex // guards the fields below
 	id     string     // of the connection, at its relay
+	client string     // clientId, once the relay is not the one that has heard it
 	counts map[occasion]*tally
 }
 
@@ -76,10 +77,17 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	}
 }
 
-// continues sends the next reports to the relay where the connection has this id.
-func (r *reporter) continues(id string) {
+// maxReportedID is the longest clientId in a report, in bytes. A relay takes no report
+// above [routing.MaxReport].
+const maxReportedID = 1024
+
+// continues sends the next reports to the relay where the connection has this id. That
+// relay has not heard the clientId.
+func (r *reporter) continues(id, clientID string) {
 	r.mu.Lock()
-	r.id = id
+	if r.id = id; len(clientID) <= maxReportedID {
+		r.client = clientID
+	}
 	r.mu.Unlock()
 	r.changed()
 }
@@ -101,7 +109,7 @@ func (r *reporter) report() routing.Report {
 	state := connState{MCP: r.mcp.State(), Seen: map[string]map[string]int64{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	report := routing.Report{Conn: r.id}
+	report := routing.Report{Conn: r.id, ClientID: r.client}
 	for o, t := range r.counts {
 		if state.Seen[o.kind] == nil {
 			state.Seen[o.kind] = map[string]int64{}

@@ -35,8 +35,9 @@ type HostConn interface {
 // A Mover is a [HostConn] that can continue on a different relay.
 type Mover interface {
 	// Move is Flush, but the host-agent keeps the connection to the host under a ticket,
-	// if it can, and tells [AgentConn.Flushed] whether it does.
-	Move(ticket string)
+	// if it can, and tells [AgentConn.Flushed] whether it does. It keeps the connection
+	// no longer than until.
+	Move(ticket string, until time.Time)
 }
 
 // ErrConnClosed reports the use of a connection that has ended.

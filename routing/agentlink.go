@@ -237,13 +237,16 @@ func (l *agentLink) flushRecord(number uint64, _ *link.Fields) error {
 }
 
 func (l *agentLink) moveRecord(number uint64, f *link.Fields) error {
-	ticket := string(f.Bytes())
+	ticket, until := f.Bytes(), f.Uvarint()
 	c := l.conns[number]
+	if !f.Bad && (len(ticket) == 0 || len(ticket) > MaxTicket) {
+		return fmt.Errorf("%w: a ticket of %d bytes", link.ErrBadPacket, len(ticket))
+	}
 	if f.Bad || c == nil || c.hostClosed {
 		return nil
 	}
 	if mover, ok := c.host.(Mover); ok {
-		mover.Move(ticket)
+		mover.Move(string(ticket), time.Unix(int64(min(until, 1<<40)), 0))
 	} else {
 		c.host.Flush()
 	}

@@ -2,6 +2,8 @@ package routing
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +33,20 @@ type stillHost struct{ still }
 
 func (s *stillHost) Deliver([]byte, bool, int) {}
 
+func (s *stillHost) Move(ticket string, _ time.Time) {
+	if ticket == "" || len(ticket) > MaxTicket {
+		panic("a ticket of " + strconv.Itoa(len(ticket)) + " bytes")
+	}
+}
+
 func record(kind recordKind, numbers ...uint64) []byte { return appendRecord(nil, kind, numbers...) }
 
 func recordWith(data string, kind recordKind, numbers ...uint64) []byte {
 	return appendBytes(record(kind, numbers...), []byte(data))
+}
+
+func moveRecord(conn uint64, ticket string) []byte {
+	return appendMove(nil, conn, ticket, time.Unix(2e9, 0))
 }
 
 // FuzzRelayHandle gives a relay invalid packets and bodies. It keeps its invariants
@@ -55,6 +67,7 @@ func FuzzRelayHandle(f *testing.F) {
 	f.Add(recordWith("ahp-chat:_1", recordWatch, 7), record(recordUnwatch, 7), body)
 	f.Add(recordWith("chunk", recordChunk, 1, fragmentLast), record(recordChunkRef, 1, 1), record(recordDrop, 1))
 	f.Add(record(recordFlushed, 1), record(recordProbe, 2), record(recordCredit, 3, 1<<30))
+	f.Add(record(recordMoved, 1), append(record(recordMoved, 1), record(recordFlushed, 1)...), append(refs, record(recordMoved, 1)...))
 	f.Add(recordWith("half", recordFragment, 1, fragmentFirst), record(recordChunkRef, 1, 1), body)
 	f.Add(appendReport(nil, Report{Conn: "x", State: []byte(`{}`), Counts: []Count{{"kind", "class", 1}}}), recordWith("{}", recordReport, 0), body)
 	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
@@ -115,6 +128,9 @@ func FuzzAgentHandle(f *testing.F) {
 	f.Add(bytes.Join([][]byte{record(recordNeed, 1), record(recordNeed, 99)}, nil), record(recordWatching, 1))
 	f.Add(record(recordCredit, 1, 1<<30), record(recordFlush, 2))
 	f.Add(record(recordFlush, 1), record(recordFlush, 2))
+	f.Add(append(moveRecord(1, "a-ticket"), recordWith("behind", recordFrame, 1)...), recordWith("", recordClose, 1, 1001))
+	f.Add(append(recordWith("", recordClose, 1, 1001), moveRecord(1, "late")...), moveRecord(99, ""))
+	f.Add(appendOpen(nil, 3, Open{ID: "c", Ticket: "a-ticket"}), moveRecord(3, strings.Repeat("x", MaxTicket+1)))
 	f.Add(appendOpen(nil, 1, Open{}), appendOpen(nil, maxConns, Open{}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		a := NewAgentEnd(AgentEndConfig{

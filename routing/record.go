@@ -56,7 +56,7 @@ const (
 	recordReport // host-agent to relay. 0, JSON of Report
 	recordTagged // host-agent to relay. floor, entries: like refs, with a tag for each connection, see tags.go
 
-	recordMove  // relay to host-agent. conn, ticket: like flush, and keep the host's connection under the ticket; answer moved, or flushed
+	recordMove  // relay to host-agent. conn, ticket, until: like flush, and keep the host's connection under the ticket; answer moved, or flushed
 	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept
 
 	recordKinds // one more than the last kind
@@ -191,6 +191,15 @@ func appendBytes(b, data []byte) []byte {
 func appendClose(b []byte, conn uint64, code ahp.CloseCode, reason string) []byte {
 	b = appendRecord(b, recordClose, conn, uint64(code))
 	return appendBytes(b, []byte(reason))
+}
+
+// MaxTicket is the longest ticket of a move, in bytes.
+const MaxTicket = 64
+
+// appendMove appends a move record. Its time is in Unix seconds.
+func appendMove(b []byte, conn uint64, ticket string, until time.Time) []byte {
+	b = appendBytes(appendRecord(b, recordMove, conn), []byte(ticket))
+	return binary.AppendUvarint(b, uint64(max(until.Unix(), 0)))
 }
 
 func appendOpen(b []byte, conn uint64, open Open) []byte {

@@ -22,6 +22,10 @@ type Report struct {
 	// unchanged. It is nil if there is none or it exceeds MaxReport.
 	State json.RawMessage `json:"state,omitempty"`
 
+	// ClientID is the client's id at the host, if the relay may not know it: the client has
+	// introduced itself through a different relay.
+	ClientID string `json:"clientId,omitempty"`
+
 	// Counts are the events since the previous report.
 	Counts []Count `json:"counts,omitempty"`
 }
