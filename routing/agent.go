@@ -342,7 +342,7 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if c.link.shares() && (b.receivers() >= shareFrom || b.place != 0) { // the body crosses anyway, and must not cross twice
+	if b.receivers() >= shareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
 		b.channel.watch(b.arrivals)
 		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)

@@ -65,10 +65,11 @@ func (c *channel) receivers() (n int) {
 	return n
 }
 
-// watch makes relays listen if a connection of theirs has received a body.
+// watch makes relays listen if a connection of theirs has received a body, and if they
+// take references.
 func (c *channel) watch(heard []*arrival) {
 	for _, a := range heard {
-		if on := a.on; !on.watched && !on.link.ended && !c.forgotten {
+		if on := a.on; !on.watched && on.link.shares() && !on.link.ended && !c.forgotten {
 			on.watched = true
 			on.link.watch(c, on)
 		}

@@ -40,6 +40,15 @@ func newWorld(relays int, agentCfg routing.AgentEndConfig) *world {
 }
 
 func newWorldWith(relays int, agentCfg routing.AgentEndConfig, relayCfg routing.RelayEndConfig) *world {
+	hellos := make([]func(*link.Hello), relays)
+	for i := range hellos {
+		hellos[i] = func(*link.Hello) {}
+	}
+	return newWorldOf(hellos, agentCfg, relayCfg)
+}
+
+// newWorldOf returns a world with relays that change what they announce.
+func newWorldOf(hellos []func(*link.Hello), agentCfg routing.AgentEndConfig, relayCfg routing.RelayEndConfig) *world {
 	relayCfg.Agent, relayCfg.Encode = "agent1", encode
 	ctx, stop := context.WithCancel(context.Background())
 	w := &world{net: &memoryNet{sent: map[string]int{}}, ctx: ctx, stop: stop, hosts: map[string]*hostConn{}}
@@ -53,11 +62,13 @@ func newWorldWith(relays int, agentCfg routing.AgentEndConfig, relayCfg routing.
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,
 	}, w.agent)
 	w.wg.Go(func() { _ = links.Run(ctx) })
-	for i := range relays {
+	for i, change := range hellos {
 		relay := routing.NewRelayEnd(relayCfg)
+		hello := relay.Hello()
+		change(&hello)
 		up := make(chan struct{})
 		link := link.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), link.RelayLinkConfig{
-			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: relay.Hello(), Log: log,
+			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: hello, Log: log,
 		}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 			relay.Start(answer, lines)
 			close(up)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 )
 
@@ -24,14 +25,25 @@ func (p *plainTagger) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) 
 }
 
 // newSealedWorld is newWorld for a sealed host.
-func newSealedWorld(relays int) (w *world) {
+func newSealedWorld(relays int) *world { return newSealedWorldOf(make([]bool, relays)) }
+
+// newSealedWorldOf returns a world with relays that have the feature tags, or are old.
+func newSealedWorldOf(old []bool) (w *world) {
 	type sealedHost struct {
 		*hostConn
 		*plainTagger
 	}
-	return newWorld(relays, routing.AgentEndConfig{Sealed: true, Connect: func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	hellos := make([]func(*link.Hello), len(old))
+	for i := range hellos {
+		hellos[i] = func(hello *link.Hello) {
+			if old[i] {
+				hello.Features = []string{link.FeatureSealed}
+			}
+		}
+	}
+	return newWorldOf(hellos, routing.AgentEndConfig{Sealed: true, Connect: func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 		return sealedHost{w.connect(conn, open).(*hostConn), &plainTagger{}}
-	}})
+	}}, routing.RelayEndConfig{})
 }
 
 // A taggedClient is a client of a sealed host. It checks each tag.
@@ -84,13 +96,28 @@ func (c *taggedClient) untag() (rest [][]byte) {
 func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 1))) })
+			inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 1)), make([]bool, 2)) })
 		})
 	}
 }
 
-func runTagged(t *testing.T, random *rand.Rand) {
-	w := newSealedWorld(2)
+// TestOldRelaysGetNoTags does the same past relays without the feature tags, alone and
+// beside one that has it. An old relay listens to no shared bodies, and gets no references:
+// they would end its link. Its clients receive all bodies and their tags in their own
+// streams.
+func TestOldRelaysGetNoTags(t *testing.T) {
+	for name, old := range map[string][]bool{"alone": {true, true}, "beside a new one": {true, false}} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 2)), old) })
+			})
+		}
+	}
+}
+
+// runTagged sends bodies and messages past two relays.
+func runTagged(t *testing.T, random *rand.Rand, old []bool) {
+	w := newSealedWorldOf(old)
 	defer w.end()
 	clients := make([]*taggedClient, 6)
 	for i := range clients {
@@ -142,12 +169,29 @@ func runTagged(t *testing.T, random *rand.Rand) {
 		c.clientConn.conn.Written(credit)
 	}
 	time.Sleep(5 * time.Second)
+	copies, alone, bodies := 0, 0, map[string]bool{} // bytes of old relays' clients, and of all distinct bodies
 	for i, c := range clients {
 		wantSame(t, fmt.Sprint("client ", i), c.untag(), c.sent)
+		for _, m := range c.sent {
+			if m[0] == 7 && !bodies[string(m)] {
+				bodies[string(m)] = true
+				alone += len(m)
+			}
+			if old[i%2] {
+				copies += len(m)
+			}
+		}
 	}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
-	t.Logf("the host-agent sent %d bytes", w.net.sent["agent"])
+	sent := w.net.sent["agent"]
+	if !old[1] {
+		copies += alone
+	}
+	if old[0] && sent < copies {
+		t.Errorf("the host-agent sent %d bytes; want %d: a copy for each client of an old relay", sent, copies)
+	}
+	t.Logf("the host-agent sent %d bytes", sent)
 }
 
 // TestTagsCrossInBatches bounds the bytes for 50 readers of a sealed host.
