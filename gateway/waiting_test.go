@@ -324,6 +324,9 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	busy, busyChat := near.newSession("00000002")
 	near.say(busyChat, "turn-busy", "permission")
 	await(t, func() bool { s := near.chat(busyChat); return s.ActiveTurn != nil && len(pending(s)) == 1 })
+	quiet, quietChat := near.newSession("00000004")
+	near.say(quietChat, "turn-over", "hello")
+	await(t, func() bool { s := near.chat(quietChat); return s.ActiveTurn == nil && len(s.Turns) == 1 })
 	w := newWriter(ada)
 	laptop.sleep()
 
@@ -339,7 +342,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 		5: message("demo:/missing", "", "turn-5", "hello"),
 		6: other,
 		7: approve,
-		8: {Kind: waiting.Stop, Session: session, Chat: chat, Turn: "turn-1"},
+		8: {Kind: waiting.Stop, Session: quiet, Chat: quietChat, Turn: "turn-over"},
 	} {
 		if i > 0 {
 			w.mustLeave(w.item(i, 1, c, nil))
