@@ -39,6 +39,7 @@ type laptop struct {
 	server *httptest.Server
 	at     string // the address for the host-agent; "": the server's
 	state  string
+	change func(*hostagent.Config) // nil: nothing
 	stop   func()
 }
 
@@ -66,10 +67,14 @@ func (l *laptop) wake() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	agent, err := hostagent.New(hostagent.Config{
+	cfg := hostagent.Config{
 		Relays: []string{l.relay.URL()}, Token: func() (string, error) { return token, nil }, StateDir: l.state, Notify: hostagent.NotifyAll,
 		Upstream: hostagent.Upstream{URL: "ws" + strings.TrimPrefix(cmp.Or(l.at, l.server.URL), "http")},
-	})
+	}
+	if l.change != nil {
+		l.change(&cfg)
+	}
+	agent, err := hostagent.New(cfg)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -616,7 +621,7 @@ func TestCrashOfTheHostRepeatsNothing(t *testing.T) {
 			relay, ada := setUp(t)
 			laptop := newLaptop(t, relay)
 			direct := "ws" + strings.TrimPrefix(laptop.server.URL, "http")
-			flaky := httptest.NewServer(cutsOnce(direct, arrives))
+			flaky := httptest.NewServer(cuts(direct, 1, "dispatchAction", arrives))
 			defer flaky.Close()
 			near := dialHost(t, direct)
 			session, chat := near.newSession("00000001")
@@ -638,11 +643,13 @@ func TestCrashOfTheHostRepeatsNothing(t *testing.T) {
 	}
 }
 
-// cutsOnce passes WebSockets on to a host. The first action of a waiting item ends its
-// connection; it arrives at the host before that, or never.
-func cutsOnce(host string, arrives bool) http.Handler {
-	cut := make(chan bool, 1)
-	cut <- true
+// cuts passes WebSockets on to a host. The first times that a waiting item's message has a text,
+// its connection ends; the message arrives at the host before that, or never.
+func cuts(host string, times int, text string, arrives bool) http.Handler {
+	cut := make(chan bool, times)
+	for range times {
+		cut <- true
+	}
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		in, err := websocket.Accept(rw, r, nil)
 		if err != nil {
@@ -674,7 +681,7 @@ func cutsOnce(host string, arrives bool) http.Handler {
 				return
 			}
 			waits = waits || strings.Contains(string(data), "ahp-waiting-")
-			if waits && strings.Contains(string(data), "dispatchAction") {
+			if waits && strings.Contains(string(data), text) {
 				select {
 				case <-cut:
 					if arrives && out.Write(ctx, websocket.MessageText, data) == nil {

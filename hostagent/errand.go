@@ -31,6 +31,8 @@ type errand struct {
 	had     bool // an earlier errand has begun
 	entry   waitbook.Entry
 	mark    func(waitbook.Stage) error
+	looks   bool     // had, and it only learns the end
+	greeted bool     // the host has answered
 	answers givenKey // the question that was answered
 
 	id int // of the last request
@@ -62,7 +64,7 @@ func (e *errand) run() (r waiting.Result, err error) {
 	if err := e.greet(1); err != nil {
 		return r, err
 	}
-	e.id = 1
+	e.id, e.greeted = 1, true
 	switch e.content.Kind {
 	case waiting.Session:
 		r, err = e.createSession()
@@ -77,6 +79,9 @@ func (e *errand) run() (r waiting.Result, err error) {
 	}
 	var forbidden *forbiddenError
 	if errors.As(err, &forbidden) {
+		if e.had {
+			return unknown(), nil
+		}
 		return refused(forbidden.why), nil
 	}
 	return r, err
@@ -208,7 +213,7 @@ func (e *errand) message() (r waiting.Result, err error) {
 	return e.act(c.Chat, action)
 }
 
-// missing is the result if the item's session or chat is not there.
+// missing is the result if the item's session, chat or turn is not there.
 func (e *errand) missing(why string) (waiting.Result, error) {
 	if e.had {
 		return unknown(), nil
@@ -241,7 +246,7 @@ func (e *errand) stop() (r waiting.Result, err error) {
 	case err != nil:
 		return r, err
 	case ahp.TextOf(turn, "id") != e.content.Turn:
-		return late("that turn is over"), nil
+		return e.missing("that turn is over")
 	}
 	took := int64(0)
 	if began, err := time.Parse(time.RFC3339Nano, ahp.TextOf(turn, "startedAt")); err == nil {
@@ -382,6 +387,9 @@ func memberRaw(object []byte, name string) []byte {
 // act notes in the journal that an action is about to be sent, sends it, and waits for the
 // host's echo.
 func (e *errand) act(channel string, action map[string]any) (r waiting.Result, err error) {
+	if e.looks {
+		return unknown(), nil
+	}
 	data, err := json.Marshal(action)
 	if err != nil {
 		return r, err

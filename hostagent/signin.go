@@ -273,42 +273,65 @@ func (s *signIn) named(ctx context.Context) (protectedResource, error) {
 	if json.Unmarshal(answer, &said) != nil {
 		return protectedResource{}, errNoResource
 	}
-	return findResource(said.Result.Snapshot.State, s.resource, oauthClient{})
+	return findResource(said.Result.Snapshot.State, s.resource)
 }
 
-// findResource looks for a resource in a state. The client id stands in the resource's
-// metadata, or beside it.
-func findResource(state any, resource string, beside oauthClient) (protectedResource, error) {
-	switch v := state.(type) {
-	case []any:
-		for _, each := range v {
-			if found, err := findResource(each, resource, beside); err == nil {
-				return found, nil
-			}
-		}
-	case map[string]any:
-		if client, is := v["oauthClient"].(map[string]any); is {
-			beside = oauthClient{}
-			beside.ID, _ = client["clientId"].(string)
-			beside.Secret, _ = client["clientSecret"].(string)
-		}
-		if v["resource"] == resource {
-			found := protectedResource{client: beside}
-			data, err := json.Marshal(v)
-			if err == nil {
-				err = json.Unmarshal(data, &found)
-			}
-			if err == nil && len(found.Servers) > 0 {
-				return found, nil
-			}
-		}
-		for _, each := range v {
-			if found, err := findResource(each, resource, beside); err == nil {
+// findResource looks for a resource where hosts name resources: among the agents of root, and in
+// the states of a session's MCP servers. The client id stands in the resource's metadata, or
+// beside it. All else in a state may be the text of clients, tools and models, which must not
+// choose the addresses that the host-agent asks.
+func findResource(state any, resource string) (protectedResource, error) {
+	for _, agent := range listIn(state, "agents") {
+		for _, each := range listIn(agent, "protectedResources") {
+			if found, is := resourceIn(each, resource, each); is {
 				return found, nil
 			}
 		}
 	}
+	return serverResource(listIn(state, "customizations"), resource)
+}
+
+// serverResource looks for a resource among MCP servers, and among those of plugins.
+func serverResource(customizations []any, resource string) (protectedResource, error) {
+	for _, each := range customizations {
+		server := memberIn(each, "state")
+		if found, is := resourceIn(memberIn(server, "resource"), resource, server); is {
+			return found, nil
+		}
+		if found, err := serverResource(listIn(each, "children"), resource); err == nil {
+			return found, nil
+		}
+	}
 	return protectedResource{}, errNoResource
+}
+
+// resourceIn reads metadata if it is the resource's and names servers. The client id may stand
+// beside it.
+func resourceIn(metadata any, resource string, beside any) (found protectedResource, is bool) {
+	if memberIn(metadata, "resource") != any(resource) {
+		return found, false
+	}
+	data, err := json.Marshal(metadata)
+	if err == nil {
+		err = json.Unmarshal(data, &found)
+	}
+	for _, client := range []any{memberIn(metadata, "oauthClient"), memberIn(beside, "oauthClient")} {
+		if found.client.ID == "" {
+			found.client.ID, _ = memberIn(client, "clientId").(string)
+			found.client.Secret, _ = memberIn(client, "clientSecret").(string)
+		}
+	}
+	return found, err == nil && len(found.Servers) > 0
+}
+
+func memberIn(object any, name string) any {
+	members, _ := object.(map[string]any)
+	return members[name]
+}
+
+func listIn(object any, name string) []any {
+	list, _ := memberIn(object, name).([]any)
+	return list
 }
 
 // discover returns the first server that offers the device flow.

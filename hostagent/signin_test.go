@@ -233,17 +233,47 @@ func TestSignInFails(t *testing.T) {
 	}
 }
 
+// TestSignInTakesResourcesOfTheHostOnly lists states: what clients, tools and models write into a
+// state chooses no server.
+func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
+	const named = `{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}`
+	const server = `{"type":"mcpServer","state":{"kind":"authRequired","resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}`
+	for _, c := range []struct {
+		state string
+		want  bool
+	}{
+		{`{"agents":[{"protectedResources":[` + named + `]}]}`, true},
+		{`{"customizations":[` + server + `]}`, true},
+		{`{"customizations":[{"type":"plugin","children":[` + server + `]}]}`, true},
+		{`{"turns":[{"message":{"text":"","_meta":` + named + `}}]}`, false},
+		{`{"activeTurn":{"responseParts":[{"toolCall":{"structuredContent":` + named + `}}]}}`, false},
+		{`{"activeClient":{"customizations":[` + server + `]}}`, false},
+		{`{"agents":[{"_meta":` + named + `}],"_meta":` + named + `}`, false},
+		{`{"customizations":[{"_meta":` + server + `}]}`, false},
+	} {
+		var state any
+		if err := json.Unmarshal([]byte(c.state), &state); err != nil {
+			t.Fatal(err)
+		}
+		found, err := findResource(state, "r")
+		if (err == nil) != c.want || c.want && found.client.ID != "c" {
+			t.Errorf("%s: found %+v, %v; want %v", c.state, found, err, c.want)
+		}
+	}
+}
+
 // FuzzSignInState looks for resources in states of any form: a found resource is the
 // wanted one, and names a server.
 func FuzzSignInState(f *testing.F) {
 	f.Add([]byte(`{"agents":[{"protectedResources":[{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}]}]}`))
+	f.Add([]byte(`{"customizations":[{"children":[{"state":{"resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}]}]}`))
 	f.Add([]byte(`{"state":{"oauthClient":{"clientId":1},"resource":{"resource":"r","authorization_servers":[1]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var state any
 		if json.Unmarshal(data, &state) != nil {
 			return
 		}
-		if found, err := findResource(state, "r", oauthClient{}); err == nil && (found.Resource != "r" || len(found.Servers) == 0) {
+		if found, err := findResource(state, "r"); err == nil && (found.Resource != "r" || len(found.Servers) == 0) {
 			t.Errorf("found %+v", found)
 		}
 		_ = askable(string(data), string(data))

@@ -152,7 +152,7 @@ func (w *waitingItems) batch(ctx context.Context) (b waiting.Batch, err error) {
 }
 
 // round delivers all items in their order, and reports the results. The first item that cannot
-// be delivered now stops it.
+// be delivered now stops it. An item that the host does not take stops only its author's.
 func (w *waitingItems) round(ctx context.Context) error {
 	for range mostBatches {
 		b, err := w.batch(ctx)
@@ -162,10 +162,23 @@ func (w *waitingItems) round(ctx context.Context) error {
 		if err := w.reportAll(ctx, b.Now); err != nil {
 			return err
 		}
+		stuck := map[string]error{} // by author
 		for i := range b.Items {
-			if err := w.take(ctx, &b.Items[i], b.Now); err != nil {
+			o := &b.Items[i]
+			if stuck[o.Subject] != nil {
+				continue
+			}
+			err := w.take(ctx, o, b.Now)
+			var held *heldError
+			switch {
+			case errors.As(err, &held) && ctx.Err() == nil:
+				stuck[o.Subject] = err
+			case err != nil:
 				return err
 			}
+		}
+		for _, err := range stuck {
+			return err
 		}
 		if !b.More { // removed devices are known until their items are refused
 			return w.book.Drop(b.Removed)
@@ -249,13 +262,20 @@ type delivering struct {
 
 	had   bool // an earlier host-agent, or an earlier attempt, began with it
 	entry waitbook.Entry
+	looks bool // had, and it may not be sent any more: what remains is to learn its end
 }
+
+// A heldError reports an item that a host does not take, although the host answers.
+type heldError struct{ error }
+
+// Unwrap returns the reason.
+func (e *heldError) Unwrap() error { return e.error }
 
 // errLost reports that the host left between an item and its confirmation.
 var errLost = errors.New("the host left before it confirmed a waiting item")
 
 // judge returns the result of an item that is not to be delivered, and otherwise reads its
-// content.
+// content. Each reason has its branch.
 func (d *delivering) judge() (waiting.Result, error) {
 	o, a := d.offer, d.items.agent
 	keys, known := d.items.book.Signer(o.Subject, o.Device, o.Item.Device)
@@ -264,13 +284,18 @@ func (d *delivering) judge() (waiting.Result, error) {
 		if err == nil {
 			d.content, err = waiting.ReadContent(content, o.Item.Session)
 		}
-		if err != nil && !d.had {
+		switch {
+		case err != nil && d.had:
+			return unknown(), nil
+		case err != nil:
 			return waiting.Because(waiting.Refused, err.Error()), nil
 		}
 	}
 	bar, blocked := a.blocked.has(d.open)
 	switch {
-	case d.had && known: // it began with authority; what remains is to learn its end
+	case d.had && known:
+		d.looks = blocked || o.Out != "" || o.Item.Cancelled || o.Item.Version != d.entry.Version || d.now.UnixMilli() >= o.Item.Expires ||
+			d.mayLeave(a.policy(d.open)).State != ""
 		return waiting.Result{}, nil
 	case d.had:
 		return waiting.Because(waiting.Unknown, "the device that left it has been removed"), nil
@@ -320,7 +345,7 @@ func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	defer sock.Close("delivered")
 	stop := context.AfterFunc(ctx, func() { sock.Close("host timeout") })
 	defer stop()
-	e := &errand{speaker: newSpeaker(sock, "waiting"), content: &d.content, had: d.had, entry: d.entry}
+	e := &errand{speaker: newSpeaker(sock, "waiting"), content: &d.content, had: d.had, entry: d.entry, looks: d.looks}
 	chain := gate.Chain{View: a.process().Conn(d.open.Subject)}
 	if g := policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
@@ -332,6 +357,9 @@ func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	result, err := e.run()
 	if err == nil && result.State == waiting.Done && e.answers != (givenKey{}) {
 		a.given.note(e.answers, giver{d.open.Subject, d.open.Device}, 0)
+	}
+	if err != nil && e.greeted {
+		err = &heldError{err}
 	}
 	return result, err
 }

@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/remember"
 	"ahprelay/broker/store"
 	"ahprelay/broker/waiting"
 	"ahprelay/gateway/desk"
@@ -51,6 +52,7 @@ var (
 	ErrFull     = errors.New("too much waits already; remove something")
 	ErrAway     = errors.New("the relays' store is unreachable, so nothing was kept; try again")
 	ErrNone     = errors.New("there is no such item")
+	ErrHost     = errors.New("there is no such host")
 	ErrWaits    = errors.New("it still waits; cancel it first")
 )
 
@@ -166,17 +168,25 @@ func (k *Keeper) where(is func(itemKey, *entry) bool) (list []Stored) {
 	return list
 }
 
-// Of returns a person's items at all hosts that the token may reach.
+// Of returns a person's items at all hosts that the token may reach. A token for some sessions
+// only sees the items of those that it names without a wildcard.
 func (k *Keeper) Of(who auth.Client) []Stored {
 	return k.where(func(key itemKey, e *entry) bool {
-		return e.Who.Subject == who.Subject && who.MayReach(key.tenant, key.host)
+		return e.Who.Subject == who.Subject && who.MayReach(key.tenant, key.host) &&
+			(len(who.Channels) == 0 || slices.ContainsFunc(who.Channels, func(c string) bool { return remember.IDOf(c) == e.Item.Session }))
 	})
 }
 
 // Put stores a new version of an item. After ErrConflict and ErrOver, it also returns the
-// current item.
-func (k *Keeper) Put(who auth.Client, host string, item waiting.Item) (*Stored, error) {
+// current item. Each refusal has its branch.
+func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item waiting.Item) (*Stored, error) {
 	key := itemKey{who.Tenant, host, item.ID}
+	switch err := k.cfg.Registry.Find(ctx, who.Tenant, host); {
+	case errors.Is(err, registry.ErrUnknownHost):
+		return nil, ErrHost
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+	}
 	if err := k.makeRoom(key, who.Subject, &item); err != nil {
 		return nil, err
 	}
@@ -375,7 +385,7 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
 	size := 0
 	for _, s := range k.where(func(key itemKey, e *entry) bool {
-		return key.tenant == tenant && key.host == host && e.Result == nil && (!e.Expired(now) || e.Item.Cancelled)
+		return key.tenant == tenant && key.host == host && e.Result == nil // the host-agent also reports what has expired
 	}) {
 		data, _ := json.Marshal(&s.Item) // all fields can be encoded
 		if size += len(data); size > waiting.MaxBatch {

@@ -19,10 +19,11 @@ import (
 
 // Bounds of a Book.
 const (
-	MaxEntries = 512 // of the journal; above, no item is delivered until relays have results
+	MaxEntries = 512 // of the journal; above, the oldest reported entries are removed
 	maxName    = 100 // bytes of a device's name
 
-	keepOver = 24 * time.Hour // of an entry behind its item's expiry
+	keepOver  = 24 * time.Hour     // of a reported entry behind its item's expiry
+	keepStuck = 8 * 24 * time.Hour // of any other entry; relays have forgotten its item by then
 )
 
 // A Device is a device whose person may leave items.
@@ -226,18 +227,15 @@ func (b *Book) Entry(id string) (Entry, bool) {
 // ErrFull reports a journal without room.
 var ErrFull = errors.New("too many results of waiting items are not reported yet")
 
-// Write writes an item's entry durably. Old entries whose results relays have are removed.
+// Write writes an item's entry durably. Old entries are removed. Where there is no room,
+// those that expire first of the entries whose results relays have are removed: relays no
+// longer offer their items.
 func (b *Book) Write(id string, e Entry, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was, had := b.kept.Entries[id]
 	if !had {
-		for other, o := range b.kept.Entries {
-			if o.Reported && now.Sub(time.UnixMilli(o.Expires)) > keepOver {
-				delete(b.kept.Entries, other)
-			}
-		}
-		if len(b.kept.Entries) >= MaxEntries {
+		if b.makeRoomLocked(now); len(b.kept.Entries) >= MaxEntries {
 			return ErrFull
 		}
 	}
@@ -249,6 +247,22 @@ func (b *Book) Write(id string, e Entry, now time.Time) error {
 		}
 	}
 	return err
+}
+
+func (b *Book) makeRoomLocked(now time.Time) {
+	first := ""
+	for id, e := range b.kept.Entries {
+		over := now.Sub(time.UnixMilli(e.Expires))
+		switch {
+		case over > keepStuck, e.Reported && over > keepOver:
+			delete(b.kept.Entries, id)
+		case e.Reported && (first == "" || e.Expires < b.kept.Entries[first].Expires):
+			first = id
+		}
+	}
+	if len(b.kept.Entries) >= MaxEntries {
+		delete(b.kept.Entries, first)
+	}
 }
 
 // Unreported returns the items whose results relays may not have.

@@ -106,10 +106,39 @@ func TestBookIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Write("a", waiting.Entry{}, now); err != nil {
+	if err := b.Write("a", waiting.Entry{Expires: old}, now); err != nil {
 		t.Errorf("a reported old entry makes no room: %v", err)
 	}
-	if err := b.Write("b", waiting.Entry{}, now); err == nil {
+	if err := b.Write("b", waiting.Entry{Expires: old}, now); err == nil {
 		t.Error("more entries than the bound")
+	}
+}
+
+// A full journal forgets the reported entry that expires first, and no other: results
+// that relays have do not keep people from leaving more.
+func TestReportedEntriesMakeRoom(t *testing.T) {
+	b, now := open(t, t.TempDir()), time.Now()
+	id := func(i int) string { return fmt.Sprintf("%032x", i) }
+	write := func(i int, reported bool, expires time.Time) error {
+		return b.Write(id(i), waiting.Entry{Stage: waiting.Over, Version: 1, Expires: expires.UnixMilli(), Reported: reported}, now)
+	}
+	for i := range waiting.MaxEntries {
+		if err := write(i, i == 7 || i == 8, now.Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, gone := range []int{7, 8} {
+		if err := write(1000+i, false, now); err != nil {
+			t.Errorf("entry %d: %v", 1000+i, err)
+		}
+		if _, there := b.Entry(id(gone)); there {
+			t.Errorf("entry %d is still there", gone)
+		}
+	}
+	if err := write(2000, false, now); err != waiting.ErrFull {
+		t.Errorf("without reported entries: %v; want ErrFull", err)
+	}
+	if err := b.Write(id(2001), waiting.Entry{Stage: waiting.Sending, Version: 1, Expires: now.UnixMilli()}, now.Add(9*24*time.Hour)); err != nil {
+		t.Errorf("nine days later: %v", err)
 	}
 }

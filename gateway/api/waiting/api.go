@@ -122,7 +122,7 @@ func (a *API) servePut(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	host := r.PathValue("host")
-	kept, err := k.Put(who, host, item)
+	kept, err := k.Put(r.Context(), who, host, item)
 	if err != nil {
 		a.failed(w, err, kept)
 		return
@@ -153,7 +153,7 @@ var statuses = []struct {
 	status int
 }{
 	{keeping.ErrConflict, http.StatusConflict}, {keeping.ErrOver, http.StatusConflict}, {keeping.ErrWaits, http.StatusConflict},
-	{keeping.ErrExpired, http.StatusBadRequest}, {keeping.ErrNone, http.StatusNotFound}, {keeping.ErrFull, http.StatusInsufficientStorage},
+	{keeping.ErrExpired, http.StatusBadRequest}, {keeping.ErrNone, http.StatusNotFound}, {keeping.ErrHost, http.StatusNotFound}, {keeping.ErrFull, http.StatusInsufficientStorage},
 }
 
 func (a *API) failed(w http.ResponseWriter, err error, current *keeping.Stored) {

@@ -1,0 +1,258 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/waiting"
+	waitingapi "ahprelay/gateway/api/waiting"
+	"ahprelay/hostagent"
+	waitbook "ahprelay/hostagent/waiting"
+)
+
+// online waits until the relay has the host-agent.
+func (l *laptop) online() {
+	l.t.Helper()
+	await(l.t, func() bool { h, _ := l.relay.registry.Lookup("default", "laptop"); return h.State == "online" })
+}
+
+// direct returns the host's own address.
+func (l *laptop) direct() string { return "ws" + strings.TrimPrefix(l.server.URL, "http") }
+
+// crashed writes a journal as a crashed host-agent left it.
+func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
+	l.t.Helper()
+	book, err := waitbook.Open(l.state, "default", "laptop")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for i, stage := range stages {
+		e := waitbook.Entry{Stage: stage, Version: 1, Expires: time.Now().Add(time.Hour).UnixMilli()}
+		if expires[i] != 0 {
+			e.Expires = expires[i]
+		}
+		if err := book.Write(fmt.Sprintf("%032x", i), e, time.Now()); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// After a crash, an item that was cancelled, changed or narrowed meanwhile, or whose time is over,
+// is only looked for: nothing of it is sent any more, and its end is reported.
+func TestCrashThenChangeSendsNothing(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	near := dialHost(t, laptop.direct())
+	session, chat := near.newSession("00000001")
+	created, createdChat := near.newSession("00000002")
+	changed, changedChat := near.newSession("00000003")
+	busy, busyChat := near.newSession("00000004")
+	near.say(busyChat, "turn-busy", "permission")
+	await(t, func() bool { return len(pending(near.chat(busyChat))) == 1 })
+	w := newWriter(ada)
+	laptop.sleep()
+
+	call := pending(near.chat(busyChat))[0]
+	approve := waiting.Content{Kind: waiting.Approve, Session: busy, Chat: busyChat, Turn: "turn-busy", Request: call.ToolCallID, Approved: true, Input: digestOf(call)}
+	first := func(session, text string) waiting.Content {
+		return waiting.Content{Kind: waiting.Session, Session: session, Provider: "demo", Turn: "turn-1", Text: text}
+	}
+	soon := time.Now().Add(2 * time.Second).UnixMilli()
+	expires := func(i *waiting.Item) { i.Expires = soon }
+	cancelled := func(i *waiting.Item) { i.Cancelled = true }
+	w.mustLeave(w.item(1, 1, first(created, "hello"), nil))
+	w.mustLeave(w.item(1, 2, first(created, "hello"), cancelled))
+	w.mustLeave(w.item(2, 1, first(changed, "hello"), nil))
+	w.mustLeave(w.item(2, 2, first(changed, "hello again"), nil))
+	w.mustLeave(w.item(3, 1, approve, nil))
+	w.mustLeave(w.item(3, 2, approve, cancelled))
+	w.mustLeave(w.item(4, 1, waiting.Content{Kind: waiting.Stop, Session: session, Chat: chat, Turn: "turn-over"}, nil))
+	w.mustLeave(w.item(5, 1, message(session, chat, "turn-5", "hello"), expires))
+	w.mustLeave(w.item(6, 1, message(session, chat, "turn-6", "hello"), expires)) // never begun
+	w.mustLeave(w.item(7, 1, approve, nil))                                       // narrowed: see change
+	laptop.crashed(map[int]waitbook.Stage{
+		1: waitbook.Creating, 2: waitbook.Creating, 3: waitbook.Sending, 4: waitbook.Sending, 5: waitbook.Sending, 7: waitbook.Sending,
+	}, map[int]int64{5: soon})
+	await(t, func() bool { return time.Now().UnixMilli() > soon })
+	laptop.change = func(cfg *hostagent.Config) { cfg.ApproveOnly = []string{"somebody-else"} }
+	laptop.wake()
+	w.awaitResults(map[string]string{
+		"1": "unknown", "2": "unknown", "3": "unknown", "4": "unknown", "5": "unknown", "6": "late its time was over", "7": "unknown",
+	})
+	for _, uri := range []string{chat, createdChat, changedChat} {
+		if got := near.chat(uri); len(got.Turns) != 0 || got.ActiveTurn != nil {
+			t.Errorf("the host has %+v", got)
+		}
+	}
+	if len(pending(near.chat(busyChat))) != 1 {
+		t.Error("a cancelled approval was given")
+	}
+}
+
+// A level that the host has narrowed, and a person who was removed, refuse what waits.
+func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	near := dialHost(t, laptop.direct())
+	session, chat := near.newSession("00000001")
+	busy, busyChat := near.newSession("00000002")
+	near.say(busyChat, "turn-busy", "permission")
+	await(t, func() bool { return len(pending(near.chat(busyChat))) == 1 })
+	w, bob := newWriter(ada), newWriter(ada.invited(map[string]any{"subject": "bob", "level": "operate"}))
+	laptop.sleep()
+
+	call := pending(near.chat(busyChat))[0]
+	w.mustLeave(w.item(1, 1, waiting.Content{Kind: waiting.Approve, Session: busy, Chat: busyChat, Turn: "turn-busy", Request: call.ToolCallID, Approved: true, Input: digestOf(call)}, nil))
+	w.mustLeave(w.item(2, 1, waiting.Content{Kind: waiting.Session, Session: "demo:/00000003", Provider: "demo"}, nil))
+	w.mustLeave(w.item(3, 1, message(session, chat, "turn-3", "hello"), nil))
+	bob.mustLeave(bob.item(4, 1, message(session, chat, "turn-4", "hello"), nil))
+	ada.do("DELETE", "/api/people/bob", nil, nil)
+	laptop.change = func(cfg *hostagent.Config) { cfg.ApproveOnly = []string{"somebody-else"} }
+	laptop.wake()
+	w.awaitResults(map[string]string{"1": "refused this needs the level approve", "2": "refused this needs the level operate", "3": "done"})
+	await(t, func() bool { s := near.chat(chat); return s.ActiveTurn == nil && len(s.Turns) == 1 })
+	if got := near.chat(chat); got.Turns[0].ID != "turn-3" {
+		t.Errorf("the host has %+v; want only turn-3", got)
+	}
+	if len(pending(near.chat(busyChat))) != 1 {
+		t.Error("a refused approval was given")
+	}
+}
+
+// An answer to a question is given to the same question only.
+func TestLeftAnswerIsForTheSameQuestion(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	near := dialHost(t, laptop.direct())
+	session, chat := near.newSession("00000001")
+	near.say(chat, "turn-1", "ask text")
+	id := ""
+	await(t, func() bool { id = openQuestion(near, chat); return id != "" })
+	w := newWriter(ada)
+	laptop.sleep()
+
+	reply := waiting.Content{
+		Kind: waiting.Reply, Session: session, Chat: chat, Request: id, Response: "accept", Input: waiting.DigestOf(id, "", "name", "text", "What is the branch called?"),
+		Answers: json.RawMessage(`{"name":{"state":"submitted","value":{"kind":"text","value":"main"}}}`),
+	}
+	other := reply
+	other.Input = waiting.DigestOf(id, "", "name", "text", "What is the tag called?")
+	w.mustLeave(w.item(1, 1, other, nil))
+	w.mustLeave(w.item(2, 1, reply, nil))
+	w.mustLeave(w.item(3, 1, reply, nil))
+	laptop.wake()
+	w.awaitResults(map[string]string{"1": "refused the question is not the one that you saw", "2": "done", "3": "late the question no longer exists"})
+	await(t, func() bool { return strings.Contains(string(near.call("subscribe", chat, "")), "You answered: accept") })
+}
+
+// openQuestion returns the ID of a chat's open question.
+func openQuestion(near *rpcClient, chat string) string {
+	var got struct {
+		Snapshot struct {
+			State struct {
+				ActiveTurn struct {
+					ResponseParts []struct {
+						Request  struct{ ID string }
+						Response any
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(near.call("subscribe", chat, ""), &got); err != nil {
+		near.t.Fatal(err)
+	}
+	for _, p := range got.Snapshot.State.ActiveTurn.ResponseParts {
+		if p.Request.ID != "" && p.Response == nil {
+			return p.Request.ID
+		}
+	}
+	return ""
+}
+
+// An item that a host does not take holds only the items of its author.
+func TestOneItemDoesNotHoldOthers(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	near := dialHost(t, laptop.direct())
+	session, chat := near.newSession("00000001")
+	trap := httptest.NewServer(cuts(laptop.direct(), 100, "demo:/trap", false))
+	defer trap.Close()
+	laptop.at = trap.URL
+	laptop.wake()
+	laptop.online()
+	w, bob := newWriter(ada), newWriter(ada.invited(map[string]any{"subject": "bob", "level": "operate"}))
+	laptop.sleep()
+	w.mustLeave(w.item(1, 1, message("demo:/trap", "", "turn-1", "hello"), nil))
+	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
+	bob.mustLeave(bob.item(3, 1, message(session, chat, "turn-3", "hello"), nil))
+	laptop.wake()
+	bob.awaitResults(map[string]string{"3": "done"})
+	if got := w.results(); got["1"] != "" || got["2"] != "" {
+		t.Errorf("the author's own items end out of order: %v", got)
+	}
+	laptop.stop()
+}
+
+// Where nothing can be kept, the person gets the reason: an unknown host, a full host, an
+// absent store. A token for other sessions sees nothing of an item.
+func TestLeavingSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	w := newWriter(ada)
+	laptop.sleep()
+	item := w.item(1, 1, message("demo:/1", "", "turn-1", "hello"), nil)
+	if status, said := w.ask("PUT", "/api/hosts/labtop/waiting/"+item.ID, w.in.Token, item, nil); status != http.StatusNotFound || !strings.Contains(said, "no such host") {
+		t.Errorf("an unknown host: %d %s; want 404", status, said)
+	}
+	w.mustLeave(item)
+	for channel, want := range map[string]int{"demo:/1": 1, "demo:/2": 0, "demo:/*": 0} {
+		var made struct{ Token string }
+		ada.do("POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{channel}}, &made)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", relay.URL()+"/api/waiting", nil)
+		r.RequestURI = ""
+		r.Header.Set("Authorization", "Bearer "+made.Token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct{ Items []waitingapi.Shown }
+		err = json.NewDecoder(answer.Body).Decode(&list)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK || len(list.Items) != want {
+			t.Errorf("a token for %s gets %s with %d items, %v; want %d", channel, answer.Status, len(list.Items), err, want)
+		}
+	}
+	for i := 2; i <= 256; i++ {
+		of := auth.Client{Tenant: "default", Subject: fmt.Sprint("person-", i/30), Device: "d", Key: "k"}
+		if _, err := relay.waiting.Put(t.Context(), of, "laptop", w.item(i, 1, message("demo:/1", "", "turn", "x"), nil)); err != nil {
+			t.Fatalf("item %d: %v", i, err)
+		}
+	}
+	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too much waits") {
+		t.Errorf("one more than the host's bound: %d %s; want 507", status, said)
+	}
+	relay.nats.Close()
+	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "nothing was kept") {
+		t.Errorf("with the store away: %d %s; want 503", status, said)
+	}
+}
