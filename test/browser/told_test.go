@@ -203,7 +203,7 @@ func (p *page) otherWays(s *site) {
 	p.wants("#way-note", "want https://")
 	eval[any](p, `document.querySelector("#way-url").value = ""`)
 	p.enter("#way-url", service.URL+"/agents")
-	p.click("#way-form .checks-of label:last-child") // joins are not notified
+	p.click("#way-form .checks-of label:nth-last-child(2)") // joins are not notified
 	p.click("#way-form [type=submit]")
 	p.wants("#way-secret", "whsec_")
 	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")
@@ -224,7 +224,7 @@ func (p *page) otherWays(s *site) {
 	p.enter("#way-name", "The lamp")
 	p.click("#way-form [type=submit]")
 	p.wants("[data-way=webhook] .name", "The lamp")
-	if n := set(); len(n.Targets) != 2 || n.Targets[1].Name != "The lamp" || len(n.Targets[1].Kinds) != 7 || !strings.HasPrefix(n.Targets[1].URL, service.URL) {
+	if n := set(); len(n.Targets) != 2 || n.Targets[1].Name != "The lamp" || len(n.Targets[1].Kinds) != 8 || !strings.HasPrefix(n.Targets[1].URL, service.URL) {
 		p.t.Errorf("the relay has the ways %+v", n.Targets)
 	}
 	p.click("#quiet")
