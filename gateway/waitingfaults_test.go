@@ -98,7 +98,7 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 	}
 }
 
-// A level that the host has narrowed, and a person who was removed, refuse what waits.
+// An item is refused if the host has narrowed its author's level, or if its author was removed.
 func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)

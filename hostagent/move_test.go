@@ -22,7 +22,7 @@ type mover struct {
 	second *routing.RelayEnd
 }
 
-// inMove tests a client whose connection is kept, and whose former line is still there.
+// inMove tests a client with a kept connection and its former line.
 func inMove(t *testing.T, test func(m *mover)) {
 	t.Helper()
 	inWorld(t, func(w *world) {

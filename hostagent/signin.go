@@ -259,7 +259,7 @@ func (s *signIn) begin(ctx context.Context) (code deviceCode, err error) {
 	return code, nil
 }
 
-// named returns what the host says about the resource.
+// named returns the host's description of the resource.
 func (s *signIn) named(ctx context.Context) (protectedResource, error) {
 	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
 	defer cancel()

@@ -36,6 +36,7 @@ type neighbour struct {
 // A probe is a connection that a relay's address accepted or refused.
 type probe struct {
 	instance, node, address string
+	lost                    bool // the server connection was lost when it was asked
 	refused                 bool
 }
 
@@ -89,7 +90,7 @@ func (pr *prober) probeLost(now time.Time) {
 		if here {
 			n.asked = now
 		}
-		asks := probe{instance: instance, node: p.Node, address: address} // p changes when the lock is free
+		asks := probe{instance: instance, node: p.Node, address: address, lost: !here} // p changes when the lock is free
 		pr.r.running.Go(func() { pr.probe(asks) })
 	}
 }
@@ -120,7 +121,7 @@ func (pr *prober) take(p probe) {
 	case n == nil:
 	case !p.refused:
 		n.accepted = p.address
-	case n.accepted == p.address || pr.silent(p.instance):
+	case n.accepted == p.address || p.lost && pr.silent(p.instance):
 		pr.markCrashed(p.instance)
 	}
 }

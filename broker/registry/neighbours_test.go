@@ -54,6 +54,14 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		}
 		turn()
 		turn()
+		if !accepts {
+			r.relays.peers["other"].missed = absentAfter + 1
+			turn()
+			if len(r.relays.gone) != 0 {
+				t.Error("a silent relay with a server connection is taken for crashed")
+			}
+			r.relays.peers["other"].missed = 0
+		}
 		near.routes = nil
 		if accepts {
 			turn()

@@ -1,7 +1,7 @@
 // Package waiting keeps the items that people leave for hosts that are away (package
 // broker/waiting), in a store that relays share.
 //
-// Each item is one record, whose latest version replaces the earlier ones:
+// Each item is a record. Its latest version replaces the earlier versions:
 //
 //	ahp.relays.v1.waiting.w.<tenant>.<host>.<ID>   Stored in JSON
 //
