@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/auth"
@@ -26,17 +27,76 @@ type resolver struct {
 
 	known  sync.Map // claims by account
 	others func(account string) (claim string, err error)
+
+	server   atomic.Pointer[server.Server] // nil until it is made
+	mu       sync.Mutex                    // guards building
+	building map[string]time.Time          // start of the first fetch, by account
 }
 
+// Times of a first fetch.
+const (
+	// buildTimeout is how long the server may take to make an account of its claim.
+	buildTimeout = 2 * time.Second
+
+	// buildPoll is how often a login checks whether the account is made.
+	buildPoll = time.Millisecond
+)
+
 func newResolver(wait time.Duration) *resolver {
-	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{})}
+	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{}), building: map[string]time.Time{}}
 }
 
 // errNoAccount reports an account without a known tenant.
 var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].
-func (r *resolver) Fetch(account string) (string, error) {
+func (r *resolver) Fetch(account string) (claim string, err error) {
+	if claim, err = r.find(account); err == nil && r.awaitOther(account) {
+		return r.find(account) // the claim may have changed meanwhile
+	}
+	return claim, err
+}
+
+// awaitOther lets one caller at a time fetch an account that the server does not have
+// yet. The server gives the second of two concurrent logins the account that it is
+// still making for the first. That account has no revocations, so a revoked user could
+// log in. awaitOther reports whether the caller had to wait.
+func (r *resolver) awaitOther(account string) (waited bool) {
+	ns := r.server.Load()
+	if ns == nil {
+		return false // while the server starts, there are no logins
+	}
+	for ; ; waited = true {
+		made := isMade(ns, account)
+		r.mu.Lock()
+		since, other := r.building[account]
+		first := !made && (!other || time.Since(since) > buildTimeout)
+		switch {
+		case made:
+			delete(r.building, account)
+		case first:
+			r.building[account] = time.Now()
+		}
+		r.mu.Unlock()
+		if made || first {
+			return waited
+		}
+		select {
+		case <-time.After(buildPoll):
+		case <-r.over:
+			return waited
+		}
+	}
+}
+
+// isMade reports whether the server has an account. Unlike a lookup, it fetches nothing.
+func isMade(ns *server.Server, account string) bool {
+	_, err := ns.Accountz(&server.AccountzOptions{Account: account})
+	return err == nil
+}
+
+// find returns an account's claim.
+func (r *resolver) find(account string) (string, error) {
 	if text, ok := r.known.Load(account); ok {
 		return text.(string), nil
 	}

@@ -123,3 +123,41 @@ func TestDropWhileItIsSet(t *testing.T) {
 		t.Error("a host-agent is let in where nobody serves")
 	}
 }
+
+// TestOneLoginMakesAnAccount fetches an account that the server has not made. A second
+// login at the same moment waits for the first: the server would give it the account
+// that it is still making, without the revocations. A first login that ends without an
+// account holds up the second for a bounded time.
+func TestOneLoginMakesAnAccount(t *testing.T) {
+	t.Parallel()
+	s := startPort(t)
+	account, err := s.keys.Authority().TenantAccount("umbrella")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, err := s.keys.Authority().TenantAccountJWT(auth.Embedded, "umbrella", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Resolve(func(string) (string, error) { return claim, nil })
+	start := time.Now()
+	if _, err := s.accounts.Fetch(account); err != nil || s.accounts.awaitOther("other") {
+		t.Fatalf("the first fetch failed (%v), or the fetch of a different account waited", err)
+	}
+	if !s.accounts.awaitOther(account) || time.Since(start) < buildTimeout {
+		t.Errorf("the second fetch continued %v after the first, which has made no account", time.Since(start))
+	}
+	for range 2 { // both find a first fetch that has ended
+		if err := s.SetTenant("umbrella", nil); err != nil {
+			t.Fatal(err)
+		}
+		if s.accounts.awaitOther(account) {
+			t.Error("a fetch waits although the account is made")
+		}
+	}
+	s.accounts.mu.Lock()
+	defer s.accounts.mu.Unlock()
+	if _, left := s.accounts.building[account]; left {
+		t.Error("the first fetch of a made account is still remembered")
+	}
+}

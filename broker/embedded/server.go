@@ -110,6 +110,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
+	accounts.server.Store(ns)
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: othersOf(opts)}

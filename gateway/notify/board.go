@@ -53,10 +53,28 @@ type hostKey struct{ tenant, host string }
 // hostEvents holds a host's events.
 type hostEvents struct {
 	instance string
-	seq      uint64
+	seq      uint64                  // of the last report taken here
 	open     map[string]notice.Event // reported by the host-agent
+	merged   mergedEvents
 	own      map[string]notice.Event // detected by the relay
 	over     []string                // ids of ended events, the oldest first
+}
+
+// mergedEvents are the events that this relay knows from other relays only. Their
+// notifications depend on relays that may end before they have stored them.
+type mergedEvents struct {
+	seq  uint64          // of the last report that was merged
+	only map[string]bool // by event id
+}
+
+// reported returns the number of the last report that h reflects.
+func (h *hostEvents) reported() uint64 { return max(h.seq, h.merged.seq) }
+
+// begin prepares for the reports of a host-agent instance.
+func (h *hostEvents) begin(instance string) {
+	if h.instance != instance {
+		h.instance, h.seq, h.merged.seq = instance, 0, 0
+	}
 }
 
 // tenantItems holds a tenant's latest changes, the oldest first.
@@ -87,7 +105,9 @@ func (b *Board) Subscribe(f func(Item)) (cancel func()) {
 	}
 }
 
-// Take applies a report from the host-agent that serves a host.
+// Take applies a report from the host-agent that serves a host. Every event of the
+// report goes to the followers once, also if another relay has received it before: that
+// relay may have ended.
 func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,25 +116,41 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	if h == nil || h.instance == r.Instance && r.Seq <= h.seq {
 		return ack
 	}
-	h.instance, h.seq = r.Instance, r.Seq
-	now := time.Now().UTC()
+	h.begin(r.Instance)
+	late := r.Seq < h.merged.seq // h.open is newer than this report
+	h.seq = r.Seq
 	for _, e := range r.Events {
-		item := Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}
-		if !e.Kind.Needs() {
-			if h.markOver(e.ID) {
-				b.addLocked(item)
-			}
-			continue
-		}
-		if before, known := h.open[e.ID]; known && before.Digest() == e.Digest() || !slices.Contains(r.Open, e.ID) {
-			continue
-		}
-		h.open[e.ID] = e
-		b.addLocked(item)
+		b.takeEventLocked(h, Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()}, r.Open, late)
 	}
-	b.withdrawLocked(tenant, host, h, r.Open, now)
+	if late {
+		return ack
+	}
+	b.withdrawLocked(tenant, host, h, r.Open, time.Now().UTC())
 	ack.Again = len(h.open) < len(r.Open)
 	return ack
+}
+
+// takeEventLocked applies an event of a report.
+func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bool) {
+	e := &item.Event
+	if !e.Kind.Needs() {
+		if h.markOver(e.ID) {
+			b.addLocked(item)
+		}
+		return
+	}
+	before, known := h.open[e.ID]
+	same := known && before.Digest() == e.Digest()
+	switch {
+	case same && h.merged.only[e.ID]:
+		delete(h.merged.only, e.ID)
+		b.offerLocked(item)
+	case same || late || !slices.Contains(open, e.ID):
+	default:
+		delete(h.merged.only, e.ID)
+		h.open[e.ID] = *e
+		b.addLocked(item)
+	}
 }
 
 // withdrawLocked withdraws events missing in open.
@@ -122,6 +158,7 @@ func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, open []string
 	for id, e := range h.open {
 		if !slices.Contains(open, id) {
 			delete(h.open, id)
+			delete(h.merged.only, id)
 			b.addLocked(Item{Tenant: tenant, Host: host, Change: Withdrawn, Event: e, At: now})
 		}
 	}
@@ -133,16 +170,17 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.hostLocked(hostKey{tenant, host})
-	if h == nil || h.instance == r.Instance && r.Seq < h.seq {
+	if h == nil || h.instance == r.Instance && r.Seq < h.reported() {
 		return
 	}
-	h.instance, h.seq = r.Instance, r.Seq
+	h.begin(r.Instance)
+	h.merged.seq = r.Seq
 	now := time.Now().UTC()
 	for _, e := range r.Events {
 		if _, known := h.open[e.ID]; known || !e.Kind.Needs() || !slices.Contains(r.Open, e.ID) {
 			continue
 		}
-		h.open[e.ID] = e
+		h.open[e.ID], h.merged.only[e.ID] = e, true
 		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
 	b.withdrawLocked(tenant, host, h, r.Open, now)
@@ -159,7 +197,7 @@ func (b *Board) reports(tenant string) map[string][]notice.Report {
 			continue
 		}
 		open := slices.Collect(maps.Keys(h.open))
-		r := notice.Report{Instance: h.instance, Seq: h.seq, Open: open, Events: []notice.Event{}}
+		r := notice.Report{Instance: h.instance, Seq: h.reported(), Open: open, Events: []notice.Event{}}
 		for some := range slices.Chunk(open, pieceEvents) {
 			piece := r
 			for _, id := range some {
@@ -219,7 +257,7 @@ func (b *Board) Remove(tenant, host, id string) {
 func (b *Board) hostLocked(key hostKey) *hostEvents {
 	h := b.hosts[key]
 	if h == nil && len(b.hosts) < maxHosts {
-		h = &hostEvents{open: map[string]notice.Event{}, own: map[string]notice.Event{}}
+		h = &hostEvents{open: map[string]notice.Event{}, own: map[string]notice.Event{}, merged: mergedEvents{only: map[string]bool{}}}
 		b.hosts[key] = h
 	}
 	return h
@@ -246,6 +284,11 @@ func (b *Board) addLocked(item Item) {
 	}
 	close(t.more)
 	t.more = make(chan struct{})
+	b.offerLocked(item)
+}
+
+// offerLocked passes an item to all followers.
+func (b *Board) offerLocked(item Item) {
 	for _, f := range b.followers {
 		f.apply(item)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net/http"
@@ -201,16 +202,26 @@ func (n *Notifier) signal() {
 	}
 }
 
-// Keep returns when the jobs of all items on the Board are stored.
+// Keep returns when the jobs of all items on the Board are stored. Until the records
+// have been read, it fails: this relay then does not know the targets.
 func (n *Notifier) Keep() error {
-	n.absorb()
+	if !n.absorb() {
+		return fmt.Errorf("notification targets not read yet: %w", store.ErrAway)
+	}
 	return n.queue.sync(context.Background())
 }
 
-// absorb makes jobs of the waiting items.
-func (n *Notifier) absorb() {
+// absorb makes jobs of the waiting items. It reports false, and leaves the items, while
+// the targets are unknown.
+func (n *Notifier) absorb() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	select {
+	case <-n.cfg.Records.Ready():
+	default:
+		n.waiting = n.waiting[max(len(n.waiting)-maxJobs, 0):] // unconfirmed; they come again
+		return false
+	}
 	now := time.Now()
 	for i := range n.waiting {
 		item := &n.waiting[i]
@@ -221,6 +232,7 @@ func (n *Notifier) absorb() {
 		}
 	}
 	n.waiting = nil
+	return true
 }
 
 // afterwards is the id suffix for a job behind another job.
@@ -276,6 +288,7 @@ func newJob(id string, item *Item, p *Person, t *Target, due, until time.Time) J
 
 // run starts jobs when they are due.
 func (n *Notifier) run(ctx context.Context) {
+	ready := n.cfg.Records.Ready()
 	for {
 		n.absorb()
 		next := storeRetry
@@ -288,6 +301,8 @@ func (n *Notifier) run(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-n.wake:
+		case <-ready:
+			ready = nil
 		case msg := <-n.looked:
 			n.applyLooking(msg)
 		case <-timer.C:

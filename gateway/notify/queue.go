@@ -33,6 +33,7 @@ type Records interface {
 	Follow(prefix string, tell func(store.Record)) (cancel func())
 	Update(key string, change func(old []byte) ([]byte, error)) error
 	All(prefix string) (map[string][]byte, error)
+	Ready() <-chan struct{} // closed when all records have been read once
 }
 
 // Queue bounds and times.

@@ -2,6 +2,7 @@ package notify_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -31,7 +32,8 @@ type shelf struct {
 // A view is one relay's view of a shelf.
 type view struct {
 	*shelf
-	away   bool          // writes fail, and no change arrives
+	away   bool          // writes fail, and no record arrives
+	ready  chan struct{} // see Ready
 	tell   time.Duration // delay of other relays' writes
 	heard  []func(store.Record)
 	prefix []string
@@ -40,7 +42,8 @@ type view struct {
 func newShelf() *shelf { return &shelf{records: map[string]store.Record{}} }
 
 func (s *shelf) view() *view {
-	v := &view{shelf: s}
+	v := &view{shelf: s, ready: make(chan struct{})}
+	close(v.ready)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views = append(s.views, v)
@@ -93,7 +96,7 @@ func (v *view) Follow(prefix string, tell func(store.Record)) (cancel func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for key, r := range v.records {
-		if strings.HasPrefix(key, prefix) {
+		if !v.away && strings.HasPrefix(key, prefix) {
 			tell(r)
 		}
 	}
@@ -116,6 +119,9 @@ func (v *view) Update(key string, change func(old []byte) ([]byte, error)) error
 	}
 	return v.Write(context.Background(), store.Change{Key: key, Rev: old.Rev, Data: data})[0].Err
 }
+
+// Ready returns a channel that is closed, unless a test replaces it.
+func (v *view) Ready() <-chan struct{} { return v.ready }
 
 func (v *view) All(string) (map[string][]byte, error) { return nil, nil }
 
@@ -151,6 +157,12 @@ type member struct {
 
 func (s *shelf) member(t *testing.T, net *network, name string, gone func(string) bool) *member {
 	m := &member{board: notify.NewBoard(), view: s.view()}
+	m.start(t, net, name, gone)
+	return m
+}
+
+// start starts the member's Notifier.
+func (m *member) start(t *testing.T, net *network, name string, gone func(string) bool) {
 	var err error
 	if m.Notifier, err = notify.Start(notify.Config{
 		Board: m.board, Records: m.view, Instance: name, HasEnded: gone, Log: slog.New(slog.DiscardHandler), Transport: net,
@@ -159,7 +171,6 @@ func (s *shelf) member(t *testing.T, net *network, name string, gone func(string
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return m
 }
 
 // crash ends a member without its last writes.
@@ -382,4 +393,33 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEventBeforeTheTargetsAreKnownIsNotConfirmed reports an event to a relay that has
+// not read the records yet. The relay does not confirm the event, so another relay may
+// still take it, and notifies of it as soon as it knows the targets.
+func TestEventBeforeTheTargetsAreKnownIsNotConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shelf, net := newShelf(), newNetwork()
+		first := shelf.member(t, net, "first", nil)
+		defer first.Close()
+		if _, err := first.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: one}); err != nil {
+			t.Fatal(err)
+		}
+		late := &member{board: notify.NewBoard(), view: shelf.view()}
+		late.view.ready, late.view.away = make(chan struct{}), true
+		late.start(t, net, "late", nil)
+		defer late.Close()
+		e := event(1, notice.Approval)
+		late.board.Take("t", "h", notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+		if err := late.Keep(); !errors.Is(err, store.ErrAway) {
+			t.Errorf("the report is confirmed (error %v), although the relay knows no target", err)
+		}
+		late.view.back()
+		close(late.view.ready)
+		time.Sleep(time.Minute)
+		if got := net.count("127.0.0.1"); got != 1 {
+			t.Errorf("notified %d times; want once", got)
+		}
+	})
 }
