@@ -517,6 +517,7 @@ func TestControlPath(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("TMPDIR", t.TempDir()) // without the sockets of other host-agents
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--control") {
 		t.Errorf("find where there is none: %v", err)
 	}
