@@ -202,6 +202,10 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 		w.c.refused(&env)
 		w.rejected(&env)
 		return err
+	case gate.Settle:
+		request.AnsweredHere()
+		w.c.refused(&env)
+		return err
 	case gate.Expel:
 		request.AnsweredHere()
 		return w.c.expel(&env, decision.Message)
@@ -240,10 +244,9 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 	w.c.order.Lock()
 	defer w.c.order.Unlock()
 	decision := w.c.gates.FromClient(message, env)
-	if decision.Verdict != gate.Answer {
-		return decision, nil
+	if decision.Verdict == gate.Answer || decision.Verdict == gate.Settle {
+		w.answerClient(env, decision.Message)
 	}
-	w.answerClient(env, decision.Message)
 	return decision, nil
 }
 

@@ -78,6 +78,31 @@ func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 	}
 }
 
+// TestActionsWithoutTheUserAreNotRejections fails if the actions that VS Code's window
+// sends without its user are counted as rejections, slow the client, or reach the host.
+func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.agent.metrics = newMetrics(w.agent)
+		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "look"})
+		host := w.hostSide()
+		for i := range 200 {
+			r.send(dispatch(i, "chat/draftChanged"))
+		}
+		synctest.Wait()
+		echoes := 0
+		r.note(func() { echoes = strings.Count(r.got, `"action":{"type":"chat/draftChanged"}`) })
+		if echoes != 200 {
+			t.Errorf("%d echoes at once; want 200", echoes)
+		}
+		if got := host.messages(); len(got) != 0 {
+			t.Errorf("the host got %q", got)
+		}
+		if _, page := scrape(w.agent, loopbackAddr, "localhost"); strings.Contains(page, "\nahp_agent_rejected_actions_total") {
+			t.Errorf("rejections are counted:\n%s", page)
+		}
+	})
+}
+
 // TestClientThatLeavesDoesNotWait fails unless a slowed client keeps its connection to
 // the host for at most a second after it leaves.
 func TestClientThatLeavesDoesNotWait(t *testing.T) {
@@ -111,15 +136,15 @@ func TestRejectionsAreCountedByActionAndClient(t *testing.T) {
 		as("vscode-editor-window", "session/configChanged", "session/configChanged", "x/made-up")
 		as("a name\nwith more", "session/configChanged")
 		for i := range 20 {
-			as(fmt.Sprint("client-", i), "root/configChanged")
+			as(fmt.Sprint("client-", i), "session/titleChanged")
 		}
 		_, page := scrape(w.agent, loopbackAddr, "localhost")
 		for _, line := range []string{
 			`{action="session/configChanged",client="vscode-editor-window"} 2`,
 			`{action="other",client="vscode-editor-window"} 1`,
 			`{action="session/configChanged",client="other"} 1`,
-			`{action="root/configChanged",client="client-14"} 1`,
-			`{action="root/configChanged",client="other"} 5`,
+			`{action="session/titleChanged",client="client-14"} 1`,
+			`{action="session/titleChanged",client="other"} 5`,
 		} {
 			if !strings.Contains(page, "\nahp_agent_rejected_actions_total"+line+"\n") {
 				t.Errorf("no %s in\n%s", line, page)

@@ -119,6 +119,8 @@ func (j *judgeOf) fromClient(message string, id int) string {
 		switch text := string(frame); {
 		case strings.Contains(text, "rejectionReason"):
 			return "echo"
+		case strings.Contains(text, `"origin":`):
+			return "settle"
 		case strings.Contains(text, fmt.Sprintf(`"id":%d,"error":{"code":-32009`, id)):
 			return "refuse"
 		case strings.Contains(text, fmt.Sprintf(`"id":%d`, id)):

@@ -19,8 +19,8 @@ import (
 // host runs. A client below the level operate therefore enters the session without
 // them: the host gets the entry with an empty list of tools, and echoes that to all
 // clients. In the echo to this client, its own entry stands as it was sent. All else
-// in the echo, including its serverSeq, is the host's. A refused entry has no echo at
-// all ([TakeBack]).
+// in the echo, including its serverSeq, is the host's. An entry that may not pass is
+// settled ([TakeBack]).
 
 // activeClientSet is the action's type.
 const activeClientSet = "session/activeClientSet"
@@ -48,9 +48,8 @@ type activeClient struct {
 // judgeActiveClient returns why a client below operate may not enter a session with
 // this entry.
 func (a *Authority) judgeActiveClient(entry []byte) *refusal {
-	id, ok := ahp.Text(memberOf(entry, "clientId"))
 	switch {
-	case !ok || id == "" || id != a.view.ClientID():
+	case !isEntryOf(entry, a.view.ClientID()):
 		return no("an active client with a clientId other than this connection's needs the level operate")
 	case len(entry) > maxClaimBytes:
 		return no("an active client above %d bytes needs the level operate", maxClaimBytes)

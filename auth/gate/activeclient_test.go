@@ -2,7 +2,6 @@ package gate_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"ahprelay/auth"
@@ -65,20 +64,15 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 }
 
 // TestActiveClientIsTheConnectionsOwn proves no client below the level operate enters
-// a session with a different client's clientId, with an ambiguous entry, or with a
-// long entry, and that a client at the level look does not enter at all. These actions
-// have no echo, because VS Code repeats a rejected action.
+// a session with a different client's clientId or with an ambiguous entry. These
+// actions have no echo, because VS Code repeats a rejected action.
 func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
-	for level, entries := range map[auth.Access][]string{
-		auth.AccessRead: {full, bare},
-		auth.AccessTalk: {
+	for _, level := range []auth.Access{auth.AccessRead, auth.AccessTalk} {
+		c := talker(t, gate.NewPolicy(level, nil, nil, false))
+		for _, entry := range []string{
 			`{"clientId":"d","tools":[]}`, `{"tools":[]}`, `{"clientId":["c"],"tools":[]}`, `"c"`, `null`,
 			`{"clientId":"c","ClientId":"d","tools":[]}`, `{"clientId":"c","clientId":"d","tools":[]}`,
-			`{"clientId":"c","displayName":"` + strings.Repeat("x", 64<<10) + `"}`,
-		},
-	} {
-		c := talker(t, gate.NewPolicy(level, nil, nil, false))
-		for _, entry := range entries {
+		} {
 			if got := fromClient(t, c.gate, "dispatchAction", enters(1, entry)); got != "drop" {
 				t.Errorf("%s: %.80s: %s; want drop", level, entry, got)
 			}

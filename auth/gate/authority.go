@@ -147,14 +147,18 @@ func (a *Authority) noAccess(needs auth.Access) *refusal {
 	return no("this needs the level %s; this token has %s", needs.Level(), a.policy.Access.Level())
 }
 
-// refuse answers a request with an error and dispatchAction with a rejection. It drops
+// refuse answers a request with an error and dispatchAction with its echo. It drops
 // other notifications.
 func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 	switch {
 	case env.Kind == ahp.Request:
 		return Decision{Answer, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 	case string(env.Method) == "dispatchAction":
-		return Decision{Answer, a.takeBack(env, no.reason)}
+		echo, settled := TakeBack(env, a.view.ClientID(), a.view.Seq(), no.reason)
+		if settled {
+			return Decision{Settle, echo}
+		}
+		return Decision{Answer, echo}
 	}
 	return Decision{Verdict: Answer}
 }

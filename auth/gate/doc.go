@@ -43,7 +43,6 @@
 // this action without the client's tools and customizations, because the agent obeys
 // these, and echoes it in that form to all clients. In the echo to the client itself,
 // the entry stands as the client sent it: VS Code repeats the action until it does.
-// For the same reason a client at the level look gets no rejection of this action.
 //
 // # Files
 //
@@ -184,8 +183,9 @@
 // A refused request is answered with -32009. A refused dispatchAction, which is a
 // notification, is answered as hosts do it: with the action's echo, which has its
 // origin, a rejectionReason and the highest serverSeq sent to this client. A client
-// that has already applied the action then reverts it. Other notifications are
-// dropped. A second request with the id of an open request is refused (-32600),
+// that has already applied the action then reverts it. An action that VS Code's window
+// sends without its user gets its echo without a rejectionReason ([TakeBack]). Other
+// notifications are dropped. A second request with the id of an open request is refused (-32600),
 // because the responses would be indistinguishable.
 //
 // Below the level operate, a client gets the host's requests, but its response is

@@ -12,6 +12,7 @@ type Verdict int
 const (
 	Pass    Verdict = iota // the message goes on
 	Answer                 // the message stops; its sender gets Decision.Message, if any
+	Settle                 // like Answer, for an action that the answer does not reject
 	Replace                // Decision.Message goes on in its place
 	Expel                  // like Answer, and then the client's connection ends with CloseForbidden
 )

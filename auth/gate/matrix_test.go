@@ -125,6 +125,8 @@ func answerOf(t *testing.T, answer []byte) string {
 		return "lost"
 	case strings.Contains(string(answer), `"rejectionReason"`):
 		return "echo"
+	case strings.Contains(string(answer), `"method":"action"`):
+		return "settle"
 	}
 	t.Errorf("answer %s", answer)
 	return "?"

@@ -129,6 +129,11 @@ func TestNothingChanges(t *testing.T) {
 		}
 		a.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":3,"action":{"type":"chat/turnStarted"}}}`)
 		a.want(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/turnStarted"},"serverSeq":5,"origin":{"clientId":"ada","clientSeq":3},"rejectionReason":"this link is read-only"}}`)
+		b := w.begun("bob")
+		b.messages()
+		a.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":4,"action":{"type":"chat/draftChanged","draft":{"text":"hel"}}}}`)
+		a.want(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/draftChanged","draft":{"text":"hel"}},"serverSeq":5,"origin":{"clientId":"ada","clientSeq":4}}}`)
+		b.want()
 		a.send(`{"jsonrpc":"2.0","method":"channel/frame","params":{"channel":"mock:/1","data":"x"}}`)
 		a.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if got := h.messages(); len(got) != 0 {

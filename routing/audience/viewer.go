@@ -78,7 +78,7 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 			v.in.unsubscribe(s)
 		}
 	case env.Kind == ahp.Notification && string(env.Method) == "dispatchAction" && v.in != nil:
-		if echo := gate.TakeBack(&env, v.clientID, v.in.seq, "this link is read-only"); echo != nil {
+		if echo, _ := gate.TakeBack(&env, v.clientID, v.in.seq, "this link is read-only"); echo != nil {
 			v.reply(echo)
 		}
 	} // no answers are expected, and other notifications need more authority

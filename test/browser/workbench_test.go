@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,6 +213,17 @@ func (w *window) enterPrompt(text string) {
 	w.until(text+" in the chat", patience, func() bool { return w.last() != before && strings.HasPrefix(w.last(), text) })
 }
 
+// stays checks that a condition holds throughout a time.
+func (w *window) stays(what string, during time.Duration, condition string) {
+	w.t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if !eval[bool](w.page, condition) {
+			w.save("failed")
+			w.t.Fatalf("%s has changed", what)
+		}
+	}
+}
+
 // newest finds the chat's newest prompt or answer: the list keeps rows in any order.
 const newest = "[...document.querySelectorAll('.interactive-session .monaco-list-row')].filter((r) => r.querySelector(%s)).sort((a, b) => a.dataset.index - b.dataset.index).at(-1)"
 
@@ -302,6 +315,88 @@ func (s *workbenchSite) sent(kind string) (n int) {
 	return n
 }
 
+// A deed is a kind of message of a window, and its outcome.
+type deed struct {
+	kind    string // method or action type
+	refused string // "": not
+}
+
+// deeds counts the messages on the tap's connections after the first few.
+func (s *workbenchSite) deeds(after int) map[deed]int {
+	s.t.Helper()
+	deeds := map[deed]int{}
+	for _, c := range s.tap.Conns()[after:] {
+		methods := map[string]string{} // by id
+		for _, message := range c.ToHost() {
+			var m struct {
+				ID     json.RawMessage
+				Method string
+				Params struct{ Action struct{ Type string } }
+			}
+			if json.Unmarshal(message, &m) != nil || m.Method == "" {
+				continue
+			}
+			kind := cmp.Or(m.Params.Action.Type, m.Method)
+			methods[string(m.ID)] = kind
+			deeds[deed{kind: kind}]++
+		}
+		for _, message := range c.ToClient() {
+			var m struct {
+				ID     json.RawMessage
+				Method string
+				Error  *struct{ Message string }
+				Params struct {
+					Action          struct{ Type string }
+					RejectionReason string
+				}
+			}
+			if json.Unmarshal(message, &m) != nil {
+				continue
+			}
+			switch {
+			case m.Params.RejectionReason != "":
+				deeds[deed{m.Params.Action.Type, m.Params.RejectionReason}]++
+			case m.Error != nil && m.Method == "":
+				deeds[deed{methods[string(m.ID)], m.Error.Message}]++
+			}
+		}
+	}
+	return deeds
+}
+
+// takesItsOwn checks that no action of a window is rejected, but for those its user has
+// sent. It logs all deeds.
+func (s *workbenchSite) takesItsOwn(name string, after int, users ...string) {
+	s.t.Helper()
+	deeds := s.deeds(after)
+	list := slices.SortedFunc(maps.Keys(deeds), func(a, b deed) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.refused, b.refused)) })
+	for _, d := range list {
+		s.t.Logf("%s: %d times %s %s", name, deeds[d], d.kind, d.refused)
+		if d.refused != "" && strings.Contains(d.kind, "/") && !slices.Contains(users, d.kind) {
+			s.t.Errorf("%s: %s is rejected: %s", name, d.kind, d.refused)
+		}
+	}
+}
+
+// made returns the session in which a window has sent its last prompt.
+func (s *workbenchSite) made() (session string) {
+	s.t.Helper()
+	for _, c := range s.tap.Conns() {
+		for _, message := range c.ToHost() {
+			var m struct {
+				Params struct {
+					Channel string
+					Action  struct{ Type string }
+				}
+			}
+			if json.Unmarshal(message, &m) == nil && m.Params.Action.Type == "session/activeClientSet" {
+				session = m.Params.Channel
+			}
+		}
+	}
+	return session
+}
+
 // atLevel returns a token change that sets the level.
 func atLevel(level auth.Access) func(*auth.Client) {
 	return func(c *auth.Client) { c.Access = level }
@@ -359,10 +454,11 @@ func TestWorkbenchOperates(t *testing.T) {
 }
 
 // TestWorkbenchBelowOperate checks that VS Code's workbench can use each lower level,
-// and does not repeat refused requests.
+// does not repeat refused requests, and keeps typed text. Its own messages are accepted.
 func TestWorkbenchBelowOperate(t *testing.T) {
 	s := startWorkbenchSite(t)
 	_, title := s.ready()
+	conns := len(s.tap.Conns())
 	talks := s.open("talk", atLevel(auth.AccessTalk))
 	talks.choose(title)
 	s.quiet(talks, func() {
@@ -379,10 +475,54 @@ func TestWorkbenchBelowOperate(t *testing.T) {
 	looks := s.open("look", atLevel(auth.AccessRead))
 	looks.choose(title)
 	looks.answered("permission", allowed)
-	s.quiet(looks, func() {
-		looks.hit(prompt, "true")
-		looks.do(inserted("hello"), chromedp.KeyEvent(kb.Enter)) // before the draft is removed
+	s.looksOnly(looks)
+	// When a different window has decided, a window repeats that decision once.
+	s.takesItsOwn("below operate", conns, "chat/turnStarted", "chat/toolCallConfirmed")
+}
+
+// looksOnly types into a window with the level look: its text stays, and its prompt is
+// refused.
+func (s *workbenchSite) looksOnly(w *window) {
+	s.t.Helper()
+	typed := fmt.Sprintf("document.querySelector(%s).textContent === 'hello'", js(prompt))
+	s.quiet(w, func() {
+		drafts := s.sent("chat/draftChanged")
+		w.hit(prompt, "true")
+		w.do(inserted("hello"))
+		w.until("a draft", patience, func() bool { return s.sent("chat/draftChanged") > drafts })
+		w.stays("the typed text", time.Second, typed)
+		w.do(chromedp.KeyEvent(kb.Enter))
+		w.until("a prompt", patience, func() bool { return s.sent("chat/turnStarted") > 0 })
 	})
+}
+
+// TestWorkbenchOfOneSession uses VS Code's workbench with tokens for a single session, at
+// each level. The window's own messages are accepted.
+func TestWorkbenchOfOneSession(t *testing.T) {
+	s := startWorkbenchSite(t)
+	_, title := s.ready()
+	session := s.made()
+	for _, level := range []auth.Access{auth.AccessWrite, auth.AccessTalk, auth.AccessApprove, auth.AccessRead} {
+		conns := len(s.tap.Conns())
+		w := s.open("session-"+level.Level(), func(c *auth.Client) { c.Access, c.Channels = level, []string{session} })
+		w.choose(title)
+		switch level {
+		case auth.AccessRead:
+			s.looksOnly(w)
+		case auth.AccessApprove:
+			s.quiet(w, func() {
+				w.enterPrompt("permission")
+				w.allow()
+				w.answered("permission", allowed)
+			})
+		default:
+			s.quiet(w, func() {
+				w.ask("tool", saidTool)
+				w.ask("hello", saidHello)
+			})
+		}
+		s.takesItsOwn("one session, "+level.Level(), conns, "chat/turnStarted")
+	}
 }
 
 // TestWorkbenchOpenedWhileTheHostIsOffline opens a window while the host is offline;
