@@ -226,6 +226,8 @@ func (t *Turn) endLocked(end End, err error) {
 		t.noticeLocked("The agent stopped: it has made as many requests as it may in one turn.")
 	case end.Reason == EndRefusal:
 		t.noticeLocked("The agent refused to continue.")
+	case end.Reason != "" && end.Reason != EndComplete:
+		t.noticeLocked(fmt.Sprintf("The agent stopped: %q.", end.Reason))
 	}
 	if t.past {
 		t.stopLocked(ErrEnded)

@@ -43,7 +43,10 @@ type Config struct {
 
 // An Agent runs a coding agent. It implements [agenthost.Agent].
 type Agent struct {
-	cfg Config
+	// Set by New, then read-only.
+	cfg      Config
+	gemini   string        // the directory of Gemini CLI's files; "" for other agents
+	starting chan struct{} // capacity 1: full during a start of Gemini CLI
 
 	mu       sync.Mutex // guards the fields below
 	info     agenthost.AgentInfo
@@ -74,7 +77,11 @@ func New(cfg Config) *Agent {
 		cfg.Quiet = 3 * time.Second
 	}
 	cfg.Log = cfg.Log.With("agent", cfg.Program.Name)
-	return &Agent{cfg: cfg, info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
+	a := &Agent{cfg: cfg, starting: make(chan struct{}, 1), info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
+	if isGemini(cfg.Program) {
+		a.gemini = geminiHome(environment(cfg.Environment))
+	}
+	return a
 }
 
 // Info implements [agenthost.Agent].
@@ -101,7 +108,12 @@ func (a *Agent) Probe(ctx context.Context, folder string) error {
 
 // briefly starts a process in a folder and ends it after a call.
 func (a *Agent) briefly(ctx context.Context, folder string, call func(context.Context, *peer) error) error {
+	started, err := a.startAlone(ctx)
+	if err != nil {
+		return err
+	}
 	p, err := a.start(ctx, folder, refuser{})
+	started()
 	if err != nil {
 		return err
 	}
@@ -138,12 +150,12 @@ func (a *Agent) start(ctx context.Context, folder string, handler acp.Handler) (
 	defer cancel()
 	var result acp.InitializeResponse
 	err = proc.conn.Call(ctx, "initialize", acp.InitializeRequest{
-		ProtocolVersion:    1,
+		ProtocolVersion:    version,
 		ClientInfo:         &acp.Implementation{Name: "ahp-relay", Title: "AHP relay", Version: a.cfg.Version},
 		ClientCapabilities: capabilities(),
 	}, &result)
-	if err == nil && result.ProtocolVersion != 1 {
-		err = fmt.Errorf("the agent speaks version %d of the Agent Client Protocol; want 1", result.ProtocolVersion)
+	if wrong := wrongVersion(result, err); wrong != nil {
+		err = wrong
 	}
 	if err != nil {
 		proc.end()

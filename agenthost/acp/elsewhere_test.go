@@ -40,18 +40,10 @@ func TestConversationGoesOnElsewhere(t *testing.T) {
 	elsewhere("remember green")
 	ask("remember red remember green", true)
 	ask("remember red remember green", false)
-	restart := func() {
-		t.Helper()
-		s.stop(t)
-		s.start(t)
-		turns := k.turns
-		k = s.connect(t).open(k.session)
-		k.turns = turns
-	}
-	restart()
+	k = s.restart(t, k)
 	ask("remember red remember green", false)
 	elsewhere("remember blue")
-	restart()
+	k = s.restart(t, k)
 	ask("remember red remember green remember blue", false)
 	s.stop(t)
 }

@@ -1,7 +1,9 @@
 package acp
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,13 +228,19 @@ func TestUnknownUpdates(t *testing.T) {
 func TestAgentsThatDoNotStart(t *testing.T) {
 	folder := t.TempDir()
 	for name, c := range map[string]struct{ script, want string }{
-		"exits":   {"exit 7", "exit status 7"},
-		"version": {`read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}'; exec cat`, "speaks version 2"},
-		"refuses": {`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"broken"}}'; exec cat`, "broken"},
+		"exits":           {"exit 7", "exit status 7"},
+		"version":         {`read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}'; exec cat`, "speaks version 2 of the Agent Client Protocol, and host-agent version 1: install a newer host-agent"},
+		"version refused": {`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"Unsupported","data":{"requested":1,"supported":[3,2]}}}'; exec cat`, "speaks version 2 of"},
+		"old version":     {`read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":0}}'; exec cat`, "install a newer version of the agent"},
+		"refuses":         {`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"broken"}}'; exec cat`, "broken"},
 	} {
 		agent := New(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", c.script}}})
 		if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %s", name, err, c.want)
+		}
+		// host-agent up takes no such agent for a host.
+		if _, err := Speaks(t.Context(), []string{"/bin/sh", "-c", c.script}, io.Discard); strings.HasPrefix(name, "version") && (err == nil || errors.Is(err, ErrOther) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: up reports %v; want %s", name, err, c.want)
 		}
 	}
 	agent := New(Config{Program: Program{Name: "x", Command: []string{filepath.Join(folder, "absent")}}})

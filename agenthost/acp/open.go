@@ -24,6 +24,8 @@ type conversation struct {
 	peer  *peer
 	id    string
 
+	keeper *geminiKeeper // nil for other agents
+
 	life context.Context // ends with the process
 	end  sync.Once       // of lost
 
@@ -60,11 +62,12 @@ type opened struct {
 func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 	life, stop := context.WithCancel(context.Background())
 	c := &conversation{agent: a, chat: chat, start: start, life: life, hushed: true, terminals: map[string]*agenthost.AgentTerminal{}}
-	p, err := a.start(ctx, start.Folder, c)
+	p, started, err := a.startFor(ctx, start, c)
 	if err != nil {
 		stop()
 		return nil, err
 	}
+	defer started()
 	c.peer = p
 	context.AfterFunc(life, p.end)
 	go func() {
@@ -85,6 +88,8 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 		c.id, c.session = result.SessionID, result.SessionID
 		c.options.set(result)
 		c.mu.Unlock()
+		c.keeper = a.keepGemini(c.id)
+		c.keeper.keepBegun()
 		err = c.choose(ctx)
 	}
 	if err != nil {
@@ -101,6 +106,24 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 		return steered{c}, nil
 	}
 	return c, nil
+}
+
+// startFor starts the process for a conversation. The caller calls started when it has
+// begun or continued the conversation.
+func (a *Agent) startFor(ctx context.Context, start agenthost.Start, c *conversation) (p *peer, started func(), err error) {
+	if start.ID != "" {
+		if err := a.keepGemini(start.ID).awaitMinute(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if started, err = a.startAlone(ctx); err != nil {
+		return nil, nil, err
+	}
+	if p, err = a.start(ctx, start.Folder, c); err != nil {
+		started()
+		return nil, nil, err
+	}
+	return p, started, nil
 }
 
 // signInFor returns the sign-in method to repeat after an error, "" if there is none.

@@ -60,6 +60,22 @@ func (s *realSite) stop(t *testing.T) {
 	}
 }
 
+// restart starts the host again, and opens a session there.
+func (s *realSite) restart(t *testing.T, k *talk) *talk {
+	t.Helper()
+	s.stop(t)
+	s.start(t)
+	return s.reopen(t, k)
+}
+
+// reopen opens a session on a new connection.
+func (s *realSite) reopen(t *testing.T, k *talk) *talk {
+	t.Helper()
+	again := s.connect(t).open(k.session)
+	again.turns = k.turns
+	return again
+}
+
 // scenario drives an agent through whole turns and returns the features that it showed.
 // Features that an agent lacks are left out; a wrong answer fails the test. A replayed
 // agent changes no files by itself.
@@ -129,13 +145,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 
 	// The host starts again: the history is there, and the conversation goes on.
 	before := k.history()
-	s.stop(t)
-	if !replayed {
-		agents.Rest(name)
-	}
-	s.start(t)
-	k2 := s.connect(t).open(k.session)
-	k2.turns = k.turns
+	k2 := s.restart(t, k)
 	if after := k2.history(); after != before {
 		t.Errorf("%d turns of %d are there after a restart", after, before)
 	}
@@ -276,6 +286,25 @@ func TestRealAgents(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRealGeminiKeepsItsConversations starts the host three times in turn. Without help,
+// Gemini CLI deletes the conversation. make agents runs it.
+func TestRealGeminiKeepsItsConversations(t *testing.T) {
+	agents.Dir(t)
+	folder, home := t.TempDir(), t.TempDir()
+	real := agents.Prepare(t, "gemini", home, folder, agents.StartModel(t))
+	s := &realSite{site: &site{folder: folder}, storage: t.TempDir(), cfg: Config{
+		Program: Program{Name: "test", Title: "Gemini CLI", Command: real.Command}, Environment: real.Environment, Stderr: os.Stderr}}
+	s.start(t)
+	k := s.connect(t).begin(s.site, "s1", nil)
+	s.connect(t).begin(s.site, "s2", nil) // its start deletes conversations without messages
+	k.asks("remember blue", "echo: remember blue", "")
+	for range 3 {
+		k = s.restart(t, k)
+		k.asks("recall", "recalled: remember blue", "")
+	}
+	s.stop(t)
 }
 
 // TestRealAgentsFork copies a conversation of each installed agent that forks, without the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"ahprelay/agenthost"
@@ -38,6 +39,9 @@ type permission struct {
 // cancelled answers a permission request that gets no decision from a user.
 var cancelled = acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeCancelled}}
 
+// permissionKinds are the answers whose meaning is known. Others are not offered.
+var permissionKinds = []agenthost.PermissionKind{agenthost.AllowOnce, agenthost.AllowAlways, agenthost.RejectOnce, agenthost.RejectAlways}
+
 // permission asks for permission. The same request, repeated while the first waits,
 // gets the same answer. A different request for the same tool call waits.
 func (c *conversation) permission(r *acp.Request) {
@@ -70,7 +74,7 @@ func (c *conversation) permission(r *acp.Request) {
 	c.mu.Unlock()
 	var options []agenthost.PermissionOption
 	for _, o := range p.Options {
-		if c.agent.cfg.NoBypass && isBypass(o.OptionID, o.Name, "") {
+		if c.agent.cfg.NoBypass && isBypass(o.OptionID, o.Name, "") || !slices.Contains(permissionKinds, agenthost.PermissionKind(o.Kind)) {
 			continue
 		}
 		options = append(options, agenthost.PermissionOption{ID: o.OptionID, Label: o.Name, Kind: agenthost.PermissionKind(o.Kind)})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"regexp"
@@ -41,9 +42,14 @@ func Speaks(ctx context.Context, command []string, stderr io.Writer) (Program, e
 		ClientID         string   `json:"clientId"`
 		ProtocolVersions []string `json:"protocolVersions"`
 	}{
-		InitializeRequest: acp.InitializeRequest{ProtocolVersion: 1, ClientInfo: &acp.Implementation{Name: "ahp-relay"}, ClientCapabilities: capabilities()},
+		InitializeRequest: acp.InitializeRequest{ProtocolVersion: version, ClientInfo: &acp.Implementation{Name: "ahp-relay"}, ClientCapabilities: capabilities()},
 		Channel:           "ahp-root://", ClientID: "host-agent", ProtocolVersions: []string{"1.0.0", "0.9.0", "0.8.0"},
 	}, &result)
+	if result.ProtocolVersion != 0 || err != nil {
+		if wrong := wrongVersion(result, err); wrong != nil {
+			return Program{}, fmt.Errorf("%s: %w", command[0], wrong)
+		}
+	}
 	if err != nil || result.ProtocolVersion == 0 { // a host's version is a text
 		return Program{}, errors.Join(ErrOther, err)
 	}

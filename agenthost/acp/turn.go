@@ -24,7 +24,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 		rested = c.heard
 	}
 	c.mu.Unlock()
-	if c.peer.changedElsewhere(ctx, c.start.Folder, c.id, rested) {
+	if c.keeper.beforePrompt() || c.peer.changedElsewhere(ctx, c.start.Folder, c.id, rested) {
 		return agenthost.End{}, agenthost.ErrBusy
 	}
 	c.beginTurn(turn)
@@ -95,6 +95,7 @@ func (c *conversation) endTurn(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prompting, c.hushed, c.rested = false, ctx.Err() != nil, time.Now()
+	c.keeper.afterPrompt()
 }
 
 // current returns the turn of the next update, nil if there is none. In a replayed

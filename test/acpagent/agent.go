@@ -30,6 +30,7 @@
 //	die                exits during a tool call
 //	deaf               no longer reads
 //	unknown            sends updates of unknown kinds, sessions and tool calls
+//	later              uses values that its client does not know
 //	children           leaves a child process that holds the pipes open, and dies
 package acpagent
 
@@ -55,13 +56,14 @@ import (
 const (
 	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or "record:" or "replay:" and a directory
 	storeVariable  = "ACPAGENT_STORE"  // directory for sessions; "" for none
-	withVariable   = "ACPAGENT_WITH"   // capabilities, such as "load list resume fork steer auth"
+	withVariable   = "ACPAGENT_WITH"   // as in Options
 )
 
 // Options are an agent's store and capabilities.
 type Options struct {
 	Store string // keeps sessions in this directory
-	With  string // capabilities: load, list, resume, fork, steer, auth, options
+	With  string // capabilities: load, list, resume, fork, steer, auth, options; faults: gemini;
+	// later: each message has members that its client does not know
 }
 
 // Command returns the command of the agent, which is this test binary, and the
@@ -100,6 +102,7 @@ func Continue(store, prompt string, at time.Time) error {
 	if text, err = json.Marshal(kept); err != nil {
 		return err
 	}
+	(&chatFiles{store}).said(strings.TrimSuffix(filepath.Base(files[0]), ".json"))
 	return errors.Join(os.WriteFile(files[0], text, 0o600), os.Chtimes(files[0], at, at))
 }
 
@@ -133,6 +136,7 @@ type agent struct {
 	out   io.Writer
 	store string
 	with  []string
+	chats *chatFiles // nil unless the agent has Gemini CLI's faults
 
 	mu       sync.Mutex // guards the fields below
 	deaf     bool
@@ -161,6 +165,13 @@ type saved struct {
 
 func serve(in io.Reader, out io.Writer) {
 	a := &agent{out: out, store: os.Getenv(storeVariable), with: strings.Fields(os.Getenv(withVariable)), sessions: map[string]*session{}}
+	if a.can("gemini") {
+		a.chats = &chatFiles{a.store}
+		a.chats.clean()
+	}
+	if a.can("later") {
+		out = laterWriter{out}
+	}
 	a.conn = acp.NewConn(in, out, a, acp.Limits{})
 	_ = a.conn.Run()
 }
@@ -225,7 +236,9 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		if a.can("auth") && !a.signedIn && !exists(a.file("signed-in")) {
 			return nil, &acp.Error{Code: acp.CodeAuthRequired, Message: "Authentication required"}
 		}
-		return a.created(a.add(newID(a), saved{Cwd: p.Cwd, Mode: "ask", Model: "small"})), nil
+		s := a.add(newID(a), saved{Cwd: p.Cwd, Mode: "ask", Model: "small"})
+		a.chats.begin(s.id, begunMinute)
+		return a.created(s), nil
 	case "session/list":
 		return a.list(), nil
 	case "session/load", "session/resume", "session/fork":
@@ -305,6 +318,9 @@ func newID(a *agent) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.count++
+	if a.chats != nil {
+		return fmt.Sprintf("%08d-%d", os.Getpid(), a.count)
+	}
 	return fmt.Sprintf("s%d-%d", os.Getpid(), a.count)
 }
 
@@ -387,6 +403,9 @@ func (a *agent) list() acp.ListSessionsResponse {
 // open loads, resumes or forks a stored session.
 func (a *agent) open(method, id string) (any, error) {
 	var kept saved
+	if a.chats != nil && !a.chats.load(id) {
+		return nil, &acp.Error{Code: acp.CodeInternal, Message: "No previous sessions found for this project."}
+	}
 	text, err := os.ReadFile(a.file(id))
 	if err != nil || json.Unmarshal(text, &kept) != nil {
 		return nil, &acp.Error{Code: acp.CodeNotFound, Message: "no such session"}
@@ -445,6 +464,7 @@ func (a *agent) prompt(r *acp.Request) {
 	s.mu.Lock()
 	s.cancel = cancel
 	s.mu.Unlock()
+	a.chats.said(s.id)
 	go func() {
 		defer cancel()
 		prompt, behind := strings.CutPrefix(strings.Join(words, " "), "behind ")

@@ -58,6 +58,8 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 		s.say("%s", result.Content)
 	case "shell":
 		s.shell(ctx, rest)
+	case "later":
+		return s.later(ctx)
 	case "ask":
 		s.ask(ctx, rest)
 	case "mode":

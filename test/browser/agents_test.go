@@ -13,8 +13,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"ahprelay/auth"
 	"ahprelay/test/acpagent"
 	"ahprelay/test/agents"
+	"ahprelay/test/procs"
 )
 
 // An agentSite is a site whose host-agent runs a coding agent in a folder.
@@ -24,6 +26,7 @@ type agentSite struct {
 	folder string
 	output string // of the command
 	flags  []string
+	again  func() // starts the host-agent once more
 }
 
 // startAgentSite starts relay and host-agent. The agent's command has its environment
@@ -32,16 +35,22 @@ func startAgentSite(t *testing.T, name, folder string, command, environment []st
 	t.Helper()
 	s := &agentSite{site: startRelayFor(t, stackConfig{}), name: name, folder: folder}
 	s.flags = slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", s.file("state"), "--", "/usr/bin/env"}, environment, command)
-	s.startAgentWith(hostName, s.flags...)
+	s.again = func() { s.startAgentWith(hostName, s.flags...) }
+	s.again()
 	return s
 }
 
-// works drives an agent on a phone-sized page: a prompt, a command with its output and a
+// opens opens the console on a phone.
+func (s *agentSite) opens(p *page) {
+	p.t.Helper()
+	p.do(phone(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+}
+
+// works drives an agent on the console of a phone: a prompt, a command with its output and a
 // change of a file with its diff, with permissions, a cancelled turn, a different model,
 // and a prompt after a restart of the host-agent.
 func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.t.Helper()
-	p.do(phone(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
 	p.click("#new-session")
 	p.click("#create")
 	p.until("a new session", 3*time.Minute, func() bool { // the agent starts
@@ -70,8 +79,7 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.setting("model", "o.dataset.value.includes('other')") // of OpenCode
 
 	s.end(s.agent)
-	agents.Rest(s.name)
-	s.startAgentWith(hostName, s.flags...)
+	s.again()
 	p.wants("#turns", "hello there friend")
 	p.say("are you there")
 	p.until("an answer after the restart", 3*time.Minute, func() bool {
@@ -129,7 +137,9 @@ func TestAgentOnAPhone(t *testing.T) {
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
 	s := startAgentSite(t, "test", t.TempDir(), command, environment)
 	s.output = "ran printf"
-	s.works(newPage(t), "slow", "3 ", "Yes, once")
+	p := newPage(t)
+	s.opens(p)
+	s.works(p, "slow", "3 ", "Yes, once")
 }
 
 // TestLockScreenAnswersAnAgent allows an agent's command from a notification, with the
@@ -175,17 +185,50 @@ var askingModes = map[string]string{"claude": "default", "codex": "read-only"}
 // allowLabels are the agents' own words for an allowed request.
 var allowLabels = map[string]string{"opencode": "Allow once", "gemini": "Allow", "claude": "Yes", "codex": "Yes, proceed"}
 
-// TestRealAgentsOnAPhone drives agents that are installed. make agents runs it.
+// TestRealAgentsOnAPhone drives agents that are installed, as a new user would: relay
+// serve, its link, host-agent up, and its code. make agents runs it.
 func TestRealAgentsOnAPhone(t *testing.T) {
 	agents.Dir(t)
 	for _, name := range agents.Names {
 		t.Run(name, func(t *testing.T) {
 			folder, home := t.TempDir(), t.TempDir()
 			real := agents.Prepare(t, name, home, folder, agents.StartModel(t))
-			s := startAgentSite(t, name, folder, real.Command, real.Environment)
+			s, p := walkTo(t, name, folder, real.Environment)
 			s.output = "from-42-shell"
-			s.works(newPage(t), "please repeat "+string(slices.Repeat([]byte("many words "), 40)), "many words", allowLabels[name])
+			s.works(p, "please repeat "+strings.Repeat("many words ", 40), "many words", allowLabels[name])
 			s.answeredFromTheLockScreen()
 		})
 	}
+}
+
+// walkTo starts a relay and, by the code on its page, host-agent up with an agent that
+// is found on PATH. The page is the console of the first device.
+func walkTo(t *testing.T, name, folder string, environment []string) (*agentSite, *page) {
+	t.Helper()
+	p := newPage(t)
+	s := &agentSite{site: newSite(t), name: name, folder: folder}
+	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay()))
+	p.click("#form button")
+	p.wants("#who", "owner, level own")
+	s.bench.Env = append(s.bench.Env, environment...)
+	s.flags = []string{"--agent", name, "--folder", folder}
+	code, fingerprint := s.joinsWith(p, s.bench, s.flags...)
+	p.enter("#code", code)
+	p.click("#lookup button[type=submit]")
+	p.wants("#what", fingerprint)
+	p.enter("#host", hostName)
+	p.click("#decide button[type=submit]")
+	p.wants("#status-text", "Live")
+	p.hostIs(hostName, "online")
+	keys, err := auth.LoadKeys(s.file("data"))
+	must(t, err)
+	s.keys = keys
+	s.again = func() {
+		agent := s.bench.Process("", "host-agent-again", procs.AgentProgram, s.upFlags(s.flags...)...)
+		s.agent = agent
+		must(t, agent.Launch(t.Context(), func() error { return nil }))
+		t.Cleanup(func() { s.end(agent) })
+		p.hostIs(hostName, "online")
+	}
+	return s, p
 }

@@ -106,10 +106,21 @@ func (s *site) firstRelay(flags ...string) (link string) {
 // joins has a host-agent of these programs ask to join the relay, and returns the code
 // and the fingerprint that it prints.
 func (s *site) joins(p *page, programs *procs.Bench) (code, fingerprint string) {
+	s.t.Helper()
+	return s.joinsWith(p, programs, "--upstream", "ws://"+s.host.address)
+}
+
+// upFlags start host-agent up.
+func (s *site) upFlags(more ...string) []string {
+	return append([]string{"up", s.url, "--control", "off", "--no-qr", "--credentials-file", s.file("credential")}, more...)
+}
+
+// joinsWith is joins, with the flags that name the host.
+func (s *site) joinsWith(p *page, programs *procs.Bench, flags ...string) (code, fingerprint string) {
 	t := s.t
 	t.Helper()
-	agent := programs.Process("", "host-agent", procs.AgentProgram, "up", s.url, "--upstream", "ws://"+s.host.address, "--control", "off", "--no-qr",
-		"--credentials-file", filepath.Join(s.bench.Dir, "credential"))
+	agent := programs.Process("", "host-agent", procs.AgentProgram, s.upFlags(flags...)...)
+	s.agent = agent
 	must(t, agent.Launch(t.Context(), func() error {
 		if !strings.Contains(agent.Log(), "type the code") {
 			return errors.New("no code")
