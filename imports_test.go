@@ -1,6 +1,7 @@
 package ahprelay
 
 import (
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,8 +16,8 @@ var floors = [][]string{
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/procgroup", "internal/unauthenticated"},
 	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing"},
 	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy", "internal/sealed"},
-	{"agenthost/acp", "agenthost/scripted", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "routing"},
-	{"broker/waiting", "gateway/desk"},
+	{"agenthost/acp", "agenthost/tasks", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "routing"},
+	{"agenthost/scripted", "broker/waiting", "gateway/desk"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit", "gateway/remembered", "gateway/waiting", "hostagent/remembering", "hostagent/waiting"},
 	{"gateway/authn"},
@@ -74,12 +75,19 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestOnlyRelaysHaveTheServer fails if a different program links the NATS server.
-func TestOnlyRelaysHaveTheServer(t *testing.T) {
-	for program, deps := range dependencies(t, []string{"cmd/host-agent", "cmd/ahp-connect"}) {
+// TestSmallProgramsStaySmall fails if a program links a large library that only the others
+// need: the NATS server (17 MB), or the SDK for MCP (1.3 MB).
+func TestSmallProgramsStaySmall(t *testing.T) {
+	banned := map[string][]string{
+		"cmd/host-agent":  {"github.com/nats-io/nats-server/", "github.com/modelcontextprotocol/go-sdk/mcp"},
+		"cmd/ahp-connect": {"github.com/nats-io/nats-server/"},
+	}
+	for program, deps := range dependencies(t, slices.Collect(maps.Keys(banned))) {
 		for _, dep := range deps {
-			if strings.HasPrefix(dep, "github.com/nats-io/nats-server/") {
-				t.Errorf("%s depends on %s", program, dep)
+			for _, prefix := range banned[program] {
+				if strings.HasPrefix(dep, prefix) {
+					t.Errorf("%s depends on %s", program, dep)
+				}
 			}
 		}
 	}

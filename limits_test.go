@@ -75,7 +75,7 @@ func productDirs() (dirs []string, err error) {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		if slices.Contains([]string{".git", "docs", "node_modules", "npm", "packaging", "test", "testdata"}, d.Name()) {
+		if slices.Contains([]string{".git", "bin", "dist", "docs", "node_modules", "npm", "packaging", "test", "testdata"}, d.Name()) {
 			return fs.SkipDir
 		}
 		dirs = append(dirs, filepath.ToSlash(p))

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -79,6 +80,10 @@ type Config struct {
 	// connection. Default: none.
 	MCP []MCPServer
 
+	// ConnectMCP starts one of them and returns the connection. The host calls stop after
+	// it has closed the connection: it returns when the server has ended.
+	ConnectMCP func(ctx context.Context, server *MCPServer) (conn MCPConn, stop func(), err error)
+
 	// Resources are the agent's protected resources. Default: none.
 	Resources []Resource
 
@@ -141,6 +146,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Terminals == "" {
 		c.Terminals = EchoTerminals
+	}
+	if len(c.MCP) > 0 && c.ConnectMCP == nil {
+		return c, errors.New("agenthost: Config.MCP needs Config.ConnectMCP")
 	}
 	var err error
 	if c.MCP, err = checkMCP(c.MCP); err != nil {

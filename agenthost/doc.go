@@ -190,7 +190,7 @@
 //
 // # MCP servers
 //
-// [Config.MCP] are real MCP servers built with the official Go SDK. The host talks to
+// [Config.MCP] are real MCP servers, as in package tasks. The host talks to
 // them through a pipe in memory or a process's stdio. They start with the first
 // connection and serve all sessions. A session's state lists them in customizations,
 // on their own or as a plugin's children: {type: "mcpServer", id: "mcp-<name>", uri,

@@ -68,7 +68,7 @@ func (up *mcpUpstream) run(stop <-chan struct{}) {
 		}
 		cancel(errHostClosed)
 	})
-	conn, wait, err := up.cfg.connect(ctx)
+	conn, wait, err := up.host.cfg.ConnectMCP(ctx, up.cfg)
 	if err == nil {
 		link := newMCPLink(conn, func(l *mcpLink, req *jsonrpc.Request) { up.heard(l, req) })
 		helpers.Go(func() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/tasks"
 	"ahprelay/ahp"
 	"ahprelay/test/refclient"
 )
@@ -26,7 +27,7 @@ func serveMCPIfAsked() {
 	if os.Getenv(runAsMCP) == "" {
 		return
 	}
-	if err := agenthost.ServeMCP(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if err := tasks.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -250,3 +250,19 @@ func sample(raw json.RawMessage) (sampled, error) {
 	said := params.Messages[len(params.Messages)-1].Content.Text
 	return sampled{Role: "assistant", Content: TextContent{"text", "You said: " + said}, Model: "demo-model", StopReason: "endTurn"}, nil
 }
+
+// isServed reports whether a capability set enables an MCP method, according to AHP's
+// table for the mcp:// channel.
+func isServed(caps MCPCapabilities, method string) bool {
+	switch method {
+	case "tools/list", "tools/call":
+		return caps.ServerTools != nil
+	case "resources/list", "resources/templates/list", "resources/read":
+		return caps.ServerResources != nil
+	case "logging/setLevel", "notifications/message":
+		return caps.Logging != nil
+	case "sampling/createMessage":
+		return caps.Sampling != nil
+	}
+	return false
+}

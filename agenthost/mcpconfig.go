@@ -16,7 +16,7 @@ type MCPServer struct {
 	// Transport connects host and server. Default: [MCPMemory].
 	Transport MCPTransport
 
-	// Command is the program for [MCPStdio]; it calls [ServeMCP].
+	// Command is the program for [MCPStdio].
 	Command []string
 
 	// Nested shows the server as a plugin's child.
@@ -38,6 +38,14 @@ type MCPServer struct {
 	// Tokens maps each valid token to its scopes. Default: demo-grant, with all
 	// scopes.
 	Tokens map[string][]string `json:"-"`
+}
+
+// An MCPApp is an additional user interface: a tool show_<Name> and the resource
+// ui://tasks/<Name>.
+type MCPApp struct {
+	Name string
+	HTML string
+	Meta map[string]any // _meta of the resource
 }
 
 // An MCPIcon is AHP's Icon: a picture at an address, which may be a data: URI.
@@ -71,6 +79,16 @@ type MCPCapabilities struct {
 type MCPListCapability struct {
 	ListChanged bool `json:"listChanged,omitempty"` // changes are published
 }
+
+// Constants of MCP Apps (SEP-1865).
+const (
+	appMIMEType  = "text/html;profile=mcp-app"
+	appExtension = "io.modelcontextprotocol/ui"
+)
+
+// ScopeMeta is the key of a tool's required scope in _meta. It is private to this host: a
+// server on the web would answer 403 instead.
+const ScopeMeta = "refhost/scope"
 
 // The reference server's scopes. The first needs no authentication.
 const (
@@ -143,6 +161,6 @@ type mcpTool struct {
 // scope returns the scope required to call the tool, or "".
 func (t mcpTool) scope() string {
 	var scope string
-	_ = json.Unmarshal(t.Meta[scopeMeta], &scope) // nil is nothing
+	_ = json.Unmarshal(t.Meta[ScopeMeta], &scope) // nil is nothing
 	return scope
 }

@@ -5,20 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"sync"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"ahprelay/ahp"
 )
 
+// An MCPConn is a connection to an MCP server. It is the part of the SDK's mcp.Connection
+// that a host needs, so that hosts without MCP servers do not link the SDK's client and
+// server. One goroutine may Read while others Write. Close ends both.
+type MCPConn interface {
+	Read(ctx context.Context) (jsonrpc.Message, error)
+	Write(ctx context.Context, msg jsonrpc.Message) error
+	Close() error
+}
+
 // An mcpLink is the host's end of a connection to an MCP server. It forwards messages
 // unchanged. The SDK's client would drop messages unknown to this host.
 type mcpLink struct {
-	conn mcp.Connection
+	conn MCPConn
 	on   func(*mcpLink, *jsonrpc.Request) // called by run for each message except answers
 	out  chan jsonrpc.Message             // to the writer; bounded
 	done chan struct{}                    // closed when run ends
@@ -35,7 +41,7 @@ const mcpQueue = 256
 // errMCPGone reports an absent server.
 var errMCPGone = errors.New("the MCP server is gone")
 
-func newMCPLink(conn mcp.Connection, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
+func newMCPLink(conn MCPConn, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
 	return &mcpLink{
 		conn: conn, on: on, out: make(chan jsonrpc.Message, mcpQueue), done: make(chan struct{}),
 		calls: make(map[int64]chan<- *jsonrpc.Response),
@@ -247,25 +253,4 @@ func (l *mcpLink) listTools(ctx context.Context) ([]mcpTool, error) {
 		tools = append(tools, page.Tools...)
 	}
 	return tools, nil
-}
-
-// mcpEnd bounds a server process's exit after its input has ended.
-const mcpEnd = 2 * time.Second
-
-// connect starts the server and returns the connection. Call stop after closing the
-// connection: it returns when the server has ended.
-func (m *MCPServer) connect(ctx context.Context) (conn mcp.Connection, stop func(), err error) {
-	if m.Transport == MCPStdio {
-		cmd := exec.Command(m.Command[0], m.Command[1:]...)
-		conn, err = (&mcp.CommandTransport{Command: cmd, TerminateDuration: mcpEnd}).Connect(ctx)
-		return conn, func() {}, err // Close waits for the process
-	}
-	server, client := mcp.NewInMemoryTransports()
-	tasks := newTaskServer(m.Apps)
-	session, err := tasks.Connect(context.WithoutCancel(ctx), logTransport{server, tasks}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err = client.Connect(ctx)
-	return conn, func() { _ = session.Wait() }, err // only the end matters, not its result
 }

@@ -35,18 +35,20 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/tasks"
 )
 
 // Provider is the agent's id and the scheme of its sessions.
 const Provider = "demo"
 
-// New returns a host with the scripted agent. cfg has no other agents.
+// New returns a host with the scripted agent. cfg has no other agents. Its MCP servers are
+// those of package tasks.
 func New(cfg agenthost.Config) (*agenthost.Host, error) {
 	return newHost(cfg, &scripted{})
 }
 
 func newHost(cfg agenthost.Config, a *scripted) (*agenthost.Host, error) {
-	cfg.Agents = []agenthost.Agent{a}
+	cfg.Agents, cfg.ConnectMCP = []agenthost.Agent{a}, tasks.Connect
 	a.servers, a.now = cfg.MCP, cfg.Now
 	h, err := agenthost.New(cfg)
 	a.host = h

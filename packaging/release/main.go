@@ -258,8 +258,8 @@ func (r *release) build(t target) (files []file, err error) {
 	for _, name := range programs {
 		path := filepath.Join(dir, name)
 		args := []string{"build", "-trimpath", "-modfile=" + modFile, "-buildvcs=false", "-ldflags=" + r.linkerFlags(), "-o", path}
-		if name == "ahp-connect" {
-			args = append(args, "-tags=nethttpomithttp2") // WebSockets use HTTP/1.1: 0.6 MB less
+		if name != "relay" {
+			args = append(args, "-tags=nethttpomithttp2") // WebSockets use HTTP/1.1, and every server has it: 0.6 MB less
 		}
 		cmd := exec.Command("go", append(args, "./cmd/"+name)...)
 		cmd.Dir, cmd.Stderr = r.root, os.Stderr

@@ -22,6 +22,7 @@ import (
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
+	"ahprelay/agenthost/tasks"
 	"ahprelay/test/hostrpc"
 )
 
@@ -65,7 +66,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	if f.MCPServer {
-		return agenthost.ServeMCP(ctx, interruptible(stdin), nopCloser{stdout})
+		return tasks.Serve(ctx, interruptible(stdin), nopCloser{stdout})
 	}
 	host, err := newHost(f, stderr)
 	if err != nil {

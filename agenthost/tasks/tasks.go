@@ -1,4 +1,6 @@
-package agenthost
+// Package tasks is the reference MCP server: it keeps a list of tasks, for demonstrations
+// and tests. It is built with the official Go SDK, which hosts without it do not link.
+package tasks
 
 import (
 	"context"
@@ -7,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -15,28 +18,15 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"ahprelay/agenthost"
 )
 
-// Constants of MCP Apps (SEP-1865).
-const (
-	appMIMEType  = "text/html;profile=mcp-app"
-	appExtension = "io.modelcontextprotocol/ui"
-)
-
-// scopeMeta is the key of a tool's required scope in _meta. It is private to this
-// host: a server on the web would answer 403 instead.
-const scopeMeta = "refhost/scope"
+// appMIMEType is that of MCP Apps (SEP-1865).
+const appMIMEType = "text/html;profile=mcp-app"
 
 //go:embed mcpapp/board.html
 var mcpAppFiles embed.FS
-
-// An MCPApp is an additional user interface: a tool show_<Name> and the resource
-// ui://tasks/<Name>.
-type MCPApp struct {
-	Name string
-	HTML string
-	Meta map[string]any // _meta of the resource
-}
 
 // A taskServer is a real MCP server built with the official SDK. It keeps a list of
 // tasks and works with any transport.
@@ -60,7 +50,7 @@ type taskList struct {
 }
 
 // newTaskServer returns a server with these apps and its board.
-func newTaskServer(apps []MCPApp) *taskServer {
+func newTaskServer(apps []agenthost.MCPApp) *taskServer {
 	s := &taskServer{
 		Server: mcp.NewServer(&mcp.Implementation{Name: "tasks", Title: "Tasks", Version: "1.0.0"}, nil),
 		tasks:  []string{"Read the report", "Answer Ada"},
@@ -71,22 +61,43 @@ func newTaskServer(apps []MCPApp) *taskServer {
 	}
 	s.addTools()
 	s.addResources()
-	s.addApp(MCPApp{Name: "board", HTML: string(board), Meta: map[string]any{"ui": map[string]any{"prefersBorder": true}}}, "Task board")
+	s.addApp(agenthost.MCPApp{Name: "board", HTML: string(board), Meta: map[string]any{"ui": map[string]any{"prefersBorder": true}}}, "Task board")
 	for _, app := range apps {
 		s.addApp(app, app.Name)
 	}
 	return s
 }
 
-// ServeMCP serves the reference MCP server to one client, one message a line, until r
-// ends or ctx is done. Programs for [MCPStdio] call it.
-func ServeMCP(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
+// Serve serves the server to one client, one message a line, until r ends or ctx is done.
+// Programs for [agenthost.MCPStdio] call it.
+func Serve(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
 	server := newTaskServer(nil)
 	err := server.Run(ctx, logTransport{&mcp.IOTransport{Reader: r, Writer: w}, server})
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return nil
 	}
 	return err
+}
+
+// endTime bounds a server process's exit after its input has ended.
+const endTime = 2 * time.Second
+
+// Connect implements [agenthost.Config.ConnectMCP]: it starts the server in this process,
+// or the command of one.
+func Connect(ctx context.Context, m *agenthost.MCPServer) (conn agenthost.MCPConn, stop func(), err error) {
+	if m.Transport == agenthost.MCPStdio {
+		cmd := exec.Command(m.Command[0], m.Command[1:]...)
+		conn, err = (&mcp.CommandTransport{Command: cmd, TerminateDuration: endTime}).Connect(ctx)
+		return conn, func() {}, err // Close waits for the process
+	}
+	server, client := mcp.NewInMemoryTransports()
+	tasks := newTaskServer(m.Apps)
+	session, err := tasks.Connect(context.WithoutCancel(ctx), logTransport{server, tasks}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err = client.Connect(ctx)
+	return conn, func() { _ = session.Wait() }, err // only the end matters, not its result
 }
 
 func (s *taskServer) addTools() {
@@ -107,7 +118,7 @@ func (s *taskServer) addTools() {
 			return nil, nil, errors.New("this tool always fails")
 		})
 	mcp.AddTool(s.Server, &mcp.Tool{Name: "publish", Title: "Publish the tasks", Description: "Publishes the list of tasks. Wants the scope tasks.publish.",
-		Meta: mcp.Meta{scopeMeta: "tasks.publish"}},
+		Meta: mcp.Meta{agenthost.ScopeMeta: "tasks.publish"}},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			return said("Published %d tasks.", len(s.list().Tasks)), nil, nil
 		})
@@ -271,7 +282,7 @@ func textContents(uri, mimeType, text string, meta mcp.Meta) *mcp.ReadResourceRe
 }
 
 // addApp adds a user interface and its tool.
-func (s *taskServer) addApp(app MCPApp, title string) {
+func (s *taskServer) addApp(app agenthost.MCPApp, title string) {
 	uri := "ui://tasks/" + app.Name
 	s.AddResource(&mcp.Resource{Name: app.Name, Title: title, URI: uri, MIMEType: appMIMEType, Meta: app.Meta},
 		func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
@@ -287,20 +298,4 @@ func (s *taskServer) addApp(app MCPApp, title string) {
 		result.StructuredContent = list
 		return result, nil
 	})
-}
-
-// isServed reports whether a capability set enables an MCP method, according to AHP's
-// table for the mcp:// channel.
-func isServed(caps MCPCapabilities, method string) bool {
-	switch method {
-	case "tools/list", "tools/call":
-		return caps.ServerTools != nil
-	case "resources/list", "resources/templates/list", "resources/read":
-		return caps.ServerResources != nil
-	case "logging/setLevel", "notifications/message":
-		return caps.Logging != nil
-	case "sampling/createMessage":
-		return caps.Sampling != nil
-	}
-	return false
 }
