@@ -14,7 +14,7 @@
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman
 # make release  an archive of each program, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system, ARGS='-key FILE' signs (RELEASING.md)
-# make release-twice  the same in two clean clones, with caches of their own, and compares all files; same ARGS
+# make release-twice  the same in two clean clones, with caches of their own, compares all files, and leaves them in dist/; same ARGS
 # make site     the documentation's site, in bin/site, with a generator from npm; then checks it in Chromium, with axe-core and all links
 # make recording  the animated picture at the top of README, from the console in Chromium, with ffmpeg
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed

@@ -1,6 +1,7 @@
 // Command twice makes the release of the checked-out commit in two clean clones, in
 // folders of different names and with caches of their own, and fails unless all files
-// are equal. Its arguments are those of make release.
+// are equal. It leaves them in dist/, as make release does. Its arguments are those of make
+// release.
 package main
 
 import (
@@ -33,14 +34,15 @@ func run(args []string) error {
 			args[i] = path
 		}
 	}
-	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		return err
 	}
+	root, made := strings.TrimSpace(string(top)), ""
 	var sums [2][]byte
 	for i, name := range []string{"one", "second/of/another length"} {
 		clone := filepath.Join(dir, name)
-		if err := command("", "git", "clone", "--quiet", "--no-hardlinks", strings.TrimSpace(string(root)), clone).Run(); err != nil {
+		if err := command("", "git", "clone", "--quiet", "--no-hardlinks", root, clone).Run(); err != nil {
 			return fmt.Errorf("clone: %w", err)
 		}
 		release := command(filepath.Join(clone, "packaging/release"), "go", append([]string{"run", ".", "-out", "../../dist"}, args...)...)
@@ -49,6 +51,7 @@ func run(args []string) error {
 			return err
 		}
 		dist := filepath.Join(clone, "dist")
+		made = dist
 		if err := command(dist, "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS").Run(); err != nil {
 			return fmt.Errorf("%s: %w", dist, err)
 		}
@@ -59,7 +62,11 @@ func run(args []string) error {
 	if string(sums[0]) != string(sums[1]) {
 		return errors.Join(errors.New("the two releases differ"), differences(sums))
 	}
-	fmt.Printf("%s\nboth releases are equal\n", sums[0])
+	kept := filepath.Join(root, "dist")
+	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(made))); err != nil {
+		return err
+	}
+	fmt.Printf("%s\nboth releases are equal, and in %s\n", sums[0], kept)
 	return nil
 }
 
