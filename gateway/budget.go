@@ -18,6 +18,7 @@ type budget struct {
 	conns  atomic.Int64 // part of beside: the cost of idle connections
 	short  atomic.Bool  // nothing more can be freed
 	lent   atomic.Int64 // credit of clients beyond their first
+	scarce atomic.Bool  // the last request for such credit was refused
 
 	held atomic.Pointer[holding] // nil: sources have never been held back
 
@@ -137,16 +138,23 @@ func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.lim
 const lentShare = 4
 
 // lend counts n bytes of credit beyond a client's first, and reports whether there is
-// memory for them. With a negative n, it counts them back.
+// memory for them. With a negative n, it counts them back. With 0, it reports whether the
+// last request was granted.
 func (b *budget) lend(n int) bool {
-	if n > 0 && b.pressure() > 0 {
-		return false
+	switch {
+	case n == 0:
+		return !b.scarce.Load()
+	case n < 0:
+		b.lent.Add(int64(n))
+		return true
 	}
-	if lent := b.lent.Add(int64(n)); n > 0 && lent > b.limit/lentShare {
+	granted := b.pressure() <= 0
+	if granted && b.lent.Add(int64(n)) > b.limit/lentShare {
 		b.lent.Add(-int64(n))
-		return false
+		granted = false
 	}
-	return true
+	b.scarce.Store(!granted)
+	return granted
 }
 
 // pressure returns the bytes in use above the threshold for relief, which is below the

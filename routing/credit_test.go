@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,14 +23,17 @@ const creditWindow = 8 << 10
 // newCreditLines returns connections at one relay, whose pool of lent credit has lent
 // bytes.
 func newCreditLines(t *testing.T, n int, lent *int) (lines []*creditLine) {
+	scarce := false
 	r := NewRelayEnd(RelayEndConfig{
 		Agent: "agent", Credit: creditWindow, MostCredit: 16 * creditWindow, Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
 		Lend: func(n int) bool {
-			if n > *lent {
-				return false
+			if n == 0 {
+				return !scarce
 			}
-			*lent -= n
-			return true
+			if scarce = n > *lent; !scarce {
+				*lent -= n
+			}
+			return !scarce
 		},
 	})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1 << 20}, &still{})
@@ -107,10 +111,17 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 	}
 }
 
-// TestLentCreditMoves lets one client take all lent credit. When another client reads, the
-// first gives credit back, and never less than its first window stays.
+// TestLentCreditMoves lets one client take all lent credit: less than the most for a
+// client, and as much. When another client reads, the first gives credit back, and never
+// less than its first window stays.
 func TestLentCreditMoves(t *testing.T) {
-	lent := 8 * creditWindow
+	for _, windows := range []int{8, 15} {
+		t.Run(fmt.Sprintf("%d windows", windows), func(t *testing.T) { testLentCreditMoves(t, windows) })
+	}
+}
+
+func testLentCreditMoves(t *testing.T, lentWindows int) {
+	lent := lentWindows * creditWindow
 	lines := newCreditLines(t, 2, &lent)
 	sent := make([]int, 2)
 	round := func(i int) {
@@ -120,8 +131,8 @@ func TestLentCreditMoves(t *testing.T) {
 	for range 20 {
 		round(0)
 	}
-	if sent[0] < 6*creditWindow {
-		t.Fatalf("a client alone gets %d bytes in a round trip; want %d", sent[0], 6*creditWindow)
+	if want := lentWindows * creditWindow * 3 / 4; sent[0] < want {
+		t.Fatalf("a client alone gets %d bytes in a round trip; want %d", sent[0], want)
 	}
 	most := 0
 	for range 40 {
@@ -131,8 +142,9 @@ func TestLentCreditMoves(t *testing.T) {
 		if sent[0] < creditWindow/2 || sent[1] < creditWindow/2 {
 			t.Fatalf("%d and %d bytes in a round trip; want half of %d at least", sent[0], sent[1], creditWindow)
 		}
-		if windows := lines[0].conn.stream.window + lines[1].conn.stream.window; windows+lent != 10*creditWindow {
-			t.Fatalf("windows of %d bytes, and %d to lend; want %d together", windows, lent, 10*creditWindow)
+		all := lines[0].conn.stream.window + lines[1].conn.stream.window + lent
+		if want := (lentWindows + 2) * creditWindow; all != want {
+			t.Fatalf("windows and credit to lend are %d bytes; want %d", all, want)
 		}
 	}
 	if most < 2*creditWindow {

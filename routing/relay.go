@@ -102,7 +102,8 @@ type RelayEndConfig struct {
 	Kept func(n int)
 
 	// Lend takes n bytes of credit beyond Credit, and reports whether there were so many;
-	// with a negative n, it takes them back. It is called under locks and must not block.
+	// with a negative n, it takes them back. With 0, it reports whether the last request
+	// of any connection was granted. It is called under locks and must not block.
 	// Default: there are enough.
 	Lend func(n int) bool
 

@@ -26,7 +26,7 @@ type RelayConn struct {
 	sentClose    bool              // our close has left
 
 	window int // the stream's window at first; immutable
-	taken  int // credit of frames that the client has taken, since it last could not be lent more
+	taken  int // credit of frames that the client has taken, since it last gave credit back
 	giving int // lent credit to give back with the next frames
 
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
@@ -113,7 +113,8 @@ func (c *RelayConn) Written(credit int) {
 // adapt changes the connection's window as its client reads n bytes. The window grows by
 // as much, so it doubles in a round trip, until it lets the client use the whole line. A
 // client that stops reading early thus has a small window in the relay's memory. If no
-// more credit can be lent, each client that reads gives half back, for the others.
+// more credit can be lent, each client that reads gives half back, for the others. A
+// window shrinks by credit of bytes that the client has read: the host-agent loses none that it has.
 func (c *RelayConn) adapt(n int) {
 	most := c.relay.cfg.MostCredit
 	if c.bytes {
@@ -126,11 +127,13 @@ func (c *RelayConn) adapt(n int) {
 		c.giving -= less
 		c.stream.widen(-less)
 		c.relay.cfg.Lend(-less)
-	case c.taken < growAfter*c.window || more <= 0:
-	case c.relay.cfg.Lend(more):
+	case c.taken < growAfter*c.window:
+	case c.relay.cfg.Lend(more): // of 0, by a client with the most
 		c.stream.widen(more)
 	default:
-		c.giving, c.taken = (c.stream.window-c.window)/2, 0
+		if c.giving = (c.stream.window - c.window) / 2; c.giving > 0 {
+			c.taken = 0 // a client with its first window asks again at once
+		}
 	}
 }
 

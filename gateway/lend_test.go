@@ -1,0 +1,29 @@
+package gateway
+
+import "testing"
+
+// TestLentCreditIsBounded lends credit until a request is refused, which all clients learn.
+// A granted request ends that, and so does credit that is given back, at the next request.
+func TestLentCreditIsBounded(t *testing.T) {
+	b := newBudget(mib, mib)
+	const step = 64 << 10
+	lent := 0
+	for b.lend(step) {
+		lent += step
+	}
+	if lent != mib/lentShare || b.lent.Load() != int64(lent) {
+		t.Errorf("%d bytes are lent, and %d counted; want %d", lent, b.lent.Load(), mib/lentShare)
+	}
+	if b.lend(0) {
+		t.Error("no client learns that a request was refused")
+	}
+	b.lend(-step)
+	if !b.lend(step) || !b.lend(0) {
+		t.Error("credit that was given back is not lent again")
+	}
+	b.lend(-lent)
+	b.add(mib) // memory is short
+	if b.lend(1) {
+		t.Error("credit is lent while memory is short")
+	}
+}
