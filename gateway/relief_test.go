@@ -11,8 +11,8 @@ import (
 	"ahprelay/routing"
 )
 
-// longestWait is the longest wait of a client that reads beside clients that do not.
-const longestWait = time.Second
+// longestWait is the longest wait of a client that reads beside clients that do not: their proof, and turns.
+const longestWait = deafTime + 200*time.Millisecond
 
 // within waits until holds returns true.
 func (w *world) within(holds func() bool) {
@@ -38,7 +38,7 @@ func fillStalled(conns []*hostEnd, size int) {
 // TestReaderNeverQueuesBehindStalledClients lets many clients stop reading at once, with
 // most of the relay's memory. A client that reads gets its answer soon, and its long message
 // and the short message behind it reach the host soon. Only clients that do not read are
-// closed.
+// closed. How much memory they may have is the promise of TestStalledClientsLeaveMemory.
 func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 	const stalled = 200
 	for _, test := range []struct {

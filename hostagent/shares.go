@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"ahprelay/auth"
@@ -67,8 +68,29 @@ func (s *Sharing) TakeBack(ctx context.Context, id string) (int, error) {
 	return answer.Ended, s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
 }
 
+// Open returns a new link's token, as its first viewer gets it, and the relay that has
+// issued the token.
+func (s *Sharing) Open(ctx context.Context, link Link) (relay, token, host string, err error) {
+	_, secret, _ := strings.Cut(link.Link, "#")
+	var answer struct{ Token, Host string }
+	err = s.first(func(a *access, at string) error {
+		relay = at
+		return a.post(ctx, at, "/auth/share", map[string]string{"link": secret}, &answer)
+	})
+	return relay, answer.Token, answer.Host, err
+}
+
 // do sends a request to the first reachable relay.
 func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error {
+	text, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	return s.first(func(a *access, relay string) error { return s.askRelay(ctx, a, relay, text, answer) })
+}
+
+// first calls ask with each relay until one answers.
+func (s *Sharing) first(ask func(a *access, relay string) error) error {
 	if err := checkRelays(s.Relays); err != nil {
 		return err
 	}
@@ -83,13 +105,9 @@ func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error 
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(ask)
-	if err != nil {
-		return err
-	}
 	var failures []error
 	for _, relay := range a.relays.inOrder() {
-		err := s.askRelay(ctx, a, relay, text, answer)
+		err := ask(a, relay)
 		if err == nil || !temporary(err) {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -97,6 +98,9 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := tried(ctx, sharing, link, session); err != nil {
+		return err
+	}
 	if _, err := fmt.Fprintln(s.out, link.Link); err != nil {
 		return err
 	}
@@ -105,6 +109,20 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 		return nil
 	}
 	return cli.PrintQR(os.Stdout, s.err, link.Link)
+}
+
+// tried opens a new link's session like the link's first viewer, and revokes the link if
+// the host does not know the session.
+func tried(ctx context.Context, sharing *hostagent.Sharing, link hostagent.Link, session string) error {
+	relay, token, host, err := sharing.Open(ctx, link)
+	if err == nil {
+		err = cli.CheckSession(ctx, http.DefaultClient, relay, token, host, session)
+	}
+	if err == nil {
+		return nil
+	}
+	_, kept := sharing.TakeBack(ctx, link.ID)
+	return errors.Join(err, kept)
 }
 
 type sharesCmd struct {

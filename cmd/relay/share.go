@@ -92,6 +92,20 @@ func (c *shareCmd) checkHost(ctx context.Context, relay *runningRelay) error {
 	return fmt.Errorf("--host %s: no such host of tenant %s; known are: %s", c.Host, c.Tenant, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
+// checkSession returns an error if an online host does not know a session.
+func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session string) error {
+	token, err := r.keys.Tokens().IssueClient(auth.Client{
+		Tenant: tenant, Subject: "relay share", Hosts: []string{host}, Access: auth.AccessRead, Expires: time.Now().Add(time.Minute),
+	})
+	if err != nil {
+		return err
+	}
+	if err := cli.CheckSession(ctx, r.client, r.at.URL, token, host, session); err != nil {
+		return fmt.Errorf("--channel %w", err)
+	}
+	return nil
+}
+
 // client returns the link's authority.
 func (c *shareCmd) client() (who auth.Client, err error) {
 	switch {

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 	"ahprelay/hostagent/watch"
 )
 
@@ -32,19 +31,14 @@ type errRefused struct {
 
 func (e *errRefused) Error() string { return e.Message }
 
-// checkSession returns an error if an online host does not know a session. It connects
-// to the host like a client that may look. Without an answer, the session counts as known.
-func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session string) error {
+// CheckSession returns an error if an online host does not know a session. It connects
+// to the host through the relay at a base URL, with a client's token. Without an answer,
+// the session counts as known.
+func CheckSession(ctx context.Context, client *http.Client, relay, token, host, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
-	token, err := r.keys.Tokens().IssueClient(auth.Client{
-		Tenant: tenant, Subject: "relay share", Hosts: []string{host}, Access: auth.AccessRead, Expires: time.Now().Add(time.Minute),
-	})
-	if err != nil {
-		return err
-	}
-	ws, _, err := websocket.Dial(ctx, strings.TrimSuffix(r.at.URL, "/")+"/ahp/"+host, &websocket.DialOptions{
-		HTTPClient: r.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+	ws, _, err := websocket.Dial(ctx, strings.TrimSuffix(relay, "/")+"/ahp/"+host, &websocket.DialOptions{
+		HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
 	if err != nil {
 		return nil
@@ -52,28 +46,29 @@ func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session s
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxSessionFrame)
 	const root = "ahp-root://"
-	client := rand.Text()[:8]
-	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": "relay-share-" + client, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
+	id := "share-" + rand.Text()[:8]
+	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": id, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
 		return nil
 	}
 	var refused *errRefused
 	if _, err := ask(ctx, ws, "subscribe", map[string]any{"channel": session}); !errors.As(err, &refused) || refused.Code == ahp.CodeAuthRequired {
 		return nil
 	}
-	known := "unknown"
+	known := ""
 	if result, err := ask(ctx, ws, "listSessions", map[string]any{"channel": root}); err == nil {
 		known = namesOf(result)
 	}
-	return fmt.Errorf("--channel %s: host %s has no such session (%s); known are: %s", session, host, refused.Message, known)
+	return fmt.Errorf("%s: host %s has no such session (%s)%s", session, host, refused.Message, known)
 }
 
-// namesOf returns the first sessions in a result of listSessions.
+// namesOf returns the first sessions in a result of listSessions, as the end of a
+// sentence; "" if there are none.
 func namesOf(result json.RawMessage) string {
 	var list struct {
 		Items []struct{ Resource, Title string }
 	}
 	if json.Unmarshal(result, &list) != nil || len(list.Items) == 0 {
-		return "none"
+		return ""
 	}
 	var names []string
 	for i, s := range list.Items {
@@ -83,9 +78,8 @@ func namesOf(result json.RawMessage) string {
 		}
 		names = append(names, fmt.Sprintf("%s (%q)", s.Resource, s.Title))
 	}
-	return strings.Join(names, ", ")
+	return "; known are: " + strings.Join(names, ", ")
 }
-
 // ask sends a request, and returns the result. It skips all other messages.
 func ask(ctx context.Context, ws *websocket.Conn, method string, params any) (json.RawMessage, error) {
 	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": method, "method": method, "params": params})

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/routing"
+	"ahprelay/test/bench/loadgen"
+)
+
+// feed measures the cost of publishing a single viewer's notifications on NATS, while a
+// reader listens there, beside a relay without readers.
+func feed(b *testbed) ([]Figure, error) {
+	sites, ways := make([]*site, 2), make([]*system, 2)
+	for i, cfg := range []siteConfig{{name: "fed", natsListen: true}, {name: "plain"}} {
+		var err error
+		if sites[i], ways[i], err = b.oneHost(cfg); err != nil {
+			return nil, err
+		}
+	}
+	heard, err := sites[0].read()
+	if err != nil {
+		return nil, err
+	}
+	var figures []Figure
+	for _, work := range []struct {
+		name string
+		pace loadgen.Pace
+	}{{"2000 actions/s in bursts of 20", streaming}, {"saturated", saturated(1)}} {
+		got, err := b.feedAt(work.pace, sites, ways, heard)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", work.name, err)
+		}
+		title := "one viewer and a reader at NATS, " + work.name + ": "
+		const unit, peer = "µs a message", "without a reader"
+		figures = append(figures,
+			newFigure(title+"relay and host-agent", unit, got.both[0]).beside(peer, got.both[0], got.both[1]).want(ratioAtMost(1.2)).
+				means("An operator's tools can listen to everything, for a little more."),
+			newFigure(title+"relay", unit, got.relays[0]).beside(peer, got.relays[0], got.relays[1]),
+			newFigure(title+"heard by the reader", "% of the messages", got.heard))
+	}
+	return figures, nil
+}
+
+// A fedSample has processor times for each message, with a reader and without, and the
+// part of the messages that the reader has heard.
+type fedSample struct {
+	both, relays [2]series
+	heard        series
+}
+
+// feedAt measures each site's programs with one viewer, in turns.
+func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard *atomic.Int64) (got fedSample, err error) {
+	crowds := make([]*crowd, len(sites))
+	for i, way := range ways {
+		if crowds[i], err = b.join(way, fmt.Sprintf("%s-%d", sites[i].cfg.name, b.slots), 1, 0, actionSize); err != nil {
+			return got, err
+		}
+		for warm := false; !warm; warm = i > 0 || heard.Load() > 0 {
+			if _, err := crowds[i].hear(pace, b.long(400*time.Millisecond), false); err != nil {
+				return got, err
+			}
+		}
+	}
+	err = b.rounds(func(int) error {
+		for i, c := range crowds {
+			began := heard.Load()
+			sample, agent, err := c.hearWith(sites[i].agents[0].Pid(), pace, b.long(time.Second))
+			if err != nil {
+				return err
+			}
+			n := float64(sample.Delivered)
+			got.both[i] = append(got.both[i], micros(sample.CPU+agent)/n)
+			got.relays[i] = append(got.relays[i], micros(sample.CPU)/n)
+			if i == 0 {
+				got.heard = append(got.heard, 100*float64(heard.Load()-began)/n)
+			}
+		}
+		return nil
+	})
+	for _, c := range crowds {
+		if err == nil {
+			err = c.leave()
+		}
+	}
+	return got, err
+}
+
+func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
+
+// hearWith is hear, with the processor time of another process meanwhile.
+func (c *crowd) hearWith(pid int, pace loadgen.Pace, d time.Duration) (s sample, used time.Duration, err error) {
+	before, err := loadgen.CPU(pid)
+	if err != nil {
+		return s, 0, err
+	}
+	if s, err = c.hear(pace, d, false); err != nil {
+		return s, 0, err
+	}
+	after, err := loadgen.CPU(pid)
+	return s, after - before, err
+}
+
+// read listens at the site's NATS server to everything of its first host, until the part
+// ends. It counts the messages.
+func (s *site) read() (heard *atomic.Int64, err error) {
+	creds, err := s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL)
+	if err != nil {
+		return nil, err
+	}
+	heard = new(atomic.Int64)
+	ctx, cancel := context.WithCancel(s.bed.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := broker.Tail(ctx, "nats://"+s.at(natsPort), creds, s.tenant(0), hostName(0), "", func(data []byte) {
+			_ = routing.ReadFeed(data, func(routing.Piece) { heard.Add(1) }) // feedAt sees that some are missing
+		}, func(int) {})
+		if err != nil && ctx.Err() == nil {
+			s.bed.say("the reader has ended: %v", err)
+		}
+	})
+	s.bed.ends = append(s.bed.ends, func() {
+		cancel()
+		wg.Wait()
+	})
+	return heard, nil
+}
