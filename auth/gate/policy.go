@@ -102,7 +102,15 @@ func (p Policy) Previews() bool {
 // Class returns a digest of the rules for messages to the client: a client receives the
 // same of a channel as any other client of its class.
 func (p Policy) Class() string {
-	rules, _ := json.Marshal([]any{p.Access, p.Reverse, p.Channels, p.Methods, slices.Sorted(slices.Values(p.Hidden)), len(p.files)}) // never fails
+	type files struct {
+		Channels []string
+		Folders  bool
+	}
+	var reach []files
+	for _, f := range p.files {
+		reach = append(reach, files{f.given, f.folders})
+	}
+	rules, _ := json.Marshal([]any{p.Access, p.Reverse, p.Channels, p.Methods, slices.Sorted(slices.Values(p.Hidden)), reach}) // never fails
 	sum := sha256.Sum256(rules)
 	return string(sum[:])
 }

@@ -34,3 +34,37 @@ func TestFullPoliciesNeedNoGate(t *testing.T) {
 		}
 	}
 }
+
+// TestClassesOfEqualAuthority compares classes of connections. Only equal rules have the
+// same class: channels, methods, hidden channels, and files that the channels name.
+func TestClassesOfEqualAuthority(t *testing.T) {
+	read := func(channels ...string) gate.Policy { return gate.NewPolicy(auth.AccessRead, channels, nil, true) }
+	hidden := read()
+	hidden.Hidden = []string{"s:/1", "s:/2"}
+	classes := map[string]string{}
+	for name, p := range map[string]gate.Policy{
+		"look":                       read(),
+		"talk":                       gate.NewPolicy(auth.AccessTalk, nil, nil, true),
+		"without reverse":            gate.NewPolicy(auth.AccessRead, nil, nil, false),
+		"a channel":                  read("s:/1"),
+		"a different channel":        read("s:/2"),
+		"two lists":                  read("s:/1").Narrow(read("s:/2")),
+		"a method":                   gate.NewPolicy(auth.AccessRead, nil, []string{"subscribe"}, true),
+		"hidden channels":            hidden,
+		"a file":                     read("*", "file:///a/*"),
+		"a different file":           read("*", "file:///b/*"),
+		"folders of sessions":        read().WithFolders(),
+		"a file, and folders":        read("*", "file:///a/*").WithFolders(),
+		"a different one, below two": read("*", "file:///a/*").Narrow(read("*", "file:///b/*")),
+	} {
+		if other, ok := classes[p.Class()]; ok {
+			t.Errorf("%q has the class of %q", name, other)
+		}
+		classes[p.Class()] = name
+	}
+	other := read()
+	other.Hidden = []string{"s:/2", "s:/1"}
+	if other.Class() != hidden.Class() || read("*", "file:///a/*").Class() != read("*", "file:///a/*").Class() {
+		t.Error("equal rules have different classes")
+	}
+}
