@@ -92,7 +92,7 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 		})
 		return c
 	}
-	if conn.seal != nil {
+	if conn.seal != nil && !a.ownProcess() {
 		conn.seal.class = c.policy.Class()
 	}
 	who := a.who(open, c.policy)
@@ -133,11 +133,15 @@ func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.C
 // process returns the state of a new connection's host process. A command runs one
 // process per connection.
 func (a *Agent) process() *view.Host {
-	if len(a.cfg.Upstream.Command) > 0 {
+	if a.ownProcess() {
 		return view.NewHost(gate.Key)
 	}
 	return a.known
 }
+
+// ownProcess reports whether each connection has a host process of its own. Equal names of
+// channels then mean different channels.
+func (a *Agent) ownProcess() bool { return len(a.cfg.Upstream.Command) > 0 }
 
 // processLeft records the end of a connection to a host process.
 func (a *Agent) processLeft(known *view.Host) {

@@ -186,7 +186,7 @@ func (l *clientLine) Close(code ahp.CloseCode, reason string) {
 // Abort is [routing.AgentConn.Abort].
 func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 	if l.seal != nil {
-		l.seal.agent.seals.shared.leave(l.seal, true)
+		l.seal.silence()
 	}
 	l.endMove()
 	l.now.Load().Abort(code, reason)

@@ -21,7 +21,7 @@ type sealing struct {
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
 	manages bool   // the client may list and remove devices
-	class   string // of authority: connections with the same class may share messages
+	class   string // of authority: connections with the same class may share messages; "": this one shares none
 	greeted uint64 // messages of the handshake to the client
 
 	held   int          // bytes counted in seals.held; of the goroutine that calls open
@@ -97,6 +97,15 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 	s.mu.Unlock()
 	s.agent.seals.shared.leave(s, true)
 	s.conn.Close(code, "")
+}
+
+// silence ends the stream without a last word: the connection is about to be cut. It gets no
+// key any more, and its sets have new ones.
+func (s *sealing) silence() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.agent.seals.shared.leave(s, true)
 }
 
 // stop releases the timers. Nothing is sent any more.

@@ -30,11 +30,11 @@ const (
 type sealShares struct {
 	mu     sync.Mutex
 	sets   map[shareKey]*shareSet
-	used   list.List                 // of *shareSet, most recent first
-	epochs uint32                    // number of the newest epoch
-	byHash map[uint64]*sharedMessage // the window
-	recent list.List                 // of *sharedMessage, the window, oldest first
-	bytes  int                       // in the window
+	used   list.List                   // of *shareSet, most recent first
+	epochs uint32                      // number of the newest epoch
+	byHash map[uint64][]*sharedMessage // the window, oldest first
+	recent list.List                   // of *sharedMessage, the window, oldest first
+	bytes  int                         // in the window
 }
 
 // A shareKey names a set of readers.
@@ -46,7 +46,8 @@ type shareSet struct {
 	name    []byte // for relays, which do not learn the channel
 	seed    maphash.Seed
 	place   *list.Element
-	readers map[*sealing]uint64    // number of the last message that each received
+	readers map[*sealing]uint64    // number of the last message that each received. With the epoch's key, or about to have it
+	took    map[*sealing]uint64    // the same, also of connections that are late, or have unsubscribed
 	left    map[*sealing]time.Time // readers that have unsubscribed
 	last    uint64                 // number of the newest message
 	epoch   *sealed.Epoch          // nil: the next message begins an epoch
@@ -81,15 +82,8 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 		delete(set.left, s)
 	}
 	hash := maphash.Bytes(set.seed, plain)
-	if m := h.byHash[hash]; m != nil && m.set == set && bytes.Equal(m.plain, plain) {
-		current := set.epoch != nil && set.epoch.Number() == m.epoch
-		if current && m.number >= set.mark {
-			set.readers[s] = max(set.readers[s], m.number)
-		}
-		if current || s.holds(m.epoch) {
-			return m
-		}
-		return nil
+	if m := h.foundLocked(set, s, plain, hash); m != nil {
+		return set.join(s, m)
 	}
 	set.readers[s] = set.last
 	set.dropLate(now, s)
@@ -99,6 +93,33 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	return h.sealLocked(set, s, plain, hash, now)
 }
 
+// foundLocked returns a message in the window, or nil. The host may send the same message
+// several times. A reader gets each sealed form once, so a relay does not see that they are
+// the same.
+func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash uint64) *sharedMessage {
+	for _, m := range h.byHash[hash] {
+		if m.set == set && m.number > set.took[s] && bytes.Equal(m.plain, plain) {
+			return m
+		}
+	}
+	return nil
+}
+
+// join returns a sealed message if the reader has the epoch's key, or gets it now. A
+// connection with the present key is one of the readers, so the key ends with it. One that
+// is late is no reader, and gets no key.
+func (set *shareSet) join(s *sealing, m *sharedMessage) *sharedMessage {
+	set.took[s] = m.number
+	if set.epoch != nil && set.epoch.Number() == m.epoch && m.number >= set.mark {
+		set.readers[s] = max(set.readers[s], m.number)
+		return m
+	}
+	if s.holds(m.epoch) {
+		return m
+	}
+	return nil
+}
+
 // setLocked returns the set with a key.
 func (h *sealShares) setLocked(key shareKey) *shareSet {
 	if set := h.sets[key]; set != nil {
@@ -106,7 +127,7 @@ func (h *sealShares) setLocked(key shareKey) *shareSet {
 		return set
 	}
 	if h.sets == nil {
-		h.sets, h.byHash = map[shareKey]*shareSet{}, map[uint64]*sharedMessage{}
+		h.sets, h.byHash = map[shareKey]*shareSet{}, map[uint64][]*sharedMessage{}
 	}
 	if len(h.sets) >= maxShareSets {
 		oldest := h.used.Remove(h.used.Back()).(*shareSet)
@@ -114,7 +135,7 @@ func (h *sealShares) setLocked(key shareKey) *shareSet {
 	}
 	set := &shareSet{
 		key: key, name: strconv.AppendUint(nil, rand.Uint64(), 36), seed: maphash.MakeSeed(),
-		readers: map[*sealing]uint64{}, left: map[*sealing]time.Time{},
+		readers: map[*sealing]uint64{}, took: map[*sealing]uint64{}, left: map[*sealing]time.Time{},
 	}
 	set.place = h.used.PushFront(set)
 	h.sets[key] = set
@@ -159,19 +180,21 @@ func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash ui
 		return nil
 	}
 	set.last++
-	set.readers[s] = set.last
+	set.readers[s], set.took[s] = set.last, set.last
 	m := &sharedMessage{set: set, hash: hash, number: set.last, plain: plain, epoch: set.epoch.Number(), key: set.epoch.Key(), size: len(plain)}
 	for _, body := range bodies {
 		m.bodies = append(m.bodies, routing.NewSealedBody(body, set.name))
 		m.size += len(body)
 	}
-	h.byHash[hash] = m
+	h.byHash[hash] = append(h.byHash[hash], m)
 	h.recent.PushBack(m)
 	h.bytes += m.size
 	for h.bytes > sharedWindow && h.recent.Len() > 1 {
 		old := h.recent.Remove(h.recent.Front()).(*sharedMessage)
 		h.bytes -= old.size
-		if h.byHash[old.hash] == old {
+		if rest := h.byHash[old.hash][1:]; len(rest) > 0 { // old is the first
+			h.byHash[old.hash] = rest
+		} else {
 			delete(h.byHash, old.hash)
 		}
 	}
@@ -184,9 +207,12 @@ func (h *sealShares) leave(s *sealing, now bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, set := range h.sets {
+		_, reader := set.readers[s]
+		_, was := set.left[s] // it still has the key
+		delete(set.readers, s)
 		delete(set.left, s)
-		if _, ok := set.readers[s]; ok {
-			delete(set.readers, s)
+		delete(set.took, s)
+		if reader || was {
 			set.expire(now)
 		}
 	}
@@ -249,7 +275,7 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 	}
 	for i, n := range row {
 		var m *sharedMessage
-		if len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 {
+		if len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 && s.class != "" {
 			m = s.agent.seals.shared.message(s, n.Message(), n.Channel())
 		}
 		switch {

@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -60,6 +61,37 @@ func (r *sharedReader) hear() {
 	}
 }
 
+// hostEnd returns the reader's connection at the host-agent.
+func (r *sharedReader) hostEnd() *hostConn {
+	r.w.Helper()
+	for _, c := range r.w.agent.clients.every() {
+		if c.conn.seal.device.Chain[0] == r.device {
+			return c
+		}
+	}
+	r.w.Fatal("the reader is not connected")
+	return nil
+}
+
+// removed removes the reader's device.
+func (r *sharedReader) removed() {
+	r.w.Helper()
+	if err := r.w.agent.seals.removeDevice(r.device.String(), false); err != nil {
+		r.w.Fatal(err)
+	}
+	r.w.agent.seals.endRemoved()
+}
+
+// unsubscribes ends the reader's subscription.
+func (r *sharedReader) unsubscribes() {
+	r.w.Helper()
+	frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"s:/1"}}`))
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	r.send(frames...)
+}
+
 // epoch returns the epoch of the last body.
 func (r *sharedReader) epoch() uint32 {
 	r.w.Helper()
@@ -78,7 +110,11 @@ type sealedCrowd struct {
 // say makes the host send a notification on each reader's connection, and waits.
 func (c *sealedCrowd) say(wait time.Duration, readers ...*sharedReader) {
 	c.Helper()
-	message := fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","n":%d}}`, len(c.sent))
+	c.sayThis(fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","n":%d}}`, len(c.sent)), wait, readers...)
+}
+
+func (c *sealedCrowd) sayThis(message string, wait time.Duration, readers ...*sharedReader) {
+	c.Helper()
 	c.sent = append(c.sent, message)
 	for _, r := range readers {
 		r.sock.toUs <- message
@@ -95,7 +131,14 @@ func (c *sealedCrowd) say(wait time.Duration, readers ...*sharedReader) {
 
 func inCrowd(t *testing.T, levels []auth.Access, test func(c *sealedCrowd, readers []*sharedReader)) {
 	t.Helper()
+	inCrowdOf(t, Upstream{}, levels, test)
+}
+
+// inCrowdOf runs a test with readers of a host that is reached as the upstream states.
+func inCrowdOf(t *testing.T, upstream Upstream, levels []auth.Access, test func(c *sealedCrowd, readers []*sharedReader)) {
+	t.Helper()
 	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(w *world) {
+		w.agent.cfg.Upstream = upstream
 		w.host.set(func() { w.host.answers = nil })
 		var readers []*sharedReader
 		for _, level := range levels {
@@ -177,34 +220,26 @@ func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *se
 // 5 s otherwise.
 func TestEpochEndsWithAReader(t *testing.T) {
 	t.Run("removed", func(t *testing.T) {
-		wantNewEpoch(t, 100*time.Millisecond, 0, func(c *sealedCrowd, r *sharedReader) {
-			if err := c.agent.seals.removeDevice(r.device.String(), false); err != nil {
-				t.Fatal(err)
-			}
-			c.agent.seals.endRemoved()
+		wantNewEpoch(t, 100*time.Millisecond, 0, func(_ *sealedCrowd, r *sharedReader) { r.removed() })
+	})
+	t.Run("removed just behind its unsubscription", func(t *testing.T) {
+		wantNewEpoch(t, 100*time.Millisecond, 0, func(_ *sealedCrowd, r *sharedReader) {
+			r.unsubscribes()
+			r.removed()
 		})
 	})
 	t.Run("ended by the host's owner", func(t *testing.T) {
 		wantNewEpoch(t, 100*time.Millisecond, 0, func(c *sealedCrowd, r *sharedReader) {
-			for _, client := range c.agent.clients.every() {
-				if client.conn.seal.device.Chain[0] == r.device {
-					client.conn.Abort(ahp.CloseForbidden, kickedReason)
-					client.cancel()
-				}
-			}
+			client := r.hostEnd()
+			client.conn.Abort(ahp.CloseForbidden, kickedReason)
+			client.cancel()
 		})
 	})
 	t.Run("gone", func(t *testing.T) {
 		wantNewEpoch(t, 100*time.Millisecond, 5*time.Second, func(_ *sealedCrowd, r *sharedReader) { r.conn.Close(ahp.CloseShuttingDown, "") })
 	})
 	t.Run("unsubscribed", func(t *testing.T) {
-		wantNewEpoch(t, 6*time.Second, 5*time.Second, func(_ *sealedCrowd, r *sharedReader) {
-			frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"s:/1"}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.send(frames...)
-		})
+		wantNewEpoch(t, 6*time.Second, 5*time.Second, func(_ *sealedCrowd, r *sharedReader) { r.unsubscribes() })
 	})
 	t.Run("not heard of", func(t *testing.T) {
 		wantNewEpoch(t, 200*time.Millisecond, 5*time.Second, func(*sealedCrowd, *sharedReader) {})
@@ -263,6 +298,114 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 		}
 		if late.epoch() != readers[0].epoch() {
 			t.Error("the late reader shares no more")
+		}
+	})
+}
+
+// TestLateReaderGetsNoKeyOfTheOthers gives a reader the messages that the others received
+// long before. It gets none of the keys that they use now, so nothing remains to be changed
+// when it is removed.
+func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(100*time.Millisecond, readers...)
+		}
+		from := len(c.sent)
+		for range 60 {
+			c.say(200*time.Millisecond, readers[:2]...)
+		}
+		late := readers[2]
+		for _, message := range c.sent[from : from+45] { // the others have changed keys within 5 s
+			late.sock.toUs <- message
+			time.Sleep(10 * time.Millisecond)
+		}
+		late.hear()
+		if !slices.Equal(late.got, c.sent[:from+45]) {
+			t.Fatalf("the late reader received %d messages; want %d, in order", len(late.got), from+45)
+		}
+		keys := late.hostEnd().conn.seal.epochs
+		late.removed()
+		c.say(100*time.Millisecond, readers[:2]...)
+		if now := readers[0].epoch(); slices.Contains(keys, now) {
+			t.Errorf("the others use epoch %d behind the removal of a reader that has its key", now)
+		}
+	})
+}
+
+// TestAbortedReaderJoinsNoSet sends a notification on a connection that has just been
+// aborted. It joins no set any more: the key of that set would not change a second time.
+func TestAbortedReaderJoinsNoSet(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(100*time.Millisecond, readers...)
+		}
+		aborted := readers[2].hostEnd().conn
+		aborted.Abort(ahp.CloseForbidden, kickedReason)
+		_, _, err := aborted.Notify([]*routing.Notification{routing.NewNotification([]byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1"}}`), []byte("s:/1"))})
+		if !errors.Is(err, routing.ErrConnClosed) {
+			t.Errorf("a notification behind the abort: %v", err)
+		}
+		for _, set := range c.agent.seals.shared.sets {
+			if _, ok := set.readers[aborted.seal]; ok || len(set.readers) != 2 {
+				t.Errorf("a set has %d readers; the aborted one is among them: %v", len(set.readers), ok)
+			}
+		}
+	})
+}
+
+// TestRepeatedMessageLooksNew sends the same message several times to each reader. All share
+// it, and no reader gets the same bytes twice.
+func TestRepeatedMessageLooksNew(t *testing.T) {
+	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(10*time.Millisecond, readers...)
+		}
+		for range 5 {
+			c.sayThis(c.sent[3], 10*time.Millisecond, readers...)
+		}
+		late := readers[2]
+		for range 3 { // twice on each connection, before the next one
+			for range 2 {
+				c.sayThis(c.sent[4], 10*time.Millisecond, readers[:2]...)
+			}
+			for range 2 {
+				late.sock.toUs <- c.sent[4]
+				time.Sleep(10 * time.Millisecond) // this relay gives each body a frame of its own then
+			}
+		}
+		late.hear()
+		for i, r := range readers {
+			if !slices.Equal(r.got, c.sent) {
+				t.Errorf("reader %d received %d messages; want %d", i, len(r.got), len(c.sent))
+			}
+			if len(r.bodies) < 14 {
+				t.Errorf("reader %d received %d bodies: it shares no more", i, len(r.bodies))
+			}
+			seen := map[string]bool{}
+			for _, body := range r.bodies {
+				if seen[string(body)] {
+					t.Errorf("reader %d received the same bytes twice", i)
+				}
+				seen[string(body)] = true
+			}
+		}
+		if shared := &c.agent.seals.shared; len(shared.sets) != 1 || shared.recent.Len() > len(c.sent) {
+			t.Errorf("%d messages were sealed for %d sets; want at most %d for one", shared.recent.Len(), len(shared.sets), len(c.sent))
+		}
+	})
+}
+
+// TestReadersOfCommandsShareNothing connects readers to a host that is started for each of
+// them. Equal channel names are different channels there.
+func TestReadersOfCommandsShareNothing(t *testing.T) {
+	inCrowdOf(t, Upstream{Command: []string{"host"}}, three, func(c *sealedCrowd, readers []*sharedReader) {
+		for range 10 {
+			c.say(10*time.Millisecond, readers...)
+		}
+		for i, r := range readers {
+			if len(r.bodies) > 0 || !slices.Equal(r.got, c.sent) {
+				t.Errorf("reader %d received %d messages, and %d bodies", i, len(r.got), len(r.bodies))
+			}
 		}
 	})
 }
