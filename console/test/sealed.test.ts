@@ -11,7 +11,7 @@ import { Link } from '../src/link';
 import { newDevice, publicText, readPublic, type Device, type Secret } from '../src/sealed/keys';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
-import { content, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
+import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
 
 const vectors = JSON.parse(readFileSync('../../internal/sealed/testdata/vectors.json', 'utf8'));
 const bytes = (hex: string): Bytes => Uint8Array.from(hex.match(/../g) ?? [], (two) => parseInt(two, 16));
@@ -208,6 +208,58 @@ async function sealRaw(plain: Bytes): Promise<Bytes> {
   const sealed = await crypto.subtle.encrypt({ name: 'AES-GCM', iv: new Uint8Array(12), additionalData: concat([6], new Uint8Array(8)) }, key, plain);
   return concat([6], new Uint8Array(sealed));
 }
+
+test('a host with a fault, whose tags are true, is held to the forms of shared bodies', async () => {
+  const sha256 = async (b: Bytes) => new Uint8Array(await crypto.subtle.digest('SHA-256', b));
+  const number = (n: number, size: number): Bytes => new Uint8Array(size).map((_, i) => n / 256 ** (size - 1 - i));
+  const encrypt = async (raw: Bytes, iv: Bytes, additionalData: Bytes, data: Bytes): Promise<Bytes> =>
+    new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv, additionalData }, await crypto.subtle.importKey('raw', raw, 'AES-GCM', false, ['encrypt']), data));
+  const [connection, epoch] = [new Uint8Array(32), new Uint8Array(32).fill(2)];
+  const pieces = (what: number, body: Bytes): Bytes[] => {
+    const parcel = new Uint8Array(padded(5 + body.length));
+    parcel.set(concat([what], number(body.length, 4), body));
+    return [parcel.slice(0, 32768), parcel.slice(32768)].filter((piece) => piece.length > 0);
+  };
+  let bodies = 0;
+  const bodyOf = async (piece: Bytes): Promise<Bytes> => {
+    const head = concat([7], number(9, 4), number(bodies++, 4));
+    return concat(head, await encrypt(epoch, concat(new Uint8Array(8), head.slice(5)), head, piece));
+  };
+  const tagOf = async (tags: number, recordsBefore: number, ...all: Bytes[]): Promise<Bytes> =>
+    concat([8], await encrypt(connection, concat([0, 0, 0, 1], number(tags, 8)), concat([8], number(recordsBefore, 8), await sha256(concat(...await Promise.all(all.map(sha256))))), new Uint8Array(0)));
+  const recordOf = async (count: number, bodiesBefore: number, piece: Bytes): Promise<Bytes> =>
+    concat([6], await encrypt(connection, concat(new Uint8Array(4), number(count, 8)), concat([6], number(bodiesBefore, 8)), piece));
+  const long = new Uint8Array(32768 + 100).fill(120);
+  const one = async (what: number, body: Bytes) => {
+    const b = await bodyOf(pieces(what, body)[0]);
+    return [b, await tagOf(0, 1, b)];
+  };
+  const [front, back] = pieces(content.message, long);
+  const [first, rest] = [await bodyOf(front), await bodyOf(back)];
+  const forms: Record<string, Bytes[]> = {
+    'a tag for no body': [await tagOf(0, 1)], 'a compressed body': await one(content.packed, new Uint8Array(deflateRawSync('message'))), 'a heartbeat': await one(content.heartbeat, new Uint8Array(8)),
+    'a close': await one(content.close, new Uint8Array([0x11, 0x95])), 'a key of an epoch': await one(content.epochKey, concat(number(10, 4), epoch)),
+    'a message that ends in a record': [first, await tagOf(0, 1, first), await recordOf(1, 1, back)],
+    'a message that ends in a body': [await recordOf(1, 0, front), rest, await tagOf(0, 2, rest)],
+  };
+  const open = async (frames: Bytes[]) => {
+    const client = await Session.from(connection, connection, connection, 1 << 20);
+    const [key] = pieces(content.epochKey, concat(number(9, 4), epoch));
+    return (await Promise.allSettled([await recordOf(0, 0, key), ...frames].map((f) => client.open(f))));
+  };
+  for (const [name, frames] of Object.entries(forms)) {
+    const got = await open(frames);
+    assert.equal(got[0].status, 'fulfilled', name);
+    assert.equal(got.at(-1)!.status, 'rejected', name);
+    assert.ok(got.every((e) => e.status === 'rejected' || e.value.length === 0), `${name}: nothing is given`);
+  }
+  const good = await open([first, await tagOf(0, 1, first), rest, await tagOf(1, 1, rest), await recordOf(1, 2, pieces(content.message, utf8('own'))[0])]);
+  assert.deepEqual(good.flatMap((e: any) => e.value).map((p) => p.body.length), [long.length, 3], 'a message under two tags passes');
+  const half = new Half({} as CryptoKey);
+  half.hear(2 ** 32);
+  half.next(1);
+  assert.throws(() => half.hear(1), /as much as its keys allow/);
+});
 
 test('parcels of all sizes pass, and bounds are kept', async () => {
   const { host, client } = await ends(200_000);

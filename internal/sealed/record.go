@@ -61,7 +61,7 @@ const (
 
 // Bounds of a direction, within the limits of AES-GCM under one key.
 const (
-	maxRecords = 1 << 32
+	maxRecords = 1 << 32 // and shared bodies
 	maxBytes   = 1 << 44
 )
 
@@ -74,6 +74,9 @@ var ErrLie = errors.New("not the bytes that the other end has sealed: the relay,
 
 // lie returns an error that wraps ErrLie.
 func lie(why string) error { return fmt.Errorf("%w (%s)", ErrLie, why) }
+
+// errMixed reports a parcel whose pieces came in records and in shared bodies.
+var errMixed = errors.New("sealed message in two parts of different kinds")
 
 // errSpent reports a direction that has reached its bound.
 var errSpent = errors.New("this sealed connection has carried as much as its keys allow; reconnect")
@@ -126,7 +129,7 @@ func (h *half) recordAD() []byte {
 
 // next returns the nonce for the next record of n bytes.
 func (h *half) next(n int) ([]byte, error) {
-	if h.err == nil && (h.count >= maxRecords || h.bytes+uint64(n) > maxBytes) {
+	if h.err == nil && (h.count >= maxRecords || h.bodies > maxRecords || h.bytes+uint64(n) > maxBytes) {
 		h.err = errSpent
 	}
 	if h.err != nil {
@@ -146,6 +149,7 @@ type Session struct {
 	hash    []byte // of the handshake
 
 	parcel []byte // the pieces of an incomplete parcel
+	shared bool   // they came in shared bodies
 	whole  int    // its length; 0: the next piece begins a parcel
 
 	tags    uint64  // made, or verified
@@ -245,6 +249,9 @@ func (s *Session) open(frame []byte) (content Content, body []byte, done bool, e
 	piece, err := s.in.aead.Open(frame[1:1], nonce, frame[1:], s.in.recordAD())
 	if err != nil {
 		return 0, nil, false, lie("the record does not follow the last one")
+	}
+	if s.whole > 0 && s.shared {
+		return 0, nil, false, errMixed
 	}
 	content, body, done, err = s.take(piece)
 	if done && content == EpochKey {

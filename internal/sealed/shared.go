@@ -76,7 +76,7 @@ func (e *Epoch) Seal(message []byte) (bodies [][]byte, err error) {
 func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:bodyHead]...) }
 
 // Give counts bodies that follow for this client. The caller keeps the order of Give and
-// Seal.
+// Seal. Behind too many, Seal returns an error.
 func (s *Session) Give(bodies int) { s.out.bodies += uint64(bodies) }
 
 // Tag returns the next tag: the given bodies with this sum follow the first records. It is
@@ -183,15 +183,23 @@ func (s *Session) verify(frame []byte) error {
 		return lie("these shared bodies do not follow")
 	}
 	s.tags++
-	s.in.bodies += uint64(len(h.bodies))
+	if s.in.bodies += uint64(len(h.bodies)); s.in.bodies > maxRecords {
+		return errSpent
+	}
 	bodies := h.bodies
 	h.bodies, h.bytes = nil, 0
 	for i := range bodies {
-		content, body, done, err := s.take(bodies[i].piece)
+		begins := s.whole == 0
+		if !begins && !s.shared {
+			return errMixed
+		}
+		piece := bodies[i].piece
+		content, body, done, err := s.take(piece)
+		s.shared = s.whole > 0
 		switch {
 		case err != nil:
 			return err
-		case done && content != Message:
+		case begins && Content(piece[0]) != Message:
 			return errors.New("a shared body without a message")
 		case done:
 			h.ready = append(h.ready, parcel{content, body})

@@ -408,6 +408,149 @@ func TestRandomLiesAboutSharedBodiesAreFound(t *testing.T) {
 	})
 }
 
+// A pair is a host and a client with keys of an epoch and of the connection.
+type pair struct {
+	*testing.T
+	client, host *Session
+	epoch        *Epoch
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	half, err1 := newHalf([32]byte{1})
+	e, err2 := newEpoch(9, [32]byte{2})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{T: t, client: &Session{client: true, limit: 1 << 20, in: half}, host: &Session{out: half}, epoch: e}
+	key, err := p.host.Seal(EpochKey, e.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.opens(key...); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// opens opens frames, and returns the messages.
+func (p *pair) opens(frames ...[]byte) (got []string, err error) {
+	for _, frame := range frames {
+		_, body, done, err := p.client.Open(bytes.Clone(frame))
+		if err != nil {
+			return got, err
+		}
+		for ; done; _, body, done = p.client.Next() {
+			got = append(got, string(body))
+		}
+	}
+	return got, nil
+}
+
+// cut seals the pieces of a parcel, each with the function.
+func (p *pair) cut(content Content, body []byte, head int, seal func(frame []byte) []byte) (frames [][]byte) {
+	p.Helper()
+	if err := cut(content, body, head, func(frame []byte) error {
+		frames = append(frames, seal(frame))
+		return nil
+	}); err != nil {
+		p.Fatal(err)
+	}
+	return frames
+}
+
+// bodies returns a parcel in shared bodies.
+func (p *pair) bodies(content Content, body []byte) [][]byte {
+	p.Helper()
+	return p.cut(content, body, bodyHead, func(frame []byte) []byte {
+		frame[0] = byte(kindBody)
+		frame[4], frame[8] = 9, byte(p.epoch.count)
+		p.epoch.count++
+		return p.epoch.aead.Seal(frame[:bodyHead], bodyNonce(frame[:bodyHead]), frame[bodyHead:], frame[:bodyHead])
+	})
+}
+
+// records returns a parcel in records.
+func (p *pair) records(body []byte) [][]byte {
+	p.Helper()
+	frames, err := p.host.Seal(Message, body)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return frames
+}
+
+// tag returns the host's true tag for bodies, behind n records.
+func (p *pair) tag(n uint64, bodies ...[]byte) []byte {
+	all := sha256.New()
+	for _, b := range bodies {
+		sum := sha256.Sum256(b)
+		all.Write(sum[:])
+	}
+	p.host.Give(len(bodies))
+	tag := p.host.Tag([32]byte(all.Sum(nil)), n)
+	return append([]byte{byte(kindTag)}, tag[:]...)
+}
+
+// TestHostKeepsToSharedForms gives a client forms of shared bodies that a host with a fault
+// could send, with true tags. It ends the connection at each that docs/sealed.md excludes.
+func TestHostKeepsToSharedForms(t *testing.T) {
+	long := bytes.Repeat([]byte("x"), pieceSize+100)
+	one := func(content Content, body []byte) func(p *pair) [][]byte {
+		return func(p *pair) [][]byte {
+			bodies := p.bodies(content, body)
+			return append(bodies, p.tag(1, bodies...))
+		}
+	}
+	forms := map[string]func(p *pair) [][]byte{
+		"a tag for no body": func(p *pair) [][]byte { return [][]byte{p.tag(1)} },
+		"a compressed body": one(packed, deflate([]byte("message"))),
+		"a heartbeat":       one(Heartbeat, make([]byte, 8)),
+		"a close":           one(Close, AppendClose(ahp.CloseForbidden, "")),
+		"a key of an epoch": one(EpochKey, make([]byte, 36)),
+		"a body in a record": func(p *pair) [][]byte {
+			bodies := p.bodies(Message, long)
+			rest := p.cut(Message, long, 1, func(frame []byte) []byte {
+				frame[0] = byte(kindRecord)
+				return frame
+			})[1]
+			tag := p.tag(1, bodies[0])
+			nonce, err := p.host.out.next(len(rest))
+			if err != nil {
+				p.Fatal(err)
+			}
+			return [][]byte{bodies[0], tag, p.host.out.aead.Seal(rest[:1], nonce, rest[1:], p.host.out.recordAD())}
+		},
+		"a record in a body": func(p *pair) [][]byte {
+			first := p.records(long)[0]
+			rest := p.bodies(Message, long)[1]
+			return [][]byte{first, rest, p.tag(2, rest)}
+		},
+		"too many bodies": func(p *pair) [][]byte {
+			p.client.in.bodies = maxRecords
+			return one(Message, []byte("message"))(p)
+		},
+	}
+	for name, frames := range forms {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			if got, err := p.opens(frames(p)...); err == nil || len(got) > 0 {
+				t.Errorf("a client takes %d messages: %v", len(got), err)
+			}
+		})
+	}
+	p := newPair(t)
+	bodies := p.bodies(Message, long)
+	frames := [][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}
+	if got, err := p.opens(append(frames, p.records([]byte("own"))...)...); err != nil || !slices.Equal(got, []string{string(long), "own"}) {
+		t.Errorf("a message under two tags: %d messages, %v", len(got), err)
+	}
+	p.host.Give(maxRecords)
+	if _, err := p.host.Seal(Message, nil); !errors.Is(err, errSpent) {
+		t.Errorf("a host goes on behind too many bodies: %v", err)
+	}
+}
+
 // FuzzShared gives a client shared bodies that a reader with the epoch's key could make,
 // with and without the host's tag. No plaintext may panic, or open as more than it has.
 func FuzzShared(f *testing.F) {

@@ -15,25 +15,32 @@ export const kinds = { record: 6, body: 7, tag: 8 };
 const bodyHead = 9; // of a shared body: kind, epoch, number
 const mostEpochs = 256;
 const mostHeard = 1 << 16; // shared bodies without a tag
-const mostRecords = 2 ** 32;
+const mostRecords = 2 ** 32; // and shared bodies
 const mostBytes = 2 ** 44;
 
 /** A parcel from the host; a compressed message is a message. */
 export interface Parcel { content: number; body: Bytes }
 
+const spent = () => new Error(t`This sealed connection has carried as much as its keys allow.`);
+
 /** One direction's key and counters. */
-class Half {
+export class Half {
   count = 0;
-  bodies = 0; // shared bodies that came before
+  #bodies = 0; // shared bodies that came before
   #bytes = 0;
 
   constructor(readonly key: CryptoKey) {}
 
   /** Returns the algorithm for the next record, of n bytes. */
   next(n: number): AesGcmParams {
-    if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw new Error(t`This sealed connection has carried as much as its keys allow.`);
+    if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw spent();
     this.#bytes += n;
-    return { name: 'AES-GCM', iv: nonce(0, this.count++), additionalData: concat([kinds.record], u64(this.bodies)) };
+    return { name: 'AES-GCM', iv: nonce(0, this.count++), additionalData: concat([kinds.record], u64(this.#bodies)) };
+  }
+
+  /** Counts n shared bodies. */
+  hear(n: number): void {
+    if ((this.#bodies += n) > mostRecords) throw spent();
   }
 }
 
@@ -61,6 +68,7 @@ export class Session {
   #whole = 0; // length of the parcel that is arriving
   #pieces: Bytes[] = [];
   #arrived = 0; // bytes of it
+  #shared = false; // its pieces came in shared bodies
   #epochs = new Map<number, CryptoKey>(); // of shared bodies, oldest first
   #heard: Heard[] = [];
   #heardBytes = 0;
@@ -106,11 +114,10 @@ export class Session {
       try {
         const parcels: Parcel[] = [];
         for (const piece of await pieces) {
-          const parcel = await this.#take(piece);
+          const parcel = await this.#take(piece, frame[0] !== kinds.record);
           if (parcel) parcels.push(parcel);
         }
         if (frame[0] === kinds.record) this.opened++;
-        else if (parcels.some((p) => p.content !== content.message)) throw new Error('a shared body without a message');
         return await this.#keepKeys(parcels);
       } catch (err) {
         this.#broken = err as Error;
@@ -168,7 +175,7 @@ export class Session {
     const heard = this.#heard;
     if (frame.length !== 1 + tagSize || heard.length === 0) throw new Lie('not the tag of shared bodies');
     const [iv, records] = [nonce(1, this.#tags++), u64(this.#in.count)];
-    this.#in.bodies += heard.length;
+    this.#in.hear(heard.length);
     this.#heard = [];
     this.#heardBytes = 0;
     const sum = await sha256(concat(...await Promise.all(heard.map((h) => h.sum))));
@@ -192,8 +199,12 @@ export class Session {
     return parcels.filter((p) => p.content !== content.epochKey);
   }
 
-  async #take(piece: Bytes): Promise<Parcel | undefined> {
-    if (this.#whole === 0) this.#begin(piece);
+  async #take(piece: Bytes, shared: boolean): Promise<Parcel | undefined> {
+    if (this.#whole === 0) {
+      this.#begin(piece);
+      if (shared && piece[0] !== content.message) throw new Error('a shared body without a message');
+      this.#shared = shared;
+    } else if (this.#shared !== shared) throw new Error('a sealed message in two parts of different kinds');
     if (piece.length !== Math.min(pieceSize, this.#whole - this.#arrived)) throw new Error('a sealed record of a wrong length');
     this.#pieces.push(piece);
     this.#arrived += piece.length;
