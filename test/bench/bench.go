@@ -37,6 +37,7 @@ var parts = []part{
 	{name: "stalled", run: stalled},
 	{name: "growth", run: growth},
 	{name: "gate", run: gates},
+	{name: "feed", run: feed},
 	{name: "flap", run: flap},
 	{name: "storm", run: storm},
 	{name: "console", run: consolePart},

@@ -44,6 +44,9 @@ type siteConfig struct {
 	// port.
 	natsTCP bool
 
+	// natsListen opens the relay's NATS listener, for readers.
+	natsListen bool
+
 	// between puts a proxy between host-agents and their NATS address, and returns the
 	// proxy's address. It may be nil.
 	between func(target string) (string, error)
@@ -82,7 +85,7 @@ func (b *testbed) site(cfg siteConfig) (*site, error) {
 		return nil, err
 	}
 	relay := []string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}
-	if cfg.natsTCP {
+	if cfg.natsTCP || cfg.natsListen {
 		relay = append(relay, "--nats-listen", s.at(natsPort))
 	}
 	s.relay = b.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, s.cfg.relayFlags, b.o.RelayFlags)...)

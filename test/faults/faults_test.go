@@ -44,6 +44,7 @@ var short = []string{
 	"nats-server: kill -9",
 	"host-agent: stopped 5s",
 	"host-agent: kill -9",
+	"all relays of three: SIGTERM and start, one after the other",
 	"all relays of three: SIGTERM and start, one after the other, each with an empty data directory",
 }
 

@@ -19,6 +19,7 @@ type Row struct {
 
 	external bool                                     // needs NATS as a process of its own
 	others   int                                      // relays of a cluster beside that of the clients
+	balanced bool                                     // clients are at all of them, see balancer
 	memory   int                                      // bytes of the relay's cgroup; 0: none
 	flags    []string                                 // more of the relay
 	hold     time.Duration                            // how long the fault stays

@@ -81,7 +81,14 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 	if err != nil {
 		return err
 	}
-	crowd := load.Gather(load.Target{URL: site.HostURL()}, load.Target{URL: site.URL(), Token: token}, o.Clients)
+	target := load.Target{URL: site.URL(), Token: token}
+	if r.Row.balanced {
+		relays := balance(site.Relays())
+		defer relays.judge(r)
+		defer relays.stop()
+		target.Pick = relays.pick
+	}
+	crowd := load.Gather(load.Target{URL: site.HostURL()}, target, o.Clients)
 	defer crowd.Close()
 	if err := awaitWhole(ctx, crowd); err != nil {
 		return fmt.Errorf("before the fault: %w", err)

@@ -15,6 +15,7 @@ import (
 // A Target is where clients connect to.
 type Target struct {
 	URL   string
+	Pick  func() string // returns the URL of each connection; nil: URL
 	Token string
 	HTTP  *http.Client // for the handshake; default: http.DefaultClient
 }
@@ -55,7 +56,11 @@ func dialWire(ctx context.Context, to Target, label string, onFrame func(*incomi
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var err error
-	w.client, err = refclient.Dial(ctx, to.URL, refclient.Options{
+	url := to.URL
+	if to.Pick != nil {
+		url = to.Pick()
+	}
+	w.client, err = refclient.Dial(ctx, url, refclient.Options{
 		Token: to.Token, HTTPClient: to.HTTP, NoRecord: true, Unanswered: true, OnFrame: w.take,
 	})
 	return w, err

@@ -165,7 +165,7 @@ func (s *Site) startProcesses(ctx context.Context) error {
 	if err := s.startRelays(ctx); err != nil {
 		return err
 	}
-	return s.StartAgent(ctx)
+	return s.startAgentFor(ctx, s.Relays())
 }
 
 // startRelays starts all relays together: those of a cluster are ready when two of three
@@ -304,16 +304,26 @@ func Ready(client *http.Client, url string) error {
 
 // StartAgent starts the host-agent, and returns when its host is online.
 func (s *Site) StartAgent(ctx context.Context) error {
+	return s.startAgentFor(ctx, s.Relays()[:1])
+}
+
+// startAgentFor is StartAgent, and returns when the host is online at these relays.
+func (s *Site) startAgentFor(ctx context.Context, relays []string) error {
 	token, err := s.Token()
 	if err != nil {
 		return err
 	}
 	return s.Agent.Launch(ctx, func() error {
-		info, err := GetJSON[hostsapi.Info](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+Host, token)
-		if err == nil && info.State != "online" {
-			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
+		for _, relay := range relays {
+			info, err := GetJSON[hostsapi.Info](ctx, relay+"/api/hosts/"+Host, token)
+			if err != nil {
+				return err
+			}
+			if info.State != "online" {
+				return fmt.Errorf("host is %s at %s: %s", info.State, relay, info.Reason)
+			}
 		}
-		return err
+		return nil
 	})
 }
 
@@ -351,6 +361,15 @@ func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" +
 
 // RelayURL returns where clients reach the host at the relay itself.
 func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + Host }
+
+// Relays returns the base URLs of all relays, the clients' own first.
+func (s *Site) Relays() []string {
+	urls := []string{"http://" + s.at(relayPort)}
+	for i := range s.Others {
+		urls = append(urls, "http://"+s.other(i))
+	}
+	return urls
+}
 
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
