@@ -140,5 +140,5 @@ clients:
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestFlows' ./test
-	$(GO) test -count=1 -v -timeout 20m -parallel 1 -run '^TestWorkbench' ./test/browser
+	$(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^TestWorkbench' ./test/browser
 

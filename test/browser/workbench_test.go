@@ -81,6 +81,7 @@ func startWorkbenchSite(t *testing.T) *workbenchSite {
 	s.tap, err = stack.NewTap("ws://" + listen)
 	must(t, err)
 	t.Cleanup(s.tap.Close)
+	s.tellsOf(s.tap, "windows")
 	s.relay = s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", data, "--listen", listen, "--admin-listen", gateway.NoListener, "--drain", "1s")
 	token, err := s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant, Host: hostName, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
@@ -90,6 +91,23 @@ func startWorkbenchSite(t *testing.T) *workbenchSite {
 	s.startHostAgent()
 	t.Cleanup(func() { s.site.end(s.agent); s.site.end(s.relay) })
 	return s
+}
+
+// tellsOf logs the last messages on a tap's connections if the test fails.
+func (s *workbenchSite) tellsOf(tap *stack.Tap, name string) {
+	const last, longest = 60, 400
+	s.t.Cleanup(func() {
+		if !s.t.Failed() {
+			return
+		}
+		for i, c := range tap.Conns() {
+			for from, messages := range map[string][][]byte{"window": c.ToHost(), "host": c.ToClient()} {
+				for _, m := range messages[max(0, len(messages)-last):] {
+					s.t.Logf("%s, connection %d, from the %s: %.*s", name, i, from, longest, m)
+				}
+			}
+		}
+	})
 }
 
 // startRelay starts the relay and returns when it accepts clients.
@@ -565,6 +583,7 @@ func (s *workbenchSite) throughConnect() (tap *stack.Tap, network *faultproxy.Pr
 	tap, err = stack.NewTap("ws://" + listen)
 	must(t, err)
 	t.Cleanup(tap.Close)
+	s.tellsOf(tap, "window at ahp-connect")
 	return tap, network, strings.TrimSpace(string(made))
 }
 
