@@ -64,7 +64,7 @@ func (c *conn) initializeLocked(raw json.RawMessage) (any, error) {
 		ProtocolVersion:    v.String(),
 		ServerSeq:          h.seq,
 		Snapshots:          snapshots,
-		ServerInfo:         serverInfo{Name: "refhost", Version: h.dialect.own[0].String()},
+		ServerInfo:         serverInfo{Name: "agent-host", Version: h.dialect.own[0].String()},
 		DefaultDirectory:   h.resources.files.defaultDirectory(),
 		CompletionTriggers: []string{"@", "#", "/"},
 		Telemetry:          telemetry{Logs: otlpPrefix + "{level}"},

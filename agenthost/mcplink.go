@@ -217,7 +217,7 @@ const mcpClientVersion = "0.9.0"
 func (l *mcpLink) greet(ctx context.Context) error {
 	_, err := l.call(ctx, "initialize", map[string]any{
 		"protocolVersion": mcpVersion,
-		"clientInfo":      map[string]string{"name": "refhost", "version": mcpClientVersion},
+		"clientInfo":      map[string]string{"name": "agent-host", "version": mcpClientVersion},
 		"capabilities": map[string]any{
 			"sampling":   struct{}{},
 			"extensions": map[string]any{appExtension: map[string]any{"mimeTypes": []string{appMIMEType}}},

@@ -76,7 +76,7 @@ func (h *core) logLocked(level logLevel, format string, args ...any) {
 	}
 	var logs otlpLogs
 	scope := &logs.ResourceLogs[0].ScopeLogs[0]
-	scope.Scope.Name = "refhost"
+	scope.Scope.Name = "agent-host"
 	record := &scope.LogRecords[0]
 	record.TimeUnixNano = strconv.FormatInt(h.cfg.Now().UnixMilli()*1e6, 10)
 	record.ObservedTimeUnixNano = record.TimeUnixNano

@@ -243,9 +243,16 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 			t.Errorf("%s: up reports %v; want %s", name, err, c.want)
 		}
 	}
-	agent := New(Config{Program: Program{Name: "x", Command: []string{filepath.Join(folder, "absent")}}})
-	if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("an absent program: %v", err)
+	// Some packages leave such a script where the installation is not complete.
+	script := filepath.Join(folder, "script")
+	if err := os.WriteFile(script, []byte("echo the reason >&2\nexit 9\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]string{filepath.Join(folder, "absent"): "no such file or directory", script: "exit status 9 (host-agent's output has what it printed)"} {
+		agent := New(Config{Program: Program{Name: "x", Command: []string{program}}})
+		if err := agent.Probe(t.Context(), folder); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", program, err, want)
+		}
 	}
 }
 

@@ -58,8 +58,15 @@ func environment(more []string) (list []string) {
 
 // start starts an agent in a directory.
 func start(cfg Config, dir string, handler acp.Handler) (*process, error) {
-	program := cfg.Program
-	cmd := exec.Command(program.Command[0], program.Command[1:]...)
+	p, err := startCommand(cfg, cfg.Program.Command, dir, handler)
+	if errors.Is(err, syscall.ENOEXEC) { // a script without #!, which a shell would run
+		p, err = startCommand(cfg, append([]string{"/bin/sh"}, cfg.Program.Command...), dir, handler)
+	}
+	return p, err
+}
+
+func startCommand(cfg Config, command []string, dir string, handler acp.Handler) (*process, error) {
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, environment(cfg.Environment), cfg.Stderr, outputTime
 	procgroup.Own(cmd)
 	in, err := cmd.StdinPipe()
@@ -75,7 +82,8 @@ func start(cfg Config, dir string, handler acp.Handler) (*process, error) {
 	err = cmd.Start()
 	_ = outWriter.Close()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start agent %s: %w", program.Name, err), in.Close(), out.Close())
+		_, _ = in.Close(), out.Close() // Start has closed some
+		return nil, fmt.Errorf("start agent %s: %w", cfg.Program.Name, err)
 	}
 	p := &process{conn: acp.NewConn(out, in, handler, acp.Limits{Line: cfg.MaxLine}), cmd: cmd, in: in, out: out, stop: make(chan struct{}), ended: make(chan struct{})}
 	go p.run()
@@ -128,7 +136,7 @@ var (
 func exitError(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s", errExited, exit.ProcessState)
+		return fmt.Errorf("%w: %s (host-agent's output has what it printed)", errExited, exit.ProcessState)
 	}
 	return errExited
 }

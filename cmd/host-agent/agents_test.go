@@ -16,6 +16,7 @@ import (
 func TestServiceHasAbsolutePaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
+	t.Chdir(dir)
 	path := filepath.Join(dir, "opencode")
 	if err := os.WriteFile(path, []byte("\x7fELF"), 0o700); err != nil {
 		t.Fatal(err)
@@ -24,15 +25,38 @@ func TestServiceHasAbsolutePaths(t *testing.T) {
 		{[]string{"up", "http://r", "--agent", "opencode", "--folder", "/f"}, []string{"up", "http://r", "--agent", "opencode=" + path, "--folder", "/f"}},
 		{[]string{"up", "http://r", "--agent=opencode"}, []string{"up", "http://r", "--agent=opencode=" + path}},
 		{[]string{"up", "http://r"}, []string{"up", "http://r"}},
-		{[]string{"run", "--agent", "mine", "--", "x"}, []string{"run", "--agent", "mine", "--", "x"}},
+		{[]string{"run", "--agent", "mine", "--", "opencode", "acp", "--folder", "x"}, []string{"run", "--agent", "mine", "--", path, "acp", "--folder", "x"}},
+		{[]string{"up", "http://r", "--", "./opencode"}, []string{"up", "http://r", "--", path}},
+		{[]string{"run", "--folder", ".", "--folder=sub", "--state-dir", "off", "--token-file=t"}, []string{"run", "--folder", dir, "--folder=" + filepath.Join(dir, "sub"), "--state-dir", "off", "--token-file=" + filepath.Join(dir, "t")}},
+		{[]string{"up", "http://r?a=b", "--upstream", "ws://h?tkn=x"}, []string{"up", "http://r?a=b", "--upstream", "ws://h?tkn=x"}},
 	} {
-		got, err := pinAgents(c.args)
+		got, err := pinPaths(c.args)
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("pinAgents(%v) = %v, %v; want %v", c.args, got, err, c.want)
+			t.Errorf("pinPaths(%v) = %v, %v; want %v", c.args, got, err, c.want)
 		}
 	}
-	if _, err := pinAgents([]string{"up", "--agent", "gemini"}); err == nil || !strings.Contains(err.Error(), "npm install -g @google/gemini-cli") {
+	if _, err := pinPaths([]string{"up", "http://r", "--", "absent"}); err == nil {
+		t.Error("an absent command is accepted")
+	}
+	if _, err := pinPaths([]string{"up", "--agent", "gemini"}); err == nil || !strings.Contains(err.Error(), "npm install -g @google/gemini-cli") {
 		t.Errorf("an agent that is not installed: %v", err)
+	}
+}
+
+// TestUpChecksAgentsBeforeItJoins: the person approves nothing that does not start. No
+// relay answers at the address.
+func TestUpChecksAgentsBeforeItJoins(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	for want, args := range map[string][]string{
+		"npm install -g @google/gemini-cli": {"--agent", "gemini", "--folder", t.TempDir()},
+		"no git repository found":           {"--agent", "x=" + os.Args[0]},
+		"is unknown; want one of claude":    {"--agent", "geminy"},
+	} {
+		var out bytes.Buffer
+		if err := new(app).run(t.Context(), append([]string{"up", "http://127.0.0.1:1"}, args...), &out, &out); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("up %v: %v; want %s", args, err, want)
+		}
 	}
 }
 

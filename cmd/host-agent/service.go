@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
@@ -80,37 +84,64 @@ func (c *installCmd) arguments() ([]string, error) {
 		}
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...)
 	}
-	return pinAgents(args)
+	return pinPaths(args)
 }
 
-// pinAgents replaces the names of agents by absolute paths: a service does not have the
-// PATH of a shell. A command behind -- is not changed.
-func pinAgents(args []string) (list []string, err error) {
-	if slices.Contains(args, "--") {
-		return args, nil
+// pathFlags are the flags whose values are paths.
+var pathFlags = []string{"--folder", "--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}
+
+// pinPaths makes paths absolute, and replaces the names of agents and the command behind
+// -- by paths: a service has neither the folder nor the PATH of a shell.
+func pinPaths(args []string) (list []string, err error) {
+	var command []string
+	if i := slices.Index(args, "--"); i >= 0 {
+		args, command = args[:i], slices.Clone(args[i:])
 	}
-	for i, arg := range args {
-		name, inline := strings.CutPrefix(arg, "--agent=")
-		if !inline && (i == 0 || args[i-1] != "--agent") {
-			list = append(list, arg)
-			continue
+	name := ""
+	for _, arg := range args {
+		before, value, inline := strings.Cut(arg, "=")
+		if !inline || !strings.HasPrefix(arg, "--") {
+			before, value = name, arg
 		}
-		pinned, err := (&agents.Flags{Agent: []string{name}}).Pinned()
+		pinned, err := pin(before, value, command != nil)
 		if err != nil {
 			return nil, err
 		}
-		if inline {
-			pinned[0] = "--agent=" + pinned[0]
-		}
-		list = append(list, pinned[0])
+		list = append(list, strings.TrimSuffix(arg, value)+pinned)
+		name = arg
 	}
-	return list, nil
+	if len(command) > 1 {
+		path, err := exec.LookPath(command[1])
+		if err == nil || errors.Is(err, exec.ErrDot) {
+			path, err = filepath.Abs(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		command[1] = path
+	}
+	return append(list, command...), nil
 }
 
-// serviceEnvironment is the environment of a service that runs agents: the PATH for
-// the agents' own commands.
+// pin returns the value of a flag, for a service.
+func pin(flag, value string, commanded bool) (string, error) {
+	switch {
+	case flag == "--agent" && !commanded:
+		pinned, err := (&agents.Flags{Agent: []string{value}}).Pinned()
+		if err != nil {
+			return "", err
+		}
+		return pinned[0], nil
+	case slices.Contains(pathFlags, flag) && value != "off":
+		return kong.ExpandPath(value), nil
+	}
+	return value, nil
+}
+
+// serviceEnvironment is the environment of a service that runs agents, or a command that
+// may be one: the PATH for the agents' own commands.
 func serviceEnvironment(args []string) map[string]string {
-	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--agent") }) {
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--agent") || arg == "--" }) {
 		return nil
 	}
 	return map[string]string{"PATH": os.Getenv("PATH")}

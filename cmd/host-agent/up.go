@@ -59,6 +59,11 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	serve.Agent = c.Agent
+	if len(c.Agent) > 0 { // before a person approves
+		if err := c.Check(c.Command); err != nil {
+			return err
+		}
+	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.join(ctx, s, file); err != nil {
 			return err

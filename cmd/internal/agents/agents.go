@@ -49,6 +49,15 @@ func (f *Flags) Programs(command []string) (list []acp.Program, err error) {
 	return list, nil
 }
 
+// Check fails if the agents cannot start: a program is missing, or no folder is known.
+func (f *Flags) Check(command []string) error {
+	if _, err := f.Programs(command); err != nil {
+		return err
+	}
+	_, err := folders(f.Folder)
+	return err
+}
+
 // Pinned returns the settings with absolute paths, for a service.
 func (f *Flags) Pinned() (list []string, err error) {
 	for _, setting := range f.Agent {
