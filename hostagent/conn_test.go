@@ -24,6 +24,7 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
+	"ahprelay/internal/fair"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -60,6 +61,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 		life, stop := context.WithCancel(context.Background())
 		w.life, w.stop = life, stop
 		w.agent = &Agent{
+			signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback,
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}), moves: newMoves(),
 			known:  view.NewHost(gate.Key),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"ahprelay/hostagent/watch"
 	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
+	"ahprelay/internal/fair"
 	"ahprelay/internal/tracing"
 	"ahprelay/routing"
 )
@@ -137,6 +139,9 @@ type Agent struct {
 	given    givenAnswers
 	private  privateSessions
 
+	signInRate *fair.Buckets                // of requests to sign in, by subject
+	listenBack func() (net.Listener, error) // where browsers of this machine come back from a sign-in
+
 	metrics *metrics
 }
 
@@ -154,7 +159,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery)}
+	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery), signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version, cfg.Sealed != nil)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)

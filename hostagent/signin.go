@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,15 +32,21 @@ import (
 //	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…"}}            the host has taken the token
 //	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…","error":"…"}}
 //
+// For a server without the device flow, the answer has the address of the server's page
+// in place of a code: see signinback.go.
+//
 // The channel's state names the resource: root for agents, a session for its MCP servers.
 // The host-agent subscribes once more on the client's own connection to read it, so a
 // client cannot name a server of its own. The token goes to the host as the client's
 // authenticate, on the client's connection; no relay and no client sees it. A client has
-// one sign-in at a time: a new request, or relay/signInCancel, ends the former.
+// one sign-in at a time: a new request, or relay/signInCancel, ends the former. Each
+// request causes up to 13 requests to authorization servers, so a person's requests have
+// a rate, on whatever connections they arrive.
 
 // Methods that the host-agent answers.
 const (
 	signInMethod       = "relay/signIn"
+	signInBackMethod   = "relay/signInBack"
 	signInCancelMethod = "relay/signInCancel"
 	signedInMethod     = "relay/signedIn"
 )
@@ -51,6 +58,9 @@ const (
 	signInPause     = 5 * time.Second  // between polls, unless the server wants longer
 	signInTimeout   = 10 * time.Second // of a request to an authorization server
 	signInServers   = 4                // authorization servers that are tried
+
+	signInEvery  = 10 * time.Second // a person's requests to sign in
+	signInAtOnce = 5
 )
 
 const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
@@ -79,6 +89,10 @@ type authServer struct {
 	Issuer string `json:"issuer"`
 	Device string `json:"device_authorization_endpoint"`
 	Token  string `json:"token_endpoint"`
+
+	Authorize string   `json:"authorization_endpoint"`
+	Methods   []string `json:"code_challenge_methods_supported"`
+	NamesSelf bool     `json:"authorization_response_iss_parameter_supported"` // RFC 9207
 }
 
 // A deviceCode is an answer to a device authorization request.
@@ -96,16 +110,25 @@ type deviceCode struct {
 type signIns struct {
 	mu   sync.Mutex
 	stop context.CancelFunc // of the sign-in that runs; nil: none
+	back *landing           // of the sign-in that runs, if its server sends the browser back
 }
 
 // replace ends the sign-in that runs, and remembers the next; nil: none.
-func (s *signIns) replace(stop context.CancelFunc) {
+func (s *signIns) replace(stop context.CancelFunc, back *landing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
 		s.stop()
 	}
-	s.stop = stop
+	s.stop, s.back = stop, back
+}
+
+// landing returns the place where a server's answer to the sign-in that runs is
+// expected, or nil.
+func (s *signIns) landing() *landing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.back
 }
 
 // A signInGate answers a client's requests to sign in.
@@ -122,7 +145,7 @@ func (signInGate) FromHost([]byte, *ahp.Envelope, *view.Reading) gate.Decision {
 // FromClient implements [gate.Gate].
 func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	method := string(env.Method)
-	if method != signInMethod && method != signInCancelMethod {
+	if method != signInMethod && method != signInCancelMethod && method != signInBackMethod {
 		return gate.Decision{}
 	}
 	if env.Kind != ahp.Request {
@@ -132,8 +155,14 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendError(nil, env.ID, code, why, nil)}
 	}
 	c, channel := g.conn, string(env.Channel)
-	if method == signInCancelMethod {
-		c.signIns.replace(nil)
+	switch method {
+	case signInCancelMethod:
+		c.signIns.replace(nil, nil)
+		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
+	case signInBackMethod:
+		if err := c.signIns.landing().takeAddress(ahp.TextOf(env.Params, "address")); err != nil {
+			return refuse(ahp.CodeInvalidParams, err.Error())
+		}
 		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
 	}
 	resource := ahp.TextOf(env.Params, "resource")
@@ -145,9 +174,12 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	case resource == "":
 		return refuse(ahp.CodeInvalidParams, "params: want {channel, resource}")
 	}
+	if wait := c.agent.signInRate.Take(c.open.Subject); wait > 0 {
+		return refuse(ahp.CodeRateLimited, fmt.Sprintf("too many sign-ins: try again in %d s", int(wait.Seconds())+1))
+	}
 	ctx, cancel := context.WithTimeout(c.agent.life, maxSignIn)
-	c.signIns.replace(cancel)
-	flow := &signIn{conn: c, channel: channel, resource: resource, id: rand.Text(), http: signInClient(c.agent.cfg.HTTP)}
+	flow := &signIn{conn: c, channel: channel, resource: resource, id: rand.Text(), http: signInClient(c.agent.cfg.HTTP), back: newLanding()}
+	c.signIns.replace(cancel, flow.back)
 	request := bytes.Clone(env.ID)
 	c.agent.conns.Go(func() { // the connection's own goroutine waits for this writer, so the group is not empty
 		defer cancel()
@@ -174,13 +206,14 @@ func signInClient(relays *http.Client) *http.Client {
 	return client
 }
 
-// A signIn is a device flow.
+// A signIn is a device flow, or one in which the server sends the browser back.
 type signIn struct {
 	conn     *hostConn
 	channel  string
 	resource string
 	id       string
 	http     *http.Client
+	back     *landing
 
 	client oauthClient
 	server authServer
@@ -190,22 +223,27 @@ type signIn struct {
 var (
 	errNoResource = errors.New("the host names no such resource")
 	errNoClient   = errors.New("the host names no client id for this resource")
-	errNoDevice   = errors.New("the authorization server offers no sign-in by code")
+	errNoDevice   = errors.New("the authorization server offers no sign-in by code, and none with PKCE (S256)")
 )
+
+// An offer is a sign-in that has begun: what the client is told, and how it ends.
+type offer struct {
+	told   map[string]any
+	finish func(context.Context) error
+}
 
 // run signs in, and answers the client's request with the given id.
 func (s *signIn) run(ctx context.Context, request []byte) {
-	code, err := s.begin(ctx)
+	begun, err := s.begin(ctx)
 	if err != nil {
 		s.conn.log.Info("sign-in of an agent not begun", "error", err)
 		s.say(ahp.AppendError(nil, request, ahp.CodeInternalError, err.Error(), nil))
 		return
 	}
-	result, _ := json.Marshal(map[string]any{ // strings and numbers always encode
-		"id": s.id, "code": code.User, "where": cmp.Or(code.URI, code.URL), "whole": code.Complete, "expiresIn": code.Expires, "site": siteOf(s.server.Issuer),
-	})
+	begun.told["id"], begun.told["site"] = s.id, siteOf(s.server.Issuer)
+	result, _ := json.Marshal(begun.told) // strings and numbers always encode
 	s.say(ahp.AppendResult(nil, request, result))
-	err = s.finish(ctx, code)
+	err = begun.finish(ctx)
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return // cancelled, replaced, or the client has left
 	}
@@ -226,18 +264,18 @@ func (s *signIn) say(message []byte) {
 	_ = s.conn.conn.FromHost(message, false, nil) // fails if the client has left
 }
 
-// begin finds the server, and gets a code from it.
-func (s *signIn) begin(ctx context.Context) (code deviceCode, err error) {
+// begin finds the server, and begins the sign-in there.
+func (s *signIn) begin(ctx context.Context) (offer, error) {
 	wanted, err := s.named(ctx)
 	if err != nil {
-		return code, err
+		return offer{}, err
 	}
 	s.client = wanted.client
 	if s.client.ID == "" {
-		return code, errNoClient
+		return offer{}, errNoClient
 	}
 	if s.server, err = s.discover(ctx, wanted.Servers); err != nil {
-		return code, err
+		return offer{}, err
 	}
 	form := url.Values{}
 	if len(wanted.Scopes) > 0 {
@@ -246,6 +284,18 @@ func (s *signIn) begin(ctx context.Context) (code deviceCode, err error) {
 	if s.server.Issuer != githubIssuer { // RFC 8707
 		form.Set("resource", s.resource)
 	}
+	if s.server.Device == "" {
+		return s.beginBack(ctx, form)
+	}
+	code, err := s.code(ctx, form)
+	return offer{
+		map[string]any{"code": code.User, "where": cmp.Or(code.URI, code.URL), "whole": code.Complete, "expiresIn": code.Expires},
+		func(ctx context.Context) error { return s.finish(ctx, code) },
+	}, err
+}
+
+// code gets a code from the server.
+func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, err error) {
 	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
 		return code, err
 	}
@@ -334,7 +384,8 @@ func listIn(object any, name string) []any {
 	return list
 }
 
-// discover returns the first server that offers the device flow.
+// discover returns the first server that offers the device flow, or that sends browsers
+// back with a code that is useless without its verifier (RFC 7636).
 func (s *signIn) discover(ctx context.Context, issuers []string) (authServer, error) {
 	err := errNoDevice
 	for _, issuer := range issuers[:min(len(issuers), signInServers)] {
@@ -354,7 +405,14 @@ func (s *signIn) discover(ctx context.Context, issuers []string) (authServer, er
 				err = fmt.Errorf("%s gives metadata of a different issuer", siteOf(issuer))
 				break
 			}
-			if askable(found.Device, issuer) && askable(found.Token, issuer) {
+			if !askable(found.Token, issuer) {
+				break
+			}
+			if askable(found.Device, issuer) {
+				return found, nil
+			}
+			found.Device = ""
+			if askable(found.Authorize, issuer) && slices.Contains(found.Methods, "S256") {
 				return found, nil
 			}
 			break

@@ -25,6 +25,7 @@ type authStandIn struct {
 	posts  []url.Values // the forms that it has received
 	places []string     // the addresses that were asked
 	issuer string       // "": its own
+	noCode bool         // it has no device flow, and sends browsers back
 	polls  []string     // its answers to polls, in order; the last repeats
 }
 
@@ -45,8 +46,12 @@ func (a *authStandIn) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case r.URL.Host != "auth.example":
 		w.WriteHeader(http.StatusNotFound)
-	case r.URL.Path == "/.well-known/oauth-authorization-server/login":
+	case r.URL.Path == "/.well-known/oauth-authorization-server/login" && !a.noCode:
 		fmt.Fprintf(w, `{"issuer":%q,"device_authorization_endpoint":"https://auth.example/code","token_endpoint":"https://auth.example/token"}`, cmp.Or(a.issuer, "https://auth.example/login"))
+	case r.URL.Path == "/.well-known/oauth-authorization-server/login" && a.noCode:
+		fmt.Fprint(w, `{"issuer":"https://auth.example/login","authorization_endpoint":"https://auth.example/authorize?a=b","token_endpoint":"https://auth.example/token","code_challenge_methods_supported":["plain","S256"]}`)
+	case r.URL.Path == "/token" && body == "authorization_code":
+		fmt.Fprint(w, a.polls[0])
 	case r.URL.Path == "/code":
 		fmt.Fprint(w, `{"device_code":"dev","user_code":"WDJB-MJHT","verification_uri":"https://auth.example/device","expires_in":900,"interval":5}`)
 	case r.URL.Path == "/token" && body == deviceGrant:
@@ -172,6 +177,43 @@ func TestSignInIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSignInsHaveARate sends requests on several connections of a person: beyond the
+// rate, no server is asked. A different person is not affected, and the rate returns.
+func TestSignInsHaveARate(t *testing.T) {
+	auth := &authStandIn{polls: []string{`{"error":"authorization_pending"}`}}
+	signsIn(t, auth, func(w *world, enter func(string) *remote) {
+		joins := func(id, subject string) *remote {
+			r := w.openAs(w.relay, routing.Open{ID: id, Subject: subject, Access: "write"})
+			r.send(greeting("initialize", "client-"+id))
+			r.subscribes(ahp.RootChannel)
+			return r
+		}
+		first, second, other := enter("write"), joins("second", "ada"), joins("other", "ben")
+		for range signInAtOnce - 1 {
+			first.asks("relay/signIn", wantsExample)
+		}
+		if got := second.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
+			t.Fatalf("the last request within the rate gets %s", got)
+		}
+		before, _ := auth.asked()
+		for _, r := range []*remote{first, second} {
+			if got := r.asks("relay/signIn", wantsExample); !strings.Contains(got, `"code":4290`) || !strings.Contains(got, "try again in 1") {
+				t.Errorf("a request beyond the rate gets %s", got)
+			}
+		}
+		if after, _ := auth.asked(); after != before {
+			t.Errorf("beyond the rate, servers were asked %d times", after-before)
+		}
+		if got := other.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
+			t.Errorf("a different person gets %s", got)
+		}
+		time.Sleep(signInEvery)
+		if got := first.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
+			t.Errorf("after %v the person gets %s", signInEvery, got)
+		}
+	})
 }
 
 // TestSignInEnds cancels, replaces and leaves sign-ins: none gives a token afterwards.

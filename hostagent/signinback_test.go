@@ -1,0 +1,219 @@
+package hostagent
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A pipeListener is a listener in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40001} }
+
+// visit requests an address as a browser of the host's machine does. It returns the
+// status, 0 if no port is open.
+func (l *pipeListener) visit(t *testing.T, address string) int {
+	t.Helper()
+	here, there := net.Pipe()
+	defer here.Close()
+	select {
+	case l.conns <- there:
+	case <-l.closed:
+		return 0
+	}
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, address, nil)
+	if err == nil {
+		err = r.Write(here)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(here), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Referrer-Policy") != "no-referrer" {
+		t.Errorf("the answer to the browser has the header %v", answer.Header)
+	}
+	return answer.StatusCode
+}
+
+// sentBack begins a sign-in at a server that sends browsers back.
+func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *authStandIn, l *pipeListener, asked url.Values)) {
+	t.Helper()
+	auth := &authStandIn{noCode: true, polls: []string{answer}}
+	signsIn(t, auth, func(w *world, enter func(string) *remote) {
+		l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+		w.agent.listenBack = func() (net.Listener, error) { return l, nil }
+		r := enter("write")
+		var got struct {
+			Result struct {
+				URL, Redirect, Site string
+				ExpiresIn           int
+			}
+		}
+		said := r.asks("relay/signIn", wantsExample)
+		if err := json.Unmarshal([]byte(said), &got); err != nil {
+			t.Fatalf("the client gets %s: %v", said, err)
+		}
+		at, err := url.Parse(got.Result.URL)
+		if err != nil || at.Host != "auth.example" || at.Path != "/authorize" || got.Result.Redirect != "http://127.0.0.1:40001/" || got.Result.Site != "auth.example" || got.Result.ExpiresIn != 600 {
+			t.Fatalf("the client gets %s", said)
+		}
+		test(w, r, auth, l, at.Query())
+	})
+}
+
+// TestHostAgentTakesBrowsersBack signs in at a server without the device flow: a browser
+// of the host's machine arrives at the host-agent, and for any other the client gives the
+// address. The verifier of the code stays at the host-agent.
+func TestHostAgentTakesBrowsersBack(t *testing.T) {
+	for name, arrive := range map[string]func(t *testing.T, r *remote, l *pipeListener, address string) (heard string){
+		"at the machine": func(t *testing.T, _ *remote, l *pipeListener, address string) string {
+			if got := l.visit(t, address); got != http.StatusOK {
+				t.Errorf("the browser gets %d", got)
+			}
+			return ""
+		},
+		"elsewhere": func(t *testing.T, r *remote, _ *pipeListener, address string) string {
+			got := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":%q}`, address))
+			if !strings.Contains(got, `"result":{}`) {
+				t.Errorf("the client gets %s", got)
+			}
+			return got
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sentBack(t, granted, func(w *world, r *remote, auth *authStandIn, l *pipeListener, asked url.Values) {
+				for name, want := range map[string]string{"response_type": "code", "client_id": "the-host", "redirect_uri": "http://127.0.0.1:40001/", "code_challenge_method": "S256", "scope": "read", "resource": "https://api.example", "a": "b"} {
+					if got := asked.Get(name); got != want {
+						t.Errorf("%s is %q; want %q", name, got, want)
+					}
+				}
+				told := arrive(t, r, l, "http://127.0.0.1:40001/?code=abc&state="+asked.Get("state"))
+				time.Sleep(2 * time.Second)
+				if told += r.hear(); !strings.Contains(told, `"relay/signedIn"`) || strings.Contains(told, "error") {
+					t.Errorf("in the end the client hears %s", told)
+				}
+				if !strings.Contains(strings.Join(w.hostSide().messages(), "\n"), `"token":"very-secret"`) {
+					t.Errorf("the host receives %q", w.hostSide().messages())
+				}
+				auth.mu.Lock()
+				defer auth.mu.Unlock()
+				form := auth.posts[len(auth.posts)-1]
+				sum := sha256.Sum256([]byte(form.Get("code_verifier")))
+				if form.Get("code") != "abc" || form.Get("redirect_uri") != "http://127.0.0.1:40001/" || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") {
+					t.Errorf("the server is asked for a token with %v", form)
+				}
+				if l.visit(t, "http://127.0.0.1:40001/") != 0 {
+					t.Error("the port stays open")
+				}
+			})
+		})
+	}
+}
+
+// TestForeignAnswersSignNobodyIn lists answers that end nothing, or that end the sign-in
+// without a token for the host.
+func TestForeignAnswersSignNobodyIn(t *testing.T) {
+	for _, c := range []struct{ name, answer, query, back, heard string }{
+		{"a different state", granted, "code=abc&state=guessed", "not the end of this sign-in", ""},
+		{"no state", granted, "code=abc", "not the end of this sign-in", ""},
+		{"no address", granted, "", "not the end of this sign-in", ""},
+		{"denied", granted, "error=access_denied&state=STATE", `"result":{}`, "auth.example: access_denied"},
+		{"a different server", granted, "code=abc&iss=https://evil.example&state=STATE", `"result":{}`, "the answer is not from auth.example"},
+		{"no code", granted, "state=STATE", `"result":{}`, "auth.example has given no code"},
+		{"refused by the server", `{"error":"invalid_grant"}`, "code=abc&state=STATE", `"result":{}`, "auth.example: invalid_grant"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sentBack(t, c.answer, func(w *world, r *remote, _ *authStandIn, l *pipeListener, asked url.Values) {
+				address := "http://127.0.0.1:40001/?" + strings.ReplaceAll(c.query, "STATE", asked.Get("state"))
+				got := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":%q}`, address))
+				if !strings.Contains(got, c.back) {
+					t.Errorf("the client gets %s; want %q", got, c.back)
+				}
+				time.Sleep(2 * time.Second)
+				if got += r.hear(); c.heard == "" && strings.Contains(got, "signedIn") || !strings.Contains(got, c.heard) {
+					t.Errorf("the client hears %s; want %q", got, c.heard)
+				}
+				if strings.Contains(strings.Join(w.hostSide().messages(), "\n"), `"method":"authenticate"`) {
+					t.Error("the host receives a token")
+				}
+				again := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":"http://127.0.0.1:40001/?code=abc&state=%s"}`, asked.Get("state")))
+				if ended := c.heard != ""; ended != strings.Contains(again, "no sign-in waits") {
+					t.Errorf("a further answer gets %s", again)
+				}
+				_ = l
+			})
+		})
+	}
+}
+
+// TestSignInBackEnds lets sign-ins expire, and cancels them: the port closes, and later
+// answers count for nothing.
+func TestSignInBackEnds(t *testing.T) {
+	for name, end := range map[string]func(r *remote){
+		"expired":   func(*remote) { time.Sleep(maxSignInBack) },
+		"cancelled": func(r *remote) { r.asks("relay/signInCancel", `{"channel":"ahp-root://"}`) },
+		"left":      func(r *remote) { r.conn.Close(1000, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sentBack(t, granted, func(_ *world, r *remote, auth *authStandIn, l *pipeListener, asked url.Values) {
+				before, _ := auth.asked()
+				end(r)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if got := l.visit(t, "http://127.0.0.1:40001/?code=abc&state="+asked.Get("state")); got != 0 {
+					t.Errorf("the port answers %d", got)
+				}
+				if after, _ := auth.asked(); after != before {
+					t.Error("the server is asked for a token")
+				}
+			})
+		})
+	}
+}
+
+// FuzzSignInAddress: no address ends a sign-in whose state it does not have.
+func FuzzSignInAddress(f *testing.F) {
+	f.Add("http://127.0.0.1:40001/?code=abc&state=x")
+	f.Add("http://[::1]:1/?state=%zz;&state")
+	f.Fuzz(func(t *testing.T, address string) {
+		l := newLanding()
+		l.expects.Store(true)
+		if err := l.takeAddress(address); err == nil {
+			t.Errorf("%q is taken", address)
+		}
+	})
+}
