@@ -130,7 +130,7 @@ interop-copilot:
 agents:
 	sh test/install-agents.sh
 	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestReal(Agents(Fork)?|GeminiKeepsItsConversations)$$' ./agenthost/acp -args $(ARGS)
-	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestRealAgentsOnAPhone$$' ./test/browser
+	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^(TestRealAgentsOnAPhone|TestFirstLinkToMergedChangeWithRealAgents)$$' ./test/browser
 
 .PHONY: clients
 clients:

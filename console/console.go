@@ -115,15 +115,24 @@ func FirstLoad() (int, error) {
 }
 
 // ServeHTTP sends the file, or 304 if the client's copy is current.
-func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.serve(w, r, "") }
+
+// serve sends the file with a policy of its own. Browsers keep the policy of their copy
+// after 304, so the policy is part of the file's name there.
+func (f *File) serve(w http.ResponseWriter, r *http.Request, policy string) {
 	h := w.Header()
-	h.Set("ETag", f.ETag)
+	etag := f.ETag
+	if policy != "" {
+		sum := sha256.Sum256([]byte(policy))
+		etag = strings.TrimSuffix(etag, `"`) + "." + base64.RawURLEncoding.EncodeToString(sum[:6]) + `"`
+	}
+	h.Set("ETag", etag)
 	h.Set("Vary", "Accept-Encoding")
 	h.Set("Cache-Control", "no-cache")
 	if f.Immutable {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	if strings.Contains(r.Header.Get("If-None-Match"), f.ETag) {
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -3,7 +3,10 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -30,6 +33,8 @@ var framePolicies = map[string]string{
 	"/terminal.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	"/math.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	"/diagram.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	// The pages below have this relay's origin and contain only their own script.
 	// outside.html calls authorization servers on behalf of the console, which itself
 	// connects to the relay alone; signed-in.html is the page to which those servers
@@ -54,7 +59,10 @@ var headers = map[string]string{
 // All users get the same files: the token is in the URL's fragment, which browsers do not
 // send.
 func Handler(frames string) http.Handler {
-	own := fmt.Sprintf(consolePolicy, "", strings.TrimRight(" "+frames, " "))
+	policyWith := func(relays string) string {
+		return fmt.Sprintf(consolePolicy, relays, strings.TrimRight(" "+frames, " "))
+	}
+	own := policyWith("")
 	files, err := Files()
 	if err != nil {
 		panic(err) // the files are embedded
@@ -74,6 +82,51 @@ func Handler(frames string) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
+		if relays := furtherRelays(r); relays != "" && r.URL.Path == "/" {
+			h.Set("Content-Security-Policy", policyWith(relays))
+			file.serve(w, r, relays)
+			return
+		}
 		file.ServeHTTP(w, r)
 	})
+}
+
+// A person can add accounts at further relays to the page. Its script then names these
+// relays in a cookie, so that the page's policy admits them from the next load on, and
+// those of no other person. A relay that is named decides itself whether it admits this
+// page. The cookie's prefix keeps other sites of the domain from setting it; browsers
+// take it over TLS only, so a page of this machine has a cookie without the prefix.
+const (
+	relaysCookie         = "__Host-ahp-relays"
+	relaysCookieLoopback = "ahp-relays"
+	maxFurtherRelays     = 8
+)
+
+var relayOrigin = regexp.MustCompile(`^(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?$`)
+
+// furtherRelays returns the sources for the relays that a request's cookie names, each
+// after a space.
+func furtherRelays(r *http.Request) (sources string) {
+	name := relaysCookie
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); host == "localhost" || ip != nil && ip.IsLoopback() {
+		name = relaysCookieLoopback
+	}
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	value, err := url.QueryUnescape(cookie.Value)
+	if err != nil {
+		return ""
+	}
+	for i, origin := range strings.Fields(value) {
+		if i < maxFurtherRelays && relayOrigin.MatchString(origin) {
+			sources += " " + origin + " ws" + strings.TrimPrefix(origin, "http")
+		}
+	}
+	return sources
 }

@@ -19,15 +19,18 @@ func (cfg *Config) checkConsoles() error {
 	return nil
 }
 
-// admitConsoles lets the pages of ConsoleOrigins call the HTTP interfaces under /api/
-// with tokens (CORS). Browsers send no cookies with these calls.
+// signsIn are the paths with which a browser gets a key of its own, and tokens for it.
+var signsIn = []string{"/auth/device", "/auth/token"}
+
+// admitConsoles lets the pages of ConsoleOrigins sign in, and call the HTTP interfaces
+// under /api/ with tokens (CORS). Browsers send no cookies with these calls.
 func (s *Server) admitConsoles(next http.Handler) http.Handler {
 	if len(s.cfg.ConsoleOrigins) == 0 {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, origin := w.Header(), r.Header.Get("Origin")
-		if !strings.HasPrefix(r.URL.Path, "/api/") {
+		if !strings.HasPrefix(r.URL.Path, "/api/") && !slices.Contains(signsIn, r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -37,12 +40,13 @@ func (s *Server) admitConsoles(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Expose-Headers", "DPoP-Nonce, Retry-After")
 		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
 		h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
-		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, DPoP")
 		h.Set("Access-Control-Max-Age", "600")
 		w.WriteHeader(http.StatusNoContent)
 	})

@@ -23,6 +23,10 @@ func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 		{"GET", "/api/hosts", "https://console.example.evil", false, http.StatusTeapot, ""},
 		{"OPTIONS", "/api/hosts", "http://console.example", true, http.StatusTeapot, ""},
 		{"GET", "/api/hosts", "", false, http.StatusTeapot, ""},
+		{"OPTIONS", "/auth/token", "https://console.example", true, http.StatusNoContent, "https://console.example"},
+		{"POST", "/auth/device", "https://console.example", false, http.StatusTeapot, "https://console.example"},
+		{"POST", "/auth/device", "https://evil.example", false, http.StatusTeapot, ""},
+		{"POST", "/auth/setup", "https://console.example", false, http.StatusTeapot, ""},
 		{"GET", "/operator/hosts", "https://console.example", false, http.StatusTeapot, ""},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)

@@ -69,7 +69,7 @@ func (l *pipeListener) visit(t *testing.T, address string) int {
 	return answer.StatusCode
 }
 
-// sentBack begins a sign-in at a server that sends browsers back.
+// sentBack begins a sign-in at a server without codes to type.
 func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *authStandIn, l *pipeListener, asked url.Values)) {
 	t.Helper()
 	auth := &authStandIn{noCode: true, polls: []string{answer}}
@@ -144,8 +144,8 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 	}
 }
 
-// TestForeignAnswersSignNobodyIn lists answers that end nothing, or that end the sign-in
-// without a token for the host.
+// TestForeignAnswersSignNobodyIn lists answers without an effect, and answers after which
+// the sign-in ends without a token for the host.
 func TestForeignAnswersSignNobodyIn(t *testing.T) {
 	for _, c := range []struct{ name, answer, query, back, heard string }{
 		{"a different state", granted, "code=abc&state=guessed", "not the end of this sign-in", ""},

@@ -36,7 +36,7 @@ type serveCmd struct {
 	Minority         string   `help:"While this relay is cut off from the majority of its cluster for more than 15s: serve, read (clients receive and read; requests that change anything are refused with 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
-	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve, such as one made by make console-site: its pages may connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
+	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve, such as one made by make console-site, or a different relay's, for its further accounts: its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`

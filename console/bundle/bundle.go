@@ -33,6 +33,9 @@ var libraries = map[string]string{
 	"@xterm/addon-fit":   "@xterm/addon-fit/lib/addon-fit.mjs",
 }
 
+// globals maps frames to libraries that are no modules: they define a global.
+var globals = map[string]string{"diagram": "@mermaid-js/tiny/dist/mermaid.tiny.js"}
+
 // options returns the settings common to all bundles.
 func options(dir string) api.BuildOptions {
 	alias := map[string]string{}
@@ -76,7 +79,7 @@ func Files(dir string) (map[string][]byte, error) {
 	if err := frames(dir, files); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"terminal", "math"} {
+	for _, name := range []string{"terminal", "math", "diagram"} {
 		if err := sandboxed(dir, name, files); err != nil {
 			return nil, err
 		}
@@ -164,6 +167,13 @@ func sandboxed(dir, name string, files map[string][]byte) error {
 	html, err := os.ReadFile(filepath.Join(dir, "src", name+".html"))
 	if err != nil {
 		return err
+	}
+	if file, ok := globals[name]; ok {
+		library, err := os.ReadFile(filepath.Join(dir, "npm", filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		html = bytes.Replace(html, []byte("/*LIBRARY*/"), bytes.ReplaceAll(library, []byte("</script"), []byte(`<\/script`)), 1)
 	}
 	html = bytes.Replace(html, []byte("/*STYLE*/"), style, 1)
 	files[name+".html"] = bytes.Replace(html, []byte("/*SCRIPT*/"), script, 1)

@@ -20,6 +20,7 @@ var kept = map[string][]string{
 	"@xterm/xterm":     {"lib/xterm.mjs", "css/xterm.css", "LICENSE"},
 	"@xterm/addon-fit": {"lib/addon-fit.mjs", "LICENSE"},
 	"katex":            {"dist/katex.mjs", "LICENSE"},
+	"@mermaid-js/tiny": {"dist/mermaid.tiny.js", "LICENSE"},
 	"axe-core":         {"axe.min.js", "LICENSE"}, // for the tests
 }
 

@@ -1,13 +1,14 @@
 // The page's state: token, hosts, open session and permissions. A token in the address
 // is removed at once.
 
+import { Accounts, accountOf, accounts, bare, begun, begunKey, removeAll, tokenOf, tookChange, type Account } from './accounts';
 import { fragment, isOurs, itsQuestion, params, place, setAddress, wentBack, type Pane, type Place } from './address';
 import { Questions } from './asked';
 import { Conversation } from './conversation';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
-import type { Content, Leaving } from './left';
+import type { Content, LeftPage, Leaving } from './left';
 import { Link } from './link';
 import { Offline } from './offline';
 import { Remembered } from './remembered';
@@ -53,6 +54,11 @@ export class App {
   readonly questions = new Questions(this);
   readonly past = new Offline(this);
   readonly remembered = new Remembered(this);
+  readonly accounts = new Accounts({
+    askAs: (token, method, path) => ask(token, method, path),
+    listed: () => this.#list(),
+    signedOut: (account) => this.#dropLinks((l) => accountOf(l.host)?.name === account.name),
+  });
   left: Leaving | undefined; // items for absent hosts; once this device is signed in
   lender = new Lender(() => this.draw(), () => location.hostname);
 
@@ -70,29 +76,56 @@ export class App {
     return this.hosts.find((h) => h.host === this.host);
   }
 
+  /** The authority at a host: by its account. */
+  grantAt(host: string): Grant | null {
+    return accountOf(host) ? this.accounts.of(accountOf(host))?.grant ?? null : this.grant;
+  }
+
   /** A sealed host's own word about this device; else the relay's about the token. */
-  get #access(): string {
-    return this.link?.seal ? this.link.seal.level : this.grant?.access ?? '';
+  #access(host = this.host): string {
+    const seal = this.links.get(host)?.seal;
+    return seal ? seal.level : this.grantAt(host)?.access ?? '';
   }
 
   /** Whether the token permits only looking. The host-agent refuses the rest, so the page does not offer it. */
   get readOnly(): boolean {
-    return this.#access === 'read';
+    return this.#access() === 'read';
   }
 
   /** Whether the token permits operating the host, beyond talking and approving. */
   get mayOperate(): boolean {
-    return !['read', 'talk', 'approve'].includes(this.#access);
+    return !['read', 'talk', 'approve'].includes(this.#access());
   }
 
   /** Whether the token permits approving. */
   get mayApprove(): boolean {
-    return !['read', 'talk'].includes(this.#access);
+    return this.mayAnswer(this.host, true);
+  }
+
+  /** Whether the token for a host permits answers to questions, or also to approvals. */
+  mayAnswer(host: string, approval: boolean): boolean {
+    return !(approval ? ['read', 'talk'] : ['read']).includes(this.#access(host));
   }
 
   /** Whether the token is for certain sessions only, so it cannot create sessions. */
   get narrow(): boolean {
-    return array(this.grant?.channels).length > 0;
+    return array(this.grantAt(this.host)?.channels).length > 0;
+  }
+
+  /** Whether sessions can be created somewhere. */
+  get mayCreate(): boolean {
+    return [this.host, ...this.links.keys()].some((h) => !['read', 'talk', 'approve'].includes(this.#access(h)) && array(this.grantAt(h)?.channels).length === 0);
+  }
+
+  /** Whether the last query for a host's list failed. */
+  staleAt(host: string): boolean {
+    return accountOf(host) ? Boolean(this.accounts.of(accountOf(host))?.why) : this.hostsStale;
+  }
+
+  /** Whether requests to a host's relay are made with a key of this browser. */
+  byDeviceAt(host: string): boolean {
+    const account = accountOf(host);
+    return account ? account.token === undefined : this.byDevice;
   }
 
   /** URIs of the open session's folders. */
@@ -129,7 +162,7 @@ export class App {
     this.past.load();
     const host = named || this.host;
     if (this.link?.live && host === this.host) {
-      for (const link of this.links.values()) this.#refresh(link, token);
+      for (const link of this.links.values()) if (!accountOf(link.host)) this.#refresh(link, token);
       this.follow();
       return;
     }
@@ -150,7 +183,7 @@ export class App {
     } catch {
       if (link.conn !== conn) return;
       link.stop();
-      if (!this.byDevice) { // a device's next token belongs to the same person
+      if (!this.byDeviceAt(link.host)) { // a device's next token belongs to the same person
         this.lender.takeBack(link.host);
         if (this.dialog?.link === link) this.dialog = null;
         this.links.delete(link.host);
@@ -163,11 +196,13 @@ export class App {
 
   /** The message for a guest whose link has ended; '' for other users. */
   get #linkEnded(): string {
-    return this.narrow ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
+    return array(this.grant?.channels).length > 0 ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
   }
 
+  /** Forgets the token. Without a reason the person wants it, and the further accounts end too. */
   forget(why = ''): void {
     this.#round++;
+    if (!why) removeAll();
     keepToken('');
     this.past.erase();
     this.remembered.forget();
@@ -295,7 +330,7 @@ export class App {
     let link = this.links.get(host);
     if (!link) {
       link = new Link(host, {
-        token: () => this.token,
+        token: () => tokenOf(host, this.token),
         wanted: (l) => this.#wanted(l),
         state: (l, state) => this.#changed(l, state),
         action: (l, envelope) => this.#action(l, envelope),
@@ -399,8 +434,11 @@ export class App {
   #asked = 0; // time of the last query
   #round = 0; // only answers to the latest query count
 
+  #own: HostInfo[] = []; // the hosts of the page's own account
+
   async refreshHosts(): Promise<void> {
     this.#asked = Date.now();
+    this.accounts.look();
     const round = ++this.#round;
     let answer;
     try {
@@ -412,12 +450,12 @@ export class App {
         return;
       }
       if (said !== 200) throw new Error(t`The relay answered ${said}.`);
-      this.hosts = array(body.hosts);
+      this.#own = array(body.hosts);
       setClock(body.now);
       this.grant = body.token ?? null;
-      this.hostsNote = this.hosts.length ? '' : t`This token opens no host on this relay.`;
+      this.hostsNote = this.#own.length || accounts().length ? '' : t`This token opens no host on this relay.`;
       this.hostsStale = false;
-      this.#hostsKnown();
+      this.#list();
     } catch (err) {
       if (round !== this.#round) return;
       this.hostsStale = true;
@@ -426,9 +464,36 @@ export class App {
     this.draw();
   }
 
-  /** Applies the relay's host list. */
+  /** Takes the hosts of all accounts. */
+  #list(): void {
+    if (this.token === '') return;
+    this.hosts = [...this.#own, ...this.accounts.hosts()];
+    this.#hostsKnown();
+    this.draw();
+  }
+
+  /** Ends connections for which there is no authority any more, and forgets what they have shown. */
+  #dropLinks(which: (link: Link) => boolean): void {
+    for (const link of [...this.links.values()].filter(which)) {
+      link.stop();
+      this.lender.takeBack(link.host);
+      this.links.delete(link.host);
+      if (link.host === this.host) this.#go({});
+    }
+  }
+
+  /** Follows the accounts after one was added or removed. */
+  accountsChanged(): void {
+    this.#dropLinks((l) => l.host.includes('@') && !accountOf(l.host));
+    if (this.onlyHost.includes('@') && !accountOf(this.onlyHost)) this.onlyHost = '';
+    this.#list();
+    this.saveNow();
+    this.refreshHosts();
+  }
+
+  /** Applies the relays' host lists. */
   #hostsKnown(): void {
-    if (!this.host && this.hosts.length === 1) {
+    if (!this.host && this.hosts.length === 1 && accounts().length === 0) {
       setAddress({ host: this.hosts[0].host });
       this.follow();
     }
@@ -451,6 +516,12 @@ export class App {
   }
 
   #changed(link: Link, state: ConnectionState): void {
+    const account = accountOf(link.host);
+    if (account && state.name === 'ended' && state.action === 'token') {
+      link.stop(); // a key has a newer token; otherwise the answer says why
+      this.accounts.ask(account).then((why) => { if (!why && !account.token && !link.conn && this.links.get(link.host) === link) link.connect(); });
+      return;
+    }
     if (state.name === 'ended' && state.action === 'token' && this.token === device.DEVICE) {
       link.stop(); // a device has a newer token, unless it was removed; then the host list reports it
       this.refreshHosts().then(() => { if (this.token === device.DEVICE && !link.conn) link.connect(); });
@@ -516,9 +587,10 @@ export class App {
     this.refreshHosts();
   }
 
-  /** Returns a place's address, to share. */
+  /** Returns a place's address, to share: at the page of its account's relay. */
   addressOf(to: Partial<Place>): string {
-    return location.origin + location.pathname + fragment(to);
+    const account = accountOf(to.host ?? '');
+    return account ? `${account.relay}/${fragment({ ...to, host: bare(to.host!) })}` : location.origin + location.pathname + fragment(to);
   }
 
   // ---- other requests to the host
@@ -554,19 +626,24 @@ export class App {
     return ask(this.token, method, path, json);
   }
 
+  /** Sends a host's relay a request: as the host's account. */
+  askAt(host: string, method: string, path: string, json?: Json): Promise<Answer> {
+    return ask(tokenOf(host, this.token), method, path, json);
+  }
+
   waking = new Map<string, string>(); // host to the state or result of a request to wake it
 
   /** Whether this person may wake a host, and the relay can. */
   mayWake(host: string): boolean {
     const info = this.hosts.find((h) => h.host === host);
-    return Boolean(info?.wakes && info.state !== 'online' && this.byDevice && this.mayOperate && !this.narrow && !this.hostsStale);
+    return Boolean(info?.wakes && info.state !== 'online' && this.byDeviceAt(host) && this.mayOperate && !this.narrow && !this.staleAt(host));
   }
 
   /** Has the relay wake a host. */
   async wake(host: string): Promise<void> {
     this.waking.set(host, t`Waking…`);
     this.draw();
-    const said = await this.ask('POST', `api/hosts/${encodeURIComponent(host)}/wake`)
+    const said = await this.askAt(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
       .then(({ status, body }) => (status === 200 ? t`Woken by the ${text(body?.by)}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
     this.waking.set(host, said);
     setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
@@ -579,11 +656,23 @@ export class App {
   /** Follows the person's items for absent hosts. */
   #followLeft(): void {
     this.#leaving ??= import('./left').then(async ({ Leaving }) => {
-      const left = new Leaving(this);
+      const left = new Leaving(this.#ownPart());
       await left.start();
       if (this.byDevice) this.left = left;
     }).catch(() => {}); // a browser without X25519: nothing can be left
     this.left?.look();
+  }
+
+  /** The part of the page for the own account: nothing is left for hosts of further accounts. */
+  #ownPart(): LeftPage {
+    const page = this;
+    return {
+      get hosts() { return page.#own; },
+      get hostsStale() { return page.hostsStale; },
+      get links() { return new Map([...page.links].filter(([host]) => !accountOf(host))); },
+      get readOnly() { return page.grant?.access === 'read'; },
+      who: () => page.who(), ask: (method, path, json) => page.ask(method, path, json), draw: () => page.draw(),
+    };
   }
 
   /** Whether the open session's host is away, and takes items. */
@@ -616,6 +705,7 @@ export class App {
     addEventListener('popstate', () => this.#wander());
     addEventListener('online', () => this.#network(true));
     addEventListener('offline', () => this.#network(false));
+    addEventListener('storage', (e: StorageEvent) => { if (tookChange(e.key)) this.accountsChanged(); });
     document.addEventListener('visibilitychange', () => {
       if (!document.hidden) {
         for (const link of this.links.values()) link.conn?.wake(true);
@@ -631,6 +721,7 @@ export class App {
       if (asks === true) this.openQuestion(text(host), text(session));
       else this.openSession(text(host), text(session));
     });
+    if (sessionStorage.getItem(begunKey)) this.open({ kind: 'account', first: begun() }); // the page was loaded for it
     setInterval(() => this.#tick(), 1000);
     if (this.token) this.past.load();
     this.route();
@@ -641,23 +732,26 @@ export class App {
   async #byDevice(): Promise<void> {
     if (this.token !== '') return;
     if (!(await device.signedIn())) {
-      if (await device.name().catch(() => '?') === '') this.past.erase(); // signed out, on its page
+      if (await device.name().catch(() => '?') === '') { // signed out, on its page
+        this.past.erase();
+        removeAll();
+      }
       return;
     }
     if (this.token !== '') return;
     this.adopt(device.DEVICE, '');
   }
 
-  #deviceToken = ''; // the token that connections use now
+  #deviceTokens = new Map<string, string>(); // account to the token that its connections use now
 
-  /** Renews the connections' device token before it expires. */
-  async #renew(): Promise<void> {
+  /** Renews the tokens of an account's connections before they expire. */
+  async #renew(account?: Account): Promise<void> {
     try {
-      const next = await device.token();
-      const had = this.#deviceToken;
-      this.#deviceToken = next;
+      const next = await device.token(account);
+      const had = this.#deviceTokens.get(account?.name ?? '') ?? '';
+      this.#deviceTokens.set(account?.name ?? '', next);
       if (had === '' || had === next) return;
-      for (const link of this.links.values()) if (link.live) this.#refresh(link, next);
+      for (const link of this.links.values()) if (link.live && accountOf(link.host)?.name === account?.name) this.#refresh(link, next);
     } catch {
       // The next query for hosts tries again.
     }
@@ -676,6 +770,7 @@ export class App {
     const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
     if (this.token === device.DEVICE) this.#renew();
+    if (this.token) for (const a of accounts()) if (a.token === undefined) this.#renew(a);
     if (this.byDevice && !this.narrow && !document.hidden) this.#followLeft();
     this.questions.follow();
     this.past.tick();

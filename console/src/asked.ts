@@ -1,6 +1,7 @@
 // The open questions of all hosts, from the relay's event stream (GET /api/events). They
 // are known without opening a session.
 
+import { accounts, bare, tokenOf } from './accounts';
 import { open, type Answer } from './relay';
 import { array, text } from './store';
 import type { Json } from './ahp';
@@ -27,7 +28,7 @@ export interface Option { id: string; label: string; deny: boolean }
 /** The parts of the page that the questions use. */
 export interface AskedPage {
   readonly token: string;
-  ask(method: string, path: string, json?: Json): Promise<Answer>;
+  askAt(host: string, method: string, path: string, json?: Json): Promise<Answer>;
   draw(): void;
 }
 
@@ -37,23 +38,34 @@ const mostPause = 60_000;
 export class Questions {
   #all = new Map<string, Asked>(); // by host and id
   #given = new Map<string, string>(); // question to its answer: '' while on its way, or why there is none
-  #token = ''; // the stream's
-  #stop = new AbortController();
+  #streams = new Map<string, AbortController>(); // by token, or what stands for an account's
   #page: AskedPage;
 
   constructor(page: AskedPage) {
     this.#page = page;
   }
 
-  /** Follows the questions for the page's token. The page calls it again and again. */
+  /** Follows the questions for the page's token and the further accounts. The page calls it again and again. */
   follow(): void {
     const { token } = this.#page;
-    if (token === this.#token) return;
-    this.#stop.abort();
-    this.#stop = new AbortController();
-    this.#token = token;
-    this.#all.clear();
-    if (token) this.#run(token, this.#stop.signal);
+    const wanted = token ? [token, ...accounts().map((a) => `@${a.name}`)] : [];
+    for (const [of, stop] of this.#streams) {
+      if (wanted.includes(of)) continue;
+      stop.abort();
+      this.#streams.delete(of);
+      this.#clear(of);
+    }
+    for (const of of wanted) {
+      if (this.#streams.has(of)) continue;
+      const stop = new AbortController();
+      this.#streams.set(of, stop);
+      this.#run(of, stop.signal);
+    }
+  }
+
+  /** Forgets the questions of a token's hosts. */
+  #clear(token: string): void {
+    for (const [key, q] of this.#all) if (tokenOf(q.host, '') === suffixOf(token)) this.#all.delete(key);
   }
 
   /** A session's questions, the oldest first. */
@@ -76,7 +88,7 @@ export class Questions {
     if (this.#given.get(key) === '') return;
     this.#given.set(key, '');
     this.#page.draw();
-    const why = await this.#page.ask('POST', `api/answers/${encodeURIComponent(q.id)}`, { host: q.host, option: o.id, digest: q.digest })
+    const why = await this.#page.askAt(q.host, 'POST', `api/answers/${encodeURIComponent(q.id)}`, { host: bare(q.host), option: o.id, digest: q.digest })
       .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || t`the relay answered ${status}`), (err: Error) => err.message);
     if (why) this.#given.set(key, why); // otherwise the stream ends the question
     this.#page.draw();
@@ -88,8 +100,8 @@ export class Questions {
         const answer = await open(token, 'api/events', signal);
         if (answer.ok && answer.body) {
           pause = firstPause;
-          this.#all.clear(); // a stream begins with all open questions
-          await this.#read(answer.body);
+          this.#clear(token); // a stream begins with all open questions
+          await this.#read(answer.body, suffixOf(token));
         }
       } catch {
         // The stream is opened again.
@@ -98,7 +110,7 @@ export class Questions {
     }
   }
 
-  async #read(body: ReadableStream<Uint8Array>): Promise<void> {
+  async #read(body: ReadableStream<Uint8Array>, account: string): Promise<void> {
     const lines = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
     let rest = '';
     for (;;) {
@@ -106,21 +118,27 @@ export class Questions {
       if (done) return;
       const events = (rest + value).split('\n\n');
       rest = events.pop()!;
-      for (const event of events) this.#apply(event);
+      for (const event of events) this.#apply(event, account);
       if (events.length > 0) this.#page.draw();
     }
   }
 
-  #apply(event: string): void {
+  #apply(event: string, account: string): void {
     const fields = new Map(event.split('\n').map((line): [string, string] => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim()]));
     if (!fields.has('data')) return;
     const said: Json = JSON.parse(fields.get('data')!);
     const q = askedBy(said);
+    q.host += account;
     if (fields.get('event') === 'withdrawn') {
       this.#all.delete(`${q.host} ${q.id}`);
       for (const key of this.#given.keys()) if (key.startsWith(`${q.host} ${q.id} `)) this.#given.delete(key);
     } else if (said.needsYou === true) this.#all.set(`${q.host} ${q.id}`, q);
   }
+}
+
+/** The end of the names of a token's hosts: '' for the page's own. */
+function suffixOf(token: string): string {
+  return token.startsWith('@') ? token : '';
 }
 
 function keyOf(q: Asked): string {

@@ -1,12 +1,18 @@
 // Signs in a device with a key kept by the browser. The relay's pages/keys.js makes
-// tokens of a few minutes, which are useless without the key.
+// tokens of a few minutes, which are useless without the key. A further account has a key
+// of its own, in an instance of that module of its own.
 
+import type { Account } from './accounts';
 import type { Json } from './ahp';
 
 /** Stands for the tokens of this device, where a token is named. */
 export const DEVICE = 'device';
 
 interface Keys {
+  newKeys(): Promise<Json>;
+  send(keys: Json, method: string, path: string, more: Json): Promise<Json>;
+  signIn(keys: Json, answer: Json): Promise<void>;
+  forget(): Promise<void>;
   stored(): Promise<Json>;
   call(method: string, path: string, json?: Json): Promise<Json>;
   accessToken(): Promise<string>;
@@ -15,14 +21,16 @@ interface Keys {
 }
 
 const address = '/pages/keys.js'; // served by the relay, not part of this bundle
-let keys: Promise<Keys> | undefined;
+const loaded = new Map<string, Promise<Keys>>();
 
-function load(): Promise<Keys> {
-  keys ??= import(address).catch((err) => {
-    keys = undefined; // allows a retry
+function load(account?: Account): Promise<Keys> {
+  const from = account ? `${address}?${new URLSearchParams({ account: account.name, relay: `${account.relay}/` })}` : address;
+  const keys = loaded.get(from) ?? import(from).catch((err) => {
+    loaded.delete(from); // allows a retry
     throw err;
   });
-  return keys!;
+  loaded.set(from, keys);
+  return keys;
 }
 
 /** Whether this device is signed in. */
@@ -42,8 +50,8 @@ export async function name(): Promise<string> {
 }
 
 /** Asks the relay, as with a token: {status, body}. */
-export async function call(method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
-  const k = await load();
+export async function call(method: string, path: string, json?: Json, account?: Account): Promise<{ status: number; body: Json }> {
+  const k = await load(account);
   try {
     return { status: 200, body: await k.call(method, path, json) };
   } catch (err) {
@@ -55,16 +63,47 @@ export async function call(method: string, path: string, json?: Json): Promise<{
 }
 
 /** The relay's answer to a request, before its body is read. */
-export async function stream(path: string, signal: AbortSignal): Promise<Response> {
-  return (await load()).open(path, signal);
+export async function stream(path: string, signal: AbortSignal, account?: Account): Promise<Response> {
+  return (await load(account)).open(path, signal);
 }
 
 /** A token for a connection that there is already. */
-export async function token(): Promise<string> {
-  return (await load()).accessToken();
+export async function token(account?: Account): Promise<string> {
+  return (await load(account)).accessToken();
 }
 
 /** The subprotocols that authenticate a WebSocket, with a proof of its own. */
-export async function subprotocols(path: string): Promise<string[]> {
-  return (await (await load()).subprotocols(path)).slice(1); // the first is AHP's
+export async function subprotocols(path: string, account?: Account): Promise<string[]> {
+  return (await (await load(account)).subprotocols(path)).slice(1); // the first is AHP's
+}
+
+/** A request for admission, as the relay has answered it: for the person to approve elsewhere. */
+export interface Asked { user_code: string; verification_uri: string; fingerprint: string; qr?: string[] }
+
+/** Asks an account's relay to admit this browser, and waits until a signed-in device has approved. */
+export async function signIn(account: Account, name: string, shows: (asked: Asked) => void, signal: AbortSignal): Promise<void> {
+  const k = await load(account);
+  const made = await k.newKeys();
+  const asked = await k.send(made, 'POST', 'auth/device', { form: { kind: 'device', name, tenant: '' } });
+  shows(asked);
+  for (let pause = Number(asked.interval) || 5; ;) {
+    await new Promise((resolve) => { setTimeout(resolve, pause * 1000); });
+    signal.throwIfAborted();
+    try {
+      await k.signIn(made, await k.send(made, 'POST', 'auth/token', { form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code } }));
+      return;
+    } catch (err) {
+      const { name: why } = err as Error;
+      if (why === 'slow_down') pause += 5;
+      else if (why !== 'authorization_pending') throw err;
+    }
+  }
+}
+
+/** Ends an account's key, here and at its relay. A relay that does not answer keeps the device in its list. */
+export async function signOut(account: Account): Promise<void> {
+  const k = await load(account);
+  const self = await k.stored();
+  if (self) await k.call('DELETE', `api/devices/${encodeURIComponent(self.device)}`).catch(() => {});
+  await k.forget();
 }

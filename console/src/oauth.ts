@@ -272,7 +272,7 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
   return { where, whole: safeUrl(said.verification_uri_complete), code: text(said.user_code), finish };
 }
 
-// ---- by a device code of the host-agent: the server need not answer web pages
+// ---- by the host-agent: the server need not answer web pages
 
 /** The parts of a connection that this uses. */
 export interface ByHost {
@@ -280,13 +280,18 @@ export interface ByHost {
   codes: Map<string, (error: string) => void>; // called with the end of a sign-in
 }
 
-/** A code of the host-agent. finish resolves when the host has the token, which the page never sees. */
-export interface HostCode { where: string; whole: string; code: string; finish: () => Promise<void> }
+/**
+ * A sign-in by the host-agent: by a code; or on a page of the server, which sends the browser
+ * to an address of the host's machine. A browser elsewhere cannot open that address, so the
+ * person gives it: see back. finish resolves when the host has the token, which the page never
+ * sees.
+ */
+export type HostSignIn = ({ where: string; whole: string; code: string } | { url: string; redirect: string; back: (address: string) => Promise<void> }) & { finish: () => Promise<void> };
 
-export async function typedAtHost(host: ByHost, channel: string, resource: string, gone: AbortSignal): Promise<HostCode> {
+export async function signInAtHost(host: ByHost, channel: string, resource: string, gone: AbortSignal): Promise<HostSignIn> {
   const said = await host.request('relay/signIn', { channel, resource });
-  const [id, code, where] = [text(said?.id), text(said?.code), safeUrl(said?.where)];
-  if (!id || !code || !where) throw new Error(t`${siteOf(resource)} has given no code.`);
+  const [id, code, where, url] = [text(said?.id), text(said?.code), safeUrl(said?.where), safeUrl(said?.url)];
+  if (!id || !(url || (code && where))) throw new Error(t`${siteOf(resource)} has given no code.`);
   const end = new Promise<void>((resolve, reject) => {
     host.codes.set(id, (error) => (error ? reject(new Error(error)) : resolve()));
     gone.addEventListener('abort', () => {
@@ -295,5 +300,7 @@ export async function typedAtHost(host: ByHost, channel: string, resource: strin
     });
   });
   end.catch(() => {}).then(() => host.codes.delete(id));
-  return { where, whole: safeUrl(said.whole), code, finish: () => end };
+  const finish = () => end;
+  if (!url) return { where, whole: safeUrl(said.whole), code, finish };
+  return { url, redirect: text(said.redirect), finish, back: async (address) => { await host.request('relay/signInBack', { channel, address }); } };
 }

@@ -1,5 +1,6 @@
 // The relay's HTTP interface, and the token for it.
 
+import { accountOf, bare, type Account } from './accounts';
 import type { Json } from './ahp';
 import * as device from './device';
 import { relay } from './pins';
@@ -67,11 +68,19 @@ export interface HostInfo {
 /** An answer of the relay; status 200 is success. */
 export interface Answer { status: number; body: Json }
 
+/** A token's relay, and the token itself; without a token, a key of this browser is used. */
+function wayOf(token: string): { base: string; bearer?: string; account?: Account } {
+  const account = accountOf(token);
+  if (account) return { base: account.relay, bearer: account.token, account };
+  return { base: relay(), bearer: token === device.DEVICE ? undefined : token };
+}
+
 /** Sends the relay a request with a token. */
 export async function ask(token: string, method: string, path: string, json?: Json): Promise<Answer> {
-  if (token === device.DEVICE) return device.call(method, path, json);
-  const answer = await fetch(`${relay()}/${path}`, {
-    method, cache: 'no-store', headers: { Authorization: `Bearer ${token}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
+  const { base, bearer, account } = wayOf(token);
+  if (bearer === undefined) return device.call(method, path, json, account);
+  const answer = await fetch(`${base}/${path}`, {
+    method, cache: 'no-store', headers: { Authorization: `Bearer ${bearer}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
   });
   const said = await answer.text();
   try {
@@ -83,9 +92,10 @@ export async function ask(token: string, method: string, path: string, json?: Js
 
 /** Opens a WebSocket to a host. */
 export async function opens(token: string, host: string, subprotocol = 'ahp'): Promise<WebSocket> {
-  const path = `ahp/${encodeURIComponent(host)}`;
-  const proof = token === device.DEVICE ? await device.subprotocols(path) : [`bearer.${token}`];
-  return new WebSocket(`${relay().replace(/^http/, 'ws')}/${path}`, [subprotocol, ...proof]);
+  const path = `ahp/${encodeURIComponent(bare(host))}`;
+  const { base, bearer, account } = wayOf(token);
+  const proof = bearer === undefined ? await device.subprotocols(path, account) : [`bearer.${bearer}`];
+  return new WebSocket(`${base.replace(/^http/, 'ws')}/${path}`, [subprotocol, ...proof]);
 }
 
 /** Opens WebSockets for a token. */
@@ -93,8 +103,9 @@ export const dial = (token: string) => (host: string, subprotocol: string) => op
 
 /** The relay's answer to a request, before its body is read. */
 export async function open(token: string, path: string, signal: AbortSignal): Promise<Response> {
-  if (token === device.DEVICE) return device.stream(path, signal);
-  return fetch(`${relay()}/${path}`, { cache: 'no-store', signal, headers: { Authorization: `Bearer ${token}` } });
+  const { base, bearer, account } = wayOf(token);
+  if (bearer === undefined) return device.stream(path, signal, account);
+  return fetch(`${base}/${path}`, { cache: 'no-store', signal, headers: { Authorization: `Bearer ${bearer}` } });
 }
 
 /** Returns a token's hosts. */

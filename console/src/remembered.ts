@@ -7,6 +7,7 @@ import type { Kept } from './offline';
 import { lastOf } from './offline';
 import type { Answer, HostInfo } from './relay';
 import { ROOT } from './rpc';
+import { bare } from './accounts';
 import { array, isObject, normal, text } from './store';
 import { fromRelay } from './words';
 import { t } from './language';
@@ -41,7 +42,7 @@ export interface RememberedPage {
   readonly hosts: HostInfo[];
   readonly narrow: boolean;
   linkTo(host: string): RememberedLink;
-  ask(method: string, path: string): Promise<Answer>;
+  askAt(host: string, method: string, path: string): Promise<Answer>;
   saveNow(): void;
   draw(): void;
 }
@@ -108,7 +109,7 @@ export class Remembered {
   }
 
   async #list(link: RememberedLink): Promise<void> {
-    const { status, body } = await this.#page.ask('GET', `api/hosts/${encodeURIComponent(link.host)}/remembered`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.askAt(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
     const at = fromRelay(body.list.stored);
     const content = at > link.listAt ? await this.#open(link.host, body.list.record) : undefined;
@@ -123,7 +124,7 @@ export class Remembered {
 
   async #session(link: RememberedLink, session: string): Promise<void> {
     const key = `${link.host} ${session}`;
-    const { status, body } = await this.#page.ask('GET', `api/hosts/${encodeURIComponent(link.host)}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.askAt(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.record) {
       if (status === 404) this.#why.set(key, t`The relay has no copy of its last state.`);
       this.#page.draw();
@@ -150,7 +151,7 @@ export class Remembered {
     const keys = this.keys.get(host)!;
     try {
       if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error(t`The relay’s copy of its last state is older than the one that this device has seen.`);
-      const content = await openRecord(host, keys, record);
+      const content = await openRecord(bare(host), keys, record);
       keys.seen = { ...keys.seen, [record.id]: record.version };
       this.#why.delete(key);
       return content;

@@ -56,6 +56,21 @@ test('a notification has as many buttons as fit, and sends answers to this relay
   assert.deepEqual(offeredBy({}), []);
 });
 
+test('each colour of a terminal has enough contrast with its background, in both themes', async () => {
+  const { ansi } = await import('../src/ui/colours');
+  const css = (await import('node:fs')).readFileSync('../src/style.css', 'utf8');
+  const [light, dark] = [...css.matchAll(/--sunk: (#[0-9a-f]{6})/g)].map((m) => m[1]);
+  const shine = (colour: string) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
+    const v = parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16) / 255;
+    return sum + weight * (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const contrast = (a: string, b: string) => { const [x, y] = [shine(a), shine(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  for (const [scheme, ground] of [['light', light], ['dark', dark]] as const) {
+    assert.equal(Object.keys(ansi[scheme]).length, 16);
+    for (const [name, colour] of Object.entries(ansi[scheme])) assert.ok(contrast(colour, ground) >= 4.5, `${scheme} ${name}: ${contrast(colour, ground).toFixed(2)}`);
+  }
+});
+
 test('an answer is read aloud without code and marks', async () => {
   const { spoken } = await import('../src/speech');
   assert.equal(spoken('# Found\n\nThe **clock** in `session.go`, see [notes](https://x.example/a_b).\n\n```go\nfunc x() {}\n```\n\n- one\n- two'), 'Found The clock in session.go , see notes. one two');

@@ -140,20 +140,33 @@ test('sign-in by device code', async () => {
 });
 
 test('a code of the host-agent ends with its word, and a cancelled one is cancelled there', async () => {
-  const { typedAtHost } = await import('../src/oauth');
+  const { signInAtHost } = await import('../src/oauth');
   const sent: string[] = [];
   const host = { codes: new Map<string, (error: string) => void>(), request: async (method: string) => { sent.push(method); return { id: 'i', code: 'AB-CD', where: 'https://x.example/device', whole: 'javascript:alert(1)' }; } };
-  const code = await typedAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  const code = await signInAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  assert.ok('code' in code);
   assert.deepEqual([code.code, code.where, code.whole], ['AB-CD', 'https://x.example/device', '']);
   host.codes.get('i')!('');
   await code.finish();
-  const refused = await typedAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  const refused = await signInAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
   host.codes.get('i')!('the code has expired');
   await assert.rejects(refused.finish(), /expired/);
   const gone = new AbortController();
-  const cancelled = await typedAtHost(host, 'ahp-root://', 'r', gone.signal);
+  const cancelled = await signInAtHost(host, 'ahp-root://', 'r', gone.signal);
   gone.abort();
   await assert.rejects(cancelled.finish());
   assert.equal(sent.at(-1), 'relay/signInCancel');
-  await assert.rejects(typedAtHost({ ...host, request: async () => ({ id: 'i', code: 'c', where: 'javascript:alert(1)' }) }, 'c', 'r', gone.signal));
+  await assert.rejects(signInAtHost({ ...host, request: async () => ({ id: 'i', code: 'c', where: 'javascript:alert(1)' }) }, 'c', 'r', gone.signal));
+});
+
+test('a sign-in that sends the browser back takes its address to the host-agent', async () => {
+  const { signInAtHost } = await import('../src/oauth');
+  const sent: unknown[] = [];
+  const host = { codes: new Map<string, (error: string) => void>(), request: async (method: string, params: unknown) => { sent.push([method, params]); return { id: 'i', url: 'https://x.example/authorize?a', redirect: 'http://127.0.0.1:1/' }; } };
+  const by = await signInAtHost(host, 'ahp-root://', 'r', new AbortController().signal);
+  assert.ok('url' in by);
+  assert.deepEqual([by.url, by.redirect], ['https://x.example/authorize?a', 'http://127.0.0.1:1/']);
+  await by.back('http://127.0.0.1:1/?code=c');
+  assert.deepEqual(sent.at(-1), ['relay/signInBack', { channel: 'ahp-root://', address: 'http://127.0.0.1:1/?code=c' }]);
+  await assert.rejects(signInAtHost({ ...host, request: async () => ({ id: 'i', url: 'javascript:alert(1)' }) }, 'c', 'r', new AbortController().signal), /no code/);
 });

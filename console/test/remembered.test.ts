@@ -34,7 +34,7 @@ function pageOf(answer: () => any) {
     host: vector.Host, session: 's:/1', narrow: true,
     hosts: [{ host: vector.Host, state: 'asleep', since: '2020-11-22T14:02:00Z', clients: 0 }],
     linkTo: () => link, saveNow() {}, draw() {},
-    async ask(_, path) { asked.push(path); return answer(); },
+    async askAt(_host, _, path) { asked.push(path); return answer(); },
   };
   return { link, page, asked };
 }

@@ -54,6 +54,10 @@ func startAuthServer(t *testing.T) *authServer {
 	mux.HandleFunc("GET /.well-known/oauth-authorization-server/mute", func(w http.ResponseWriter, _ *http.Request) { // answers programs, and no page
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": a.URL + "/mute", "token_endpoint": a.URL + "/token", "device_authorization_endpoint": a.URL + "/device"})
 	})
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/back", func(w http.ResponseWriter, _ *http.Request) { // answers programs alone, and has no codes to type
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": a.URL + "/back", "token_endpoint": a.URL + "/token", "authorization_endpoint": a.URL + "/grant", "code_challenge_methods_supported": []string{"S256"}})
+	})
+	mux.HandleFunc("GET /grant", a.grant)
 	mux.HandleFunc("POST /register", a.register)
 	mux.HandleFunc("GET /authorize", a.authorize)
 	mux.HandleFunc("GET /allow", func(w http.ResponseWriter, _ *http.Request) {
@@ -109,6 +113,19 @@ func (a *authServer) authorize(w http.ResponseWriter, r *http.Request) {
 	a.waiting = q
 	a.mu.Unlock()
 	http.Redirect(w, r, "/allow", http.StatusFound)
+}
+
+// grant sends the browser back at once, to the host's machine.
+func (a *authServer) grant(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("client_id") != "client of the host" || !strings.HasPrefix(q.Get("redirect_uri"), "http://127.0.0.1:") {
+		http.Error(w, "not a good request: "+r.URL.RawQuery, http.StatusBadRequest)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.codes[q.Get("state")] = q
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {q.Get("state")}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 }
 
 func (a *authServer) allow(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +218,7 @@ func TestHostAgentSignsInForThePage(t *testing.T) {
 	p.openSession("demo:/notes")
 	p.wants("#turns", "Search understands")
 	p.click(".notice")
-	p.wants("#sign-in-why", "The host’s machine can ask for a code instead")
+	p.wants("#sign-in-why", "The host’s machine can sign in instead")
 	p.seen("sign-in-host")
 	p.click("#sign-in-host")
 	p.wants("#sign-in .user-code", "WDJB-MJHT")
@@ -220,6 +237,55 @@ func TestHostAgentSignsInForThePage(t *testing.T) {
 	p.say("sign-in")
 	p.wants(lastTurn+" .parts", "https://named.example/: 1 times, https://nameless.example/: 0 times")
 	p.hasNoToken("of-a-device")
+}
+
+// TestBrowserReturnsToTheHostsMachine signs an agent in at servers without codes to type:
+// by the last address of a phone's browser, and with a browser of the host's machine.
+func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.expects = "blocked by CORS policy"
+	a := startAuthServer(t)
+	wants := func(resource, name string) hostrpc.SignIn {
+		return hostrpc.SignIn{Resource: resource, Name: name, Servers: []string{a.URL + "/back"}, Tokens: []string{"of-a-page-1"}, ClientID: "client of the host"}
+	}
+	s := startStackWith(t, stackConfig{still: true, signIn: []hostrpc.SignIn{wants("https://far.example/", "The far"), wants("https://near.example/", "The near")}})
+	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/notes")
+	p.wants("#turns", "Search understands")
+	p.click("#back")
+	p.click(".notice")
+	link := func() string {
+		p.click("#sign-in-host")
+		p.await("#sign-in-back a")
+		return eval[string](p, "document.querySelector('#sign-in-back a').href")
+	}
+	p.await("#sign-in-host")
+	first := link()
+	p.accessible("a sign-in that returns to the host's machine")
+	p.shot("sign-in-back-390")
+	p.enter("#sign-in-address", "http://127.0.0.1:1/?code=x&state=y")
+	p.click("#sign-in-back [type=submit]")
+	p.wants("#sign-in-back .error", "not the end of this sign-in")
+	nowhere := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // as a phone: the address is not its own
+	answer, err := nowhere.Get(first)
+	must(t, err)
+	_ = answer.Body.Close()
+	p.enter("#sign-in-address", answer.Header.Get("Location"))
+	p.click("#sign-in-back [type=submit]")
+	p.wants("#sign-in", "Sign in to The near")
+	p.await("#sign-in-host")
+	answer, err = http.Get(link()) // follows the redirect to the host-agent
+	must(t, err)
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Errorf("a browser of the host's machine gets %d from the host-agent", answer.StatusCode)
+	}
+	p.holds("the dialog to end", "!document.querySelector('#sign-in')")
+	p.openSession("demo:/notes")
+	p.say("sign-in")
+	p.wants(lastTurn+" .parts", "https://far.example/: 1 times, https://near.example/: 1 times")
+	p.hasNoToken("of-a-page-1")
 }
 
 // TestAgentIsSignedInThreeWays signs an agent in to three services: in a new window, by device

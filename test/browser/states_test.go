@@ -159,6 +159,20 @@ func TestConsoleStates(t *testing.T) {
 	}
 	p.shot("formula-desktop-light")
 
+	// Diagrams are drawn in a sandbox, and shown as pictures; text that is none stays.
+	p.say("look\n\n```mermaid\nno diagram <img src=x onerror=alert(1)>\n```\n\n```mermaid\ngraph LR\n A[Relay] --> B{Host?}\n B -->|yes| C[Agent]\n click A href \"javascript:alert(1)\"\n```")
+	p.holds("a diagram with a size", "(i => i.complete && i.naturalWidth > 100 && i.naturalHeight > 20)(document.querySelector("+js(lastTurn+" .diagram img")+"))")
+	if got := eval[string](p, "decodeURIComponent(document.querySelector("+js(lastTurn+" .diagram img")+").src)"); !strings.HasPrefix(got, "data:image/svg+xml,<svg") || !strings.Contains(got, ">Agent<") || strings.Contains(got, "javascript:") {
+		t.Errorf("the diagram is %.300s", got)
+	}
+	if n, blocks := p.count(lastTurn+" .diagram"), p.count(lastTurn+" pre.code"); n != 1 || blocks != 2 {
+		t.Errorf("%d diagrams and %d blocks with sources; want 1 and 2", n, blocks)
+	}
+	if got := eval[string](p, "[...document.querySelectorAll('iframe.sandbox')].map((f) => f.getAttribute('sandbox') + ' ' + new URL(f.src).pathname).sort().join()"); got != "allow-scripts /diagram.html,allow-scripts /math.html" {
+		t.Errorf("the frames are %s", got)
+	}
+	p.seen("diagram")
+
 	p.say("see [the session](session.go:3)")
 	p.click(lastTurn + " button.link") // a relative path
 	p.wants("#beside-title", "session.go")

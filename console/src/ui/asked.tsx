@@ -38,7 +38,7 @@ function rests(e: Element): boolean {
 /** A question: its words, the whole input, and the answers for which this is enough. */
 export function Question({ q, given, over = false, connected }: { q: Asked; given: string | undefined; over?: boolean; connected: boolean }) {
   const at = useRef<HTMLDivElement>(null);
-  const may = q.kind === 'approval' ? app.mayApprove : !app.readOnly;
+  const may = app.mayAnswer(q.host, q.kind === 'approval');
   // An approval is shown to the last character: its text may be the command itself.
   const options = may && connected ? q.options : [];
   return (

@@ -1,9 +1,11 @@
 // The canvas pane beside a session.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { accountOf } from '../accounts';
 import { app } from '../app';
 import { elsewhere, Frame, type Ticket } from '../canvas';
 import type { Instance } from '../lend';
+import { relay } from '../pins';
 import type { RpcError } from '../rpc';
 import { text } from '../store';
 import type { Json } from '../ahp';
@@ -13,6 +15,8 @@ import { t } from '../language';
 
 /** Returns the content's address on the web, if the relay has a canvas domain. */
 async function ticketOf(channel: string, uri: string): Promise<Ticket> {
+  // This page's policy frames the canvas domain of its own relay only.
+  if ((accountOf(app.host)?.relay ?? relay()) !== relay()) return { url: '', expires: 0, code: -32601, why: '' };
   try {
     const { url, expires } = await app.request('relay/canvasTicket', { channel, uri });
     return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };

@@ -1,6 +1,7 @@
 // Dialogs: new session, sign-in, rename, commands, connection check.
 
 import { useRef, useState } from 'preact/hooks';
+import { accountOf, type Account } from '../accounts';
 import { app } from '../app';
 import type { Link } from '../link';
 import { text } from '../store';
@@ -14,6 +15,7 @@ import { Status } from './status';
 import { hostWord, mayDo, when } from '../words';
 import { t } from '../language';
 
+const AddAccount = later<{ first?: Account }>(() => import('./accounts').then((m) => m.AddAccount));
 const Find = later(() => import('./find').then((m) => m.Find));
 const Lend = later(() => import('./lend').then((m) => m.Lend));
 const Mute = later<{ host: string; session: string; now: number }>(() => import('./told').then((m) => m.Mute));
@@ -47,6 +49,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'confirm': return <Confirm {...dialog} />;
     case 'pair': return <Pair key={dialog.link} link={dialog.link} host={dialog.host} />;
     case 'sealed': return <Sealed link={dialog.link} request={dialog.request} />;
+    case 'account': return <AddAccount first={dialog.first} />;
     case 'help': return <Help now={now} />;
   }
   return null;
@@ -106,15 +109,15 @@ function commands(): Command[] {
     { name: t`Next session that needs you`, hint: 'Alt N', run: nextOne },
     { name: t`Go to the question`, hint: 'Alt A', run: () => setTimeout(toQuestion) },
   ];
-  if (app.mayOperate && !app.narrow) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
+  if (app.mayCreate) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
   if (session && may) {
     all.push({ name: t`Stop the agent`, hint: 'Ctrl .', run: () => app.conversation.stop() });
     if (app.mayOperate) all.push({ name: t`Archive this session`, run: () => app.sessions.archive(link!, session, true) });
   }
   if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => app.open({ kind: 'usage' }) });
-  if (session && app.byDevice) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
+  if (session && app.byDeviceAt(app.host)) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
   all.push({ name: t`Notifications, quiet hours`, run: () => app.open({ kind: 'told' }) });
-  if (session) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
+  if (session && !accountOf(app.host)) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
   all.push({ name: t`Status of hosts and connection`, run: () => app.open({ kind: 'status' }) });
   all.push({ name: t`Check the connection`, run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
@@ -159,12 +162,15 @@ const connectionWords: Record<string, string> = {
 
 /** Checks each step of the connection to the host. */
 function checks(now: number): Check[] {
-  const { link, hostInfo, grant } = app;
+  const { link, hostInfo } = app;
+  const account = accountOf(app.host);
+  const grant = app.grantAt(app.host);
+  const stale = app.staleAt(app.host);
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
     { what: t`Network`, ok: navigator.onLine, says: navigator.onLine ? t`This device is online.` : t`This device is offline.` },
-    { what: t`Relay`, ok: !app.hostsStale, says: app.hostsStale ? app.hostsNote : t`${location.host} answers.` },
+    { what: t`Relay`, ok: !stale, says: stale ? app.accounts.of(account)?.why ?? app.hostsNote : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
     { what: t`Token`, ok: grant !== null, says: grant ? t`${text(grant.subject) || t`An unnamed user`} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : t`Not known.` },
     { what: t`Host-agent`, ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? t`${hostInfo.host} is ${hostWord(hostInfo.state)} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : t`No host is chosen.` },
     { what: t`Host`, ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? t`It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : t`The connection is ${connectionWords[state?.name ?? 'none'] ?? ''}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : t`No host is chosen.` },

@@ -40,7 +40,7 @@ export function Inbox({ now }: { now: number }) {
         <div class="row"><div class="search grow"><Icon name="search" />
           <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
           {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
-        {app.mayOperate && !app.narrow && (
+        {app.mayCreate && (
           <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
         )}
       </div>

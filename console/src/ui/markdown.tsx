@@ -65,6 +65,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       highlight(code, pre.dataset.lang ?? '');
       pre.tabIndex = 0;
       pre.append(copyButton(() => code.textContent ?? ''), wrapButton(pre));
+      if (pre.dataset.lang === 'mermaid') import('../diagram').then((m) => m.showDiagram(pre), () => {}); // the source stays
     }
   }, [raw, plain, live]);
   return <div ref={at} class={plain ? 'text' : ''} dir="auto" />;

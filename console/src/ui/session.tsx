@@ -1,6 +1,7 @@
 // A session: its header, its conversation and the editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { accountOf } from '../accounts';
 import { app } from '../app';
 import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
@@ -60,7 +61,7 @@ export function Session({ now }: { now: number }) {
     <div class="chat" role="region" aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
-      {chat && app.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(app.grant?.expires, now)}.`}</p>}
+      {chat && app.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(app.grantAt(app.host)?.expires, now)}.`}</p>}
       {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
       {editable && !app.readOnly && editable.interactivity !== 'read-only' && <Composer key={chatUri ?? session} chat={editable} />}
     </div>
@@ -102,7 +103,7 @@ function SessionMenu() {
       <button type="button" onClick={() => app.open({ kind: 'usage' })}>{t`Usage`}</button>
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>{t`Host’s ports`}</button>}
       {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>{t`Lend this device`}</button>}
-      {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
+      {app.byDeviceAt(app.host) && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
       <SessionActions link={link!} session={session} />
     </Menu>
   );
@@ -120,7 +121,7 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>{t`Rename`}</button>}
       {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? t`Unarchive` : t`Archive`}</button>}
       {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? t`Mark as unread` : t`Mark as read`}</button>}
-      {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
+      {told.known() !== null && !accountOf(link.host) && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
       {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => app.sessions.keepPrivate(link, session, !own))}>{own ? t`Show to others` : t`Keep to myself`}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>{t`Copy the address`}</button>
       {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>{t`Delete`}</button>}

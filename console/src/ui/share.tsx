@@ -1,8 +1,8 @@
 // Links that share a session, and their present users.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { bare } from '../accounts';
 import { app } from '../app';
-import * as device from '../device';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
@@ -16,7 +16,7 @@ const levels: [string, string][] = [['look', t`look`], ['talk', t`talk to the ag
 const times: [number, string][] = [[3600, t`an hour`], [8 * 3600, t`8 hours`], [24 * 3600, t`a day`], [7 * 24 * 3600, t`a week`]];
 
 async function ask(method: string, path: string, json?: Json): Promise<Json> {
-  const { status, body } = await device.call(method, path, json);
+  const { status, body } = await app.askAt(app.host, method, path, json);
   if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
   return body;
 }
@@ -31,7 +31,7 @@ export function Share() {
   const form = useRef<HTMLFormElement>(null);
   const look = async () => {
     const { shares } = await ask('GET', 'api/shares');
-    setLinks(array(shares).filter((s) => s.host === host && s.session === session));
+    setLinks(array(shares).filter((s) => s.host === bare(host) && s.session === session));
   };
   const act = async (work: () => Promise<void>) => {
     setBusy(true);
@@ -53,7 +53,7 @@ export function Share() {
     e.preventDefault();
     const values = new FormData(form.current!);
     act(async () => setMade(await ask('POST', 'api/shares', {
-      host, session, level: values.get('level'), seconds: Number(values.get('seconds')), people: Number(values.get('people')), files: values.has('files'),
+      host: bare(host), session, level: values.get('level'), seconds: Number(values.get('seconds')), people: Number(values.get('people')), files: values.has('files'),
     })));
   };
   const takeBack = (path: string) => act(async () => {
@@ -100,9 +100,9 @@ export function Share() {
 }
 
 /** A QR code of rows of 0 and 1. */
-function Code({ rows }: { rows: string[] }) {
+export function Code({ rows, label = t`QR code of the link` }: { rows: string[]; label?: string }) {
   if (rows.length === 0) return null;
   const size = rows.length + 8;
   const path = rows.flatMap((row, y) => [...row].map((c, x) => (c === '1' ? `M${x + 4} ${y + 4}h1v1h-1z` : ''))).join('');
-  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={t`QR code of the link`}><path d={path} /></svg>;
+  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={label}><path d={path} /></svg>;
 }

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app } from '../app';
 import type { Link } from '../link';
-import { discover, siteOf, typed, typedAtHost, visit, wantedOf, type Granted, type Server, type Typed } from '../oauth';
+import { discover, siteOf, signInAtHost, typed, visit, wantedOf, type Granted, type HostSignIn, type Server, type Typed } from '../oauth';
 import { ask } from '../outside';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
@@ -50,7 +50,9 @@ function Sealed({ host }: { host: string }) {
   );
 }
 
-type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: string; blocked: boolean } | { name: 'code'; code: Pick<Typed, 'where' | 'whole' | 'code'>; atHost?: boolean } | { name: 'sending' };
+type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: string; blocked: boolean } | { name: 'code'; code: Pick<Typed, 'where' | 'whole' | 'code'>; atHost?: boolean } | { name: 'back'; by: Sent } | { name: 'sending' };
+
+type Sent = Extract<HostSignIn, { url: string }>;
 
 function Ways({ link, resource, more, taken }: { link: Link; resource: Json; more?: Json; taken: () => void }) {
   const wanted = wantedOf(resource, more);
@@ -111,9 +113,9 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
     return code.finish(signal);
   });
   const atHost = () => act(async (signal) => {
-    const code = await typedAtHost(link, more ? app.session : ROOT, wanted.resource, signal);
-    setDoing({ name: 'code', code, atHost: true });
-    await code.finish();
+    const by = await signInAtHost(link, more ? app.session : ROOT, wanted.resource, signal);
+    setDoing('url' in by ? { name: 'back', by } : { name: 'code', code: by, atHost: true });
+    await by.finish();
   });
   const { server } = found;
   const site = siteOf(server?.issuer ?? wanted.servers[0] ?? '');
@@ -124,6 +126,8 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
       {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={server!.site} stop={stop} />}
       {doing.name === 'code' && <Led by={site} to={siteOf(doing.code.where)} />}
       {doing.name === 'code' && <Code code={doing.code} stop={stop} />}
+      {doing.name === 'back' && <Led by={site} to={siteOf(doing.by.url)} />}
+      {doing.name === 'back' && <Back by={doing.by} stop={stop} />}
       {doing.name !== 'code' && server?.window && <Led by={site} to={server.site} />}
       {(doing.name === 'choose' || doing.name === 'sending') && server && (
         <div class="row start wrap">
@@ -132,12 +136,12 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
         </div>
       )}
       {doing.name === 'choose' && !server && wanted.byHost && (
-        <div class="row start wrap"><button id="sign-in-host" type="button" class="primary" data-focus disabled={busy} onClick={atHost}>{t`Sign in at ${site} with a code`}</button></div>
+        <div class="row start wrap"><button id="sign-in-host" type="button" class="primary" data-focus disabled={busy} onClick={atHost}>{t`Sign in at ${site} by the host’s machine`}</button></div>
       )}
-      {found.why && <p class="dim" id="sign-in-why">{found.why} {wanted.byHost ? t`The host’s machine can ask for a code instead, or a token can be pasted.` : t`The host names no client id either, with which its own machine could ask. Sign in with the agent’s own command on the host, or paste a token.`}</p>}
+      {found.why && <p class="dim" id="sign-in-why">{found.why} {wanted.byHost ? t`The host’s machine can sign in instead, or a token can be pasted.` : t`The host names no client id either, with which its own machine could ask. Sign in with the agent’s own command on the host, or paste a token.`}</p>}
       {said && <p class="error" role="status">{said}</p>}
       {doing.name !== 'looking' && <Paste wanted={wanted} open={!server && !wanted.byHost} busy={busy} give={(token) => act(async () => ({ token }))} />}
-      <p class="dim">{doing.name === 'code' && doing.atHost ? t`The host’s machine gets the token, and gives it to the host. It passes neither this page nor the relay.` : t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
+      <p class="dim">{doing.name === 'back' || (doing.name === 'code' && doing.atHost) ? t`The host’s machine gets the token, and gives it to the host. It passes neither this page nor the relay.` : t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
     </div>
   );
 }
@@ -181,6 +185,29 @@ function Code({ code, stop }: { code: Pick<Typed, 'where' | 'whole' | 'code'>; s
       <p class="dim" role="status">{t`This page waits for you to finish.`}</p>
       <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">{t`Open it here`}</a>}<button type="button" onClick={stop}>{t`Cancel`}</button></div>
     </>
+  );
+}
+
+/** The server's page, and the address at which a browser that is not on the host's machine ends. */
+function Back({ by, stop }: { by: Sent; stop: () => void }) {
+  const at = useRef<HTMLInputElement>(null);
+  const [said, setSaid] = useState('');
+  const submit = (e: Event) => {
+    e.preventDefault();
+    setSaid('');
+    by.back(at.current!.value.trim()).catch((err: Error) => setSaid(err.message));
+    at.current!.value = '';
+  };
+  return (
+    <form class="fields" id="sign-in-back" onSubmit={submit} autocomplete="off">
+      <div class="row start wrap"><a class="button primary" data-focus href={by.url} target="_blank" rel="noopener noreferrer">{t`Sign in at ${siteOf(by.url)}`}</a><button type="button" onClick={stop}>{t`Cancel`}</button></div>
+      <p>{rich`A browser on the host’s machine then returns by itself. Elsewhere it ends at an address that begins with ${<code>{by.redirect}</code>} and shows an error. Copy that whole address, and paste it here:`}</p>
+      <label for="sign-in-address">{t`Address at which the browser has ended`}</label>
+      <input id="sign-in-address" ref={at} type="text" inputMode="url" autocomplete="off" autocapitalize="off" spellcheck={false} required placeholder={`${by.redirect}?code=…`} />
+      {said && <p class="error" role="alert">{said}</p>}
+      <p class="dim" role="status">{t`This page waits for you to finish.`}</p>
+      <div class="row start"><button type="submit">{t`Finish`}</button></div>
+    </form>
   );
 }
 

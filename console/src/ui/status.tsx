@@ -1,13 +1,17 @@
 // The state of the hosts and of this page's connection, in a sheet.
 
+import { accountOf } from '../accounts';
 import { app } from '../app';
 import { text } from '../store';
 import type { Json } from '../ahp';
 import { hostWord, when } from '../words';
 import { Badge, Dialog, Icon } from './bits';
+import { later } from './later';
 import { Select } from './select';
 import { choose, chosen, listed, plural, t } from '../language';
 import { languages } from '../language/choice';
+
+const AccountList = later<{ now: number }>(() => import('./accounts').then((m) => m.AccountList));
 
 /** The sheet: hosts, which also filter the list; agents to sign in; the connection. */
 export function Status({ now }: { now: number }) {
@@ -18,13 +22,14 @@ export function Status({ now }: { now: number }) {
         {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
       </ul>
       <SignInNotes />
+      <AccountList now={now} />
       <Connection now={now} />
     </Dialog>
   );
 }
 
 function Host({ info, now }: { info: Json; now: number }) {
-  const { hostsStale } = app;
+  const hostsStale = app.staleAt(info.host);
   const silent = info.state === 'online' && info.notAnsweringSince;
   const link = app.links.get(info.host);
   const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
@@ -53,8 +58,9 @@ function hostDetail(info: Json, now: number): string {
 
 /** The age of what is shown of a host that is away: "As of 14:02, host asleep". */
 export function asOf(host: string, at: number, now: number, clock?: number): string {
-  const state = app.hostsStale || app.offline ? '' : app.hosts.find((h) => h.host === host)?.state ?? '';
-  const away = app.offline ? t`, no network` : app.hostsStale ? t`, relay unreachable` : state && state !== 'online' ? t`, host ${hostWord(state)}` : '';
+  const stale = app.staleAt(host);
+  const state = stale || app.offline ? '' : app.hosts.find((h) => h.host === host)?.state ?? '';
+  const away = app.offline ? t`, no network` : stale ? t`, relay unreachable` : state && state !== 'online' ? t`, host ${hostWord(state)}` : '';
   return t`As of ${when(at, now)}${away}${clock ? ` (${t`${when(clock, now)} by the host’s clock`})` : ''}`;
 }
 
@@ -74,7 +80,8 @@ function keptAwake({ sessions, people }: { sessions: number; people: number }): 
 /** Agents that want to be signed in before they can do anything. */
 export function SignInNotes() {
   const unpaired = app.hosts.filter((h) => app.links.get(h.host)?.unpaired(h));
-  const sealed = unpaired.map((h) => (
+  const sealed = unpaired.map((h) => (accountOf(h.host)
+    ? <p key={`sealed ${h.host}`} class="notice"><Icon name="key" /><span>{t`${h.host} is sealed: open it at ${accountOf(h.host)!.relay}`}</span></p> :
     <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>

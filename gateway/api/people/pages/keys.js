@@ -2,9 +2,13 @@
 // so a copy of the browser's data does not contain it. Requests carry a proof of the key
 // (RFC 9449).
 
-const base = new URL('../', import.meta.url); // the relay's base URL
+// The console loads this module once more for each further account: with its name, and
+// its relay's address, in the query.
+const named = new URL(import.meta.url).searchParams;
+const base = new URL(named.get('relay') ?? '../', import.meta.url); // the relay's base URL
+const own = named.has('account') ? `account ${named.get('account')}` : 'self';
 
-/** In the database there are two records: self is {keys, device, tenant, subject}, begun is {keys, issuer} while its user signs in elsewhere. */
+/** In the database there are two records: self, or one for each further account, is {keys, device, tenant, subject}, begun is {keys, issuer} while its user signs in elsewhere. */
 function database() {
   return new Promise((resolve, reject) => {
     const open = indexedDB.open('ahp-device', 1);
@@ -28,11 +32,11 @@ async function record(mode, act) {
   }
 }
 
-export const stored = () => record('readonly', (s) => s.get('self'));
-const store = (value) => record('readwrite', (s) => s.put(value, 'self'));
+export const stored = () => record('readonly', (s) => s.get(own));
+const store = (value) => record('readwrite', (s) => s.put(value, own));
 export const begun = () => record('readonly', (s) => s.get('begun'));
 export const begin = (value) => record('readwrite', (s) => s.put(value, 'begun'));
-export const forget = () => record('readwrite', (s) => s.delete('self'));
+export const forget = () => record('readwrite', (s) => s.delete(own));
 
 const bytes = (text) => new TextEncoder().encode(text);
 const base64url = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');

@@ -1,0 +1,179 @@
+// Further accounts: of different tenants at this relay, and at different relays. Their hosts
+// and sessions stand in the same list as the page's own. Such a host is named "lab@work",
+// and "@work" stands for the account where a token is named. A different relay has to admit
+// this page (relay serve --console-origin), and the page's own policy admits the relays that
+// the person has added: see furtherRelays in console.go.
+
+import { relay } from './pins';
+import type { Grant, HostInfo } from './relay';
+import type { Answer } from './relay';
+import { array } from './store';
+import type { Json } from './ahp';
+import { t } from './language';
+
+/** A further account. Without a token, this browser has a key for it. */
+export interface Account { name: string; relay: string; token?: string }
+
+export const mostAccounts = 8;
+
+const key = 'ahp-accounts';
+const cookieAge = 34_560_000; // s, the longest that browsers allow
+
+function read(): Account[] {
+  try {
+    return array(JSON.parse(localStorage.getItem(key) ?? '[]')).filter((a) => typeof a?.name === 'string' && typeof a.relay === 'string').slice(0, mostAccounts);
+  } catch {
+    return []; // none, or no browser
+  }
+}
+
+let all = read();
+
+export function accounts(): Account[] {
+  return all;
+}
+
+function keep(next: Account[]): void {
+  all = next;
+  localStorage.setItem(key, JSON.stringify(next));
+}
+
+/** The account of a host, or of a token that stands for one; undefined for the page's own. */
+export function accountOf(name: string): Account | undefined {
+  const at = name.indexOf('@');
+  return at < 0 ? undefined : all.find((a) => a.name === name.slice(at + 1));
+}
+
+/** A host's name at its relay. */
+export function bare(host: string): string {
+  return host.split('@')[0];
+}
+
+/** What stands for the account of a host, where a token is named. */
+export function tokenOf(host: string, own: string): string {
+  return host.includes('@') ? host.slice(host.indexOf('@')) : own;
+}
+
+/** A name for a new account at a relay: short, and not in use. */
+export function nameFor(wanted: string): string {
+  const name = wanted.toLowerCase().replace(/[^\p{L}\p{N}.-]+/gu, '-').replace(/^-+|-+$/g, '').slice(0, 40) || 'relay';
+  for (let n = 1; ; n++) {
+    const one = n === 1 ? name : `${name}-${n}`;
+    if (!all.some((a) => a.name === one)) return one;
+  }
+}
+
+/** The origin of an address that a person types, '' if it is none. Only this machine is reached without TLS. */
+export function originOf(typed: string): string {
+  try {
+    const { protocol, origin, hostname } = new URL(typed.includes('://') ? typed : `https://${typed}`);
+    return protocol === 'https:' || (protocol === 'http:' && /^(localhost|127\.0\.0\.1|\[::1\])$/.test(hostname)) || origin === relay() ? origin : '';
+  } catch {
+    return '';
+  }
+}
+
+/** Adds an account, or replaces the one of that name. A different tab may have changed the others. */
+export function add(account: Account): void {
+  keep([...read().filter((a) => a.name !== account.name), account]);
+}
+
+export function remove(name: string): void {
+  keep(read().filter((a) => a.name !== name));
+  admit();
+}
+
+/** Takes a change by a different tab: by the key of the event of the browser's storage. */
+export function tookChange(of: string | null): boolean {
+  if (of !== key && of !== null) return false;
+  all = read();
+  return true;
+}
+
+export function removeAll(): void {
+  if (all.length === 0) return;
+  keep([]);
+  admit();
+}
+
+const cookie = () => (location.protocol === 'https:' ? '__Host-ahp-relays' : 'ahp-relays');
+
+/** The relays that this page's policy admits beside its own. */
+function admitted(): string {
+  const said = document.cookie.split('; ').find((c) => c.startsWith(`${cookie()}=`)) ?? '';
+  return decodeURIComponent(said.slice(said.indexOf('=') + 1));
+}
+
+/**
+ * Has the page's policy admit the relays of all accounts, and a further one, from the next
+ * load on. Reports whether the policy of this load lacks one.
+ */
+export function admit(more?: string): boolean {
+  const origins = [...new Set([...all.map((a) => a.relay), ...(more ? [more] : [])])].filter((r) => r !== relay()).sort().join(' ');
+  const had = admitted();
+  if (origins === '' && had === '') return false;
+  document.cookie = `${cookie()}=${encodeURIComponent(origins)}; Path=/; SameSite=Lax; Max-Age=${origins ? cookieAge : 0}${location.protocol === 'https:' ? '; Secure' : ''}`;
+  return origins.split(' ').some((o) => !had.split(' ').includes(o));
+}
+
+/** Replaces the page's copy for loads without a network: its policy has changed. */
+export async function keepPage(): Promise<void> {
+  for (const name of await globalThis.caches?.keys() ?? []) if (name.startsWith('shell ')) await (await caches.open(name)).add('/').catch(() => {});
+}
+
+export const begunKey = 'ahp-adding'; // an account that waits for a load with a policy for its relay
+
+/** Takes the account that was begun before the page was loaded again. */
+export function begun(): Account | undefined {
+  const said = sessionStorage.getItem(begunKey);
+  sessionStorage.removeItem(begunKey);
+  return said ? JSON.parse(said) : undefined;
+}
+
+/** An account as its relay has described it. */
+export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; subject: string }
+
+/** The parts of the page that are used. */
+export interface AccountsPage {
+  askAs(token: string, method: string, path: string, json?: Json): Promise<Answer>;
+  listed(): void; // an account's hosts are known anew
+  signedOut(account: Account): void;
+}
+
+export class Accounts {
+  #known = new Map<string, Known>(); // by name
+  #page: AccountsPage;
+
+  constructor(page: AccountsPage) {
+    this.#page = page;
+  }
+
+  of(account: Account | undefined): Known | undefined {
+    return account && this.#known.get(account.name);
+  }
+
+  /** The hosts of all accounts, under their names in this page. */
+  hosts(): HostInfo[] {
+    return all.flatMap((a) => this.#known.get(a.name)?.hosts ?? []);
+  }
+
+  /** Asks all accounts' relays for their hosts. */
+  look(): void {
+    for (const a of all) this.ask(a);
+  }
+
+  /** Asks an account's relay for its hosts. The result is why it has given none, or ''. */
+  async ask(account: Account): Promise<string> {
+    const had = this.#known.get(account.name);
+    const next = await this.#page.askAs(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
+      if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? '') };
+      const why = status === 401 ? t`Not signed in any more.` : t`The relay answered ${status}.`;
+      return { hosts: status === 401 ? [] : had?.hosts ?? [], grant: status === 401 ? null : had?.grant ?? null, why, subject: had?.subject ?? '' };
+    }, () => ({ hosts: had?.hosts ?? [], grant: had?.grant ?? null, why: t`The relay is unreachable, or does not admit this page.`, subject: had?.subject ?? '' }));
+    if (!all.some((a) => a.name === account.name)) return next.why; // removed meanwhile
+    this.#known.set(account.name, next);
+    if (next.why && next.hosts.length === 0) this.#page.signedOut(account);
+    this.#page.listed();
+    return next.why;
+  }
+}

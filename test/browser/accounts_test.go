@@ -1,0 +1,193 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/procs"
+)
+
+// ownRelay starts a relay of the site's own, with a host.
+func startOwnRelay(t *testing.T, flags ...string) *site {
+	t.Helper()
+	s := newSite(t)
+	s.cfg.still = true
+	data := s.file("data")
+	must(t, os.Mkdir(data, 0o700))
+	keys, err := auth.LoadKeys(data)
+	must(t, err)
+	s.keys = keys
+	relay := s.bench.Process("", "relay", procs.RelayProgram, append([]string{"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s"}, flags...)...)
+	must(t, relay.Launch(t.Context(), func() error {
+		match := relayReady.FindStringSubmatch(relay.Log())
+		if match == nil {
+			return errors.New("the log does not say where it is")
+		}
+		s.url = match[1]
+		return nil
+	}))
+	t.Cleanup(func() { s.end(relay) })
+	s.host = s.addHost(hostName)
+	s.startAgent(s.host)
+	return s
+}
+
+// asksIn has a session of a host ask for a permission, as a client of the site's own.
+func (s *site) asksIn(session string) *page {
+	s.t.Helper()
+	p := newPage(s.t)
+	p.do(desktop(), chromedp.Navigate(s.url+"/#host="+hostName+"&token="+s.token(time.Hour)))
+	p.wants("#sessions", "Fix the flaky login test")
+	p.openSession(session)
+	p.await("#prompt")
+	p.say("permission")
+	p.wants(lastTurn+" .question", "Allow")
+	return p
+}
+
+// answersIn presses a button of a row's question, until the row has stood still for long enough.
+func (p *page) answersIn(host, label string) {
+	p.t.Helper()
+	button := "[...document.querySelectorAll(" + js(`[data-group=needs] [data-host-of="`+host+`"] .answers button`) + ")].find((b) => b.textContent === " + js(label) + ")"
+	p.holds(label+" for "+host, button+" !== undefined")
+	p.until(label+" to be taken", patience, func() bool { return eval[bool](p, "(b => { b?.click(); return !b; })("+button+")") })
+}
+
+// TestAccountsShareOneInbox adds a different tenant of the relay by a token, and a
+// different relay by a signed-in device: the page has one list and one
+// inbox, and answers each question at its own relay. The page's policy admits a relay
+// only while an account is there.
+func TestAccountsShareOneInbox(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})      // the page's own account
+	tenant := startStackWith(t, stackConfig{still: true}) // a different tenant of the same relay
+	other := startOwnRelay(t, "--console-origin", s.url)  // a different relay, which admits the page
+	const atTenant, atOther = hostName + "@at-work", hostName + "@127.0.0.1"
+	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.url+"/#host="+hostName+"&token="+s.token(time.Hour)))
+	p.wants("#sessions", "Fix the flaky login test")
+	reaches := func() bool {
+		return p.later("fetch("+js(other.url+"/api/hosts")+", {headers: {Authorization: 'Bearer x'}}).then((r) => 'answered ' + r.status, () => 'blocked')") != "blocked"
+	}
+	p.expects = "Content Security Policy"
+	if reaches() {
+		t.Error("the page reaches a relay that nobody has added")
+	}
+	p.expects = ""
+
+	// A different tenant: a token is enough.
+	p.click("#status-open")
+	p.click("#add-account")
+	p.await("#account-relay")
+	p.accessible("the sheet for an account")
+	p.shot("accounts-add-390")
+	p.click("#account .paste summary")
+	p.enter("#account-token", "not a token!")
+	p.click("#account .primary")
+	p.wants("#account-why", "That does not look like a token.")
+	p.enter("#account-token", tenant.token(time.Hour))
+	p.enter("#account-name", "At Work!")
+	p.click("#account .primary")
+	p.wants("#accounts [data-account]", "browser at")
+	p.wants(`#hosts [data-host="`+atTenant+`"] .badge`, "online")
+
+	// A different relay: a signed-in device approves.
+	owner := newPage(t)
+	owner.do(desktop(), chromedp.Navigate(other.invite()))
+	owner.click("#form button")
+	owner.until("the page of devices", patience, func() bool { return eval[string](owner, "location.pathname") == "/device" })
+	p.click("#add-account")
+	p.enter("#account-relay", other.url)
+	p.click("#account .primary")
+	p.await("#account-code svg.qr") // after the page was loaded again, with a policy for that relay
+	p.accessible("the code for an account")
+	p.shot("accounts-code-390")
+	owner.click("#to-add-device")
+	owner.enter("#code-device", p.text("#account-code code"))
+	owner.click("#lookup-device button[type=submit]")
+	owner.wants("#what", p.text("#account-code p b + b, #account-code p.dim b"))
+	owner.click("#decide button[type=submit]")
+	p.wants(`[data-account="127.0.0.1"]`, "owner at "+strings.TrimPrefix(other.url, "http://"))
+	p.wants(`#hosts [data-host="`+atOther+`"] .badge`, "online")
+	p.accessible("accounts")
+	p.shot("accounts-status-390")
+	p.click("#status-sheet [aria-label=Close]")
+	if !reaches() {
+		t.Error("the page does not reach the relay that was added")
+	}
+	if got := p.later(`(async () => { const db = await new Promise((r) => { const o = indexedDB.open('ahp-device', 1); o.onsuccess = () => r(o.result); });
+		const all = await new Promise((r) => { const q = db.transaction('device').objectStore('device').getAll(); q.onsuccess = () => r(q.result); }); db.close();
+		return (await Promise.all(all.map((a) => crypto.subtle.exportKey('jwk', a.keys.privateKey).then(() => 'readable', () => 'sealed')))).join(); })()`); got != "sealed" {
+		t.Errorf("the account's key is %s; want one that cannot be read", got)
+	}
+
+	// One inbox: questions of all accounts, each answered at its relay.
+	asked := []*page{s.asksIn("demo:/login"), tenant.asksIn("demo:/notes"), other.asksIn("demo:/login")}
+	hosts := []string{hostName, atTenant, atOther}
+	for _, host := range hosts {
+		p.await(`[data-group=needs] [data-host-of="` + host + `"] .answers button`)
+	}
+	p.accessible("one inbox")
+	p.shot("accounts-inbox-390")
+	for i, host := range hosts {
+		p.answersIn(host, "Allow Once")
+		asked[i].wants(lastTurn+" .parts", "Allowed.")
+	}
+	p.holds("nothing to need the person", "!document.querySelector('[data-group=needs]')")
+
+	// A session of a further account is a session like any other. A load keeps the accounts.
+	open := func(host, session string) {
+		p.holds("the session of "+host, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-host-of="`+host+`"][data-session="`+session+`"] button`)+"))")
+	}
+	p.do(chromedp.Reload())
+	open(atOther, "demo:/login")
+	p.wants("#turns", "Allowed.")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	asked[2].wants(lastTurn+" .parts", "Hello, world!")
+	if asked[0].text(lastTurn+" .parts") == "Hello, world!" {
+		t.Error("the message went to the page's own relay")
+	}
+	p.click("#back")
+
+	// A relay refuses this page: the message has the remedy.
+	p.click("#status-open")
+	p.click("#add-account")
+	p.enter("#account-relay", "http://"+tenant.proxy.Addr().String())
+	p.click("#account .paste summary")
+	p.enter("#account-token", tenant.token(time.Hour))
+	p.expects = "CORS"
+	p.click("#account .primary")
+	p.wants("#account-why", "--console-origin "+s.url)
+	p.expects = ""
+	p.click("#account [aria-label=Close]")
+
+	// Removed, an account leaves nothing behind: no hosts, no key, no right, no policy.
+	devices := func() int { return eval[int](owner, "document.querySelectorAll('#devices li').length") }
+	owner.until("the account's device", patience, func() bool { return devices() == 2 })
+	p.click("#status-open")
+	p.press(`[data-account="127.0.0.1"] button`, "Remove")
+	p.click("#confirm-yes")
+	p.holds("its sessions to leave", "!document.querySelector("+js(`[data-host-of="`+atOther+`"]`)+")")
+	p.await(`[data-host-of="` + atTenant + `"]`)
+	owner.until("its device to be removed", patience, func() bool { return devices() == 1 })
+	p.do(chromedp.Reload())
+	p.await(`[data-host-of="` + atTenant + `"]`)
+	p.expects = "Content Security Policy"
+	if reaches() {
+		t.Error("the page reaches a relay whose account was removed")
+	}
+	if got := p.text("#sessions"); strings.Contains(got, atOther) || slices.Contains(eval[[]string](p, "Object.values(localStorage)"), other.url) {
+		t.Errorf("something of the removed account stays: %s", got)
+	}
+}

@@ -1,0 +1,177 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// before runs a script at the start of each later document.
+func (p *page) before(script string) {
+	p.t.Helper()
+	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, target, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return chromedp.Void{}, err
+	})
+}
+
+// reduced sets the preference for less motion.
+func reduced(value string) step {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: value}}})
+	}
+}
+
+// watchesPage records what the page sends, holds back its requests for the list of
+// sessions until letGo, and counts its transitions.
+const watchesPage = `
+	window.sent = []; window.held = []; window.moves = 0;
+	const send = WebSocket.prototype.send;
+	WebSocket.prototype.send = function (text) {
+		sent.push(String(text));
+		if (held && String(text).includes('"listSessions"')) held.push(() => send.call(this, text));
+		else send.call(this, text);
+	};
+	window.letGo = () => { const all = held; held = null; for (const f of all ?? []) f(); };
+	const start = document.startViewTransition;
+	document.startViewTransition = function (draw) { moves++; return start.call(this, draw); };
+	navigator.clipboard.readText = async () => 'git status';
+`
+
+// TestPhoneShowsTheNextStep walks through a phone's page: grey rows until the sessions
+// are known, transitions unless less motion is preferred, folded work and prompts, a
+// header that gives way, the bar with the answers, and the keys of a terminal.
+func TestPhoneShowsTheNextStep(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.before(watchesPage)
+	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.await("#sessions .skeleton")
+	p.accessible("skeletons")
+	p.shot("skeletons-phone-light")
+	eval[any](p, "letGo(), null")
+	p.wants("#sessions", "Fix the flaky login test")
+	if p.count(".skeleton") > 0 {
+		t.Error("the grey rows stay beside the sessions")
+	}
+
+	// A session slides over the list, unless less motion is preferred.
+	p.do(reduced("no-preference"))
+	p.openSession("demo:/notes")
+	p.wants("#turns", "Search understands")
+	p.click("#back")
+	p.until("transitions", patience, func() bool { return eval[int](p, "moves") >= 2 })
+	p.do(reduced("reduce"))
+	before := eval[int](p, "moves")
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.click("#back")
+	p.settles()
+	if after := eval[int](p, "moves"); after != before {
+		t.Errorf("%d transitions although less motion is preferred", after-before)
+	}
+
+	p.begin()
+	p.foldsWork()
+	p.headerGivesWay()
+	p.answersStayInView()
+	p.typesWithKeys()
+}
+
+// foldsWork shows runs of finished tools as a line, and the start of a long prompt.
+func (p *page) foldsWork() {
+	p.t.Helper()
+	p.say("show everything")
+	p.wants(lastTurn+" .steps", "4 steps")
+	p.wants(lastTurn+" .steps", "Search, Fetch, Screenshot, Edit")
+	if p.shows(lastTurn + " [data-call=tc-search]") {
+		p.t.Error("a finished tool is shown outside its line")
+	}
+	if !p.shows(lastTurn + " [data-call=tc-failed]") {
+		p.t.Error("a failed tool is folded away")
+	}
+	p.click(lastTurn + " .steps")
+	p.await(lastTurn + " [data-call=tc-search]")
+	p.accessible("open steps")
+	p.say(strings.Repeat("A long story. ", 90))
+	p.await(lastTurn + " .prompt .text.folded")
+	p.wants(lastTurn+" .prompt button", "Show all")
+	high := func() int {
+		return eval[int](p, "document.querySelector("+js(lastTurn+" .prompt .text")+").offsetHeight")
+	}
+	folded := high()
+	p.click(lastTurn + " .prompt button")
+	p.until("the whole prompt", patience, func() bool { return high() > folded })
+}
+
+// headerGivesWay scrolls down: the header has less height, and returns on the way up.
+func (p *page) headerGivesWay() {
+	p.t.Helper()
+	p.say("history 40")
+	p.until("the history", patience, func() bool { return p.count("#turns > article") > 10 })
+	head := func() int { return eval[int](p, "document.querySelector('.chat-head').offsetHeight") }
+	scroll := func(by int) { eval[any](p, fmt.Sprintf("document.querySelector('#log').scrollBy(0, %d), null", by)) }
+	scroll(-2000)
+	p.settles()
+	whole := head()
+	p.until("a smaller header", patience, func() bool { scroll(40); return head() < whole })
+	p.until("the whole header", patience, func() bool { scroll(-40); return head() == whole })
+	p.click("#to-end")
+}
+
+// answersStayInView shows an edit that is higher than the screen: the answers are in view
+// at once, and the editor has given way.
+func (p *page) answersStayInView() {
+	p.t.Helper()
+	p.say("edit")
+	p.await(lastTurn + " .answers button")
+	p.settles()
+	p.holds("the answers in view", "(b => b.top >= 0 && b.bottom <= innerHeight)(document.querySelector("+js(lastTurn+" .question")+").getBoundingClientRect())")
+	if p.shows("#prompt") {
+		p.t.Error("the editor takes room from the question")
+	}
+	p.click("#write-instead")
+	p.await("#prompt")
+	p.press(lastTurn+" .answers button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+}
+
+// typesWithKeys types into a terminal with the keys below it.
+func (p *page) typesWithKeys() {
+	p.t.Helper()
+	p.say("terminal")
+	p.wants(lastTurn+" .parts", "Terminal done.")
+	p.press(lastTurn+" .tool .chip", "Terminal")
+	p.await("#beside .keys")
+	key := func(label string) { p.press("#beside .keys button", label) }
+	types := func(label, want string) {
+		p.t.Helper()
+		eval[any](p, "sent = [], null")
+		key(label)
+		p.until(label+" to be typed", patience, func() bool {
+			return eval[string](p, "sent.map((s) => JSON.parse(s)?.params?.action).filter((a) => a?.type === 'terminal/input').map((a) => a.data).join()") == want
+		})
+	}
+	for label, want := range map[string]string{"Esc": "\x1b", "Tab": "\t", "↑": "\x1b[A", "↓": "\x1b[B", "←": "\x1b[D", "→": "\x1b[C", "/": "/", "|": "|", "-": "-", "~": "~", "Paste": "git status"} {
+		types(label, want)
+	}
+	// Ctrl is held until the next letter.
+	p.press("#beside .keys button", "Ctrl")
+	p.holds("Ctrl to be held", "document.querySelector('#beside .keys button').getAttribute('aria-pressed') === 'true'")
+	f := p.newFrame("/terminal.html", "document.body.dataset.printed > 0")
+	eval[any](p, "sent = [], null")
+	f.focus("textarea")
+	f.do(chromedp.KeyEvent("d"))
+	p.until("Ctrl D", patience, func() bool { return eval[bool](p, `sent.some((s) => s.includes('"data":"\\u0004"'))`) })
+	p.holds("Ctrl to be released", "document.querySelector('#beside .keys button').getAttribute('aria-pressed') === 'false'")
+}
