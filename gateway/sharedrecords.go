@@ -63,7 +63,7 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	}, "remembered", ""); err != nil {
 		return err
 	}
-	r.waits, err = start(store.Config{Name: "waiting items", Stream: waiting.Stream, Subjects: waiting.Subjects, Most: waiting.MaxRecords}, "waiting", "")
+	r.waits, err = start(store.Config{Name: "waiting items", Stream: waiting.Stream, Subjects: waiting.Subjects, Most: waiting.MaxRecords, MaxBytes: waiting.StoreBytes}, "waiting", "")
 	return err
 }
 

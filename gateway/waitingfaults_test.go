@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker/waiting"
 	waitingapi "ahprelay/gateway/api/waiting"
+	keeping "ahprelay/gateway/waiting"
 	"ahprelay/hostagent"
 	waitbook "ahprelay/hostagent/waiting"
 )
@@ -185,29 +187,94 @@ func openQuestion(near *rpcClient, chat string) string {
 	return ""
 }
 
-// An item that a host does not take holds only the items of its author.
-func TestOneItemDoesNotHoldOthers(t *testing.T) {
-	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	near := dialHost(t, laptop.direct())
-	session, chat := near.newSession("00000001")
-	trap := httptest.NewServer(cuts(laptop.direct(), 100, "demo:/trap", false))
-	defer trap.Close()
+// trapped starts a laptop whose host takes no item for the session demo:/trap, and sends it
+// to sleep. It returns writers of two people, and a session with its chat.
+func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat string) {
+	t.Helper()
+	relay, first := setUp(t)
+	laptop = newLaptop(t, relay)
+	session, chat = dialHost(t, laptop.direct()).newSession("00000001")
+	trap := httptest.NewServer(cuts(laptop.direct(), 1000, "demo:/trap", false))
+	t.Cleanup(trap.Close)
 	laptop.at = trap.URL
 	laptop.wake()
 	laptop.online()
-	w, bob := newWriter(ada), newWriter(ada.invited(map[string]any{"subject": "bob", "level": "operate"}))
+	ada, bob = newWriter(first), newWriter(first.invited(map[string]any{"subject": "bob", "level": "operate"}))
 	laptop.sleep()
-	w.mustLeave(w.item(1, 1, message("demo:/trap", "", "turn-1", "hello"), nil))
-	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
+	return laptop, ada, bob, session, chat
+}
+
+// An item that a host does not take holds only the items of its author.
+func TestOneItemDoesNotHoldOthers(t *testing.T) {
+	t.Parallel()
+	laptop, ada, bob, session, chat := trapped(t)
+	ada.mustLeave(ada.item(1, 1, message("demo:/trap", "", "turn-1", "hello"), nil))
+	ada.mustLeave(ada.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
 	bob.mustLeave(bob.item(3, 1, message(session, chat, "turn-3", "hello"), nil))
 	laptop.wake()
 	bob.awaitResults(map[string]string{"3": "done"})
-	if got := w.results(); got["1"] != "" || got["2"] != "" {
+	if got := ada.results(); got["1"] != "" || got["2"] != "" {
 		t.Errorf("the author's own items end out of order: %v", got)
 	}
 	laptop.stop()
+}
+
+// Items that a host does not take, and that fill a whole batch, hold only the items of their author.
+func TestLargeItemsDoNotHoldOthers(t *testing.T) {
+	t.Parallel()
+	laptop, ada, bob, session, chat := trapped(t)
+	size := 0
+	for i := 1; size <= waiting.MaxBatch; i++ {
+		item := ada.item(100+i, 1, message("demo:/trap", "", fmt.Sprint("turn-", i), strings.Repeat("x", waiting.MaxText)), nil)
+		size += len(encode(t, item))
+		ada.mustLeave(item)
+	}
+	bob.mustLeave(bob.item(3, 1, message(session, chat, "turn-3", "hello"), nil))
+	laptop.wake()
+	bob.awaitResults(map[string]string{"3": "done"})
+	laptop.stop()
+}
+
+// Changes that arrive together do not exceed a bound.
+func TestItemsAtOnceStayInTheBounds(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	w := newWriter(ada)
+	laptop.sleep()
+	const most, more = 32, 24 // items of a person at a host; tried at once
+	of := auth.Client{Tenant: "default", Subject: "bob", Device: "d", Key: "k"}
+	put := func(item waiting.Item) error {
+		_, err := relay.waiting.Put(t.Context(), of, "laptop", item)
+		return err
+	}
+	items := make([]waiting.Item, most-1+more)
+	for i := range items {
+		items[i] = w.item(i+1, 1, message("demo:/1", "", "turn", "x"), nil)
+	}
+	for i := range most - 1 {
+		if err := put(items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results := make(chan error, more)
+	for _, item := range items[most-1:] {
+		go func() { results <- put(item) }()
+	}
+	kept := 0
+	for range more {
+		switch err := <-results; {
+		case err == nil:
+			kept++
+		case !errors.Is(err, keeping.ErrFull):
+			t.Error(err)
+		}
+	}
+	if kept != 1 {
+		t.Errorf("%d of %d items at once were kept; want 1", kept, more)
+	}
 }
 
 // Where nothing can be kept, the person gets the reason: an unknown host, a full host, an

@@ -126,9 +126,9 @@ func (w *waitingItems) ask(ctx context.Context, r *waiting.Request) (answer wait
 }
 
 // batch returns the next items, from a trusted relay.
-func (w *waitingItems) batch(ctx context.Context) (b waiting.Batch, err error) {
+func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.Batch, err error) {
 	nonce := rand.Text()
-	answer, err := w.ask(ctx, &waiting.Request{Op: waiting.List, Nonce: nonce, Devices: w.book.Devices()})
+	answer, err := w.ask(ctx, &waiting.Request{Op: waiting.List, Nonce: nonce, Devices: w.book.Devices(), Without: without})
 	if err != nil {
 		return b, err
 	}
@@ -154,20 +154,22 @@ func (w *waitingItems) batch(ctx context.Context) (b waiting.Batch, err error) {
 // round delivers all items in their order, and reports the results. The first item that cannot
 // be delivered now stops it. An item that the host does not take stops only its author's.
 func (w *waitingItems) round(ctx context.Context) error {
+	stuck := map[string]error{} // by author
 	for range mostBatches {
-		b, err := w.batch(ctx)
+		b, err := w.batch(ctx, someOf(stuck))
 		if err != nil {
 			return err
 		}
 		if err := w.reportAll(ctx, b.Now); err != nil {
 			return err
 		}
-		stuck := map[string]error{} // by author
+		progress := false
 		for i := range b.Items {
 			o := &b.Items[i]
 			if stuck[o.Subject] != nil {
 				continue
 			}
+			progress = true
 			err := w.take(ctx, o, b.Now)
 			var held *heldError
 			switch {
@@ -177,14 +179,27 @@ func (w *waitingItems) round(ctx context.Context) error {
 				return err
 			}
 		}
+		if b.More && progress {
+			continue
+		}
 		for _, err := range stuck {
 			return err
 		}
-		if !b.More { // removed devices are known until their items are refused
-			return w.book.Drop(b.Removed)
-		}
+		return w.book.Drop(b.Removed) // removed devices are known until their items are refused
 	}
 	return nil
+}
+
+// someOf returns authors, as many as a request has room for.
+func someOf(stuck map[string]error) (authors []string) {
+	size := 0
+	for author := range stuck {
+		if size += 6*len(author) + 3; size > waiting.MaxWithout { // in JSON, at most
+			break
+		}
+		authors = append(authors, author)
+	}
+	return authors
 }
 
 // reportAll reports the results that relays may not have.

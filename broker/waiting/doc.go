@@ -10,7 +10,8 @@
 //
 // with the session's ID of package remember, times in ms, 0 or 1 for cancelled, and the
 // fingerprint of the device that signs. A change is an item with the same ID and the next
-// version. A cancelled item stays until the host has confirmed that.
+// version. A cancelled item stays until the host has confirmed that. Devices may add members to
+// the content for their own display, such as the title of an answer; hosts ignore them.
 //
 // # Keys
 //
@@ -29,6 +30,7 @@
 //
 // A host-agent sends a [Request] to ahp.v1.<tenant>.<host>.ctl.waiting. One relay gets it. For
 // List it returns a [Signed] [Batch] with the items that wait and the authority of each author
-// at that moment. For Report it notes the result of an item. A relay that gets a new item while
+// at that moment. A host-agent may leave out authors whose items the host does not take now, so that
+// these items do not fill each batch. For Report it notes the result of an item. A relay that gets a new item while
 // the host is online publishes an empty message to ahp.v1.<tenant>.<host>.ctl.waitingnews.
 package waiting

@@ -36,6 +36,8 @@ const (
 	MaxDevices = 256       // keys of devices that a host-agent keeps
 	MaxOwn     = MaxBoxes - 1
 
+	MaxWithout = 32 << 10 // bytes of the authors in a request
+
 	maxRequest = 64 << 10
 	maxWhy     = 200 // bytes of a result's reason
 )
@@ -218,6 +220,7 @@ type Request struct {
 	Op       Op       `json:"op"`
 	Nonce    string   `json:"nonce,omitempty"`   // of List
 	Devices  []string `json:"devices,omitempty"` // of List: IDs of the devices whose keys the host-agent has
+	Without  []string `json:"without,omitempty"` // of List: authors whose items are not wanted now
 	Result   *Result  `json:"result,omitempty"`  // of Report
 }
 

@@ -34,6 +34,10 @@ const (
 	MaxRecords = 16384    // of all tenants
 	maxBytes   = 64 << 20 // of all tenants; relays keep them in memory
 
+	// StoreBytes bounds the stream. The oldest items would go beyond it, so it is far above
+	// maxBytes: relays that do not know of each other's latest items may exceed that.
+	StoreBytes = 4 * maxBytes
+
 	ofPerson    = 32 // items of a person at a host
 	ofHost      = 256
 	ofTenant    = 4096
@@ -111,8 +115,16 @@ type Keeper struct {
 	stop    []func()
 	running sync.WaitGroup
 
-	mu    sync.Mutex // guards items
-	items map[itemKey]*entry
+	mu     sync.Mutex // guards the fields below
+	items  map[itemKey]*entry
+	coming []*coming // this relay's changes under way
+}
+
+// A coming is an item on its way into the store. It counts against the bounds, because
+// changes that arrive together would otherwise each find room.
+type coming struct {
+	key itemKey
+	entry
 }
 
 // Start starts a Keeper. Close ends it.
@@ -187,11 +199,13 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
-	if err := k.makeRoom(key, who.Subject, &item); err != nil {
+	release, err := k.reserve(key, who, &item)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	var kept Stored
-	err := k.change(key, func(old *Stored) (*Stored, error) {
+	err = k.change(key, func(old *Stored) (*Stored, error) {
 		now := time.Now().UTC()
 		switch {
 		case item.Expires <= now.UnixMilli() && !item.Cancelled, item.Expires > now.Add(waiting.MaxLife).UnixMilli():
@@ -270,27 +284,34 @@ type uses struct {
 // usesLocked counts the items beside the one with a key.
 func (k *Keeper) usesLocked(key itemKey, subject string, now time.Time) (u uses) {
 	for at, e := range k.items {
-		if at == key {
-			continue
-		}
-		u.all.add(e)
-		if at.tenant != key.tenant {
-			continue
-		}
-		u.tenant.add(e)
-		if at.host != key.host {
-			continue
-		}
-		u.host.add(e)
-		if e.Who.Subject != subject {
-			continue
-		}
-		u.person.add(e)
-		if !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
+		if at != key && u.add(key, at, e, subject) && !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
 			u.oldest = e
 		}
 	}
+	for _, c := range k.coming {
+		if c.key != key {
+			u.add(key, c.key, &c.entry, subject)
+		}
+	}
 	return u
+}
+
+// add counts an item, and reports whether it is the person's own at the host of key.
+func (u *uses) add(key, at itemKey, e *entry, subject string) (own bool) {
+	u.all.add(e)
+	if at.tenant != key.tenant {
+		return false
+	}
+	u.tenant.add(e)
+	if at.host != key.host {
+		return false
+	}
+	u.host.add(e)
+	if e.Who.Subject != subject {
+		return false
+	}
+	u.person.add(e)
+	return true
 }
 
 // fits reports whether there is room for an item.
@@ -299,24 +320,48 @@ func (u *uses) fits(bytes int) bool {
 		u.host.items < ofHost && u.person.items < ofPerson
 }
 
-// makeRoom checks the bounds, and removes the person's oldest finished item where that
-// makes room.
-func (k *Keeper) makeRoom(key itemKey, subject string, item *waiting.Item) error {
+// reserve keeps room for an item until release. It removes the person's oldest finished items
+// where that makes room.
+func (k *Keeper) reserve(key itemKey, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	c := &coming{key, entry{Stored{Item: *item, Who: who}, len(data)}}
+	for {
+		oldest, fits := k.reserveNow(c)
+		switch {
+		case fits:
+			return func() { k.release(c) }, nil
+		case oldest == "":
+			return nil, ErrFull
+		}
+		if err := k.change(itemKey{key.tenant, key.host, oldest}, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reserveNow keeps room for an item, or returns the person's oldest finished item; "": none.
+func (k *Keeper) reserveNow(c *coming) (oldest string, fits bool) {
 	k.mu.Lock()
-	had := k.items[key]
-	u := k.usesLocked(key, subject, time.Now())
-	k.mu.Unlock()
+	defer k.mu.Unlock()
+	had := k.items[c.key]
+	u := k.usesLocked(c.key, c.Who.Subject, time.Now())
 	switch {
-	case had != nil && had.size >= len(data), u.fits(len(data)):
-		return nil
+	case had != nil && had.size >= c.size, u.fits(c.size):
+		k.coming = append(k.coming, c)
+		return "", true
 	case u.oldest == nil:
-		return ErrFull
+		return "", false
 	}
-	return k.change(itemKey{key.tenant, key.host, u.oldest.Item.ID}, func(*Stored) (*Stored, error) { return nil, nil })
+	return u.oldest.Item.ID, false
+}
+
+func (k *Keeper) release(c *coming) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.coming = slices.DeleteFunc(k.coming, func(o *coming) bool { return o == c })
 }
 
 // Remove removes a person's finished or expired item.
@@ -385,7 +430,8 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
 	size := 0
 	for _, s := range k.where(func(key itemKey, e *entry) bool {
-		return key.tenant == tenant && key.host == host && e.Result == nil // the host-agent also reports what has expired
+		return key.tenant == tenant && key.host == host && e.Result == nil && // the host-agent also reports what has expired
+			!slices.Contains(r.Without, e.Who.Subject)
 	}) {
 		data, _ := json.Marshal(&s.Item) // all fields can be encoded
 		if size += len(data); size > waiting.MaxBatch {
