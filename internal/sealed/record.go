@@ -236,6 +236,10 @@ func (s *Session) open(frame []byte) (content Content, body []byte, done bool, e
 			return s.next()
 		}
 	}
+	return s.openRecord(frame)
+}
+
+func (s *Session) openRecord(frame []byte) (content Content, body []byte, done bool, err error) {
 	if len(s.hearing.bodies) > 0 {
 		return 0, nil, false, lie("shared bodies without a tag")
 	}
