@@ -5,7 +5,7 @@
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make console-site RELAY=https://relay.example.com   the console as a static site for an origin that is not the relay's, in artifacts/console-site, with its hashes
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
-# make faults   breaks every network and process under load; writes the table in docs/faults.md
+# make faults   breaks every network and process under load; writes the table in docs/faults.md. ARGS="--only 'kill -9'" runs some rows, and writes nothing
 # make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
 # make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
@@ -112,7 +112,7 @@ notify:
 	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestNotifyMany$$' ./test
 
 faults:
-	$(GO) run ./test/cmd/faults --out docs/faults.md
+	$(GO) run ./test/cmd/faults $(if $(ARGS),$(ARGS),--out docs/faults.md)
 
 site:
 	sh packaging/site/make.sh
