@@ -8,7 +8,7 @@ import { Conversation } from './conversation';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
-import type { Content, LeftPage, Leaving } from './left';
+import type { LeftPage, Leaving } from './left';
 import { Link } from './link';
 import { Offline } from './offline';
 import { Remembered } from './remembered';
@@ -17,7 +17,7 @@ import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
 import { Swaps } from './swap';
 import type { Envelope, Json } from './ahp';
-import { randomId, sentence, setClock } from './words';
+import { randomId, sentence, setClock, toRelay } from './words';
 import { t } from './language';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
@@ -298,6 +298,7 @@ export class App {
     const to = place();
     const moved = to.host !== this.host || to.session !== this.session;
     const before = this.link;
+    if (moved) this.past.tick(); // keeps the conversation that leaves the view
     this.host = to.host;
     this.session = to.session;
     this.chat = to.chat;
@@ -644,7 +645,7 @@ export class App {
     this.waking.set(host, t`Waking…`);
     this.draw();
     const said = await this.askAt(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
-      .then(({ status, body }) => (status === 200 ? t`Woken by the ${text(body?.by)}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
+      .then(({ status, body }) => (status === 200 ? t`Woken by ${body?.by === 'relay' ? t`the relay` : `“${text(body?.by)}”`}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
     this.waking.set(host, said);
     setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
     this.refreshHosts();
@@ -670,6 +671,9 @@ export class App {
       get hosts() { return page.#own; },
       get hostsStale() { return page.hostsStale; },
       get links() { return new Map([...page.links].filter(([host]) => !accountOf(host))); },
+      get host() { return page.host; },
+      get session() { return page.session; },
+      get chatUri() { return page.chatUri; },
       get readOnly() { return page.grant?.access === 'read'; },
       who: () => page.who(), ask: (method, path, json) => page.ask(method, path, json), draw: () => page.draw(),
     };
@@ -680,15 +684,11 @@ export class App {
     return !this.link?.live && Boolean(this.left?.takes(this.host));
   }
 
-  /** Leaves something for the open session at the relay. */
-  async leaveFor(what: Omit<Content, 'session'>): Promise<void> {
-    await this.left!.leave(this.host, { session: this.session, ...(this.chatUri ? { chat: this.chatUri } : {}), ...what });
-  }
-
-  /** Leaves a message. */
-  leaveMessage(words: string): Promise<void> {
-    const model = this.conversation.models.get(this.session);
-    return this.leaveFor({ kind: 'message', turn: randomId(), text: words, ...(model ? { model } : {}) });
+  /** Leaves a message for the open session at the relay. Wake is an input's local time, or ''. */
+  leaveMessage(words: string, wake: string): Promise<void> {
+    const { host, session, chatUri } = this;
+    const model = this.conversation.models.get(session);
+    return this.left!.leave(host, { kind: 'message', session, ...(chatUri ? { chat: chatUri } : {}), turn: randomId(), text: words, ...(model ? { model } : {}) }, toRelay(wake));
   }
 
   /** Sends the relay a request; rejects unless it succeeds. */

@@ -90,6 +90,15 @@ export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: bool
   return { allow: risk === 'danger' || risk === 'loading' ? 'hold' : 'press', why: '' };
 }
 
+/**
+ * Whether a request can be answered while its host is away: all of it is in the request itself, so
+ * that the host can compare it. hostagent.digestOfCall has the same rule.
+ */
+export function isWhole(call: Json): boolean {
+  const { toolInput, edits } = call;
+  return (typeof toolInput === 'string' || toolInput === undefined || toolInput === null) && (edits === undefined || edits === null);
+}
+
 const keys = new WeakMap<object, string>();
 
 /** Returns a key for a request: two requests with the same contents have the same key. */

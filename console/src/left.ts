@@ -6,10 +6,10 @@ import type { Json } from './ahp';
 import { record } from './kept';
 import type { Answer, HostInfo } from './relay';
 import { ROOT, RpcError } from './rpc';
-import { mostLife, mostText, newId, newOwn, openItem, ownOf, sealItem, type Content, type Item, type Own, type WaitingKeys } from './sealed/item';
+import { digestOf, mostLife, mostText, newId, newOwn, openItem, ownOf, sealItem, type Content, type Item, type Own, type WaitingKeys } from './sealed/item';
 import type { Device } from './sealed/keys';
 import { array, text } from './store';
-import { relayNow } from './words';
+import { randomId, relayNow } from './words';
 import { t } from './language';
 
 export type { Content };
@@ -20,19 +20,23 @@ export interface Left {
   item: Item;
   by: string; // the device with the latest version
   at: string;
+  woken: boolean; // its wake time has come
   expired: boolean;
   result?: { state: string; version: number; why?: string };
   content?: Content;
 }
 
 /** The parts of a Link that are used. */
-interface LeftLink { host: string; live: boolean; seal?: unknown; conn: { request(method: string, params: Json): Promise<Json> } | null }
+interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agents: Json[] }; conn: { request(method: string, params: Json): Promise<Json> } | null }
 
 /** The parts of the page that are used. */
 export interface LeftPage {
   readonly hosts: HostInfo[];
   readonly hostsStale: boolean;
   readonly links: Map<string, LeftLink>;
+  readonly host: string;
+  readonly session: string;
+  readonly chatUri: string | undefined;
   readonly readOnly: boolean;
   who(): Promise<string>;
   ask(method: string, path: string, json?: Json): Promise<Answer>;
@@ -42,27 +46,39 @@ export interface LeftPage {
 /** The item was changed on a different device, or the host has it. The list has its present version. */
 export class Conflict extends Error {}
 
-interface KeptKeys { who: string; device: Device; hosts: [string, WaitingKeys][] }
+/** What this device keeps of a host: the keys, and the agents for new sessions. */
+interface KeptHost extends WaitingKeys { agents?: Json[] }
+
+interface KeptKeys { who: string; device: Device; hosts: [string, KeptHost][] }
 
 const learnEvery = 5 * 60_000; // ms; then this device learns of the person's new devices
 const lookEvery = 15_000; // ms
 const lookSoon = 2_000; // ms, while a host that is online has not confirmed an item
 const shownFor = 24 * 3_600_000; // ms in which a finished item is shown
 const slack = 60_000; // ms below the relay's longest life
+const afterWake = 3_600_000; // ms that an item waits at least after its wake time
+const longestTitle = 200; // characters
+const mostAgents = 16;
+const mostModels = 50; // of an agent
 
 /** How long an item may wait, in hours. */
 export const lives = [1, 24, 168];
 const usualLife = 24;
 
+/** A text that fits into an item's title. */
+const shortened = (words: string) => { const line = words.trim().replace(/\s+/g, ' '); return line.length > longestTitle ? `${line.slice(0, longestTitle)}…` : line; };
+
 const pathOf = (host: string, id: string) => `api/hosts/${encodeURIComponent(host)}/waiting/${id}`;
 
 export class Leaving {
   all: Left[] = []; // in the order of delivery
+  revision = 0; // counts changes to all
   #page: LeftPage;
-  #hosts = new Map<string, WaitingKeys>();
+  #hosts = new Map<string, KeptHost>();
   #own: Own | undefined;
   #who = '';
   #learned = new WeakMap<object, number>(); // connection to the time of its last question
+  #noted = new Map<string, Json[]>(); // host to the agents that were kept last
   #looked = 0; // time of the last look at the relay's list
   #round = 0; // only answers to the latest look count
   #opened = new Map<string, Content>(); // by host, item and version
@@ -94,6 +110,22 @@ export class Leaving {
     return !readOnly && !hostsStale && (state === 'offline' || state === 'asleep') && this.#hosts.has(host) && this.#own !== undefined;
   }
 
+  /** The agents that a host had when this device was last connected to it. */
+  agentsOf(host: string): Json[] {
+    return this.#hosts.get(host)?.agents ?? [];
+  }
+
+  /** Whether a new session can be left for a host now. */
+  takesSession(host: string): boolean {
+    return this.takes(host) && this.agentsOf(host).length > 0;
+  }
+
+  /** The item for a question, or for a turn to stop, that the host has not judged. */
+  waitsFor(host: string, id: string): Left | undefined {
+    return this.all.find((l) => l.host === host && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
+      (l.content?.request === id || (l.content?.kind === 'stop' && l.content.turn === id)));
+  }
+
   /** The items for a session; '' for those at all sessions. */
   of(host = '', session = ''): Left[] {
     return this.all.filter((l) => (session === '' || (l.host === host && l.content?.session === session)) && !this.#past(l));
@@ -107,7 +139,9 @@ export class Leaving {
   look(now = false): void {
     if (!this.#own) return;
     for (const link of this.#page.links.values()) {
-      if (!link.live || !link.conn || link.seal || Date.now() - (this.#learned.get(link.conn) ?? 0) < learnEvery) continue;
+      if (!link.live || !link.conn || link.seal) continue;
+      this.#noteAgents(link);
+      if (Date.now() - (this.#learned.get(link.conn) ?? 0) < learnEvery) continue;
       this.#learned.set(link.conn, Date.now());
       this.#learn(link);
     }
@@ -115,11 +149,23 @@ export class Leaving {
     if (now || Date.now() - this.#looked >= (soon ? lookSoon : lookEvery)) this.read().catch(() => {}); // the next look tries again
   }
 
+  /** Keeps a host's agents for its absence. */
+  #noteAgents({ host, store }: LeftLink): void {
+    const kept = this.#hosts.get(host);
+    if (!kept || store.agents.length === 0 || this.#noted.get(host) === store.agents) return;
+    this.#noted.set(host, store.agents);
+    kept.agents = store.agents.slice(0, mostAgents).map((a) => ({
+      provider: text(a?.provider), displayName: text(a?.displayName), description: text(a?.description),
+      models: array(a?.models).filter((m) => m?.policyState !== 'disabled').slice(0, mostModels).map((m) => ({ id: text(m?.id), name: text(m?.name) })),
+    }));
+    this.#save().catch(() => {}); // the browser has no room: no new session can be left
+  }
+
   async #learn({ host, conn }: LeftLink): Promise<void> {
     try {
       const keys = await conn!.request('relay/waitingKeys', { channel: ROOT, keys: this.#own!.keys, name: '' });
       if (typeof keys?.host !== 'string') return;
-      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) });
+      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices), agents: this.agentsOf(host) });
     } catch (err) {
       if (!(err instanceof RpcError)) return;
       this.#hosts.delete(host); // this host takes nothing
@@ -137,38 +183,83 @@ export class Leaving {
     const all = await Promise.all(array(body.items).map((shown) => this.#opens(shown)));
     if (round !== this.#round) return;
     this.all = all;
+    this.revision++;
     this.#page.draw();
   }
 
   async #opens(shown: Json): Promise<Left> {
-    const { host, item, by, at, expired, result } = shown;
+    const { host, item, by, at, woken, expired, result } = shown;
     const key = `${host} ${item.id} ${item.version}`;
     const keys = this.#hosts.get(host);
     const content = this.#opened.get(key) ?? (keys && await openItem(this.#own!, host, keys, item).catch(() => undefined));
     if (content) this.#opened.set(key, content);
-    return { host, item, by: text(by), at: text(at), expired: expired === true, result, content };
+    return { host, item, by: text(by), at: text(at), woken: woken === true, expired: expired === true, result, content };
   }
 
-  /** Leaves something for a host. */
-  async leave(host: string, content: Content): Promise<void> {
-    await this.#put(host, { id: newId(), version: 1, expires: relayNow() + usualLife * 3_600_000 }, content);
+  /** Leaves something for a host. Wake is the time at which the relay wakes it, 0 for none. */
+  async leave(host: string, content: Content, wake = 0): Promise<void> {
+    await this.#put(host, { id: newId(), version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, content);
   }
 
   /** Leaves the next version of an item. It has to follow the version on the screen. */
-  async change(l: Left, seen: number, content: Content, hours?: number): Promise<void> {
+  async change(l: Left, seen: number, content: Content, hours?: number, wake = l.item.wake): Promise<void> {
     const expires = hours ? relayNow() + Math.min(hours * 3_600_000, mostLife - slack) : l.item.expires;
-    await this.#put(l.host, { id: l.item.id, version: seen + 1, expires }, content);
+    await this.#put(l.host, { id: l.item.id, version: seen + 1, expires, wake }, content);
+  }
+
+  /** Leaves a new session, with its first message if there is a text. It returns the session's URI. */
+  async leaveSession(host: string, what: { provider: string; directory: string; model?: Json; text: string; title: string }, wake: number): Promise<string> {
+    const { provider, directory, model, text: words, title } = what;
+    const session = `${provider}:/${randomId()}`;
+    await this.leave(host, {
+      kind: 'session', session, provider, title: shortened(title), ...(directory ? { directory } : {}), ...(model ? { model } : {}),
+      ...(words.trim() ? { turn: randomId(), text: words } : {}),
+    }, wake);
+    return session;
+  }
+
+  /** Leaves an answer to a tool call in the open session. It replaces an earlier answer. */
+  async leaveApproval(turn: string, call: Json, approved: boolean, option?: Json): Promise<void> {
+    const { toolCallId, toolName, toolInput, invocationMessage } = call;
+    const input = await digestOf(text(toolCallId), text(toolName), text(toolInput), text(invocationMessage));
+    const title = `${text(option?.label) || (approved ? t`Allow` : t`Deny`)}: ${text(call.displayName) || text(toolName)} ${text(toolInput)}`;
+    await this.#answer({ kind: 'approve', turn, request: text(toolCallId), input, approved, title, ...(option ? { option: text(option.id) } : {}) });
+  }
+
+  /** Leaves an answer to a question in the open session. It replaces an earlier answer. */
+  async leaveReply(request: Json, response: 'accept' | 'decline', answers: Json, words: string): Promise<void> {
+    const parts = array(request.questions).flatMap((q) => [text(q?.id), text(q?.kind), text(q?.message)]);
+    const input = await digestOf(text(request.id), text(request.message), ...parts);
+    const title = [text(request.message) || text(array(request.questions)[0]?.message), response === 'accept' ? words : t`Skip`].filter(Boolean).join(' → ');
+    await this.#answer({ kind: 'answer', request: text(request.id), input, response, title, ...(answers ? { answers } : {}) });
+  }
+
+  async #answer(what: Omit<Content, 'session'>): Promise<void> {
+    const { host, session, chatUri } = this.#page;
+    const content: Content = { ...what, session, chat: chatUri, title: shortened(what.title ?? '') };
+    const had = this.waitsFor(host, what.request!);
+    await (had ? this.change(had, had.item.version, content) : this.leave(host, content));
+  }
+
+  /** Leaves the end of a turn of the open session. */
+  async leaveStop(turn: Json): Promise<void> {
+    const { host, session, chatUri } = this.#page;
+    await this.leave(host, { kind: 'stop', session, chat: chatUri, turn: text(turn.id), title: shortened(text(turn.message?.text)) });
   }
 
   /** Cancels an item. The host has to confirm it. */
   async cancel(l: Left): Promise<void> {
-    await this.#put(l.host, { id: l.item.id, version: l.item.version + 1, expires: l.item.expires, cancelled: true }, l.content!);
+    await this.#put(l.host, { id: l.item.id, version: l.item.version + 1, expires: l.item.expires, wake: l.item.wake, cancelled: true }, l.content!);
   }
 
-  async #put(host: string, i: { id: string; version: number; expires: number; cancelled?: boolean }, content: Content): Promise<void> {
+  async #put(host: string, i: { id: string; version: number; expires: number; wake?: number; cancelled?: boolean }, content: Content): Promise<void> {
+    const wake = Math.floor(i.wake ?? 0);
+    if (wake > relayNow() + mostLife - afterWake - slack) throw new Error(t`The time to wake the host is too far away: at most 7 days.`);
+    const expires = Math.floor(wake ? Math.max(i.expires, wake + afterWake) : i.expires);
     const length = new TextEncoder().encode(content.text ?? '').length;
     if (length > mostText) throw new Error(t`This is too long to wait at the relay: at most 16 KiB.`);
-    const item = await sealItem(this.#own!, host, this.#hosts.get(host)!, { ...i, expires: Math.floor(i.expires) }, content);
+    const keys = this.#hosts.get(host)!;
+    const item = await sealItem(this.#own!, host, keys, { id: i.id, version: i.version, expires, ...(wake ? { wake } : {}), ...(i.cancelled ? { cancelled: true } : {}) }, content);
     await this.#change('PUT', host, i.id, { ...item });
   }
 

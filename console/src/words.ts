@@ -49,6 +49,18 @@ export function relayNow(): number {
   return Date.now() + ahead;
 }
 
+/** The time by the relay's clock of a local time as a datetime-local input has it; 0 for none. */
+export function toRelay(local: string): number {
+  const at = local ? new Date(local).getTime() : NaN;
+  return Number.isNaN(at) ? 0 : at + ahead;
+}
+
+/** A time by the relay's clock as a datetime-local input has it. */
+export function toInput(ms: number): string {
+  const at = new Date(ms - ahead);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 /** The time between, roughly: "now", "5 min". '' if iso is no time. */
 export function ago(iso: Json, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);

@@ -3,18 +3,21 @@
 package browser_test
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
 
 // startAgentThatTakes starts the site's host-agent with a state directory, so that it takes
 // what people leave for the host.
-func (s *site) startAgentThatTakes() {
+func (s *site) startAgentThatTakes(flags ...string) {
 	s.t.Helper()
-	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address, "--state-dir", s.file("state"))
+	s.startAgentWith(hostName, append([]string{"--upstream", "ws://" + s.host.address, "--state-dir", s.file("state")}, flags...)...)
 }
 
 // signIn signs a page's browser in as a device of the owner, and opens the console.
@@ -122,4 +125,118 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	second.wants("#left-all li:first-child .state", "The host has it.")
 	p.click(".log .left li:first-child [data-do=remove]")
 	p.holds("the item to be removed", "document.querySelectorAll('.log .left li').length === 1")
+}
+
+// starts begins a session with a prompt, waits for a text in its turn, and returns the
+// session's URI.
+func (p *page) starts(prompt, until string) string {
+	p.t.Helper()
+	if p.count("#back") > 0 {
+		p.click("#back")
+	}
+	p.begin()
+	p.say(prompt)
+	p.wants(lastTurn, until)
+	return eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
+}
+
+// sets gives an input for a local time a time from now.
+func (p *page) sets(selector string, from time.Duration) {
+	p.t.Helper()
+	p.await(selector)
+	eval[any](p, fmt.Sprintf(`((e) => {
+		const at = new Date(Date.now() + %d);
+		e.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+		e.dispatchEvent(new Event('input', { bubbles: true }));
+		return null;
+	})(document.querySelector(%s))`, from.Milliseconds(), js(selector)))
+}
+
+// TestEachKindWaitsForAHost leaves an approval, an answer, a stop, a new session and a
+// message with a wake time for a host that is away. The relay wakes the host at the time, and
+// the host gets each item.
+func TestEachKindWaitsForAHost(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s, link, mark := startWaker(t)
+	s.startAgentThatTakes("--remember=off") // so that the page shows what it has seen itself
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
+	p.click("#form button")
+	p.wants("#who", "owner, level own")
+	p.do(chromedp.Navigate(s.url + "/"))
+	p.wants("#status-text", "Live")
+	p.knowsDevices(1)
+	asks := p.starts(`approve {"toolInput":"go test ./...","confirmationTitle":"Run the tests?","invocationMessage":"Run the tests"}`, "Run the tests?")
+	edits := p.starts("edit", "Change 2 files?")
+	chooses := p.starts("ask choice", "How shall I go on?")
+	streams := p.starts("stream 7000 100", "working")
+	must(t, s.agent.End(syscall.SIGTERM))
+
+	p.click("#leave-stop")
+	p.wants(".log .left li .text", "Stop the agent: stream 7000 100")
+	p.holds("no second stop", "!document.querySelector('#leave-stop')")
+	p.accessible("left stop")
+	p.shot("left-stop-phone")
+
+	// The approval can be changed until the host has it.
+	p.openSession(asks)
+	p.press(lastTurn+" .answers button", "Skip")
+	p.wants(lastTurn+" .question", "left at the relay: Skip: Shell go test ./...")
+	p.press(lastTurn+" .answers button", "Allow Once")
+	p.wants(lastTurn+" .question", "left at the relay: Allow Once: Shell go test ./...")
+	p.wants(".log .left li:only-child .text", "Allow Once: Shell go test ./...")
+	p.accessible("left approval")
+	p.shot("left-approval-phone")
+
+	// Of this request, a part is only at the host.
+	p.openSession(edits)
+	p.wants(lastTurn+" .approval", "can be answered when the host is back")
+	if enabled := p.count(lastTurn + " .answers button:not(:disabled)"); enabled > 0 {
+		t.Errorf("%d answers to a request that is not whole", enabled)
+	}
+
+	p.openSession(chooses)
+	p.click(lastTurn + " .options button:nth-child(2)") // step by step
+	p.wants(".log .left li .text", "The plan is ready. → Step by step")
+	p.accessible("left answer")
+	p.shot("left-answer-phone")
+
+	p.click("#back")
+	p.click("#new-session")
+	p.enter("#new-text", "hello")
+	p.await("#create")
+	p.accessible("left new session")
+	p.shot("left-new-phone")
+	p.click("#create")
+	p.wants(".log .left li .text", "New session: Demo Agent")
+	created := eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
+
+	// A message has a wake time, which can be changed.
+	p.openSession(chooses)
+	p.await("#prompt")
+	p.sets("#leave-wake", 2*time.Hour)
+	p.leaves("tool")
+	p.wants(".log .left li:nth-child(2) .state", "It is woken at")
+	p.shot("left-wake-phone")
+	p.click(".log .left li:nth-child(2) [data-do=edit]")
+	p.sets(".log .left .wake-at input", -time.Minute)
+	p.accessible("left wake edit")
+	p.click(".log .left form button[type=submit]")
+	p.until("the relay to wake the host", patience, func() bool { _, err := os.Stat(mark); return err == nil })
+
+	s.startAgentThatTakes()
+	p.wants("#status-text", "Live")
+	p.wants(".log .left li:first-child .state", "The host has it.")
+	p.wants(".log .left li:nth-child(2) .state", "The host has it.")
+	p.wants("#turns > :first-child .parts", "step")
+	p.openSession(asks)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+	p.wants(lastTurn+" .given", "Allowed by owner")
+	p.openSession(streams)
+	p.wants(lastTurn+" .outcome", "Stopped.")
+	p.openSession(created)
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.shot("left-created-phone")
+	p.openSession(edits) // a question at the host is open again
+	p.holds("the answers", "document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+").length > 0")
 }

@@ -89,21 +89,29 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 }
 
+// startWaker starts a relay whose command to wake the host makes a file, and returns the
+// relay's first link and the file. The host has no host-agent yet.
+func startWaker(t *testing.T) (s *site, link, mark string) {
+	t.Helper()
+	s = newSite(t)
+	s.tenant = "default"
+	s.host = &demoHost{site: s, name: hostName, address: freeAddress(t), control: freeAddress(t)}
+	s.host.prepare()
+	s.host.start()
+	mark = s.file("woken")
+	link = s.firstRelay("--wake-command", "default/"+hostName+"=touch "+mark)
+	var err error
+	s.keys, err = auth.LoadKeys(s.file("data"))
+	must(t, err)
+	return s, link, mark
+}
+
 // TestConsoleWakesAHost wakes a host that is away by the operator's command, and shows the
 // result.
 func TestConsoleWakesAHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
-	s := newSite(t)
-	s.tenant = "default"
-	s.host = &demoHost{site: s, name: hostName, address: freeAddress(t), control: freeAddress(t)}
-	s.host.prepare()
-	s.host.start()
-	mark := s.file("woken")
-	link := s.firstRelay("--wake-command", "default/"+hostName+"=touch "+mark)
-	var err error
-	s.keys, err = auth.LoadKeys(s.file("data"))
-	must(t, err)
+	s, link, mark := startWaker(t)
 	s.startAgent(s.host)
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
 	p.click("#form button")

@@ -14,6 +14,7 @@ export interface Content {
   session: string; chat?: string; turn?: string; text?: string; model?: Json;
   provider?: string; directory?: string;
   request?: string; input?: string; approved?: boolean; option?: string; response?: 'accept' | 'decline'; answers?: Json;
+  title?: string; // for the person's devices
 }
 
 /** A host's answer to relay/waitingKeys: its key, and the person's devices. */

@@ -3,12 +3,13 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
 import { app } from '../app';
-import { assessing, inputId, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
+import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
 import { commandIn } from '../words';
 import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
+import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
 import { Inside, pretty, useInput, type Props } from './toolparts';
 import { t } from '../language';
@@ -24,7 +25,7 @@ function useReading(connected: boolean): { reading: Reading; stateOf: (id: strin
 }
 
 /** May a tool do this? */
-export function Approval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
+export function Approval({ turnId, call, kind, readOnly, connected, leaves: away, answer }: Props & { kind: string }) {
   const key = requestKey(call);
   const { reading, stateOf, readFirst } = useReading(connected);
   const [goesOn, setGoesOn] = useState(''); // key of the request to continue with while the host assesses its risk
@@ -36,7 +37,8 @@ export function Approval({ turnId, call, kind, readOnly, connected, answer }: Pr
   const edited = entered.key === key ? entered.text : undefined;
   const title = text(call.confirmationTitle) || t`May the agent do this?`;
   const what = text(call.invocationMessage);
-  const editable = call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
+  const leaves = away && isWhole(call);
+  const editable = !away && call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
   return (
     <div class="approval" data-risk={riskOf(call).kind} ref={at}>
       {(readOnly || offer.why !== assessing) && <Risk call={call} />}
@@ -45,8 +47,9 @@ export function Approval({ turnId, call, kind, readOnly, connected, answer }: Pr
       {input.state === 'loading' && <p class="dim">{t`Reading…`}</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
       {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
+      {away && !leaves && !readOnly && <p class="why">{t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
-        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} answer={answer}
+        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} leaves={leaves} answer={answer}
           edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
           readFirst={() => {
             readFirst();
@@ -66,7 +69,7 @@ export function ResultApproval({ turnId, call, kind, readOnly, connected, answer
     <div class="approval" ref={at}>
       <Inside call={call} kind={kind} reading={reading} />
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
-        <Decision turnId={turnId} call={call} title={t`May the agent use this result?`} offer={offerOf(call, stateOf, false)} connected={connected} answer={answer}
+        <Decision turnId={turnId} call={call} title={t`May the agent use this result?`} offer={offerOf(call, stateOf, false)} connected={connected} leaves={false} answer={answer}
           readFirst={() => {
             readFirst();
             at.current?.querySelector<HTMLElement>('.chip')?.click();
@@ -96,7 +99,7 @@ function Risk({ call }: { call: Json }) {
 }
 
 interface DecisionProps {
-  turnId: string; call: Json; title: string; offer: Offer; connected: boolean; answer?: string;
+  turnId: string; call: Json; title: string; offer: Offer; connected: boolean; leaves: boolean; answer?: string;
   shown?: string; // input as shown
   input?: string; // input as edited by the user
   readFirst: () => void; edit?: () => void;
@@ -126,7 +129,7 @@ function useSettled(): boolean {
   return settled;
 }
 
-function Answers({ turnId, call, title, offer, shown, input, connected, answer, readFirst, edit }: DecisionProps) {
+function Answers({ turnId, call, title, offer, shown, input, connected, leaves, answer, readFirst, edit }: DecisionProps) {
   const settled = useSettled();
   const hint = useId();
   const [asks, setAsks] = useState<Json>();
@@ -134,8 +137,13 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
   const { once, deny, wider } = options.length > 0 ? sortOptions(options) : { once: [{ label: t`Allow`, kind: 'approve' }], deny: [], wider: [] };
   const no = offer.allow === 'no';
   if (deny.length === 0) deny.push({ label: no ? t`Skip` : t`Deny`, kind: 'deny' });
-  const busy = answer !== undefined || !connected;
-  const decide = (o: Json, approved: boolean) => app.conversation.answer({ id: turnId }, call, approved, o.id ? o : undefined, approved ? input : undefined);
+  const leaving = useLeaving();
+  const busy = leaves ? leaving.busy : answer !== undefined || !connected;
+  const decide = (o: Json, approved: boolean) => {
+    const option = o.id ? o : undefined;
+    if (leaves) leaving.leave(() => app.left?.leaveApproval(turnId, call, approved, option));
+    else app.conversation.answer({ id: turnId }, call, approved, option, approved ? input : undefined);
+  };
   const allow = (o: Json, className: string) => {
     const label = text(o.label) || text(o.id);
     return offer.allow === 'hold'
@@ -157,7 +165,8 @@ function Answers({ turnId, call, title, offer, shown, input, connected, answer, 
           {edit && <button type="button" class="quiet" onClick={edit}>{t`Edit first`}</button>}
         </div>
       )}
-      {answer && <span class="dim" role="status">{t`sent: ${answer}…`}</span>}
+      {answer && <span class="dim" role="status">{leaves ? t`left at the relay: ${answer}` : t`sent: ${answer}…`}</span>}
+      {leaving.why && <p class="error" role="alert">{leaving.why}</p>}
       {asks && <Confirm label={text(asks.label) || text(asks.id)} title={title} call={call} shown={shown} act={() => decide(asks, true)} close={() => setAsks(undefined)} />}
     </>
   );

@@ -8,11 +8,21 @@ import { array } from '../store';
 import { canDictate, dictate } from '../speech';
 import { Icon, Menu, isNarrow, isPicture, isTouch } from './bits';
 import { draftOf, handedFiles, keepDraft } from './drafts';
+import { later } from './later';
+import { useLeaving } from './leaving';
 import { waitsForUser } from './waits';
 import { t } from '../language';
 
 const mostFile = 8 << 20; // bytes
 const mostFiles = 8;
+
+const WakeAt = later<{ id: string; value: string; set: (value: string) => void }>(() => import('./left').then((m) => m.WakeAt));
+
+/** The turn that had not ended when the host was last seen. */
+export function openTurn(chat: Json): Json {
+  const last = array(chat?.turns).at(-1);
+  return chat?.activeTurn ?? (last && last.state === undefined ? last : undefined);
+}
 
 export function Composer({ chat }: { chat: Json }) {
   const { link, leaves } = app;
@@ -26,7 +36,9 @@ export function Composer({ chat }: { chat: Json }) {
   useEffect(() => () => hears?.stop(), [hears]);
   const live = Boolean(link?.live);
   const works = Boolean(chat.activeTurn) && !leaves;
-  const [leaving, setLeaving] = useState(false);
+  const leaving = useLeaving();
+  const [wake, setWake] = useState(''); // when to wake the host for the message
+  const stoppable = leaves ? openTurn(chat) : undefined;
   const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
   const empty = value.trim() === '' && attached.length === 0;
 
@@ -47,17 +59,12 @@ export function Composer({ chat }: { chat: Json }) {
     toPrompt();
   };
   const leave = async () => {
-    if (empty || leaving || attached.length > 0) return;
-    setLeaving(true);
+    if (empty || leaving.busy || attached.length > 0) return;
     setSaid('');
-    try {
-      await app.leaveMessage(value);
-      write('');
-      toPrompt();
-    } catch (err) {
-      setSaid(t`Not left: ${(err as Error).message}.`);
-    }
-    setLeaving(false);
+    if (!await leaving.leave(() => app.leaveMessage(value, wake))) return;
+    write('');
+    setWake('');
+    toPrompt();
   };
   // Send and Stop replace each other, and the pressed button takes the focus with it.
   // Touch screens get no focus, because it would open the keyboard.
@@ -141,11 +148,15 @@ export function Composer({ chat }: { chat: Json }) {
           }} />
         {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? t`Stop dictation` : t`Dictate`} title={t`Dictate`} aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
-        {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving || attached.length > 0}>{t`Send when back`}</button>}
+        {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving.busy || attached.length > 0}>{t`Send when back`}</button>}
         {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
+        {stoppable && !app.left?.waitsFor(app.host, String(stoppable.id)) && (
+          <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => app.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
+        )}
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
-      <p id="composer-note" class="dim" role="status">{said || (leaves ? attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.` : note(chat, live))}</p>
+      {leaves && app.mayWake(app.host) && <WakeAt id="leave-wake" value={wake} set={setWake} />}
+      <p id="composer-note" class="dim" role="status">{said || leaving.why || (leaves ? attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.` : note(chat, live))}</p>
     </form>
   );
 }

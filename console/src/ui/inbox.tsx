@@ -62,7 +62,7 @@ export function Inbox({ now }: { now: number }) {
 }
 
 function canCreate(): boolean {
-  return [...app.links.values()].some((l) => l.live && l.store.agents.length > 0);
+  return [...app.links.values()].some((l) => (l.live ? l.store.agents.length > 0 : app.left?.takesSession(l.host)));
 }
 
 function note(all: Group[], now: number): string {

@@ -4,10 +4,18 @@ import { useState } from 'preact/hooks';
 import { app } from '../app';
 import { Conflict, lives, type Left } from '../left';
 import { text } from '../store';
-import { fromRelay, when } from '../words';
+import { fromRelay, toInput, toRelay, when } from '../words';
 import { Badge } from './bits';
 import { Select } from './select';
 import { plural, t } from '../language';
+
+/** The field for the time at which the relay wakes a host. */
+export function WakeAt({ id, value, set, disabled }: { id: string; value: string; set: (value: string) => void; disabled?: boolean }) {
+  return (
+    <p class="wake-at"><label for={id}>{t`Wake the host at`}</label>
+      <input id={id} type="datetime-local" value={value} disabled={disabled} onInput={(e) => set(e.currentTarget.value)} /></p>
+  );
+}
 
 /** The items for a session. */
 export function LeftHere({ host, session, now }: { host: string; session: string; now: number }) {
@@ -54,7 +62,7 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
       {why && <p class="error" role="alert">{why}</p>}
       {!edits && !app.readOnly && (
         <div class="row start">
-          {!over && !l.item.cancelled && content?.text !== undefined && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
+          {!over && !l.item.cancelled && isEditable(l) && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
           {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => app.left?.cancel(l))}>{t`Do not deliver`}</button>}
           {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => app.left?.remove(l))}>{t`Remove`}</button>}
         </div>
@@ -68,6 +76,7 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
   const [value, setValue] = useState(l.content!.text ?? '');
   const [seen, setSeen] = useState(l.item.version);
   const [life, setLife] = useState('');
+  const [wake, setWake] = useState(l.item.wake ? toInput(l.item.wake) : '');
   const [busy, setBusy] = useState(false);
   const [why, setWhy] = useState('');
   const id = `left-${l.item.id}`;
@@ -76,7 +85,7 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
     setBusy(true);
     setWhy('');
     try {
-      await app.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined);
+      await app.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined, wakeOf(l, wake));
       close();
       return;
     } catch (err) {
@@ -92,6 +101,7 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
       <label class="unseen" for={id}>{t`Message to the agent`}</label>
       <textarea id={id} rows={3} value={value} disabled={busy} onInput={(e) => setValue(e.currentTarget.value)} />
       <Select id={`${id}-life`} label={t`Waits`} value={life} options={[['', t`until ${when(fromRelay(new Date(l.item.expires).toISOString()))}`], ...lives.map((h): [string, string] => [String(h), h < 48 ? plural(h, 'for {0} hour', 'for {0} hours') : plural(h / 24, 'for {0} day', 'for {0} days')])]} onChange={setLife} />
+      {(l.item.wake !== undefined || app.mayWake(l.host)) && <WakeAt id={`${id}-wake`} value={wake} set={setWake} disabled={busy} />}
       {why && <p class="error" role="alert">{why}</p>}
       {other && <blockquote class="text other" dir="auto">{l.content!.text}</blockquote>}
       <div class="row start">
@@ -106,9 +116,27 @@ function sentenceOf(err: Error): string {
   return err instanceof Conflict ? t`Not changed: ${err.message}. This is its present state.` : t`Not changed: ${err.message}.`;
 }
 
+/** Whether an item's text can be changed. Answers are changed at their question. */
+function isEditable({ content }: Left): boolean {
+  return content?.kind === 'message' || (content?.kind === 'session' && content.text !== undefined);
+}
+
+/** The wake time of an edited item: the item's own, unless the field was changed. */
+function wakeOf({ item }: Left, field: string): number | undefined {
+  return item.wake && field === toInput(item.wake) ? item.wake : toRelay(field);
+}
+
 /** An item in words. */
 function wordsOf({ content }: Left): string {
-  return text(content!.text);
+  const c = content!;
+  const title = text(c.title);
+  switch (c.kind) {
+    case 'session': return [t`New session: ${title}`, text(c.text)].filter(Boolean).join('\n');
+    case 'approve': return title || (c.approved ? t`Allow` : t`Deny`);
+    case 'answer': return title || t`Answer`;
+    case 'stop': return title ? t`Stop the agent: ${title}` : t`Stop the agent`;
+  }
+  return text(c.text);
 }
 
 /** An item's state: only the host's word is certain. */
@@ -124,6 +152,9 @@ function stateOf(l: Left, now: number): { tone: string; word: string; more: stri
   const until = when(fromRelay(new Date(l.item.expires).toISOString()), now);
   if (l.expired) return { tone: 'bad', word: t`too late`, more: t`The host was away until ${until}.` };
   if (l.item.cancelled) return { tone: 'wait', word: t`cancelled at the relay`, more: t`It is certain when the host has confirmed it.` };
-  return { tone: 'wait', word: t`left at the relay`, more: t`Waits for ${l.host} until ${until}.` };
+  const waits = t`Waits for ${l.host} until ${until}.`;
+  const wake = l.item.wake ? when(fromRelay(new Date(l.item.wake).toISOString()), now) : '';
+  const wakes = !wake ? '' : l.woken ? t`The relay has begun to wake it at ${wake}.` : t`It is woken at ${wake}.`;
+  return { tone: 'wait', word: t`left at the relay`, more: [waits, wakes].filter(Boolean).join(' ') };
 }
 

@@ -6,8 +6,9 @@ import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
-import { pathOf, uriOf } from '../words';
+import { pathOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
+import { WakeAt } from './left';
 import { Completed, Select } from './select';
 import { t } from '../language';
 
@@ -23,22 +24,25 @@ function lastChoice(host: string): Json {
 }
 
 export function NewSession() {
-  const links = [...app.links.values()].filter((l) => l.live && l.store.agents.length > 0);
+  const links = [...app.links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : app.left?.takesSession(l.host)));
   const [host, setHost] = useState(links.some((l) => l.host === app.host) ? app.host : links[0]?.host ?? '');
   const link = app.links.get(host);
   return (
     <Dialog title={t`New session`} id="new" onClose={() => app.open(null)}>
       {links.length > 1 && (
-        <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={links.map((l) => [l.host, ''])} onChange={setHost} /></div>
+        <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={links.map((l) => [l.host, l.live ? '' : t`away`])} onChange={setHost} /></div>
       )}
-      {link ? <Form key={host} link={link} /> : <p>{t`No host is online.`}</p>}
+      {link ? <Form key={`${host} ${link.live}`} link={link} /> : <p>{t`No host is online.`}</p>}
     </Dialog>
   );
 }
 
 function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
-  const { agents } = link.store;
+  const away = !link.live;
+  const agents = away ? app.left?.agentsOf(link.host) ?? [] : link.store.agents;
+  const [words, setWords] = useState(''); // the first message, left for a host that is away
+  const [wake, setWake] = useState('');
   const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider : agents[0]?.provider ?? '');
   const agent = agents.find((a) => a.provider === provider) ?? {};
   const models = array(agent.models).filter((m) => m?.policyState !== 'disabled');
@@ -51,7 +55,7 @@ function Form({ link }: { link: Link }) {
   const schema = useSchema(link, provider, directory, config);
   const properties = Object.entries<Json>(schema?.schema?.properties ?? {});
   const choices = choosesModel(properties) ? [] : models;
-  const wants = link.unsigned(agent);
+  const wants = away ? [] : link.unsigned(agent);
 
   const submit = async (e: Event) => {
     e.preventDefault();
@@ -59,11 +63,16 @@ function Form({ link }: { link: Link }) {
     setSaid('');
     try {
       const chosen = choices.some((m) => m.id === model) ? { id: model } : undefined;
-      await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
+      if (away) {
+        const title = [text(agent.displayName) || provider, folder.trim()].filter(Boolean).join(', ');
+        app.openSession(link.host, await app.left!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
+        app.open(null);
+      } else await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
-      setSaid(`${t`No session was made: ${message}`}${code === -32007 ? ` ${t`Sign in first.`}` : ''}`);
+      if (away) setSaid(t`Not left: ${message}.`);
+      else setSaid(`${t`No session was made: ${message}`}${code === -32007 ? ` ${t`Sign in first.`}` : ''}`);
     }
     setBusy(false);
   };
@@ -81,8 +90,16 @@ function Form({ link }: { link: Link }) {
         <Property key={name} name={name} p={p} value={config[name] ?? schema?.values?.[name] ?? p?.default} set={(v) => setConfig({ ...config, [name]: v })}
           complete={p?.enumDynamic ? (query) => link.conn!.request('sessionConfigCompletions', { channel: ROOT, provider, ...where(directory), config, property: name, query }) : undefined} />
       ))}
+      {away && (
+        <>
+          <label for="new-text">{t`First message`}</label>
+          <textarea id="new-text" rows={3} value={words} disabled={busy} onInput={(e) => setWords(e.currentTarget.value)} />
+          {app.mayWake(link.host) && <WakeAt id="new-wake" value={wake} set={setWake} />}
+          <p class="dim">{t`${link.host} is away. The session waits at the relay, and begins when the host is back.`}</p>
+        </>
+      )}
       <p id="new-note" class="error" role="status">{said}</p>
-      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy || !link.live}>{busy ? t`Beginning…` : t`Begin`}</button></div>
+      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy}>{away ? t`Begin when back` : busy ? t`Beginning…` : t`Begin`}</button></div>
     </form>
   );
 }

@@ -6,15 +6,16 @@ import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
 import { Icon } from './bits';
+import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
 import { rich, t } from '../language';
 
-interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string; by: string }
+interface Props { part: Json; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is away, and takes answers
 
 /** The user's input by question id. */
 type Entered = Record<string, { value?: Json; free?: string }>;
 
-export function Question({ part, readOnly, connected, ended, answer, by }: Props) {
+export function Question({ part, readOnly, connected, leaves, ended, answer, by }: Props) {
   const request = part.request ?? {};
   const questions = array(request.questions).filter(isObject);
   if (part.response !== undefined || ended) return <Answered part={part} questions={questions} by={by} />;
@@ -23,13 +24,31 @@ export function Question({ part, readOnly, connected, ended, answer, by }: Props
       {text(request.message) && <Markdown text={text(request.message)} />}
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p>
-        : isPlan(request) ? <PlanAnswer request={request} connected={connected} answer={answer} />
-          : <Form request={request} questions={questions} connected={connected} answer={answer} />}
+        : isPlan(request) ? <PlanAnswer request={request} connected={connected} leaves={leaves} answer={answer} />
+          : <Form request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
     </section>
   );
 }
 
-function Form({ request, questions, connected, answer }: { request: Json; questions: Json[]; connected: boolean; answer?: string }) {
+interface AnswerProps { request: Json; connected: boolean; leaves: boolean; answer?: string }
+
+/** The ways to answer: to the host, or for later at the relay. Words are the answer for people. */
+function useReply({ request, connected, leaves, answer }: AnswerProps) {
+  const leaving = useLeaving();
+  const reply = (response: 'accept' | 'decline', answers?: Json, words = '') => {
+    if (leaves) leaving.leave(() => app.left?.leaveReply(request, response, answers, words));
+    else app.conversation.reply(request, response, answers);
+  };
+  return { reply, busy: leaves ? leaving.busy : answer !== undefined || !connected, why: leaving.why };
+}
+
+function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: string }) {
+  return <>{answer && <span class="dim" role="status">{leaves ? t`left at the relay: ${answer}` : t`sent…`}</span>}{why && <p class="error" role="alert">{why}</p>}</>;
+}
+
+function Form(props: AnswerProps & { questions: Json[] }) {
+  const { request, questions, leaves, answer } = props;
+  const { reply, busy, why } = useReply(props);
   const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
   const set = (id: string, change: { value?: Json; free?: string }) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
   const url = safeUrl(request.url);
@@ -38,9 +57,8 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
   const accept = (with_: Entered) => {
     const answers: Json = {};
     for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
-    app.conversation.reply(request, 'accept', questions.length ? answers : undefined);
+    reply('accept', questions.length ? answers : undefined, questions.map((q) => shown(q, answers[q.id])).join(', '));
   };
-  const busy = answer !== undefined || !connected;
   return (
     <form class="question" data-ask onSubmit={(e) => { e.preventDefault(); accept(entered); }}>
       {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(url).host}`}</a> <span class="dim">{url}</span></p>}
@@ -49,9 +67,9 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
         {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
-        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{questions.length ? t`Skip` : t`No`}</button>
+        <button type="button" disabled={busy} onClick={() => reply('decline')}>{questions.length ? t`Skip` : t`No`}</button>
       </div>
-      {answer && <span class="dim" role="status">{t`sent…`}</span>}
+      <Sent leaves={leaves} answer={answer} why={why} />
     </form>
   );
 }
@@ -73,12 +91,14 @@ function Plan({ plan }: { plan: Json }) {
 }
 
 /** The answers to a plan: the host's options, or a requested change. */
-function PlanAnswer({ request, connected, answer }: { request: Json; connected: boolean; answer?: string }) {
+function PlanAnswer(props: AnswerProps) {
+  const { request, leaves, answer } = props;
+  const { reply, busy, why } = useReply(props);
   const [free, setFree] = useState('');
   const plan = request.planReview;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
-  const busy = answer !== undefined || !connected;
-  const say = (value: { value?: Json; free?: string }) => app.conversation.reply(request, 'accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) });
+  const say = (value: { value?: Json; free?: string }) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) },
+    text(actions.find((a) => a.id === value.value)?.label) || text(value.free));
   return (
     <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
       <div class="options">
@@ -91,9 +111,9 @@ function PlanAnswer({ request, connected, answer }: { request: Json; connected: 
       {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
       <div class="answers">
         {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>{t`Plan again with this`}</button>}
-        <button type="button" disabled={busy} onClick={() => app.conversation.reply(request, 'decline')}>{t`Do not go on`}</button>
+        <button type="button" disabled={busy} onClick={() => reply('decline')}>{t`Do not go on`}</button>
       </div>
-      {answer && <span class="dim" role="status">{t`sent…`}</span>}
+      <Sent leaves={leaves} answer={answer} why={why} />
     </div>
   );
 }

@@ -11,7 +11,7 @@ import { status } from '../reduce';
 import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
-import { Composer } from './composer';
+import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
 import { later } from './later';
 import { folderOf } from './order';
@@ -232,7 +232,8 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const [away, setAway] = useState(false);
   const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
   const online = Boolean(link?.live);
-  const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time cannot be answered
+  const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time is answered at the relay, if at all
+  const open = app.leaves && !app.readOnly ? openTurn(chat) : undefined;
   const turns: Json[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
@@ -348,8 +349,8 @@ function Log({ agent, now }: { agent: string; now: number }) {
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
             <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={app.readOnly}
-              active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} last={turn === turns.at(-1) && !chat?.activeTurn}
-              answers={turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
+              active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} leaves={turn === open} last={turn === turns.at(-1) && !chat?.activeTurn}
+              answers={turn === open ? app.left!.revision : turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
           ))}
         </div>
         {ends && <Waiting chat={chat} />}

@@ -32,7 +32,7 @@ export function waits(call: Json): boolean {
  * A tool call keeps its node through a new snapshot, because an app in it would
  * reload.
  */
-export function Tool({ turnId, call, readOnly, connected, answer, by }: Props & { by: string }) {
+export function Tool({ turnId, call, readOnly, connected, leaves, answer, by }: Props & { by: string }) {
   const at = useRef<HTMLElement>(null);
   const extra = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
@@ -56,8 +56,8 @@ export function Tool({ turnId, call, readOnly, connected, answer, by }: Props & 
           </summary>
           {!pending && !result && <Inside call={call} kind={kind} />}
         </details>
-        {pending && <Approval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
-        {result && <ResultApproval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} answer={answer} />}
+        {pending && <Approval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} leaves={leaves} answer={answer} />}
+        {result && <ResultApproval turnId={turnId} call={call} kind={kind} readOnly={readOnly} connected={connected} leaves={false} answer={answer} />}
         {by && !pending && <p class="given dim">{call.reason === 'denied' || call.reason === 'result-denied' ? rich`Denied by ${<bdi>{by}</bdi>}` : rich`Allowed by ${<bdi>{by}</bdi>}`}</p>}
         {call.status === 'cancelled' && text(call.reasonMessage) && <p class="text dim">{text(call.reasonMessage)}</p>}
       </div>

@@ -11,7 +11,7 @@ import { FileEdits, type Reading } from './edits';
 import { t } from '../language';
 
 /** The properties of a tool call's components. */
-export interface Props { turnId: string; call: Json; readOnly: boolean; connected: boolean; answer?: string }
+export interface Props { turnId: string; call: Json; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string } // leaves: the host is away, and takes answers
 
 /** Input and output. */
 export function Inside({ call, kind, reading }: { call: Json; kind: string; reading?: Reading }) {

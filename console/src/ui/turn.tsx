@@ -16,16 +16,16 @@ import { waitsForUser } from './waits';
 import { plural, t } from '../language';
 
 interface Props {
-  turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
+  turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; leaves: boolean; last: boolean; readOnly: boolean;
   day: number; // when relative times change
   answers: number; // a count of changes, of the turn that may have questions
   givers?: ReadonlyMap<string, string>;
   changesets?: Json; // of the session
 }
 
-export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, last, readOnly }: Props) => {
+export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, leaves, last, readOnly }: Props) => {
   const parts = array(turn.responseParts);
-  const doing = live ? (parts.some(waitsForUser) ? '' : t`working…`) : active ? t`The connection was lost while the agent worked.` : '';
+  const doing = parts.some(waitsForUser) ? '' : live ? t`working…` : active ? t`The connection was lost while the agent worked.` : '';
   const who = turn.message?.origin?.kind;
   return (
     <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
@@ -39,7 +39,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
         <div class="reply">
           <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} by={giverOf(channel, part)} />} />
+            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
@@ -109,9 +109,10 @@ function keyOf(part: Json, i: number): string {
   return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
 }
 
-/** Returns the user's answer until the host confirms it. */
-function answerOf(channel: string, part: Json): string | undefined {
+/** Returns the user's answer until the host confirms it. Of an absent host, it is the one at the relay. */
+function answerOf(channel: string, part: Json, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
+  if (leaves) return app.left?.waitsFor(app.host, text(id))?.content?.title;
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
 }
 
@@ -122,18 +123,18 @@ function giverOf(channel: string, part: Json): string {
   return app.link?.store.giverOf(channel, type, call?.toolCallId ?? part.request?.id) ?? '';
 }
 
-interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; answer?: string; by: string }
+interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string }
 
-const Part = memo(({ part, turn, live, readOnly, connected, answer, by }: PartProps) => {
+const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }: PartProps) => {
   switch (part.kind) {
     case 'markdown':
       return <Markdown text={text(part.content)} live={live} />;
     case 'reasoning':
       return <details class="thinking"><summary>{t`Thinking`}</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} answer={answer} by={by} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
     case 'inputRequest':
-      return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} by={by} />;
+      return <Question part={part} readOnly={readOnly} connected={connected} leaves={leaves} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':
       return <p class="text error">{text(part.error?.message) || t`Something failed.`}</p>;
     case 'systemNotification':

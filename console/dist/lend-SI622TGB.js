@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-SEHZEFAI.js";import"./chunk-6GAUZ652.js";import"./chunk-5MKTNFGC.js";import"./chunk-H4BGL6ZK.js";import"./chunk-G6M2KK7W.js";import"./chunk-LGZM63N3.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-TA46VLSQ.js";import"./chunk-G4EQW26S.js";import"./chunk-6GAUZ652.js";import"./chunk-5MKTNFGC.js";import"./chunk-H4BGL6ZK.js";import"./chunk-G6M2KK7W.js";import"./chunk-LGZM63N3.js";export{b as Code,a as Share};

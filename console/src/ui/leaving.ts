@@ -1,0 +1,26 @@
+// Leaves something for an absent host, with the state of that.
+
+import { useState } from 'preact/hooks';
+import { t } from '../language';
+
+export interface Leaves {
+  busy: boolean;
+  why: string; // why the last attempt has failed
+  leave(act: () => Promise<unknown> | undefined): Promise<boolean>;
+}
+
+export function useLeaving(): Leaves {
+  const [busy, setBusy] = useState(false);
+  const [why, setWhy] = useState('');
+  const leave = async (act: () => Promise<unknown> | undefined) => {
+    setBusy(true);
+    setWhy('');
+    const left = await Promise.resolve(act()).then(() => true, (err: Error) => {
+      setWhy(t`Not left: ${err.message}.`);
+      return false;
+    });
+    setBusy(false);
+    return left;
+  };
+  return { busy, why, leave };
+}
