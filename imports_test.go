@@ -13,10 +13,10 @@ import (
 // other.
 var floors = [][]string{
 	{"internal/ablation", "internal/atomicfile"},
-	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/procgroup", "internal/unauthenticated"},
+	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/procgroup", "internal/unauthenticated", "internal/wol"},
 	{"ahp/view", "auth", "internal/acp", "internal/release", "internal/tracing"},
 	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy", "internal/sealed"},
-	{"agenthost/acp", "agenthost/tasks", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "routing"},
+	{"agenthost/acp", "agenthost/tasks", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "broker/wake", "routing"},
 	{"agenthost/scripted", "broker/waiting", "gateway/desk"},
 	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission", "gateway/wire"},
 	{"gateway/notify", "gateway/audit", "gateway/remembered", "gateway/waiting", "hostagent/remembering", "hostagent/waiting"},

@@ -16,6 +16,7 @@ type Statement string
 const (
 	AnswerRequest    Statement = "ahp-relay answer request v1\x00"    // to a host-agent: somebody answers the host
 	AnswerCapability Statement = "ahp-relay answer capability v1\x00" // to relays: whoever has it may answer
+	WakeOrder        Statement = "ahp-relay wake order v1\x00"        // to a host-agent: wake a machine on its network
 	WaitingItems     Statement = "ahp-relay waiting items v1\x00"     // to a host-agent: items that people have left for the host
 )
 

@@ -423,7 +423,7 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	s.httpConns = newHTTPConns(s.caller.ManyOf, func(address string) {
 		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: evictedReason})
 	}, bounds)
-	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL, Wake: cfg.Wake, Life: s.life, Spawn: s.spawn})
+	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, Find: s.hosts.enrolled, OwnURL: cfg.OwnURL, Wake: cfg.Wake, Order: s.orderWake, Life: s.life, Spawn: s.spawn})
 	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
 		NATS: cfg.NATS, Accept: s.acceptTunnel, Stopped: s.stopped, Leaving: s.leaving, Place: cfg.Place, Life: s.life, Spawn: s.spawn,

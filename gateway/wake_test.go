@@ -3,11 +3,13 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +20,9 @@ import (
 	"ahprelay/hostagent"
 )
 
-// startHost starts a host with its host-agent.
-func startHost(t *testing.T, relay *Relay, name string) {
+// startHost starts a host with its host-agent. Stop ends the host-agent; the end of the test
+// does it too.
+func startHost(t *testing.T, relay *Relay, name string, change func(*hostagent.Config)) (stop func()) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
@@ -30,17 +33,21 @@ func startHost(t *testing.T, relay *Relay, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := hostagent.New(hostagent.Config{
+	cfg := hostagent.Config{
 		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: "ws" + strings.TrimPrefix(server.URL, "http")},
-	})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	agent, err := hostagent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -48,6 +55,8 @@ func startHost(t *testing.T, relay *Relay, name string) {
 		_ = host.Close()
 		server.Close()
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // TestWakeRunsTheOperatorsCommand wakes a host with the operator's command, for a signed-in
@@ -145,8 +154,86 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		t.Fatal("the request has ended before the host is back")
 	case <-time.After(time.Second):
 	}
-	startHost(t, relay, "laptop")
+	startHost(t, relay, "laptop", nil)
 	if got := <-woken; got.By != "relay" || got.After < 1 || got.After > 60 {
 		t.Errorf("woken = %+v; want by the relay after more than 1 s", got)
+	}
+}
+
+// TestNeighbourWakesAHost wakes a host by the host-agent of a different host on its network, if the owners of
+// both have agreed. The addresses are those that the sleeping host had while it was online.
+func TestNeighbourWakesAHost(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	sent := make(chan string, 64)
+	wakes := func(targets ...string) func(*hostagent.Config) {
+		return func(cfg *hostagent.Config) {
+			cfg.Waking = hostagent.Waking{For: targets, Send: func(at net.HardwareAddr) error {
+				select {
+				case sent <- at.String():
+				default:
+				}
+				return nil
+			}}
+		}
+	}
+	become := func(online bool, hosts ...string) {
+		t.Helper()
+		for _, host := range hosts {
+			await(t, func() bool { h, _ := relay.registry.Lookup("default", host); return (h.State == "online") == online })
+		}
+	}
+	refused := func(why string, hosts ...string) {
+		t.Helper()
+		for _, host := range hosts {
+			if status, said := ada.ask("POST", "/api/hosts/"+host+"/wake", ada.in.Token, nil, nil); status != http.StatusNotFound {
+				t.Errorf("%s: waking %s: HTTP %d %s; want 404", why, host, status, said)
+			}
+		}
+	}
+	stopLaptop := startHost(t, relay, "laptop", func(cfg *hostagent.Config) {
+		cfg.Waking = hostagent.Waking{By: []string{"desk"}, Addresses: func(int) []string { return []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02"} }}
+	})
+	stopOther := startHost(t, relay, "other", nil)
+	stopDesk := startHost(t, relay, "desk", wakes("printer"))
+	startHost(t, relay, "thief", wakes("laptop", "other"))
+	become(true, "laptop", "other", "desk", "thief")
+	stopLaptop()
+	stopOther()
+	become(false, "laptop", "other")
+	refused("the owner of desk has not agreed, and laptop's owner not to thief", "laptop")
+	stopDesk()
+	become(false, "desk")
+	refused("desk is away", "laptop")
+	startHost(t, relay, "desk", wakes("laptop", "other"))
+	become(true, "desk")
+	refused("its owner has not agreed", "other")
+
+	var list struct{ Hosts []hostsapi.Info }
+	ada.do("GET", "/api/hosts", nil, &list)
+	for _, h := range list.Hosts {
+		if h.Wakes != (h.Host == "laptop") {
+			t.Errorf("%s: wakes is %v", h.Host, h.Wakes)
+		}
+	}
+	woken := make(chan hostsapi.Woken, 1)
+	go func() {
+		var answer hostsapi.Woken
+		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
+			t.Errorf("wake: HTTP %d %s", status, said)
+		}
+		woken <- answer
+	}()
+	for _, want := range []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02", "02:00:5e:00:53:01"} { // and again, because packets may be lost
+		if got := <-sent; got != want {
+			t.Errorf("a magic packet for %s; want %s", got, want)
+		}
+	}
+	startHost(t, relay, "laptop", nil)
+	if got := <-woken; got.By != "desk" || got.After <= 0 || got.After > 60 {
+		t.Errorf("woken = %+v; want by desk", got)
+	}
+	if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, nil); status != http.StatusNotFound {
+		t.Errorf("a host that does not agree any more: HTTP %d %s; want 404", status, said)
 	}
 }

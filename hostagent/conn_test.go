@@ -70,7 +70,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 			access: &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.live = newLive(w.agent)
-		w.agent.presence.init("1.0", false)
+		w.agent.presence.init("1.0", false, w.agent.cfg.Waking.terms)
 		w.agent.subjects = gate.NewSubjects()
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
 		w.agent.monitor = newMonitor("ws://host", w.host.dialNoting, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)

@@ -60,6 +60,8 @@ type Config struct {
 	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing, and sleep is not announced
 	OnBattery bool       // KeepAwake also without mains power
 
+	Waking Waking // the host-agent's part in waking machines; default: none
+
 	Remember remembering.Mode // what relays keep, sealed, for people to read while the host is away; default: nothing
 
 	Sealed *Sealing // seals the host, with keys and devices in StateDir; nil: not sealed
@@ -161,7 +163,7 @@ func New(cfg Config) (*Agent, error) {
 	access.compress = cfg.Compress
 	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery), signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
-	a.presence.init(cfg.Version, cfg.Sealed != nil)
+	a.presence.init(cfg.Version, cfg.Sealed != nil, a.cfg.Waking.terms)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may have changed
 	a.subjects = gate.NewSubjects()
@@ -232,6 +234,9 @@ func (cfg *Config) check() error {
 		return err
 	}
 	if err := checkPlain(cfg.Relays, cfg.NATSURLs); err != nil && !cfg.Plain {
+		return err
+	}
+	if err := cfg.Waking.check(); err != nil {
 		return err
 	}
 	return cfg.Upstream.Check()

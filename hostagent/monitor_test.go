@@ -395,7 +395,7 @@ func TestMonitorIsTurnedAway(t *testing.T) {
 func TestPresenceIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p presence
-		p.init("1.0", false)
+		p.init("1.0", false, new(Waking).terms)
 		if got := p.now(); got.State != registry.Offline || got.Reason != errNotYet.Error() || got.AgentVersion != "1.0" || got.Clients != 0 {
 			t.Errorf("first presence = %+v", got)
 		}

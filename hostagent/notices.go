@@ -38,6 +38,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	defer watching.Wait()
 	watching.Go(func() { a.last.run(ctx, conn) })
 	watching.Go(func() { a.waiting.run(ctx, conn) })
+	watching.Go(func() { newWaker(a).run(ctx, conn) })
 	if a.watch == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/wake"
 	"ahprelay/internal/awake"
 )
 
@@ -18,12 +19,15 @@ type presence struct {
 	changed chan struct{} // the host's condition has changed; capacity 1
 	counted chan struct{} // the client count has changed; capacity 1
 
+	terms func() wake.Terms // set by init
+
 	mu      sync.Mutex
 	current registry.Presence
 	asleep  bool // the machine is about to sleep, or sleeps
 }
 
-func (p *presence) init(version string, sealed bool) {
+func (p *presence) init(version string, sealed bool, terms func() wake.Terms) {
+	p.terms = terms
 	p.changed, p.counted = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.current = registry.Presence{
 		State: registry.Offline, Reason: errNotYet.Error(), AgentVersion: version, Sealed: sealed,
@@ -32,8 +36,10 @@ func (p *presence) init(version string, sealed bool) {
 }
 
 func (p *presence) now() registry.Presence {
+	terms := p.terms()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.current.Wake = terms
 	if p.asleep {
 		asleep := p.current
 		asleep.State, asleep.Reason, asleep.Silent, asleep.KeptAwake = registry.Asleep, asleepReason, 0, [2]int{}

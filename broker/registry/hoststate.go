@@ -140,7 +140,7 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		return h
 	}
 	p := l.Presence
-	h.AgentVersion, h.HostVersion, h.Sealed, h.Fence = p.AgentVersion, p.HostVersion, p.Sealed, l.number()
+	h.AgentVersion, h.HostVersion, h.Sealed, h.Wake, h.Fence = p.AgentVersion, p.HostVersion, p.Sealed, p.Wake, l.number()
 	switch {
 	case l.Released:
 		h.Reason, h.Released = p.Reason, l.Instance

@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/link"
+	"ahprelay/broker/wake"
 )
 
 // How relays learn about hosts. A host-agent sends a leaseRequest to any relay, on
@@ -59,15 +60,17 @@ const (
 
 // A Presence is a host-agent's report about itself and its host.
 type Presence struct {
-	State        State  `json:"state"`                  // Online, Offline or Asleep: is the AHP host up
-	Reason       string `json:"reason,omitempty"`       // for people: why it is offline
-	AgentVersion string `json:"agentVersion,omitempty"` // of the host-agent
-	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
-	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
-	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
-	KeptAwake    [2]int `json:"keptAwake,omitzero"`     // what keeps the machine from idle sleep: sessions that work, and connected people
-	Sealed       bool   `json:"sealed,omitempty"`       // the host takes sealed connections only
-	Wire         [2]int `json:"wire"`                   // the host-agent's lowest and highest wire version; default: this program's
+	State        State      `json:"state"`                  // Online, Offline or Asleep: is the AHP host up
+	Reason       string     `json:"reason,omitempty"`       // for people: why it is offline
+	AgentVersion string     `json:"agentVersion,omitempty"` // of the host-agent
+	HostVersion  string     `json:"hostVersion,omitempty"`  // of the AHP host, if known
+	Silent       int64      `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
+	Clients      int        `json:"clients,omitempty"`      // connected to the AHP host, through all relays
+	KeptAwake    [2]int     `json:"keptAwake,omitzero"`     // what keeps the machine from idle sleep: sessions that work, and connected people
+	Sealed       bool       `json:"sealed,omitempty"`       // the host takes sealed connections only
+	Wake         wake.Terms `json:"wake,omitzero"`          // this host-agent's part in waking machines
+
+	Wire [2]int `json:"wire"` // the host-agent's lowest and highest wire version; default: this program's
 }
 
 func (p Presence) check() error {
@@ -85,6 +88,9 @@ func (p Presence) check() error {
 		if err := checkText(f.name, f.value, f.limit); err != nil {
 			return err
 		}
+	}
+	if err := p.Wake.Check(); err != nil {
+		return err
 	}
 	if p.Clients < 0 || p.Silent < 0 || p.KeptAwake[0] < 0 || p.KeptAwake[1] < 0 {
 		return errors.New("clients, keptAwake or silent is negative")

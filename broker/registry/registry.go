@@ -14,6 +14,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
+	"ahprelay/broker/wake"
 
 	"github.com/nats-io/nats.go"
 )
@@ -89,21 +90,22 @@ type Config struct {
 type Host struct {
 	Tenant, Name  string
 	State         State
-	Since         time.Time // when it entered State
-	Silent        time.Time // online: when the AHP host fell silent; zero: it answers
-	Reason        string    // for people: why it is offline
-	LastSeen      time.Time // when its host-agent was last heard; zero: never
-	Enrolled      time.Time // when it first got credentials
-	Region        string    // home region; empty: there is only one region
-	AgentInstance string    // of its host-agent; empty: none
-	URL           string    // base URL of the relay where the host-agent is connected, if known
-	Fence         uint64    // number of the last lease; rises with each instance; 0: no lease yet
-	Released      string    // the last instance, if it is known to have ended and to have released the host
-	AgentVersion  string    // of the current or last host-agent
-	HostVersion   string    // of the AHP host, if known
-	Clients       int       // connected to the AHP host, through all relays
-	KeptAwake     [2]int    // online: as in Presence
-	Sealed        bool      // as its current or last host-agent said
+	Since         time.Time  // when it entered State
+	Silent        time.Time  // online: when the AHP host fell silent; zero: it answers
+	Reason        string     // for people: why it is offline
+	LastSeen      time.Time  // when its host-agent was last heard; zero: never
+	Enrolled      time.Time  // when it first got credentials
+	Region        string     // home region; empty: there is only one region
+	AgentInstance string     // of its host-agent; empty: none
+	URL           string     // base URL of the relay where the host-agent is connected, if known
+	Fence         uint64     // number of the last lease; rises with each instance; 0: no lease yet
+	Released      string     // the last instance, if it is known to have ended and to have released the host
+	AgentVersion  string     // of the current or last host-agent
+	HostVersion   string     // of the AHP host, if known
+	Clients       int        // connected to the AHP host, through all relays
+	KeptAwake     [2]int     // online: as in Presence
+	Sealed        bool       // as its current or last host-agent said
+	Wake          wake.Terms // as its current or last host-agent said
 }
 
 // A Registry is a relay's view of all hosts. It answers the lease requests of

@@ -200,6 +200,8 @@ type serveFlags struct {
 	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
 	Remember        string        `help:"What relays keep for people to read while this host is away, sealed with keys that the relays do not store: turns (the list of sessions and the end of each conversation), titles (the list) or off (nothing; earlier records are removed)." default:"turns" enum:"off,titles,turns"`
 	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify or --remember." default:"working" enum:"working,connected,never"`
+	WakeFor         []string      `help:"Hosts whose machines this host-agent wakes, by Wake-on-LAN on its own networks, when a signed-in person with the level operate asks for it. Their host-agents need --wake-by with this host's name." placeholder:"HOST" name:"wake-for"`
+	WakeBy          []string      `help:"Hosts whose host-agents may wake this machine. The relays then keep this machine's hardware addresses." placeholder:"HOST" name:"wake-by"`
 	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
@@ -281,6 +283,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	cfg.Notify = hostagent.Notify(c.Notify)
 	cfg.Remember = remembering.Mode(c.Remember)
 	cfg.KeepAwake, cfg.OnBattery = awake.Mode(c.KeepAwake), c.OnBattery
+	cfg.Waking = hostagent.Waking{For: c.WakeFor, By: c.WakeBy}
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {
 		cfg.Compress = c.Compress

@@ -10,6 +10,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/wake"
 	"ahprelay/gateway/authn"
 )
 
@@ -21,9 +22,10 @@ type Config struct {
 	Find   func(ctx context.Context, tenant, host string) error // certain about unknown hosts: see [registry.Registry.Find]
 	OwnURL string                                               // base URL of exactly this relay of its cluster; "": unknown
 
-	Wake  map[string]string // the operator's commands to wake hosts, by tenant/host
-	Life  context.Context   // ends them; required with Wake
-	Spawn func(func()) bool // runs a goroutine; required with Wake
+	Wake  map[string]string      // the operator's commands to wake hosts, by tenant/host
+	Order func(wake.Order) error // sends an order to a host-agent; nil: hosts wake no hosts
+	Life  context.Context        // ends attempts to wake; required with Wake or Order
+	Spawn func(func()) bool      // runs a goroutine; required with Wake or Order
 }
 
 // An API serves hosts.
@@ -59,7 +61,7 @@ type Info struct {
 	KeptAwake    *KeptAwake     `json:"keptAwake,omitempty"` // null: nothing keeps the machine from idle sleep
 	Sealed       bool           `json:"sealed,omitempty"`    // it takes sealed connections only, of devices that it knows
 
-	Wakes bool `json:"wakes,omitempty"` // the relay can wake the machine
+	Wakes bool `json:"wakes,omitempty"` // the machine can be woken now
 
 	// Endpoint is the nearest address of the host: the relay connected to its
 	// host-agent. Any other relay works too.
@@ -109,7 +111,7 @@ func Of(h registry.Host) Info {
 // of is Of with the relay's own part.
 func (a *API) of(h registry.Host) Info {
 	info := Of(h)
-	info.Wakes = a.waking.wakes(h.Tenant, h.Name)
+	info.Wakes = a.CanWake(h.Tenant, h.Name)
 	return info
 }
 

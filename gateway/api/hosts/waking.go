@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
+	"ahprelay/broker/wake"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 )
@@ -23,9 +24,10 @@ const (
 	wakeTime        = 90 * time.Second // for the host to be online, the command included
 	wakeEvery       = 30 * time.Second // for each host
 	wakeCheck       = 200 * time.Millisecond
+	orderEvery      = 3 * time.Second
 )
 
-// waking wakes hosts with the operator's commands. One command at a time runs for a
+// waking wakes hosts, with the operator's commands or by other hosts. One attempt at a time runs for a
 // host, and later callers wait for its result.
 type waking struct {
 	commands map[string]string // by tenant/host
@@ -34,30 +36,110 @@ type waking struct {
 
 	mu   sync.Mutex
 	runs map[string]*wakeRun // the latest, by tenant/host
+	last int64               // time of the last order, in µs
 }
 
 // A wakeRun is one attempt.
 type wakeRun struct {
 	began time.Time
+	by    string
 	done  chan struct{} // closed at the end; then err and took are final
 	err   error
 	took  time.Duration
 }
 
+// ByRelay stands for the operator's command in [Woken].
+const ByRelay = "relay"
+
 // A Woken is the result of a successful request.
 type Woken struct {
-	By    string  `json:"by"`    // who has woken the host: relay
+	By    string  `json:"by"`    // who has woken the host: ByRelay, or the name of a host
 	After float64 `json:"after"` // seconds until the host was back
 }
 
-// wakes reports whether the relay has a command for a host.
-func (w *waking) wakes(tenant, host string) bool { return w.commands[tenant+"/"+host] != "" }
+// A way wakes a host.
+type way struct {
+	by    string
+	start func(ctx context.Context) error // starts the machine
+	again time.Duration                   // until the next start, if the host is not back
+	done  string                          // for people: what was done
+}
+
+// wayTo returns the way to wake a host for a person, with the operator's command first; nil: none.
+func (a *API) wayTo(who *auth.Client, tenant, host string) *way {
+	if command := a.waking.commands[tenant+"/"+host]; command != "" {
+		start := func(ctx context.Context) error { return runCommand(ctx, command, tenant, host) }
+		return &way{ByRelay, start, wakeTime, "the relay's command to wake the host has run"}
+	}
+	if a.Order == nil {
+		return nil
+	}
+	target, _ := a.Lookup(tenant, host)
+	names, _ := wake.Names(target.Wake.By) // checked with the presence
+	for _, name := range names {
+		by, _ := a.Lookup(tenant, name)
+		if by.State != registry.Online || !target.Wake.Allows(name) || !by.Wake.Wakes(host) {
+			continue
+		}
+		start := func(context.Context) error {
+			return a.Order(wake.Order{
+				Tenant: tenant, Host: name, Agent: by.AgentInstance, Target: host, Addresses: strings.Split(target.Wake.Addresses, ","),
+				Subject: who.Subject, Token: who.ID, At: a.waking.next(),
+			})
+		}
+		return &way{name, start, orderEvery, fmt.Sprintf("%q was asked to wake the host", name)} // a packet may be lost
+	}
+	return nil
+}
+
+// runCommand runs the operator's command.
+func runCommand(ctx context.Context, command, tenant, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, wakeCommandTime)
+	defer cancel()
+	c := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	c.Env = append(os.Environ(), "AHP_TENANT="+tenant, "AHP_HOST="+host)
+	c.WaitDelay = time.Second
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("the relay's command to wake the host failed: %w", err)
+	}
+	return nil
+}
+
+// run wakes a host and waits for it. Online reports whether it is back.
+func (y *way) run(ctx context.Context, online func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, wakeTime)
+	defer cancel()
+	for next := time.Now(); ; {
+		if !time.Now().Before(next) {
+			if err := y.start(ctx); err != nil {
+				return err
+			}
+			next = time.Now().Add(y.again)
+		}
+		if online() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s, but it is not back after %v", y.done, wakeTime)
+		case <-time.After(wakeCheck):
+		}
+	}
+}
 
 // errWokenLately reports a request too soon after the last.
 var errWokenLately = errors.New("this host was just woken; wait half a minute")
 
+// next returns a time for an order, later than the last one.
+func (w *waking) next() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = max(time.Now().UnixMicro(), w.last+1)
+	return w.last
+}
+
 // run joins or starts an attempt. Online reports whether the host is back.
-func (w *waking) run(tenant, host string, online func() bool) (*wakeRun, error) {
+func (w *waking) run(tenant, host string, way *way, online func() bool) (*wakeRun, error) {
 	key := tenant + "/" + host
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,38 +153,16 @@ func (w *waking) run(tenant, host string, online func() bool) (*wakeRun, error) 
 			return last, nil
 		}
 	}
-	r := &wakeRun{began: time.Now(), done: make(chan struct{})}
+	r := &wakeRun{began: time.Now(), by: way.by, done: make(chan struct{})}
 	if !w.spawn(func() {
 		defer close(r.done)
-		r.err = wake(w.life, w.commands[key], tenant, host, online)
+		r.err = way.run(w.life, online)
 		r.took = time.Since(r.began)
 	}) {
 		return nil, errors.New("this relay stops; try again")
 	}
 	w.runs[key] = r
 	return r, nil
-}
-
-// wake runs a command and waits for the host.
-func wake(ctx context.Context, command, tenant, host string, online func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, wakeTime)
-	defer cancel()
-	running, stop := context.WithTimeout(ctx, wakeCommandTime)
-	defer stop()
-	c := exec.CommandContext(running, "/bin/sh", "-c", command)
-	c.Env = append(os.Environ(), "AHP_TENANT="+tenant, "AHP_HOST="+host)
-	c.WaitDelay = time.Second
-	if err := c.Run(); err != nil {
-		return fmt.Errorf("the relay's command to wake the host failed: %w", err)
-	}
-	for !online() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the relay's command to wake the host has run, but the host is not back after %v", wakeTime)
-		case <-time.After(wakeCheck):
-		}
-	}
-	return nil
 }
 
 // serveWake wakes a host for a person with the level operate. The request must be signed
@@ -118,8 +178,8 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 		authn.WriteError(w, status, err)
 	}
 	switch {
-	case !who.MayReach(who.Tenant, host) || !a.waking.wakes(who.Tenant, host):
-		authn.WriteError(w, http.StatusNotFound, errors.New("this relay has no command to wake that host"))
+	case !who.MayReach(who.Tenant, host) || !a.CanWake(who.Tenant, host):
+		authn.WriteError(w, http.StatusNotFound, errNoWay)
 		return
 	case !mayWake(who):
 		refuse(http.StatusForbidden, errors.New("waking a host needs the level operate for the whole host"))
@@ -130,16 +190,16 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 	}
 	online := a.online(who.Tenant, host)
 	if online() {
-		authn.WriteJSON(w, http.StatusOK, Woken{By: "relay"})
+		authn.WriteJSON(w, http.StatusOK, Woken{By: ByRelay})
 		return
 	}
-	run, err := a.waking.run(who.Tenant, host, online)
+	run, err := a.startWake(&who, host, online)
 	if err != nil {
 		w.Header().Set("Retry-After", "30")
 		refuse(http.StatusTooManyRequests, err)
 		return
 	}
-	a.Caller.Audit.Write(audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Address: a.Caller.Address(r)})
+	a.Caller.Audit.Write(audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Address: a.Caller.Address(r), Detail: "by " + run.by})
 	select {
 	case <-run.done:
 	case <-r.Context().Done():
@@ -149,11 +209,23 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 		authn.WriteError(w, http.StatusBadGateway, run.err)
 		return
 	}
-	authn.WriteJSON(w, http.StatusOK, Woken{By: "relay", After: run.took.Seconds()})
+	authn.WriteJSON(w, http.StatusOK, Woken{By: run.by, After: run.took.Seconds()})
 }
 
-// CanWake reports whether this relay can wake a host.
-func (a *API) CanWake(tenant, host string) bool { return a.waking.wakes(tenant, host) }
+// errNoWay reports a host that cannot be woken now.
+var errNoWay = errors.New("nothing can wake that host now: the relay has no command for it, and no host that may wake it is online")
+
+// startWake joins or starts an attempt to wake a host.
+func (a *API) startWake(who *auth.Client, host string, online func() bool) (*wakeRun, error) {
+	way := a.wayTo(who, who.Tenant, host)
+	if way == nil {
+		return nil, errNoWay
+	}
+	return a.waking.run(who.Tenant, host, way, online)
+}
+
+// CanWake reports whether this relay can wake a host, by a command or by a different host.
+func (a *API) CanWake(tenant, host string) bool { return a.wayTo(&auth.Client{}, tenant, host) != nil }
 
 // mayWake reports whether a signed-in person may wake a host.
 func mayWake(who auth.Client) bool {
@@ -165,7 +237,7 @@ func (a *API) WakeFor(who auth.Client, host string) {
 	line := audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Detail: "for a waiting item"}
 	if !mayWake(who) || !who.MayReach(who.Tenant, host) {
 		line.Reason = "waking a host needs the level operate for the whole host"
-	} else if _, err := a.waking.run(who.Tenant, host, a.online(who.Tenant, host)); err != nil {
+	} else if _, err := a.startWake(&who, host, a.online(who.Tenant, host)); err != nil {
 		line.Reason = err.Error()
 	}
 	a.Caller.Audit.Write(line)

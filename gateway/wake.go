@@ -1,0 +1,22 @@
+package gateway
+
+import (
+	"encoding/json"
+
+	"ahprelay/auth"
+	"ahprelay/broker/wake"
+)
+
+// orderWake has a host-agent wake the machine of a different host.
+func (s *Server) orderWake(o wake.Order) error {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	key, signature := s.cfg.Keys.Sign(auth.WakeOrder, body)
+	signed, err := json.Marshal(wake.Signed{Body: body, Key: key, Signature: signature})
+	if err != nil {
+		return err
+	}
+	return s.cfg.Bus.Publish(wake.Subject(o.Tenant, o.Host, o.Agent), signed)
+}

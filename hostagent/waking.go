@@ -1,0 +1,154 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/wake"
+	"ahprelay/internal/fair"
+	"ahprelay/internal/wol"
+)
+
+// Bounds of orders to wake machines.
+const (
+	ordersRoom = 16          // unread orders; further ones are dropped, and the relay repeats them
+	wakeEvery  = time.Second // for each host, after the first
+	wakeAtOnce = 4
+	mostKeys   = 16 // keys of relays whose last order is remembered
+)
+
+// Waking is a host-agent's part in waking machines.
+type Waking struct {
+	For []string // hosts whose machines, on networks of this one, the host-agent wakes
+	By  []string // hosts whose host-agents may wake this machine
+
+	// Send and Addresses stand for the machine in tests. Defaults: [wol.Send] and
+	// [wol.Addresses].
+	Send      func(net.HardwareAddr) error
+	Addresses func(most int) []string
+}
+
+// check rejects names of hosts that cannot be woken, or cannot wake.
+func (c *Waking) check() error {
+	for name, list := range map[string][]string{"For": c.For, "By": c.By} {
+		if _, err := wake.Names(strings.Join(list, ",")); err != nil {
+			return fmt.Errorf("host-agent: Waking.%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// terms returns the part in waking that relays learn. The addresses are those of this moment,
+// because a machine changes its networks.
+func (c *Waking) terms() wake.Terms {
+	terms := wake.Terms{By: strings.Join(c.By, ","), For: strings.Join(c.For, ",")}
+	if terms.By == "" {
+		return terms
+	}
+	addresses := c.Addresses
+	if addresses == nil {
+		addresses = wol.Addresses
+	}
+	terms.Addresses = strings.Join(addresses(wake.MostAddresses), ",")
+	return terms
+}
+
+// A waker wakes the machines of other hosts on this network, when a relay orders it. It is used
+// by one goroutine.
+type waker struct {
+	agent *Agent
+	terms wake.Terms
+	rates *fair.Buckets    // by host
+	last  map[string]int64 // key of a relay to the time of its last order
+	send  func(net.HardwareAddr) error
+}
+
+func newWaker(a *Agent) *waker {
+	w := &waker{agent: a, terms: a.cfg.Waking.terms(), rates: fair.NewBuckets(wakeEvery, wakeAtOnce), last: map[string]int64{}, send: a.cfg.Waking.Send}
+	if w.send == nil {
+		w.send = wol.Send
+	}
+	return w
+}
+
+// run takes orders until ctx ends.
+func (w *waker) run(ctx context.Context, conn *broker.Conn) {
+	if w.terms.For == "" {
+		return
+	}
+	in := make(chan *nats.Msg, ordersRoom)
+	cancel, err := conn.Subscribe(wake.Subject(w.agent.tenant, w.agent.host, w.agent.instance), in)
+	if err != nil {
+		w.agent.cfg.Log.Error("orders to wake machines unavailable", "error", err)
+		return
+	}
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-in:
+			if err := w.take(msg.Data); err != nil {
+				w.agent.cfg.Log.Warn("order to wake a machine refused", "error", err)
+			}
+		}
+	}
+}
+
+// take checks an order, and carries it out.
+func (w *waker) take(data []byte) error {
+	o, key, err := w.read(data)
+	switch {
+	case err != nil:
+		return err
+	case o.At <= w.last[key]:
+		return errors.New("the order is older than an earlier one")
+	case !w.terms.Wakes(o.Target):
+		return fmt.Errorf("--wake-for does not name the host %q", o.Target)
+	case !w.rates.Allow(o.Target):
+		return errors.New("too many orders")
+	}
+	if len(w.last) >= mostKeys { // relays' keys change seldom
+		clear(w.last)
+	}
+	w.last[key] = o.At
+	for _, text := range o.Addresses {
+		at, _ := net.ParseMAC(text) // checked by ReadOrder
+		if err := w.send(at); err != nil {
+			return fmt.Errorf("magic packet for %s: %w", o.Target, err)
+		}
+	}
+	w.agent.cfg.Log.Info(auditMessage, "event", "wake", "host", o.Target, "subject", o.Subject, "token", o.Token)
+	return nil
+}
+
+// read verifies a trusted relay's signature of an order, and decodes it.
+func (w *waker) read(data []byte) (o wake.Order, key string, err error) {
+	var signed wake.Signed
+	if len(data) > wake.MaxOrder || json.Unmarshal(data, &signed) != nil {
+		return o, "", errors.New("malformed or too long")
+	}
+	trusted, err := w.agent.trusted()
+	if err != nil {
+		return o, "", err
+	}
+	if err := auth.CheckSigned(trusted, auth.WakeOrder, signed.Body, signed.Key, signed.Signature); err != nil {
+		return o, "", err
+	}
+	if o, err = wake.ReadOrder(signed.Body); err != nil {
+		return o, "", err
+	}
+	if o.Tenant != w.agent.tenant || o.Host != w.agent.host || o.Agent != w.agent.instance {
+		return o, "", errors.New("addressed to a different host-agent")
+	}
+	return o, string(signed.Key), nil
+}
