@@ -15,6 +15,7 @@ import (
 	waitingapi "ahprelay/gateway/api/waiting"
 	keeping "ahprelay/gateway/waiting"
 	"ahprelay/hostagent"
+	"ahprelay/hostagent/remembering"
 	waitbook "ahprelay/hostagent/waiting"
 )
 
@@ -274,6 +275,37 @@ func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	}
 	if kept != 1 {
 		t.Errorf("%d of %d items at once were kept; want 1", kept, more)
+	}
+}
+
+// A relay removes everything that it keeps for a host that the registry has forgotten, and nothing of a host that
+// it knows.
+func TestForgottenHostLosesItsRecords(t *testing.T) {
+	t.Parallel()
+	relay, ada := setUp(t)
+	laptop := newLaptop(t, relay)
+	laptop.change = func(cfg *hostagent.Config) { cfg.Remember = remembering.Turns }
+	laptop.wake()
+	laptop.online()
+	dialHost(t, laptop.direct()).newSession("00000001")
+	w := newWriter(ada)
+	await(t, func() bool { return len(relay.keeper.Entries("default", "laptop")) > 0 })
+	laptop.sleep()
+	w.mustLeave(w.item(1, 1, message("demo:/1", "", "turn", "x"), nil))
+	sweep := func() {
+		relay.keeper.SweepNow(t.Context())
+		relay.waiting.SweepNow(t.Context())
+	}
+	sweep()
+	if records, items := len(relay.keeper.Entries("default", "laptop")), relay.waiting.Stats().Items; records == 0 || items != 1 {
+		t.Fatalf("of a known host, %d records and %d items are left", records, items)
+	}
+	if err := relay.registry.Forget(t.Context(), "default", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if records, items := len(relay.keeper.Entries("default", "laptop")), relay.waiting.Stats().Items; records+items > 0 {
+		t.Errorf("of a forgotten host, %d records and %d items are left", records, items)
 	}
 }
 

@@ -5,6 +5,9 @@
 // and the host-agent repeats it. A host-agent could name any subject for the reply, so only
 // subjects below its own prefix are answered.
 //
+// An [Office] is the part that all kinds of records of hosts share: it has a Desk, finds the host-agent that serves a host,
+// and removes records from time to time.
+//
 // A [Desk] is safe for concurrent use. It owns a goroutine for each tenant and for each request
 // in work, until stopped.
 package desk

@@ -40,8 +40,6 @@ const (
 	overhead = 256 // bytes of a record beside its content, counted against quotas
 
 	writeTries = 3
-
-	sweepEvery = time.Minute
 )
 
 // A Config configures a [Keeper].
@@ -59,10 +57,10 @@ type hostKey struct{ tenant, host string }
 
 // A Keeper is one relay's access to the records. It is safe for concurrent use.
 type Keeper struct {
-	cfg     Config
-	cancel  context.CancelFunc
-	stop    []func()
-	running sync.WaitGroup
+	*desk.Office // answers hosts, and removes the records of forgotten ones
+
+	cfg  Config
+	stop func() // ends following the store
 
 	mu      sync.Mutex // guards the fields below
 	hosts   map[hostKey]*kept
@@ -85,10 +83,11 @@ type Entry struct {
 // Start starts a Keeper. Close ends it.
 func Start(cfg Config) *Keeper {
 	k := newKeeper(cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
-	k.stop = append(k.stop, desk.New(cfg.Tenants, remember.Subject, k.answer, cfg.Log).Start())
-	k.running.Go(func() { k.sweep(ctx) })
+	k.Office = desk.Open(desk.OfficeConfig{
+		Tenants: cfg.Tenants, Registry: cfg.Registry, Log: cfg.Log, Name: "remembered sessions", Subject: remember.Subject, Do: k.do, Sweep: k.sweep,
+		Refused: func(err error) any { return remember.Answer{Error: err.Error()} },
+	})
+	k.Also(k.stop)
 	return k
 }
 
@@ -96,28 +95,17 @@ func Start(cfg Config) *Keeper {
 func newKeeper(cfg Config) *Keeper {
 	cfg.PerHost, cfg.PerTenant = cmp.Or(cfg.PerHost, DefaultPerHost), cmp.Or(cfg.PerTenant, DefaultPerTenant)
 	k := &Keeper{cfg: cfg, hosts: map[hostKey]*kept{}, tenants: map[string]int64{}}
-	k.stop = append(k.stop, cfg.Store.Follow(prefix, k.apply))
+	k.stop = desk.Follow(cfg.Store, prefix, k.apply)
 	return k
 }
 
-// Close ends the Keeper and waits for its goroutines.
-func (k *Keeper) Close() {
-	k.cancel()
-	for _, stop := range slices.Backward(k.stop) {
-		stop()
-	}
-	k.running.Wait()
+func keyOf(of hostKey, id string) string {
+	return desk.Key{Tenant: of.tenant, Host: of.host, ID: id}.In(prefix)
 }
 
-func keyOf(of hostKey, id string) string { return prefix + of.tenant + "." + of.host + "." + id }
-
 // apply follows the store.
-func (k *Keeper) apply(r store.Record) {
-	parts := strings.Split(r.Key, ".")
-	if len(parts) != 4 {
-		return
-	}
-	of, id := hostKey{parts[1], parts[2]}, parts[3]
+func (k *Keeper) apply(key desk.Key, r store.Record) {
+	of, id := hostKey{key.Tenant, key.Host}, key.ID
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.hosts[of]
@@ -281,31 +269,13 @@ func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits
 	return oldest, false
 }
 
-// sweep removes the records of forgotten hosts, until ctx ends.
-func (k *Keeper) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			k.Sweep(ctx)
-		}
-	}
-}
-
-// Sweep removes the records of hosts that the registry has forgotten, if this relay
-// maintains the store.
-func (k *Keeper) Sweep(ctx context.Context) {
-	if k.cfg.Registry.Unread() != nil || !k.cfg.Registry.Maintains() {
-		return
-	}
+// sweep removes the records of forgotten hosts.
+func (k *Keeper) sweep(ctx context.Context, unknown func(tenant, host string) bool) {
 	k.mu.Lock()
 	all := slices.Collect(maps.Keys(k.hosts))
 	k.mu.Unlock()
 	for _, of := range all {
-		if errors.Is(k.cfg.Registry.Find(ctx, of.tenant, of.host), registry.ErrUnknownHost) {
+		if unknown(of.tenant, of.host) {
 			if err := k.Forget(ctx, of.tenant, of.host); err != nil {
 				k.cfg.Log.Warn("remembered sessions of a forgotten host not removed", "tenant", of.tenant, "host", of.host, "error", err)
 			}
@@ -313,29 +283,20 @@ func (k *Keeper) Sweep(ctx context.Context) {
 	}
 }
 
-// answer answers a host-agent's request.
-func (k *Keeper) answer(ctx context.Context, tenant, host string, data []byte) []byte {
-	answer, err := k.do(ctx, hostKey{tenant, host}, data)
-	if err != nil {
-		k.cfg.Log.Debug("request about remembered sessions refused", "tenant", tenant, "host", host, "error", err)
-		answer = remember.Answer{Error: err.Error()}
-	}
-	body, _ := json.Marshal(answer) // all fields can be encoded
-	return body
-}
-
 // do carries out a host-agent's request.
-func (k *Keeper) do(ctx context.Context, of hostKey, data []byte) (answer remember.Answer, err error) {
+func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
+	var answer remember.Answer
 	r, err := remember.ReadRequest(data)
 	if err != nil {
-		return answer, err
+		return nil, err
 	}
-	if known, ok := k.cfg.Registry.Lookup(of.tenant, of.host); !ok || known.AgentInstance != r.Instance {
-		return answer, errors.New("this host-agent does not serve the host")
+	if err := serves(r.Instance); err != nil {
+		return nil, err
 	}
 	if err := k.cfg.Store.Away(); err != nil && r.Op != remember.Check {
-		return answer, fmt.Errorf("%w: %w", store.ErrAway, err)
+		return nil, fmt.Errorf("%w: %w", store.ErrAway, err)
 	}
+	of := hostKey{tenant, host}
 	switch r.Op {
 	case remember.Put:
 		err = k.put(ctx, of, r.Record)

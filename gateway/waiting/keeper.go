@@ -43,9 +43,8 @@ const (
 	ofTenant    = 4096
 	tenantBytes = 16 << 20
 
-	keepFor    = 7 * 24 * time.Hour // after an item has expired
-	sweepEvery = time.Minute
-	wakeEvery  = 5 * time.Second
+	keepFor   = 7 * 24 * time.Hour // after an item has expired
+	wakeEvery = 5 * time.Second
 )
 
 // Errors of changes. Their texts are for people.
@@ -96,11 +95,6 @@ func (s *Stored) Expired(now time.Time) bool { return now.UnixMilli() >= s.Item.
 // waits reports whether the host may still get the item.
 func (s *Stored) waits(now time.Time) bool { return s.Result == nil && !s.Expired(now) }
 
-// An itemKey names an item.
-type itemKey struct{ tenant, host, id string }
-
-func (k itemKey) String() string { return prefix + k.tenant + "." + k.host + "." + k.id }
-
 // entry is an item in memory.
 type entry struct {
 	Stored
@@ -109,52 +103,37 @@ type entry struct {
 
 // A Keeper is one relay's access to the items. It is safe for concurrent use.
 type Keeper struct {
-	cfg     Config
-	desk    *desk.Desk
-	cancel  context.CancelFunc
-	stop    []func()
-	running sync.WaitGroup
+	*desk.Office // answers hosts, and removes old records
+
+	cfg Config
 
 	mu     sync.Mutex // guards the fields below
-	items  map[itemKey]*entry
+	items  map[desk.Key]*entry
 	coming []*coming // this relay's changes under way
 }
 
 // A coming is an item on its way into the store. It counts against the bounds, because
 // changes that arrive together would otherwise each find room.
 type coming struct {
-	key itemKey
+	key desk.Key
 	entry
 }
 
 // Start starts a Keeper. Close ends it.
 func Start(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, items: map[itemKey]*entry{}}
-	k.stop = append(k.stop, cfg.Store.Follow(prefix, k.apply))
-	k.desk = desk.New(cfg.Tenants, waiting.Subject, k.answer, cfg.Log)
-	k.stop = append(k.stop, k.desk.Start())
-	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
-	k.running.Go(func() { k.tend(ctx) })
+	k := &Keeper{cfg: cfg, items: map[desk.Key]*entry{}}
+	stop := desk.Follow(cfg.Store, prefix, k.apply)
+	k.Office = desk.Open(desk.OfficeConfig{
+		Tenants: cfg.Tenants, Registry: cfg.Registry, Log: cfg.Log, Name: "waiting items", Subject: waiting.Subject, Do: k.do, Sweep: k.sweep,
+		Refused: func(err error) any { return waiting.Answer{Error: err.Error()} },
+	})
+	k.Also(stop)
+	k.Every(wakeEvery, func(context.Context) { k.WakeDue() })
 	return k
 }
 
-// Close ends the Keeper and waits for its goroutines.
-func (k *Keeper) Close() {
-	k.cancel()
-	for _, stop := range slices.Backward(k.stop) {
-		stop()
-	}
-	k.running.Wait()
-}
-
 // apply follows the store.
-func (k *Keeper) apply(r store.Record) {
-	parts := strings.Split(r.Key, ".")
-	if len(parts) != 4 {
-		return
-	}
-	key := itemKey{parts[1], parts[2], parts[3]}
+func (k *Keeper) apply(key desk.Key, r store.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := &entry{size: len(r.Data)}
@@ -166,7 +145,7 @@ func (k *Keeper) apply(r store.Record) {
 }
 
 // where returns the items for which a function is true, in the order of delivery.
-func (k *Keeper) where(is func(itemKey, *entry) bool) (list []Stored) {
+func (k *Keeper) where(is func(desk.Key, *entry) bool) (list []Stored) {
 	k.mu.Lock()
 	for key, e := range k.items {
 		if is(key, e) {
@@ -183,8 +162,8 @@ func (k *Keeper) where(is func(itemKey, *entry) bool) (list []Stored) {
 // Of returns a person's items at all hosts that the token may reach. A token for some sessions
 // only sees the items of those that it names without a wildcard.
 func (k *Keeper) Of(who auth.Client) []Stored {
-	return k.where(func(key itemKey, e *entry) bool {
-		return e.Who.Subject == who.Subject && who.MayReach(key.tenant, key.host) &&
+	return k.where(func(key desk.Key, e *entry) bool {
+		return e.Who.Subject == who.Subject && who.MayReach(key.Tenant, key.Host) &&
 			(len(who.Channels) == 0 || slices.ContainsFunc(who.Channels, func(c string) bool { return remember.IDOf(c) == e.Item.Session }))
 	})
 }
@@ -192,7 +171,7 @@ func (k *Keeper) Of(who auth.Client) []Stored {
 // Put stores a new version of an item. After ErrConflict and ErrOver, it also returns the
 // current item. Each refusal has its branch.
 func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item waiting.Item) (*Stored, error) {
-	key := itemKey{who.Tenant, host, item.ID}
+	key := desk.Key{Tenant: who.Tenant, Host: host, ID: item.ID}
 	switch err := k.cfg.Registry.Find(ctx, who.Tenant, host); {
 	case errors.Is(err, registry.ErrUnknownHost):
 		return nil, ErrHost
@@ -237,19 +216,19 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 	}
 	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
 		// A lost message costs time only: the host-agent asks again.
-		_ = k.desk.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
+		_ = k.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
 	}
 	return &kept, nil
 }
 
 // change changes an item; nil removes it.
-func (k *Keeper) change(key itemKey, change func(old *Stored) (*Stored, error)) error {
-	err := k.cfg.Store.Update(key.String(), func(old []byte) ([]byte, error) {
+func (k *Keeper) change(key desk.Key, change func(old *Stored) (*Stored, error)) error {
+	err := k.cfg.Store.Update(key.In(prefix), func(old []byte) ([]byte, error) {
 		var was *Stored
 		if old != nil {
 			was = &Stored{}
 			if err := json.Unmarshal(old, was); err != nil {
-				return nil, fmt.Errorf("item %s: %w", key, err)
+				return nil, fmt.Errorf("item %s: %w", key.In(prefix), err)
 			}
 		}
 		next, err := change(was)
@@ -282,7 +261,7 @@ type uses struct {
 }
 
 // usesLocked counts the items beside the one with a key.
-func (k *Keeper) usesLocked(key itemKey, subject string, now time.Time) (u uses) {
+func (k *Keeper) usesLocked(key desk.Key, subject string, now time.Time) (u uses) {
 	for at, e := range k.items {
 		if at != key && u.add(key, at, e, subject) && !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
 			u.oldest = e
@@ -297,13 +276,13 @@ func (k *Keeper) usesLocked(key itemKey, subject string, now time.Time) (u uses)
 }
 
 // add counts an item, and reports whether it is the person's own at the host of key.
-func (u *uses) add(key, at itemKey, e *entry, subject string) (own bool) {
+func (u *uses) add(key, at desk.Key, e *entry, subject string) (own bool) {
 	u.all.add(e)
-	if at.tenant != key.tenant {
+	if at.Tenant != key.Tenant {
 		return false
 	}
 	u.tenant.add(e)
-	if at.host != key.host {
+	if at.Host != key.Host {
 		return false
 	}
 	u.host.add(e)
@@ -322,7 +301,7 @@ func (u *uses) fits(bytes int) bool {
 
 // reserve keeps room for an item until release. It removes the person's oldest finished items
 // where that makes room.
-func (k *Keeper) reserve(key itemKey, who auth.Client, item *waiting.Item) (release func(), err error) {
+func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
 		return nil, err
@@ -336,7 +315,7 @@ func (k *Keeper) reserve(key itemKey, who auth.Client, item *waiting.Item) (rele
 		case oldest == "":
 			return nil, ErrFull
 		}
-		if err := k.change(itemKey{key.tenant, key.host, oldest}, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
+		if err := k.change(desk.Key{Tenant: key.Tenant, Host: key.Host, ID: oldest}, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
 			return nil, err
 		}
 	}
@@ -366,7 +345,7 @@ func (k *Keeper) release(c *coming) {
 
 // Remove removes a person's finished or expired item.
 func (k *Keeper) Remove(who auth.Client, host, id string) error {
-	return k.change(itemKey{who.Tenant, host, id}, func(old *Stored) (*Stored, error) {
+	return k.change(desk.Key{Tenant: who.Tenant, Host: host, ID: id}, func(old *Stored) (*Stored, error) {
 		switch {
 		case old == nil || old.Who.Subject != who.Subject:
 			return nil, ErrNone
@@ -377,43 +356,31 @@ func (k *Keeper) Remove(who auth.Client, host, id string) error {
 	})
 }
 
-// answer answers a host-agent's request.
-func (k *Keeper) answer(_ context.Context, tenant, host string, data []byte) []byte {
-	answer, err := k.do(tenant, host, data)
-	if err != nil {
-		k.cfg.Log.Debug("request about waiting items refused", "tenant", tenant, "host", host, "error", err)
-		answer = waiting.Answer{Error: err.Error()}
-	}
-	body, _ := json.Marshal(answer) // all fields can be encoded
-	return body
-}
-
 // do carries out a host-agent's request.
-func (k *Keeper) do(tenant, host string, data []byte) (answer waiting.Answer, err error) {
+func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
 	r, err := waiting.ReadRequest(data)
 	if err != nil {
-		return answer, err
+		return nil, err
 	}
-	if known, ok := k.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != r.Instance {
-		return answer, errors.New("this host-agent does not serve the host")
+	if err := serves(r.Instance); err != nil {
+		return nil, err
 	}
 	if err := k.cfg.Store.Away(); err != nil {
-		return answer, fmt.Errorf("%w: %w", ErrAway, err)
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	if r.Op == waiting.Report {
-		return answer, k.report(itemKey{tenant, host, r.Result.ID}, r.Result)
+		return waiting.Answer{}, k.report(desk.Key{Tenant: tenant, Host: host, ID: r.Result.ID}, r.Result)
 	}
 	body, err := json.Marshal(k.batch(tenant, host, &r))
 	if err != nil {
-		return answer, err
+		return nil, err
 	}
 	key, signature := k.cfg.Sign(body)
-	answer.Batch = &waiting.Signed{Body: body, Key: key, Signature: signature}
-	return answer, nil
+	return waiting.Answer{Batch: &waiting.Signed{Body: body, Key: key, Signature: signature}}, nil
 }
 
 // report notes an item's result. A later result replaces it only if it is certain.
-func (k *Keeper) report(key itemKey, result *waiting.Result) error {
+func (k *Keeper) report(key desk.Key, result *waiting.Result) error {
 	return k.change(key, func(old *Stored) (*Stored, error) {
 		if old == nil || old.Result != nil && (old.Result.State != waiting.Unknown || result.State == waiting.Unknown) {
 			return old, nil
@@ -429,8 +396,8 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	now := time.Now().UTC()
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
 	size := 0
-	for _, s := range k.where(func(key itemKey, e *entry) bool {
-		return key.tenant == tenant && key.host == host && e.Result == nil && // the host-agent also reports what has expired
+	for _, s := range k.where(func(key desk.Key, e *entry) bool {
+		return key.Tenant == tenant && key.Host == host && e.Result == nil && // the host-agent also reports what has expired
 			!slices.Contains(r.Without, e.Who.Subject)
 	}) {
 		data, _ := json.Marshal(&s.Item) // all fields can be encoded
@@ -464,49 +431,24 @@ func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
 	return o
 }
 
-// tend removes old items, and wakes hosts, until ctx ends.
-func (k *Keeper) tend(ctx context.Context) {
-	sweep, wake := time.NewTicker(sweepEvery), time.NewTicker(wakeEvery)
-	defer sweep.Stop()
-	defer wake.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-sweep.C:
-			k.Sweep(ctx)
-		case <-wake.C:
-			k.WakeDue()
-		}
-	}
-}
-
-// Sweep removes old items, and items of forgotten hosts, if this relay maintains the store.
-func (k *Keeper) Sweep(ctx context.Context) {
-	if k.cfg.Registry.Unread() != nil || !k.cfg.Registry.Maintains() {
-		return
-	}
+// sweep removes old items, and items of forgotten hosts.
+func (k *Keeper) sweep(_ context.Context, unknown func(tenant, host string) bool) {
 	now := time.Now()
-	unknown := map[itemKey]bool{} // by tenant and host
 	for key, e := range k.copied() {
-		of := itemKey{tenant: key.tenant, host: key.host}
-		if _, asked := unknown[of]; !asked {
-			unknown[of] = errors.Is(k.cfg.Registry.Find(ctx, key.tenant, key.host), registry.ErrUnknownHost)
-		}
-		if !unknown[of] && now.Sub(time.UnixMilli(e.Item.Expires)) < keepFor {
+		if !unknown(key.Tenant, key.Host) && now.Sub(time.UnixMilli(e.Item.Expires)) < keepFor {
 			continue
 		}
 		if err := k.change(key, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
-			k.cfg.Log.Warn("old waiting item not removed", "tenant", key.tenant, "host", key.host, "error", err)
+			k.cfg.Log.Warn("old waiting item not removed", "tenant", key.Tenant, "host", key.Host, "error", err)
 		}
 	}
 }
 
 // copied returns all items by key.
-func (k *Keeper) copied() map[itemKey]Stored {
+func (k *Keeper) copied() map[desk.Key]Stored {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := make(map[itemKey]Stored, len(k.items))
+	all := make(map[desk.Key]Stored, len(k.items))
 	for key, e := range k.items {
 		all[key] = e.Stored
 	}
@@ -519,14 +461,14 @@ func (k *Keeper) WakeDue() {
 		return
 	}
 	now := time.Now()
-	for _, s := range k.where(func(key itemKey, e *entry) bool {
-		return e.Item.Wake > 0 && e.Item.Wake <= now.UnixMilli() && !e.Woken && !e.Item.Cancelled && e.waits(now) && k.cfg.Wakes(key.tenant, key.host)
+	for _, s := range k.where(func(key desk.Key, e *entry) bool {
+		return e.Item.Wake > 0 && e.Item.Wake <= now.UnixMilli() && !e.Woken && !e.Item.Cancelled && e.waits(now) && k.cfg.Wakes(key.Tenant, key.Host)
 	}) {
 		if h, _ := k.cfg.Registry.Lookup(s.Who.Tenant, s.Host); h.State == registry.Online {
 			continue
 		}
 		mine := false
-		err := k.change(itemKey{s.Who.Tenant, s.Host, s.Item.ID}, func(old *Stored) (*Stored, error) {
+		err := k.change(desk.Key{Tenant: s.Who.Tenant, Host: s.Host, ID: s.Item.ID}, func(old *Stored) (*Stored, error) {
 			mine = old != nil && !old.Woken && old.Item.Version == s.Item.Version
 			if !mine {
 				return old, nil
