@@ -205,7 +205,7 @@ func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat stri
 	return laptop, ada, bob, session, chat
 }
 
-// An item that a host does not take holds only the items of its author.
+// An item refused by its host's silence holds only the items of its author.
 func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -220,7 +220,7 @@ func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// Items that a host does not take, and that fill a whole batch, hold only the items of their author.
+// A whole batch of such items holds only the items of their author.
 func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -236,7 +236,7 @@ func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// Changes that arrive together do not exceed a bound.
+// Changes at the same time do not exceed a bound.
 func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)
@@ -278,8 +278,7 @@ func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	}
 }
 
-// A relay removes everything that it keeps for a host that the registry has forgotten, and nothing of a host that
-// it knows.
+// A relay removes all its records of a forgotten host, and none of a known host.
 func TestForgottenHostLosesItsRecords(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)

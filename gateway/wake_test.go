@@ -161,7 +161,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 }
 
 // TestNeighbourWakesAHost wakes a host by the host-agent of a different host on its network, if the owners of
-// both have agreed. The addresses are those that the sleeping host had while it was online.
+// both have agreed, with the addresses of the sleeping host's last time online.
 func TestNeighbourWakesAHost(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)

@@ -12,7 +12,7 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// TestOrderToWakeIsChecked carries out an order that a trusted relay has signed, for this host-agent and a
+// TestOrderToWakeIsChecked carries out an order with a trusted relay's signature, for this host-agent and a
 // host of --wake-for, once. It refuses all others.
 func TestOrderToWakeIsChecked(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 // role has a copy of this program play a part in a network namespace.
 const role = "AHP_TEST_WOL"
 
-// TestMain plays the part that role names.
+// TestMain plays the part in role.
 func TestMain(m *testing.M) {
 	switch part, at, _ := strings.Cut(os.Getenv(role), " "); part {
 	case "":
@@ -110,7 +110,7 @@ func (l *lan) plays(ns, part string) *exec.Cmd {
 }
 
 // TestMagicPacketReachesTheNetwork broadcasts a magic packet on a real network between two
-// namespaces. It is for the address that the sleeping machine has named itself.
+// namespaces. Its address is the sleeping machine's own report.
 func TestMagicPacketReachesTheNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)

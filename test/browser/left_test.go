@@ -153,13 +153,13 @@ func (p *page) sets(selector string, from time.Duration) {
 }
 
 // TestEachKindWaitsForAHost leaves an approval, an answer, a stop, a new session and a
-// message with a wake time for a host that is away. The relay wakes the host at the time, and
+// message with a wake time for an absent host. The relay wakes the host at the time, and
 // the host gets each item.
 func TestEachKindWaitsForAHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s, link, mark := startWaker(t)
-	s.startAgentThatTakes("--remember=off") // so that the page shows what it has seen itself
+	s.startAgentThatTakes("--remember=off") // the page has its own copies only
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
 	p.click("#form button")
 	p.wants("#who", "owner, level own")

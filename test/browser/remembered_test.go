@@ -106,7 +106,7 @@ func startWaker(t *testing.T) (s *site, link, mark string) {
 	return s, link, mark
 }
 
-// TestConsoleWakesAHost wakes a host that is away by the operator's command, and shows the
+// TestConsoleWakesAHost wakes an absent host by the operator's command, and shows the
 // result.
 func TestConsoleWakesAHost(t *testing.T) {
 	t.Parallel()
