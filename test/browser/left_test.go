@@ -131,13 +131,28 @@ func TestMessagesWaitForAHost(t *testing.T) {
 // session's URI.
 func (p *page) starts(prompt, until string) string {
 	p.t.Helper()
-	if p.count("#back") > 0 {
-		p.click("#back")
-	}
+	p.list()
 	p.begin()
 	p.say(prompt)
 	p.wants(lastTurn, until)
 	return eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
+}
+
+// list goes to the list of sessions on a phone. A hidden list draws no new rows.
+func (p *page) list() {
+	p.t.Helper()
+	if p.count("#back") > 0 {
+		p.click("#back")
+		p.await("#new-session")
+	}
+}
+
+// visits opens a session from the list on a phone.
+func (p *page) visits(session string) {
+	p.t.Helper()
+	p.list()
+	p.openSession(session)
+	p.await("#back")
 }
 
 // sets gives an input for a local time a time from now.
@@ -179,7 +194,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.shot("left-stop-phone")
 
 	// The approval can be changed until the host has it.
-	p.openSession(asks)
+	p.visits(asks)
 	p.press(lastTurn+" .answers button", "Skip")
 	p.wants(lastTurn+" .question", "left at the relay: Skip: Shell go test ./...")
 	p.press(lastTurn+" .answers button", "Allow Once")
@@ -189,19 +204,19 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.shot("left-approval-phone")
 
 	// Of this request, a part is only at the host.
-	p.openSession(edits)
+	p.visits(edits)
 	p.wants(lastTurn+" .approval", "can be answered when the host is back")
 	if enabled := p.count(lastTurn + " .answers button:not(:disabled)"); enabled > 0 {
 		t.Errorf("%d answers to a request that is not whole", enabled)
 	}
 
-	p.openSession(chooses)
+	p.visits(chooses)
 	p.click(lastTurn + " .options button:nth-child(2)") // step by step
 	p.wants(".log .left li .text", "The plan is ready. → Step by step")
 	p.accessible("left answer")
 	p.shot("left-answer-phone")
 
-	p.click("#back")
+	p.list()
 	p.click("#new-session")
 	p.enter("#new-text", "hello")
 	p.await("#create")
@@ -212,7 +227,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	created := eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
 
 	// A message has a wake time, which can be changed.
-	p.openSession(chooses)
+	p.visits(chooses)
 	p.await("#prompt")
 	p.sets("#leave-wake", 2*time.Hour)
 	p.leaves("tool")
@@ -229,14 +244,14 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.wants(".log .left li:first-child .state", "The host has it.")
 	p.wants(".log .left li:nth-child(2) .state", "The host has it.")
 	p.wants("#turns > :first-child .parts", "step")
-	p.openSession(asks)
+	p.visits(asks)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 	p.wants(lastTurn+" .given", "Allowed by owner")
-	p.openSession(streams)
+	p.visits(streams)
 	p.wants(lastTurn+" .outcome", "Stopped.")
-	p.openSession(created)
+	p.visits(created)
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.shot("left-created-phone")
-	p.openSession(edits) // a question at the host is open again
+	p.visits(edits) // a question at the host is open again
 	p.holds("the answers", "document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+").length > 0")
 }
