@@ -205,7 +205,7 @@ func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat stri
 	return laptop, ada, bob, session, chat
 }
 
-// An item refused by its host's silence holds only the items of its author.
+// An item refused by its host's silence holds only its author's items.
 func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -220,7 +220,7 @@ func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// A whole batch of such items holds only the items of their author.
+// A whole batch with such items holds only their author's items.
 func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -278,7 +278,7 @@ func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	}
 }
 
-// A relay removes all its records of a forgotten host, and none of a known host.
+// A relay removes all records for a forgotten host, and none for a known host.
 func TestForgottenHostLosesItsRecords(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)

@@ -160,8 +160,8 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	}
 }
 
-// TestNeighbourWakesAHost wakes a host by the host-agent of a different host on its network, if the owners of
-// both have agreed, with the addresses of the sleeping host's last time online.
+// TestNeighbourWakesAHost wakes a host by a different host's host-agent on its network, if both owners
+// have agreed, with the addresses from the sleeping host's last time online.
 func TestNeighbourWakesAHost(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)

@@ -13,7 +13,7 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// TestHostClockADayOff judges the time of items by the relay's clock, wherever the host's own
+// TestHostClockADayOff judges items' times by the relay's clock, wherever the host's own
 // clock is.
 func TestHostClockADayOff(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestOrderToWakeIsChecked carries out an order with a trusted relay's signature, for this host-agent and a
-// host of --wake-for, once. It refuses all others.
+// host in --wake-for, once. It refuses all others.
 func TestOrderToWakeIsChecked(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())

@@ -9,7 +9,7 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// TestTermsNeedBothOwners checks the lists of names and addresses.
+// TestTermsNeedBothOwners checks the lists with names and addresses.
 func TestTermsNeedBothOwners(t *testing.T) {
 	t.Parallel()
 	terms := wake.Terms{By: "desk,nas", Addresses: "02:00:00:00:00:01", For: "laptop"}
@@ -35,7 +35,7 @@ func TestTermsNeedBothOwners(t *testing.T) {
 	}
 }
 
-// FuzzReadOrder decodes orders of hostile servers.
+// FuzzReadOrder decodes orders from hostile servers.
 func FuzzReadOrder(f *testing.F) {
 	good, err := json.Marshal(wake.Order{Tenant: "default", Host: "desk", Agent: "a", Target: "laptop", Addresses: []string{"02:00:00:00:00:01"}, At: 1})
 	if err != nil {

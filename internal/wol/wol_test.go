@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBroadcastAddresses finds the broadcast address of networks of each size.
+// TestBroadcastAddresses finds the broadcast address for each network size.
 func TestBroadcastAddresses(t *testing.T) {
 	t.Parallel()
 	for network, want := range map[string]string{
@@ -23,7 +23,7 @@ func TestBroadcastAddresses(t *testing.T) {
 	}
 }
 
-// TestPacketIsForAnAddressOfSixBytes checks the form of a magic packet.
+// TestPacketIsForAnAddressOfSixBytes checks a magic packet's form.
 func TestPacketIsForAnAddressOfSixBytes(t *testing.T) {
 	t.Parallel()
 	at := net.HardwareAddr{1, 2, 3, 4, 5, 6}
