@@ -100,7 +100,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale
@@ -130,7 +130,7 @@ interop-copilot:
 agents:
 	sh test/install-agents.sh
 	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestReal(Agents(Fork)?|GeminiKeepsItsConversations)$$' ./agenthost/acp -args $(ARGS)
-	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^(TestRealAgentsOnAPhone|TestFirstLinkToMergedChangeWithRealAgents)$$' ./test/browser
+	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^(TestRealAgent(sOnAPhone|WhileItsMachineSleeps)|TestFirstLinkToMergedChangeWithRealAgents)$$' ./test/browser
 
 .PHONY: clients
 clients:

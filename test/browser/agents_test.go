@@ -3,10 +3,12 @@
 package browser_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -202,12 +204,12 @@ func TestRealAgentsOnAPhone(t *testing.T) {
 }
 
 // walkTo starts a relay and, by the code on its page, host-agent up with an agent that
-// is found on PATH. The page is the console of the first device.
-func walkTo(t *testing.T, name, folder string, environment []string) (*agentSite, *page) {
+// is found on PATH. The page is the console of the first device. The relay has further flags.
+func walkTo(t *testing.T, name, folder string, environment []string, relay ...string) (*agentSite, *page) {
 	t.Helper()
 	p := newPage(t)
 	s := &agentSite{site: newSite(t), name: name, folder: folder}
-	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay("--notify-private", "127.0.0.1/32"))) // stands in for a push service
+	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay(append(relay, "--notify-private", "127.0.0.1/32")...))) // stands in for a push service
 	p.click("#form button")
 	p.wants("#who", "owner, level own")
 	s.bench.Env = append(s.bench.Env, environment...)
@@ -231,4 +233,66 @@ func walkTo(t *testing.T, name, folder string, environment []string) (*agentSite
 		p.hostIs(hostName, "online")
 	}
 	return s, p
+}
+
+// TestRealAgentWhileItsMachineSleeps reads an agent's last answer while the machine stands still,
+// leaves a message on a phone, wakes the machine by the operator's script, and sees the turn
+// and its notification. make agents runs it.
+func TestRealAgentWhileItsMachineSleeps(t *testing.T) {
+	agents.Dir(t)
+	const name = "opencode"
+	folder, home := t.TempDir(), t.TempDir()
+	script := filepath.Join(home, "wake")
+	real := agents.Prepare(t, name, home, folder, agents.StartModel(t))
+	s, first := walkTo(t, name, folder, real.Environment, "--wake-command", "default/"+hostName+"=sh "+script)
+	first.do(chromedp.Navigate("about:blank"))
+	l := startLockScreen(t, s.site)
+	l.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"))
+	l.click("#new-session")
+	l.click("#create")
+	l.until("a new session", 3*time.Minute, func() bool { // the agent starts
+		return eval[bool](l.page, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
+	})
+	session := eval[string](l.page, "new URLSearchParams(location.hash.slice(1)).get('session')")
+	l.say("hello there friend")
+	l.until("the answer", 3*time.Minute, func() bool {
+		return eval[bool](l.page, "!!document.querySelector("+js(lastTurn+" .parts")+")?.textContent.includes('echo: hello there friend')")
+	})
+	l.next("done")
+	kept := l.isRemembered(s.site, session, 0)
+	l.until("the keys of this device", patience, func() bool { return l.devices() >= 1 })
+
+	pid := s.agent.Pid()
+	must(t, os.WriteFile(script, fmt.Appendf(nil, "kill -CONT %d\n", pid), 0o600))
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	asleep := true
+	t.Cleanup(func() {
+		if asleep {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	})
+	l.next("offline")
+	l.do(chromedp.Reload())
+	l.wants("#past", "As of")
+	l.wants("#turns", "echo: hello there friend")
+	l.shot("agent-asleep")
+	l.leaves("are you there")
+	l.wants(".log .left .state", "left at the relay")
+	l.shot("agent-left")
+	l.click("#past .wake")
+	l.until("the machine to wake", 2*time.Minute, func() bool {
+		return strings.Contains(l.text("#past"), "Woken by the relay") || l.text("#status-text") == "Live"
+	})
+	asleep = false
+	l.until("the answer to the message", 3*time.Minute, func() bool {
+		return eval[bool](l.page, "!!document.querySelector("+js(lastTurn+" .parts")+")?.textContent.includes('echo: are you there')")
+	})
+	l.wants(".log .left .state", "The host has it.")
+	if said := l.next("done"); said.Session != session {
+		t.Errorf("the notification is about %q; want %q", said.Session, session)
+	}
+	l.shot("agent-woken")
+	if l.isRemembered(s.site, session, kept) <= kept {
+		t.Error("the relay has no later state")
+	}
 }

@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -33,14 +34,19 @@ func (s *site) signIn(p *page) {
 // knowsDevices waits until the page has the keys of a number of the person's devices.
 func (p *page) knowsDevices(n int) {
 	p.t.Helper()
-	p.until("the keys of the devices", patience, func() bool {
-		return p.later(`(async () => {
+	p.until("the keys of the devices", patience, func() bool { return p.devices() == n })
+}
+
+// devices returns the number of the person's devices whose keys the page has.
+func (p *page) devices() (n int) {
+	p.t.Helper()
+	must(p.t, json.Unmarshal([]byte(p.later(`(async () => {
 			const db = await new Promise((r) => { const o = indexedDB.open('ahp-waiting', 1); o.onupgradeneeded = () => o.result.createObjectStore('kept'); o.onsuccess = () => r(o.result); });
 			const kept = await new Promise((r) => { const q = db.transaction('kept').objectStore('kept').get('keys'); q.onsuccess = () => r(q.result); });
 			db.close();
 			return String(kept?.hosts?.[0]?.[1].devices.length ?? 0);
-		})()`) == js(n)
-	})
+		})()`)), &n))
+	return n
 }
 
 // leaves writes a message for the host, which is away.
