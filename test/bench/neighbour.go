@@ -13,10 +13,11 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// neighbour measures how a host that streams as fast as it can, and clients that send
-// requests as fast as they can, affect clients of a different tenant's host at the
-// same relay. In production, the busy host, its host-agent and its clients run
-// elsewhere, so here they get only spare processor time.
+// neighbour measures how a tenant that sends as fast as it can affects clients of a
+// different tenant's host at the same relay. The same noise at a relay process of its own,
+// in the same rounds, shows the part of the machine: the processors are shared by both. In
+// production, the busy host, its host-agent and its clients run elsewhere, so here they get
+// only spare processor time.
 func neighbour(b *testbed) ([]Figure, error) {
 	var through []Figure
 	if !b.o.Tiny {
@@ -34,6 +35,9 @@ const busyClients = 64
 
 // floodConns is the number of connections that a malicious host-agent makes.
 const floodConns = 8
+
+// noiseTime is how long a noise lasts.
+const noiseTime = 1300 * time.Millisecond
 
 // neighbourOver is neighbour with host-agents that connect over TCP or through the
 // relay's port. Over TCP, the busy tenant also floods the relay.
@@ -54,20 +58,20 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
+	shared, err := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
 	if err != nil {
 		return nil, err
 	}
-	for _, pid := range []int{busyHost.Pid(), viewer.Pid(), s.agents[1].Pid()} {
+	apart, err := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}})
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range []int{busyHost.Pid(), viewer.Pid(), shared.agents[1].Pid(), apart.agents[0].Pid()} {
 		if err := niceAll(pid); err != nil {
 			return nil, err
 		}
 	}
-	quiet, err := s.system(0)
-	if err != nil {
-		return nil, err
-	}
-	busy, err := s.system(1)
+	quiet, err := shared.system(0)
 	if err != nil {
 		return nil, err
 	}
@@ -77,77 +81,135 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	}
 	other := *b
 	other.host, other.clients = busyHost, viewer
-	crowd, err := other.join(busy, name+"-busy", 1, 0, 256)
+	here, err := other.noises(shared, 1)
 	if err != nil {
 		return nil, err
 	}
-	floods, err := s.floods(1, b.long(1300*time.Millisecond))
+	there, err := other.noises(apart, 0)
 	if err != nil {
 		return nil, err
 	}
-	asking := loadgen.DialArgs{Group: name + "-asking", URL: busy.url, Tokens: busy.tokens, Callers: b.many(busyClients)}
-	if err := viewer.Call("Clients.Dial", asking, &loadgen.None{}); err != nil {
-		return nil, err
-	}
-	var alone, beside, asked [2]series
-	var rate, answers series
+	measure := func() (loadgen.Delays, error) { return b.exchange(name + "-quiet") }
+	var alone [2]series
 	err = b.rounds(func(int) error {
-		before, err := b.exchange(name + "-quiet")
+		before, err := measure()
 		if err != nil {
 			return err
-		}
-		var wg sync.WaitGroup
-		var heard sample
-		var failed error
-		wg.Go(func() {
-			// Below a connection's credit: beyond it, messages go in pieces.
-			heard, failed = crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, b.long(1300*time.Millisecond), false)
-		})
-		during, err := b.exchange(name + "-quiet")
-		wg.Wait()
-		if err == nil {
-			err = failed
 		}
 		note(&alone, before)
-		note(&beside, during)
-		rate = append(rate, float64(heard.Delivered)/heard.Took.Seconds()/1e6)
-		if err != nil {
-			return err
-		}
-		var reply loadgen.CallReply
-		wg.Go(func() {
-			failed = viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking.Group, Request: 512, Answer: 512, For: b.long(1300 * time.Millisecond)}, &reply)
-		})
-		during, err = b.exchange(name + "-quiet")
-		wg.Wait()
-		note(&asked, during)
-		answers = append(answers, float64(reply.Delays.Count)/reply.Took.Seconds()/1e3)
-		if err = cmp.Or(err, failed); err != nil || !natsTCP {
-			return err
-		}
-		for _, f := range floods {
-			if err := f.beside(viewer, func() (loadgen.Delays, error) { return b.exchange(name + "-quiet") }); err != nil {
-				return err
+		for i := range here {
+			for _, n := range []*noise{here[i], there[i]} {
+				if err := n.beside(measure); err != nil {
+					return err
+				}
 			}
 		}
-		time.Sleep(b.long(time.Second)) // for the messages that the relay has not read yet
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	figures := []Figure{newFigure("frames of a busy host to one client"+way, "M/s", rate)}
-	figures = append(figures, besideIt("another tenant's busy host"+way, beside, alone, "Who hosts a lot does not make others wait.")...)
-	figures = append(figures, newFigure(fmt.Sprintf("requests that %d clients of a tenant ask without a pause%s", busyClients, way), "k/s", answers))
-	figures = append(figures, besideIt("so many of another tenant's"+way, asked, alone, "Nor do clients that ask a lot.")...)
-	if !natsTCP {
-		return figures, nil
-	}
-	for _, f := range floods {
-		figures = append(figures, newFigure(fmt.Sprintf("%s, on %d connections%s", f.name, f.args.Conns, way), "M/s", f.sent))
-		figures = append(figures, besideIt(f.name+" of another tenant's", f.during, alone, "Nor does a host-agent that floods the relay.")...)
+	var figures []Figure
+	for i, n := range here {
+		figures = append(figures, newFigure(n.work+way, n.unit, n.rate), newFigure(n.work+", at another relay"+way, n.unit, there[i].rate))
+		figures = append(figures, n.figures(way, alone, there[i].during)...)
 	}
 	return figures, nil
+}
+
+// A noise is what a tenant does as fast as it can, and the delays of another tenant's
+// requests beside it, p50 and p99.
+type noise struct {
+	work, unit  string // of the noise itself
+	what, means string // of the requests beside it
+	make        func() (rate float64, err error)
+	pause       time.Duration // for messages that the relay has not read yet
+
+	rate   series
+	during [2]series
+}
+
+// noises returns the noises of the tenant of host i at a site.
+func (b *testbed) noises(s *site, i int) ([]*noise, error) {
+	busy, err := s.system(i)
+	if err != nil {
+		return nil, err
+	}
+	crowd, err := b.join(busy, s.cfg.name+"-busy", 1, 0, 256)
+	if err != nil {
+		return nil, err
+	}
+	asking := loadgen.DialArgs{Group: s.cfg.name + "-asking", URL: busy.url, Tokens: busy.tokens, Callers: b.many(busyClients)}
+	if err := b.clients.Call("Clients.Dial", asking, &loadgen.None{}); err != nil {
+		return nil, err
+	}
+	viewer, long := b.clients, b.long(noiseTime)
+	list := []*noise{{
+		work: "frames of a busy host to one client", unit: "M/s", what: "another tenant's busy host", means: "Who hosts a lot does not make others wait.",
+		make: func() (float64, error) {
+			// Below a connection's credit: beyond it, messages go in pieces.
+			heard, err := crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, long, false)
+			return float64(heard.Delivered) / heard.Took.Seconds() / 1e6, err
+		},
+	}, {
+		work: fmt.Sprintf("requests that %d clients of a tenant ask without a pause", busyClients), unit: "k/s",
+		what: "so many of another tenant's", means: "Nor do clients that ask a lot.",
+		make: func() (float64, error) {
+			var reply loadgen.CallReply
+			err := viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking.Group, Request: 512, Answer: 512, For: long}, &reply)
+			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3, err
+		},
+	}}
+	if !s.cfg.natsTCP {
+		return list, nil
+	}
+	floods, err := s.floods(i, long)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range floods {
+		list = append(list, &noise{
+			work: fmt.Sprintf("%s, on %d connections", f.name, f.args.Conns), unit: "M/s",
+			what: f.name + " of another tenant's", means: "Nor does a host-agent that floods the relay.",
+			make: func() (float64, error) {
+				var messages uint64
+				err := viewer.Call("Clients.Flood", f.args, &messages)
+				return float64(messages) / f.args.For.Seconds() / 1e6, err
+			},
+			pause: b.long(time.Second),
+		})
+	}
+	return list, nil
+}
+
+// beside makes the noise while delays are measured.
+func (n *noise) beside(measure func() (loadgen.Delays, error)) error {
+	var wg sync.WaitGroup
+	var rate float64
+	var failed error
+	wg.Go(func() { rate, failed = n.make() })
+	during, err := measure()
+	wg.Wait()
+	if err = cmp.Or(err, failed); err != nil {
+		return err
+	}
+	note(&n.during, during)
+	n.rate = append(n.rate, rate)
+	time.Sleep(n.pause)
+	return nil
+}
+
+// figures compares the delays beside the noise with those without it, and with those
+// beside the same noise at another relay.
+func (n *noise) figures(way string, alone, apart [2]series) (figures []Figure) {
+	for i, of := range []string{"p50", "p99"} {
+		work := fmt.Sprintf("request and answer of 512 B beside %s%s, %s", n.what, way, of)
+		figures = append(figures,
+			newFigure(work, "ms", n.during[i]).beside("without it", n.during[i], alone[i]).want(ratioAtMost(2)).means(n.means),
+			newFigure(work+", against another relay", "ms", n.during[i]).beside("the same noise at another relay", n.during[i], apart[i]).orient(ratioAtMost(1)),
+		)
+	}
+	return figures
 }
 
 // note adds the delays of a round.
@@ -155,38 +217,14 @@ func note(to *[2]series, d loadgen.Delays) {
 	to[0], to[1] = append(to[0], ms(d.P50)), append(to[1], ms(d.P99))
 }
 
-// besideIt are the figures of requests beside something, p50 and p99.
-func besideIt(what string, during, alone [2]series, means string) (figures []Figure) {
-	for i, of := range []string{"p50", "p99"} {
-		work := fmt.Sprintf("request and answer of 512 B beside %s, %s", what, of)
-		figures = append(figures, newFigure(work, "ms", during[i]).beside("without it", during[i], alone[i]).want(ratioAtMost(2)).means(means))
-	}
-	return figures
-}
-
-// A flood is a way in which a host-agent floods the relay, and the figures beside it.
+// A flood is a way in which a host-agent floods the relay.
 type flood struct {
-	name   string
-	args   loadgen.FloodArgs
-	sent   series
-	during [2]series
-}
-
-// beside floods the relay from a process while something is measured.
-func (f *flood) beside(from *loadgen.Process, measure func() (loadgen.Delays, error)) error {
-	var wg sync.WaitGroup
-	var messages uint64
-	var failed error
-	wg.Go(func() { failed = from.Call("Clients.Flood", f.args, &messages) })
-	during, err := measure()
-	wg.Wait()
-	note(&f.during, during)
-	f.sent = append(f.sent, float64(messages)/f.args.For.Seconds()/1e6)
-	return cmp.Or(err, failed)
+	name string
+	args loadgen.FloodArgs
 }
 
 // floods returns the ways in which the host-agent of host i can flood the relay.
-func (s *site) floods(i int, d time.Duration) ([]*flood, error) {
+func (s *site) floods(i int, d time.Duration) ([]flood, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
 		return nil, err
@@ -208,7 +246,7 @@ func (s *site) floods(i int, d time.Duration) ([]*flood, error) {
 	unwanted.Subject = link.ChannelSubject(s.tenant(i), hostName(i), "nobody")
 	requests.Subject = link.HostPrefix(s.tenant(i), hostName(i)) + "ctl.lease"
 	requests.Reply = link.HostPrefix(s.tenant(i), hostName(i)) + "inbox.flood"
-	return []*flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
+	return []flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
 }
 
 // exchange makes callers send a request every 20 ms.
