@@ -80,6 +80,7 @@ func namesOf(result json.RawMessage) string {
 	}
 	return "; known are: " + strings.Join(names, ", ")
 }
+
 // ask sends a request, and returns the result. It skips all other messages.
 func ask(ctx context.Context, ws *websocket.Conn, method string, params any) (json.RawMessage, error) {
 	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": method, "method": method, "params": params})
