@@ -345,8 +345,8 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		for try := 0; ; try++ {
 			before := content(rt, first.snapshot())
 			copied := copyOf(t, dir)
-			if cmp.Equal(content(rt, first.snapshot()), before) {
-				checkRestart(t, rt, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copied}, first.snapshot())
+			if state := first.snapshot(); cmp.Equal(content(rt, state), before) { // a question may come at any time
+				checkRestart(t, rt, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copied}, state)
 				return
 			}
 			if try == 1000 {

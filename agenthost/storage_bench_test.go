@@ -1,8 +1,10 @@
 package agenthost_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -58,18 +60,56 @@ func BenchmarkListAfterRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenLongSession opens a session of 5,000 turns, in full.
+// BenchmarkOpenLongSession opens a session of 5,000 turns, in full: for the first time
+// after a restart, again, and beside them the same bytes through a bare pipe.
 func BenchmarkOpenLongSession(b *testing.B) {
 	cfg := fill(b, 1, 5000)
-	c := reopen(b, cfg)
-	for b.Loop() {
-		c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + fakeChat + `"}}`)
+	var snapshot string
+	open := func(c *agentClient) {
 		c.id++
 		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscribe","params":{"channel":%q}}`, c.id, fakeChat))
-		if n := len(c.recv()); n < 5_000_000 {
-			b.Fatalf("a snapshot of %d bytes", n)
+		if snapshot = c.recv(); len(snapshot) < 5_000_000 {
+			b.Fatalf("a snapshot of %d bytes", len(snapshot))
 		}
 	}
+	b.Run("restarted", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			host, err := agenthost.New(cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := &agentClient{pipeClient: connectPipe(b, host), t: b}
+			c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
+			b.StartTimer()
+			open(c)
+			b.StopTimer()
+			if err := host.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		c := reopen(b, cfg)
+		open(c)
+		for b.Loop() {
+			c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + fakeChat + `"}}`)
+			open(c)
+		}
+	})
+	b.Run("bare", func(b *testing.B) {
+		out, in := io.Pipe()
+		defer in.Close()
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<26)
+		for b.Loop() {
+			go fmt.Fprintln(in, snapshot)
+			if !lines.Scan() || lines.Text() != snapshot {
+				b.Fatal(lines.Err())
+			}
+		}
+	})
 }
 
 // BenchmarkDelta takes a delta from an agent to a client.
