@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/internal/acp"
 	"ahprelay/test/acpagent"
 )
 
@@ -192,6 +193,19 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	}
 	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
 		t.Error(err)
+	}
+	// A client names the mode.
+	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"mode": "bypassPermissions"}})
+	refused := k.next("the echo", func(f map[string]any) bool { return actionOf(f)["type"] == "session/configChanged" })
+	if reason, _ := refused["params"].(map[string]any)["rejectionReason"].(string); reason == "" {
+		t.Errorf("the mode is accepted: %v", refused)
+	}
+	if answer := c.ask("createSession", map[string]any{"channel": "test:/s2", "provider": "test", "workingDirectories": []string{"file://" + s.folder}, "config": map[string]any{"mode": "bypassPermissions"}}); answer["error"] == nil {
+		t.Errorf("a session begins in the mode: %v", c.state("test:/s2")["config"])
+	}
+	modes := &acp.SessionModeState{CurrentModeID: "ask", AvailableModes: []acp.SessionMode{{ID: "ask"}, {ID: "bypassPermissions"}}}
+	if err := (&conversation{agent: s.agent, options: options{modes: modes}}).SetOption(t.Context(), modeOption, "bypassPermissions"); !errors.Is(err, errBypass) {
+		t.Errorf("the agent's option is set: %v", err)
 	}
 }
 

@@ -108,6 +108,7 @@ func (o *options) list(noBypass bool) (list []agenthost.Option) {
 		list = append(list, configOption(c))
 	}
 	if noBypass {
+		list = slices.DeleteFunc(list, isBypassSwitch)
 		for i := range list {
 			list[i].Choices = slices.DeleteFunc(list[i].Choices, func(c agenthost.Choice) bool { return c.Bypass })
 		}
@@ -131,10 +132,19 @@ func configOption(c acp.SessionConfigOption) agenthost.Option {
 	return option
 }
 
+// isBypassSwitch reports whether an option without choices skips permissions when it is
+// on.
+func isBypassSwitch(o agenthost.Option) bool {
+	return len(o.Choices) == 0 && isBypass(o.ID, o.Name, o.Description)
+}
+
 // bypass returns the option whose present value skips permissions, nil if there is
 // none.
 func (o *options) bypass() *agenthost.Option {
 	for _, option := range o.list(false) {
+		if isBypassSwitch(option) && option.Value == true {
+			return &option
+		}
 		for _, choice := range option.Choices {
 			if choice.Bypass && choice.ID == option.Value {
 				return &option
@@ -219,6 +229,9 @@ func (c *conversation) leaveBypass(ctx context.Context) error {
 	if option == nil {
 		return nil
 	}
+	if isBypassSwitch(*option) {
+		return c.SetOption(ctx, option.ID, false)
+	}
 	for _, choice := range option.Choices {
 		if !choice.Bypass {
 			return c.SetOption(ctx, option.ID, choice.ID)
@@ -237,6 +250,9 @@ func (c *conversation) SetOption(ctx context.Context, id string, value any) erro
 		return fmt.Errorf("the agent has no option %q", id)
 	}
 	text, isText := value.(string)
+	if isBypassSwitch(list[i]) && value != false && c.agent.cfg.NoBypass {
+		return errBypass
+	}
 	if len(list[i].Choices) > 0 {
 		j := slices.IndexFunc(list[i].Choices, func(choice agenthost.Choice) bool { return isText && choice.ID == text })
 		switch {

@@ -2,6 +2,7 @@ package acp
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -65,6 +66,33 @@ func TestOptionsOfAllForms(t *testing.T) {
 	}
 	if o.choose("mode", "yolo"); o.bypass() == nil {
 		t.Error("yolo does not skip permissions")
+	}
+}
+
+// TestSwitchesThatSkipPermissions: such a switch is not offered, and an agent that has it
+// on is one that skips permissions.
+func TestSwitchesThatSkipPermissions(t *testing.T) {
+	var o options
+	var r opened
+	if err := acp.Decode(json.RawMessage(`{"configOptions":[{"id":"yolo","name":"YOLO","type":"boolean","currentValue":false},{"id":"fast","name":"Fast","type":"boolean","currentValue":true}]}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	o.set(r)
+	if got := o.list(true); len(got) != 1 || got[0].ID != "fast" || o.bypass() != nil {
+		t.Errorf("the options are %+v, of which %+v skips permissions", got, o.bypass())
+	}
+	if got := o.list(false); len(got) != 2 {
+		t.Errorf("without --no-bypass, the options are %+v", got)
+	}
+	c := &conversation{agent: New(Config{NoBypass: true}), options: o}
+	for _, value := range []any{true, "true", 1.0} {
+		if err := c.SetOption(t.Context(), "yolo", value); !errors.Is(err, errBypass) {
+			t.Errorf("yolo = %v: %v; want %v", value, err, errBypass)
+		}
+	}
+	o.config[0].CurrentValue = json.RawMessage("true")
+	if got := o.bypass(); got == nil || got.ID != "yolo" {
+		t.Errorf("%+v skips permissions; want yolo", got)
 	}
 }
 
