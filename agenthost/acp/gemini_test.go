@@ -37,7 +37,7 @@ func (k *talk) asks(prompt, want, notice string) {
 }
 
 // TestGeminiKeepsItsConversations restarts the host-agent repeatedly between prompts.
-// Without help, Gemini CLI deletes a conversation that was continued before.
+// Without help, Gemini CLI deletes a conversation continued before.
 func TestGeminiKeepsItsConversations(t *testing.T) {
 	s, _ := geminiSite(t)
 	k := s.connect(t).begin(s.site, "s1", nil)
@@ -96,7 +96,7 @@ func TestGeminiIsLoadedInALaterMinute(t *testing.T) {
 	}
 }
 
-// TestOnlyEmptyCopiesAreRemoved keeps every file that has a message, or whose
+// TestOnlyEmptyCopiesAreRemoved keeps every file with a message, or whose
 // conversation has no other file.
 func TestOnlyEmptyCopiesAreRemoved(t *testing.T) {
 	home := t.TempDir()

@@ -32,7 +32,7 @@ var modes = map[string]map[string]any{"claude": {"mode": "default"}, "codex": {"
 // columns of the table in docs/agents.md.
 var columns = []string{"text", "shell command", "terminal", "permission", "diff", "question", "cancel", "resume", "modes", "models", "usage", "commands"}
 
-// A realSite is a site that can start again.
+// A realSite is a site with further starts.
 type realSite struct {
 	*site
 	storage string
@@ -76,7 +76,7 @@ func (s *realSite) reopen(t *testing.T, k *talk) *talk {
 	return again
 }
 
-// scenario drives an agent through whole turns and returns the features that it showed.
+// scenario drives an agent through whole turns and returns its features.
 // Features that an agent lacks are left out; a wrong answer fails the test. A replayed
 // agent changes no files by itself.
 func scenario(t *testing.T, name string, cfg Config, folder string, mode map[string]any, replayed bool) features {
@@ -256,7 +256,7 @@ func (k *talk) options(f features) {
 	}
 }
 
-// TestRealAgents drives agents that are installed. make agents runs it.
+// TestRealAgents drives installed agents. make agents runs it.
 func TestRealAgents(t *testing.T) {
 	agents.Dir(t)
 	for _, name := range agents.Names {

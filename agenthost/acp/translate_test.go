@@ -69,8 +69,8 @@ func TestOptionsOfAllForms(t *testing.T) {
 	}
 }
 
-// TestSwitchesThatSkipPermissions: such a switch is not offered, and an agent that has it
-// on is one that skips permissions.
+// TestSwitchesThatSkipPermissions: such a switch is not offered, and an agent with the
+// switch on skips permissions.
 func TestSwitchesThatSkipPermissions(t *testing.T) {
 	var o options
 	var r opened

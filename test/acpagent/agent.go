@@ -22,7 +22,7 @@
 //	behind PROMPT      ends the turn, waits for [Go], and then does what the rest says
 //	anything else      is repeated
 //
-//	garbage            prints lines that are not JSON, then answers
+//	garbage            prints lines without JSON, then answers
 //	long N             says a text of N bytes in one line
 //	twice              asks for the same permission in two requests at once
 //	late               ignores session/cancel for a while, and then speaks on
@@ -30,7 +30,7 @@
 //	die                exits during a tool call
 //	deaf               no longer reads
 //	unknown            sends updates of unknown kinds, sessions and tool calls
-//	later              uses values that its client does not know
+//	later              uses values unknown to its client
 //	children           leaves a child process that holds the pipes open, and dies
 package acpagent
 
@@ -63,7 +63,7 @@ const (
 type Options struct {
 	Store string // keeps sessions in this directory
 	With  string // capabilities: load, list, resume, fork, steer, auth, options; faults: gemini;
-	// later: each message has members that its client does not know
+	// later: each message has members unknown to its client
 }
 
 // Command returns the command of the agent, which is this test binary, and the
@@ -487,7 +487,7 @@ func (a *agent) prompt(r *acp.Request) {
 	}()
 }
 
-// child leaves a process that holds the agent's pipes.
+// child leaves a process with the agent's pipes.
 func child() (pid int) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.Stdout, cmd.Stderr, cmd.Stdin = os.Stdout, os.Stderr, os.Stdin

@@ -85,7 +85,7 @@ func (c *chatFiles) whole(file string) bool {
 	return begun && messages > 0
 }
 
-// clean removes, at a start, all files of each conversation that has a file without
+// clean removes, at a start, all files of each conversation with a file without
 // messages.
 func (c *chatFiles) clean() {
 	for _, file := range c.files("") {

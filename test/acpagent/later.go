@@ -51,7 +51,7 @@ func later(v any) any {
 	return v
 }
 
-// later shows and asks for things that its client does not know, and returns an unknown
+// later shows and asks for things unknown to its client, and returns an unknown
 // stop reason.
 func (s *session) later(ctx context.Context) string {
 	s.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: "hologram", Data: "x"}})

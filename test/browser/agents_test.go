@@ -133,7 +133,7 @@ func (p *page) allowAsked(prompt, label string) {
 	}
 }
 
-// TestAgentOnAPhone drives an agent that speaks the Agent Client Protocol.
+// TestAgentOnAPhone drives an agent of the Agent Client Protocol.
 func TestAgentOnAPhone(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
@@ -187,7 +187,7 @@ var askingModes = map[string]string{"claude": "default", "codex": "read-only"}
 // allowLabels are the agents' own words for an allowed request.
 var allowLabels = map[string]string{"opencode": "Allow once", "gemini": "Allow", "claude": "Yes", "codex": "Yes, proceed"}
 
-// TestRealAgentsOnAPhone drives agents that are installed, as a new user would: relay
+// TestRealAgentsOnAPhone drives installed agents, as a new user would: relay
 // serve, its link, host-agent up, and its code. make agents runs it.
 func TestRealAgentsOnAPhone(t *testing.T) {
 	agents.Dir(t)
@@ -203,8 +203,8 @@ func TestRealAgentsOnAPhone(t *testing.T) {
 	}
 }
 
-// walkTo starts a relay and, by the code on its page, host-agent up with an agent that
-// is found on PATH. The page is the console of the first device. The relay has further flags.
+// walkTo starts a relay and, by the code on its page, host-agent up with an agent
+// from PATH. The page is the console of the first device. The relay has further flags.
 func walkTo(t *testing.T, name, folder string, environment []string, relay ...string) (*agentSite, *page) {
 	t.Helper()
 	p := newPage(t)
