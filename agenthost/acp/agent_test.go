@@ -194,6 +194,16 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
 		t.Error(err)
 	}
+	// A permission leads to the mode.
+	turn := k.prompt("later")
+	ready := k.asked()
+	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "bypass") {
+		t.Errorf("the options of a permission are %s", got)
+	}
+	k.confirm(turn, ready, true, "bypassPermissions")
+	if k.end(); !strings.Contains(k.last(), "markdown: once <nil>") {
+		t.Errorf("the turn is %s", k.last())
+	}
 	// A client names the mode.
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"mode": "bypassPermissions"}})
 	refused := k.next("the echo", func(f map[string]any) bool { return actionOf(f)["type"] == "session/configChanged" })
@@ -206,6 +216,18 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	modes := &acp.SessionModeState{CurrentModeID: "ask", AvailableModes: []acp.SessionMode{{ID: "ask"}, {ID: "bypassPermissions"}}}
 	if err := (&conversation{agent: s.agent, options: options{modes: modes}}).SetOption(t.Context(), modeOption, "bypassPermissions"); !errors.Is(err, errBypass) {
 		t.Errorf("the agent's option is set: %v", err)
+	}
+}
+
+// TestForbiddenModeIsLeftAtTheStart begins a session of an agent that starts in it.
+func TestForbiddenModeIsLeftAtTheStart(t *testing.T) {
+	for noBypass, want := range map[bool]string{true: "map[mode:ask]", false: "map[mode:bypassPermissions]"} {
+		s := newSite(t, acpagent.Options{With: "bypass"}, func(c *Config) { c.NoBypass = noBypass })
+		c := s.connect(t)
+		k := c.begin(s, "s1", nil)
+		if got := fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"]); got != want {
+			t.Errorf("with NoBypass %v, the session begins with %s; want %s", noBypass, got, want)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func TestNewValuesAreReadable(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("later")
 	ready := bad.asked()
-	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "Allow later") || !strings.Contains(got, "Yes, once") {
+	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "Allow later") || !strings.Contains(got, "Yes, once") || !strings.Contains(got, "bypass permissions") {
 		t.Errorf("the options are %s; want those of known kinds", got)
 	}
 	bad.confirm(turn, ready, true, "later")

@@ -63,6 +63,7 @@ const (
 type Options struct {
 	Store string // keeps sessions in this directory
 	With  string // capabilities: load, list, resume, fork, steer, auth, options; faults: gemini;
+	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
 
@@ -236,7 +237,11 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		if a.can("auth") && !a.signedIn && !exists(a.file("signed-in")) {
 			return nil, &acp.Error{Code: acp.CodeAuthRequired, Message: "Authentication required"}
 		}
-		s := a.add(newID(a), saved{Cwd: p.Cwd, Mode: "ask", Model: "small"})
+		mode := "ask"
+		if a.can("bypass") {
+			mode = "bypassPermissions"
+		}
+		s := a.add(newID(a), saved{Cwd: p.Cwd, Mode: mode, Model: "small"})
 		a.chats.begin(s.id, begunMinute)
 		return a.created(s), nil
 	case "session/list":

@@ -62,6 +62,7 @@ func (s *session) later(ctx context.Context) string {
 	var result acp.RequestPermissionResponse
 	err := s.agent.conn.Call(ctx, "session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
 		{OptionID: "later", Name: "Allow later", Kind: "allow_later"}, {OptionID: "once", Name: "Yes, once", Kind: acp.PermissionOptionKindAllowOnce},
+		{OptionID: "bypassPermissions", Name: "Yes, and bypass permissions", Kind: acp.PermissionOptionKindAllowAlways},
 	}}, &result)
 	s.say("%s %v", result.Outcome.OptionID, err)
 	s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: call.ToolCallID, Status: acp.ToolCallStatusCompleted})
