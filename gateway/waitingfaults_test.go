@@ -308,6 +308,48 @@ func TestForgottenHostLosesItsRecords(t *testing.T) {
 	}
 }
 
+// Items outlive their relay, with its restart before or behind a delivery. A result without a relay's confirmation goes to
+// its successor, and nothing runs twice.
+func TestItemsOutliveTheRelay(t *testing.T) {
+	t.Parallel()
+	var cfg RelayConfig
+	relay, ada := setUpWith(t, func(c *RelayConfig) { cfg = *c })
+	laptop := newLaptop(t, relay)
+	near := dialHost(t, laptop.direct())
+	session, chat := near.newSession("00000001")
+	laptop.wake()
+	laptop.online()
+	w := newWriter(ada)
+	laptop.sleep()
+	w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), nil))
+	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
+	near.say(chat, "turn-2", "hello") // delivered just before the relay ended
+	over := waiting.Result{ID: fmt.Sprintf("%032x", 2), Version: 1, State: waiting.Done}
+	book, err := waitbook.Open(laptop.state, "default", "laptop")
+	if err == nil {
+		err = book.Write(over.ID, waitbook.Entry{Stage: waitbook.Over, Version: 1, Expires: time.Now().Add(time.Hour).UnixMilli(), Result: &over}, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay.Close()
+
+	next, err := StartRelay(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Close)
+	laptop.relay, ada.relay = next, next
+	await(t, func() bool { return next.waiting.Stats().Items == 2 })
+	if got := w.results(); got["1"] != "" || got["2"] != "" {
+		t.Errorf("before the host is back, the items are %v", got)
+	}
+	laptop.wake()
+	w.awaitResults(map[string]string{"1": "done", "2": "done"})
+	await(t, func() bool { s := near.chat(chat); return s.ActiveTurn == nil && len(s.Turns) == 2 })
+	laptop.stop()
+}
+
 // Where nothing can be kept, the person gets the reason: an unknown host, a full host, an
 // absent store. A token for other sessions sees nothing of an item.
 func TestLeavingSaysWhyNot(t *testing.T) {
