@@ -64,7 +64,8 @@ func TestClassesOfEqualAuthority(t *testing.T) {
 	}
 	other := read()
 	other.Hidden = []string{"s:/2", "s:/1"}
-	if other.Class() != hidden.Class() || read("*", "file:///a/*").Class() != read("*", "file:///a/*").Class() {
+	file, again := read("*", "file:///a/*"), read("*", "file:///a/*")
+	if other.Class() != hidden.Class() || file.Class() != again.Class() {
 		t.Error("equal rules have different classes")
 	}
 }
