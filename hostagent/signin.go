@@ -177,10 +177,16 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	if wait := c.agent.signInRate.Take(c.open.Subject); wait > 0 {
 		return refuse(ahp.CodeRateLimited, fmt.Sprintf("too many sign-ins: try again in %d s", int(wait.Seconds())+1))
 	}
+	g.begin(channel, resource, bytes.Clone(env.ID))
+	return gate.Decision{Verdict: gate.Answer} // without a message: the flow answers
+}
+
+// begin begins a sign-in in place of the connection's former one. It answers the request.
+func (g signInGate) begin(channel, resource string, request []byte) {
+	c := g.conn
 	ctx, cancel := context.WithTimeout(c.agent.life, maxSignIn)
 	flow := &signIn{conn: c, channel: channel, resource: resource, id: rand.Text(), http: signInClient(c.agent.cfg.HTTP), back: newLanding()}
 	c.signIns.replace(cancel, flow.back)
-	request := bytes.Clone(env.ID)
 	c.agent.conns.Go(func() { // the connection's own goroutine waits for this writer, so the group is not empty
 		defer cancel()
 		c.agent.conns.Go(func() { // ends with the connection
@@ -192,7 +198,6 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		})
 		flow.run(ctx, request)
 	})
-	return gate.Decision{Verdict: gate.Answer} // without a message: run answers
 }
 
 // signInClient returns a client for authorization servers, with the transport of the
