@@ -67,6 +67,16 @@ func (r *sealedRemote) send(frames ...[]byte) {
 	synctest.Wait()
 }
 
+// post sends a parcel.
+func (r *sealedRemote) post(content sealed.Content, body string) {
+	r.w.Helper()
+	frames, err := r.session.Seal(content, []byte(body))
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	r.send(frames...)
+}
+
 // opens opens the frames that have come.
 func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
 	r.w.Helper()
@@ -213,21 +223,14 @@ func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 					c.change(&w.agent.cfg)
 				}
 				r := w.openSealedAs(c.device, sealed.Greeting{Window: 30, Level: c.wanted})
-				post := func(content sealed.Content, body string) {
-					frames, err := r.session.Seal(content, []byte(body))
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.send(frames...)
-				}
-				post(sealed.Ask, `{"id":1,"do":"devices"}`)
+				r.post(sealed.Ask, `{"id":1,"do":"devices"}`)
 				contents, body := r.opens()
 				if refused := bytes.Contains(body, []byte("manage devices")); len(contents) != 1 || contents[0] != sealed.Answer || refused == c.manages {
 					t.Errorf("the host-agent answers %v %s; manages: %v", contents, body, c.manages)
 				}
 				for method, passes := range map[string]bool{"subscribe": c.subscribes, "createSession": c.creates} {
 					before := len(w.hostSide().messages())
-					post(sealed.Message, `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"channel":"s:/1"}}`)
+					r.post(sealed.Message, `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"channel":"s:/1"}}`)
 					if passed := len(w.hostSide().messages()) > before; passed != passes {
 						t.Errorf("%s reaches the host: %v; want %v", method, passed, passes)
 					}

@@ -30,6 +30,7 @@ type sealing struct {
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
+	shares bool        // the client has asked for shared messages
 	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer // for the next heartbeat
 	until  *time.Timer // ends the connection with the device's time; nil: not yet admitted
@@ -252,6 +253,11 @@ func (s *sealing) ask(body []byte) error {
 	}
 	answer := sealedAnswer{ID: asked.ID}
 	switch {
+	case asked.Do == "share":
+		s.mu.Lock()
+		s.shares = true
+		s.mu.Unlock()
+		answer.Done = true
 	case !s.manages:
 		answer.Error = "only devices with the level own, for all channels, manage devices"
 	case asked.Do == "devices":

@@ -275,7 +275,7 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 	}
 	for i, n := range row {
 		var m *sharedMessage
-		if len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 && s.class != "" {
+		if s.shares && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 && s.class != "" {
 			m = s.agent.seals.shared.message(s, n.Message(), n.Channel())
 		}
 		switch {

@@ -32,9 +32,17 @@ type sharedReader struct {
 	own    int // messages in the connection's own stream
 }
 
-func (w *world) openReader(known vaultDevice) *sharedReader {
+// openReader connects a client, which asks for shared messages unless it is older than they
+// are.
+func (w *world) openReader(known vaultDevice, old bool) *sharedReader {
 	w.Helper()
 	r := w.openSealedAs(known, sealed.Greeting{Window: 615})
+	if !old {
+		r.post(sealed.Ask, `{"id":0,"do":"share"}`)
+		if contents, answer := r.opens(); len(contents) != 1 || string(answer) != `{"id":0,"done":true}` {
+			w.Fatalf("the host-agent answers %v %s", contents, answer)
+		}
+	}
 	return &sharedReader{sealedRemote: r, sock: w.hostSide()}
 }
 
@@ -142,7 +150,7 @@ func inCrowdOf(t *testing.T, upstream Upstream, levels []auth.Access, test func(
 		w.host.set(func() { w.host.answers = nil })
 		var readers []*sharedReader
 		for _, level := range levels {
-			readers = append(readers, w.openReader(vaultDevice{Level: level}))
+			readers = append(readers, w.openReader(vaultDevice{Level: level}, false))
 		}
 		test(&sealedCrowd{world: w}, readers)
 	})
@@ -173,6 +181,25 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 		}
 		if n := len(c.agent.seals.shared.sets); n != 1 {
 			t.Errorf("%d sets; want 1", n)
+		}
+	})
+}
+
+// TestOlderReadersShareNothing sends notifications to clients that have not asked for shared
+// messages, as those of 1.0.0-rc.1, beside one that has: all messages are in records, which
+// such clients read.
+func TestOlderReadersShareNothing(t *testing.T) {
+	inCrowd(t, three[:1], func(c *sealedCrowd, readers []*sharedReader) {
+		for range 2 {
+			readers = append(readers, c.openReader(vaultDevice{Level: auth.AccessWrite}, true))
+		}
+		for range 5 {
+			c.say(10*time.Millisecond, readers...)
+		}
+		for i, r := range readers {
+			if !slices.Equal(r.got, c.sent) || len(r.bodies) != 0 || r.own != len(c.sent) {
+				t.Errorf("reader %d received %d messages, %d in records, and %d bodies; want %d in records", i, len(r.got), r.own, len(r.bodies), len(c.sent))
+			}
 		}
 	})
 }

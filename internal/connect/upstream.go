@@ -72,7 +72,11 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 	}
 	ask := paired.ask()
 	ask.level = cmp.Or(level, auth.AccessWrite)
-	if err := up.openSealed(ctx, ask); err != nil {
+	err = up.openSealed(ctx, ask)
+	if err == nil {
+		err = up.seal.share(ctx)
+	}
+	if err != nil {
 		up.end()
 		return nil, err
 	}

@@ -120,9 +120,12 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 }
 
 // recordAD returns the additional data of the next record. It is valid until the next
-// call.
+// call. Without shared bodies, it is that of version 1.0.0-rc.1, which had none.
 func (h *half) recordAD() []byte {
 	h.ad[0] = byte(kindRecord)
+	if h.bodies == 0 {
+		return h.ad[:1]
+	}
 	binary.BigEndian.PutUint64(h.ad[1:], h.bodies)
 	return h.ad[:]
 }

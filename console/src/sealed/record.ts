@@ -35,7 +35,7 @@ export class Half {
   next(n: number): AesGcmParams {
     if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw spent();
     this.#bytes += n;
-    return { name: 'AES-GCM', iv: nonce(0, this.count++), additionalData: concat([kinds.record], u64(this.#bodies)) };
+    return { name: 'AES-GCM', iv: nonce(0, this.count++), additionalData: concat([kinds.record], this.#bodies ? u64(this.#bodies) : []) };
   }
 
   /** Counts n shared bodies. */

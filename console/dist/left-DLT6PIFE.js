@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-V73BTG4A.js";import"./chunk-72KXOZ6L.js";import"./chunk-TQXFYKRS.js";import"./chunk-WB5FXZ5U.js";import"./chunk-7VXJET2A.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VMY7CUKA.js";import"./chunk-7VXJET2A.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{b as Asks,c as CameraView,a as Lend};

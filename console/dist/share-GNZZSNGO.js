@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-F7SQ2C4E.js";import"./chunk-WB5FXZ5U.js";import"./chunk-7VXJET2A.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{b as Code,a as Share};
