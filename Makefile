@@ -129,7 +129,7 @@ interop-copilot:
 
 agents:
 	sh test/install-agents.sh
-	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^TestReal(Agents(Fork)?|GeminiKeepsItsConversations)$$' ./agenthost/acp -args $(ARGS)
+	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 40m -run '^TestReal(Agents(Fork)?|GeminiKeepsItsConversations)$$' ./agenthost/acp -args $(ARGS)
 	AHP_AGENTS_DIR=$${AHP_AGENTS_DIR:-$$HOME/.cache/ahp-agents} $(GO) test -count=1 -v -timeout 20m -run '^(TestRealAgent(sOnAPhone|WhileItsMachineSleeps)|TestFirstLinkToMergedChangeWithRealAgents)$$' ./test/browser
 
 .PHONY: clients
