@@ -197,6 +197,13 @@ export function pathOf(uri: string): string {
   }
 }
 
+/** A file's path as people write it: below one of the session's folders, or else the whole. */
+export function shortPathOf(uri: string, folders: string[]): string {
+  const path = pathOf(uri);
+  const around = folders.map((f) => `${pathOf(f).replace(/\/+$/, '')}/`).find((f) => path.startsWith(f) && path !== f);
+  return around ? path.slice(around.length) : path;
+}
+
 /** Whether a link leads to a file of the host: it has no scheme and no server. "a.go:3" names a line. */
 export function isPath(href: string): boolean {
   return /^[\w-]*\.[\w.-]*:\d/.test(href) || href !== '' && !/^([a-z][a-z0-9+.-]*:|[#?]|[\\/]{2})/i.test(href);

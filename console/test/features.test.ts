@@ -22,7 +22,18 @@ test('the latest turns are found first, in prompts, answers and tools', async ()
 test('usage is summed by model and day, and unreadable numbers count nothing', async () => {
   const { sums, used } = await import('../src/ui/usage');
   const all = used([turn('a', '', { usage: { model: 'm', inputTokens: 10, outputTokens: 2 } }), turn('b', ''), turn('c', '', { usage: { model: 'm', inputTokens: '7', outputTokens: -1 } })]);
-  assert.deepEqual(sums(all, (u) => u.model), [['m', 2, 10, 2]]);
+  assert.deepEqual(sums(all, (u) => u.model), [['m', 2, 10, 2, 0]]);
+});
+
+test('a turn costs what it adds to the conversation, and no more than is known', async () => {
+  const { money, sums, used } = await import('../src/ui/usage');
+  const cost = (id: string, sofar: unknown) => turn(id, '', { usage: { model: 'm', _meta: { cost: sofar, currency: 'EUR' } } });
+  const turns = [cost('a', 0.25), cost('b', undefined), cost('c', 0.75), cost('d', -1), cost('e', 1)];
+  assert.deepEqual(used(turns).map((u) => u.cost), [0.25, 0, 0.5, 0, 0.25]);
+  assert.deepEqual(used(turns, false).map((u) => u.cost), [0, 0, 0.5, 0, 0.25]); // older turns may have a part in the first
+  assert.equal(sums(used(turns), () => 'all')[0][4], 1);
+  assert.match(money(1.5, 'EUR'), /1[.,]5/);
+  for (const none of [money(0, 'EUR'), money(1, ''), money(1, used([turn('x', '', { usage: { _meta: { cost: 1, currency: '<b>' } } })])[0].currency)]) assert.equal(none, '');
 });
 
 test('an offline copy has the last turns that fit', async () => {

@@ -33,6 +33,12 @@ test('answers have the protocol\'s form', () => {
   ] as [any, any, any][]) assert.deepEqual(answerFor(q, entered)?.value, want, JSON.stringify([q, entered]));
 });
 
+test('a path is shown from the session\'s folder on', async () => {
+  const { shortPathOf } = await import('../src/words');
+  assert.equal(shortPathOf('file:///w/shop/a%20b/c.go', ['file:///else', 'file:///w/shop/']), 'a b/c.go');
+  for (const whole of ['file:///w/shopper/c.go', 'file:///etc/passwd', 'file:///w/shop']) assert.equal(shortPathOf(whole, ['file:///w/shop']), whole.slice(7));
+});
+
 test('only web addresses are opened', () => {
   assert.equal(safeUrl('https://example.com/a'), 'https://example.com/a');
   for (const bad of ['javascript:alert(1)', 'java\nscript:alert(1)', 'https://me@example.com/', 'data:text/html,x', 'file:///etc/passwd', '', 7, null]) assert.equal(safeUrl(bad), '');

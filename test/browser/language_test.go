@@ -64,6 +64,10 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			p.say("danger")
 			p.wants(lastTurn+" .question", l.hold)
 			p.inTongue(l, "danger")
+			if !eval[bool](p, `((input) => { const text = document.createRange(); text.selectNodeContents(input.querySelector('pre'));
+				return [...text.getClientRects()].every((r) => r.right <= input.querySelector('button').getBoundingClientRect().left); })(document.querySelector('.approval .input'))`) {
+				t.Error("the button that copies covers the command")
+			}
 			p.press(lastTurn+" .answers button", "Skip") // the host's word
 			p.say("show everything")
 			p.wants(lastTurn+" .parts", "That is everything.")

@@ -73,7 +73,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.shot("merged-" + name + "-done")
 	p.wants("[aria-label=Work] .chip .stat", "+1")
 	p.click("[aria-label=Work] .chip")
-	p.wants("#beside .edit", "note.txt")
+	p.holds("the path in the folder", "document.querySelector('#beside .edit .path').textContent === 'note.txt'")
 	p.wants("#beside .diff .added", "written-by-the-agent")
 	p.wants("#beside .branch", "main")
 	p.accessible("changes before the commit")
@@ -81,6 +81,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.enter("#commit-message", "Note by the agent")
 	p.press("#beside .changes > .row button", "Commit")
 	p.wants("#beside", "Nothing has changed.")
+	p.holds("no commit of nothing to be offered", "![...document.querySelectorAll('#beside .changes > .row button')].some((b) => b.textContent === 'Commit')")
 	p.shot("merged-" + name + "-committed")
 	if got := git(t, folder, "log", "--format=%s", "main"); got != "Note by the agent\nFirst" {
 		t.Errorf("the branch has the commits %q", got)

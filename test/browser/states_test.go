@@ -115,6 +115,11 @@ func TestConsoleStates(t *testing.T) {
 		t.Errorf("code is shown in %s", got)
 	}
 	p.seen("everything")
+	if got := eval[string](p, `((pre) => { const wraps = () => pre.classList.contains('wraps') + ' ' + getComputedStyle(pre.firstChild).whiteSpace;
+		const before = wraps(); pre.querySelector('.wrap-code').click();
+		return [getComputedStyle(pre, '::after').content, before, wraps(), pre.querySelector('.wrap-code').ariaPressed, document.querySelectorAll('#turns li.task').length].join(); })(document.querySelector(`+js(lastTurn+" pre.code")+`))`); got != `"go",false pre,true pre-wrap,true,2` {
+		t.Errorf("the code's language, its wrap switch, and task lists: %s", got)
+	}
 
 	p.approves()
 	p.looks()

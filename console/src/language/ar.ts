@@ -592,6 +592,7 @@ export default {
   'Change it': 'تغييره',
   'Signed in as': 'مسجّل الدخول باسم',
   'an unnamed user': 'مستخدم بلا اسم',
+  'Cost': 'التكلفة',
   'Name in the list': 'الاسم في القائمة',
   'Sign in at {0} by the host’s machine': 'تسجيل الدخول إلى {0} عبر جهاز المضيف',
   'The host’s machine can sign in instead, or a token can be pasted.': 'يمكن لجهاز المضيف تسجيل الدخول بدلًا من ذلك، أو يمكن لصق رمز.',

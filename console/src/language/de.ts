@@ -592,6 +592,7 @@ export default {
   'Change it': 'Ändern',
   'Signed in as': 'Angemeldet als',
   'an unnamed user': 'ein Benutzer ohne Namen',
+  'Cost': 'Kosten',
   'Name in the list': 'Name in der Liste',
   'Sign in at {0} by the host’s machine': 'Bei {0} über den Rechner des Hosts anmelden',
   'The host’s machine can sign in instead, or a token can be pasted.': 'Stattdessen kann sich der Rechner des Hosts anmelden, oder Sie fügen ein Token ein.',

@@ -592,6 +592,7 @@ export default {
   'Change it': '変更する',
   'Signed in as': 'サインイン中のユーザー',
   'an unnamed user': '名前のないユーザー',
+  'Cost': '費用',
   'Name in the list': '一覧での名前',
   'Sign in at {0} by the host’s machine': 'ホストのマシンから {0} にサインイン',
   'The host’s machine can sign in instead, or a token can be pasted.': '代わりにホストのマシンがサインインするか、トークンを貼り付けることができます。',

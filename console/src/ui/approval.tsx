@@ -85,7 +85,7 @@ function Asked({ input, kind }: { input: string; kind: string }) {
   const shown = visible(command || pretty(input));
   return (
     <>
-      <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label={t`Input`}>{shown}</pre><Copy text={() => command || pretty(input)} /></div>
+      <div class="input" dir="ltr"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label={t`Input`}>{shown}</pre><Copy text={() => command || pretty(input)} /></div>
       {command && !whole && <details class="more"><summary>{t`Complete input`}</summary><pre tabIndex={0} aria-label={t`Complete input`}>{visible(pretty(input))}</pre></details>}
     </>
   );
@@ -95,7 +95,7 @@ function Risk({ call }: { call: Json }) {
   const risk = riskOf(call);
   if (risk.kind === 'none' || risk.kind === 'low' && !risk.text) return null;
   const words = { danger: t`The host marks this as dangerous.`, loading: assessing, low: '' }[risk.kind];
-  return <div class={`risk ${risk.kind}`} role="note"><Icon name="alert" /><span>{words && <strong>{words} </strong>}{risk.text}</span></div>;
+  return <div class={`risk ${risk.kind}`} role="note"><Icon name="alert" /><span>{words && <strong>{words} </strong>}<bdi>{risk.text}</bdi></span></div>;
 }
 
 interface DecisionProps {

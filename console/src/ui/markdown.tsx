@@ -3,7 +3,6 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { highlight } from '../highlight';
 import { Blocks, open } from '../blocks';
-import { showFormula } from '../math';
 import { Growing, nodesOf } from '../markdown';
 import { fileOf } from '../words';
 import { t } from '../language';
@@ -59,7 +58,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     }
     if (!there) node.replaceChildren(nodesOf(raw));
     for (const a of node.querySelectorAll<HTMLElement>('a[data-path]')) a.replaceWith(pathButton(a));
-    for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) showFormula(tex);
+    for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) import('../math').then((m) => m.showFormula(tex), () => {}); // the source stays
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');

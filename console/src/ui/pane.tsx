@@ -5,12 +5,13 @@ import { safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../ahp';
-import { baseName, pathOf } from '../words';
+import { baseName, pathOf, shortPathOf } from '../words';
 import { Badge, Icon } from './bits';
 import { File, Files } from './files';
 import { Diff, Stat, uriOfEdit, kindOfEdit } from './edits';
 import { Servers } from './servers';
 import { Terminal } from './terminal';
+import { SignInAgain } from './turn';
 import { plural, t } from '../language';
 
 export function SidePane() {
@@ -75,7 +76,7 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
     else app.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
   };
   const failed = array(state.operations).filter((o) => o?.error?.message);
-  const buttons = (scope: string, file?: Json) => array(state.operations).filter((o) => array(o?.scopes).includes(scope)).map((o) => (
+  const buttons = (scope: string, file?: Json) => array(state.operations).filter((o) => array(o?.scopes).includes(scope) && (files.length > 0 || !takesMessage(o))).map((o) => (
     <button key={o.id} type="button" class={o.confirmation ? 'danger small' : 'small'} title={text(o.description)} disabled={!may || o.status === 'running' || o.status === 'disabled'} onClick={() => press(o, file)}>
       {text(o.label) || o.id}{o.status === 'running' ? '…' : ''}
     </button>
@@ -93,6 +94,7 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
       {said && failed.every((o) => text(o.error.message) !== said) && <p class="dim" role="status">{said}</p>}
       {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
+      {failed.length > 0 && may && <div class="row start"><SignInAgain /></div>}
       <ul class="edits">
         {files.map((f) => (
           <li key={f.id} class="edit">
@@ -113,7 +115,7 @@ function FileChange({ file, open, wide, children }: { file: Json; open: boolean;
   const kind = kindOfEdit(file.edit);
   return (
     <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
-      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{pathOf(uriOfEdit(file.edit))}</span>{kind && <Badge>{kind}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
+      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{shortPathOf(uriOfEdit(file.edit), app.folders)}</span>{kind && <Badge>{kind}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
       <div class="row start wrap">{children}</div>
       {shown && <Diff edit={file.edit} wide={wide} />}
     </details>

@@ -46,13 +46,18 @@ function Host({ info, now }: { info: Json; now: number }) {
   );
 }
 
+/** Keeps a foreign text's own direction inside a line from right to left. */
+function apart(foreign: string): string {
+  return document.dir === 'rtl' ? `\u2068${foreign}\u2069` : foreign;
+}
+
 function hostDetail(info: Json, now: number): string {
   const parts = [t`since ${when(info.notAnsweringSince ?? info.since, now)}`];
-  if (info.state !== 'online' && info.reason) parts.push(info.reason);
+  if (info.state !== 'online' && info.reason) parts.push(apart(info.reason));
   if (info.state === 'online') parts.push(plural(info.clients, '{0} client', '{0} clients'));
   if (info.keptAwake) parts.push(keptAwake(info.keptAwake));
-  if (info.hostVersion) parts.push(t`host ${info.hostVersion}`);
-  if (info.agentVersion) parts.push(t`agent ${info.agentVersion}`);
+  if (info.hostVersion) parts.push(t`host ${apart(info.hostVersion)}`);
+  if (info.agentVersion) parts.push(t`agent ${apart(info.agentVersion)}`);
   return parts.join(' · ');
 }
 

@@ -180,7 +180,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pen
 }
 
 /** An agent that has failed may have wanted a token. */
-function SignInAgain() {
+export function SignInAgain() {
   const { link, session } = app;
   const provider = link?.store.get(session)?.provider;
   const agent = link?.store.agents.find((a) => a?.provider === provider);

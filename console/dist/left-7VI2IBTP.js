@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-N3JW6XWT.js";import"./chunk-72KXOZ6L.js";import"./chunk-TQXFYKRS.js";import"./chunk-AWOUMMM7.js";import"./chunk-MI57NRDW.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-LUWQICYU.js";import"./chunk-MI57NRDW.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-7C7WQJ3T.js";import"./chunk-AWOUMMM7.js";import"./chunk-MI57NRDW.js";import"./chunk-XSJDZQLF.js";import"./chunk-77DNZSR3.js";import"./chunk-RKNR2IVN.js";import"./chunk-RAUFCK7I.js";export{b as Code,a as Share};
