@@ -27,11 +27,12 @@ type feeder struct {
 
 // Fed pieces wait to be published. Their messages lie in one buffer.
 type fedPieces struct {
-	list []fedPiece
+	list []fedMessage
 	data []byte
 }
 
-type fedPiece struct {
+// A fedMessage has pieces of one channel.
+type fedMessage struct {
 	subject    string
 	start, end int // in the buffer
 }
@@ -45,9 +46,10 @@ type interest struct {
 
 // Bounds of a feeder.
 const (
-	mostFed   = 8 << 20 // bytes of pieces that wait
-	keptFed   = 1 << 20 // bytes of a buffer kept for reuse
-	mostHeard = 2048    // channels with a known interest
+	mostFed   = 8 << 20  // bytes of pieces that wait
+	keptFed   = 1 << 20  // bytes of a buffer kept for reuse
+	mostHeard = 2048     // channels with a known interest
+	fullFed   = 64 << 10 // bytes from which a message takes no further piece
 	hearAgain = 100 * time.Millisecond
 )
 
@@ -77,19 +79,29 @@ func (f *feeder) take(token string, p routing.Piece) {
 	if !in.any {
 		return
 	}
-	p.Source = f.source
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	start := len(f.next.data)
-	if start+len(p.Data) > mostFed {
+	if len(f.next.data)+len(p.Data) > mostFed {
 		return
 	}
-	f.next.data = routing.AppendPiece(f.next.data, p)
-	f.next.list = append(f.next.list, fedPiece{in.subject, start, len(f.next.data)})
+	f.next.add(f.source, in.subject, p)
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
+}
+
+// add adds a piece to the last message, if that is of the same channel and has room, or to
+// a new one.
+func (w *fedPieces) add(source, subject string, p routing.Piece) {
+	last, at := len(w.list)-1, len(w.data)
+	if last < 0 || w.list[last].subject != subject || at-w.list[last].start >= fullFed {
+		w.data = routing.AppendFeed(w.data, source)
+		w.list = append(w.list, fedMessage{subject: subject, start: at})
+		last++
+	}
+	w.data = routing.AppendPiece(w.data, p)
+	w.list[last].end = len(w.data)
 }
 
 // run publishes until ctx ends.
@@ -105,7 +117,7 @@ func (f *feeder) run(ctx context.Context) {
 		pieces, f.next = f.next, pieces
 		f.mu.Unlock()
 		for _, p := range pieces.list {
-			_ = f.publish(p.subject, pieces.data[p.start:p.end]) // readers see the gap
+			_ = f.publish(p.subject, routing.SealFeed(pieces.data[p.start:p.end])) // readers see the gap
 		}
 		clear(pieces.list)
 		pieces.list, pieces.data = pieces.list[:0], pieces.data[:0]

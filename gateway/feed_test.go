@@ -46,3 +46,38 @@ func TestFeederPublishesForReadersOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitingPiecesShareAMessage lets pieces wait. Those of one channel that follow each
+// other are published together, up to a size, in their order.
+func TestWaitingPiecesShareAMessage(t *testing.T) {
+	var w fedPieces
+	const pieces = 300
+	for i := range uint64(pieces) {
+		subject := "a"
+		if i >= 200 {
+			subject = "b"
+		}
+		w.add("relay", subject, routing.Piece{Number: i, Last: true, Data: []byte(strings.Repeat("x", 1000))})
+	}
+	if len(w.list) < 4 || len(w.list) > 8 {
+		t.Errorf("%d messages; want some of up to 64 KiB", len(w.list))
+	}
+	next := uint64(0)
+	for _, m := range w.list {
+		if m.end-m.start > fullFed+2000 {
+			t.Errorf("a message has %d bytes; want at most %d", m.end-m.start, fullFed+2000)
+		}
+		err := routing.ReadFeed(routing.SealFeed(w.data[m.start:m.end]), func(p routing.Piece) {
+			if p.Number != next || p.Source != "relay" || len(p.Data) != 1000 || !p.Last || (m.subject == "b") != (next >= 200) {
+				t.Errorf("piece %d of %s, %d bytes; want %d", p.Number, m.subject, len(p.Data), next)
+			}
+			next++
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if next != pieces {
+		t.Errorf("%d pieces are published; want %d", next, pieces)
+	}
+}

@@ -148,7 +148,7 @@ func BenchmarkSingleViewer(b *testing.B) {
 	}{
 		{"no feed", false, nil},
 		{"unread feed", true, func(string, Piece) {}},
-		{"read feed", true, func(_ string, p Piece) { read = AppendPiece(read[:0], p) }},
+		{"read feed", true, func(_ string, p Piece) { read = SealFeed(AppendPiece(AppendFeed(read[:0], "relay"), p)) }},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			a, l := benchAgentOf(b, 1)

@@ -16,11 +16,12 @@ import (
 // ([link.FeatureFeed]). If a notification travels in several streams, it is marked in a
 // single stream. A message on a channel's subject that the relay publishes is
 //
-//	checksum (4 bytes), version 3, source, number, piece, flags, bytes
+//	checksum (4 bytes), version 3, source, and for each piece: number, index, flags, bytes
 //
-// The source is the relay's instance behind its length. The number counts the source's
-// messages, so a gap shows a loss. Long messages are published in pieces, counted from 0;
-// flag 1 marks the last one.
+// The source is the relay's instance. Source and bytes stand behind their length. The
+// number counts the source's notifications, so a gap shows a loss. Long notifications are
+// published in pieces, counted from 0; flag 1 marks the last one. Pieces of the same channel
+// that wait together share a message.
 
 // pieceLast marks the last piece of a published message.
 const pieceLast = 1
@@ -80,21 +81,27 @@ type Piece struct {
 	Data   []byte
 }
 
-// AppendPiece appends the message that publishes a piece.
+// AppendFeed appends the beginning of a message that publishes a source's pieces. Then come
+// the pieces (AppendPiece), and at last the checksum of all (SealFeed).
+func AppendFeed(b []byte, source string) []byte {
+	b = append(b, 0, 0, 0, 0, pieceVersion)
+	return append(binary.AppendUvarint(b, uint64(len(source))), source...)
+}
+
+// AppendPiece appends a piece. Its source is the message's.
 func AppendPiece(b []byte, p Piece) []byte {
-	start := len(b)
-	b = append(slices.Grow(b, bodySum+2+3*binary.MaxVarintLen64+len(p.Source)+len(p.Data)), 0, 0, 0, 0, pieceVersion)
-	b = append(binary.AppendUvarint(b, uint64(len(p.Source))), p.Source...)
-	b = binary.AppendUvarint(b, p.Number)
+	b = binary.AppendUvarint(slices.Grow(b, 1+3*binary.MaxVarintLen64+len(p.Data)), p.Number)
 	b = binary.AppendUvarint(b, p.Index)
 	var flags byte
 	if p.Last {
 		flags = pieceLast
 	}
-	b = append(append(b, flags), p.Data...)
-	sealBodies(b[start:])
-	return b
+	b = binary.AppendUvarint(append(b, flags), uint64(len(p.Data)))
+	return append(b, p.Data...)
 }
+
+// SealFeed writes the checksum of a message, and returns the message.
+func SealFeed(message []byte) []byte { return sealBodies(message) }
 
 // errNoFeed reports a message that is neither body nor piece.
 var errNoFeed = errors.New("not a message of this version")
@@ -111,9 +118,14 @@ func ReadFeed(data []byte, take func(Piece)) error {
 	switch {
 	case f.Bad:
 	case version == pieceVersion:
-		p := Piece{Source: source, Number: f.Uvarint(), Index: f.Uvarint(), Last: f.Byte()&pieceLast != 0, Data: f.B}
-		if !f.Bad {
-			take(p)
+		var pieces []Piece
+		for len(f.B) > 0 && !f.Bad {
+			pieces = append(pieces, Piece{Source: source, Number: f.Uvarint(), Index: f.Uvarint(), Last: f.Byte()&pieceLast != 0, Data: f.Bytes()})
+		}
+		if !f.Bad && len(pieces) > 0 {
+			for _, p := range pieces {
+				take(p)
+			}
 			return nil
 		}
 	case readBodies(data, source, func(number uint64, _, start, end int) {

@@ -29,8 +29,7 @@ func newFeedRelay(t *testing.T, a *AgentEnd, name string, features ...string) *f
 	r.end = NewRelayEnd(RelayEndConfig{
 		Agent: "agent", Credit: 4 << 20, Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) },
 		Feed: func(token string, p Piece) {
-			p.Source = name
-			err := ReadFeed(AppendPiece(nil, p), func(p Piece) {
+			err := ReadFeed(SealFeed(AppendPiece(AppendFeed(nil, name), p)), func(p Piece) {
 				r.pieces++
 				if message := r.joiner.Add(p); message != nil {
 					r.fed = append(r.fed, token+" "+string(message))
@@ -158,7 +157,9 @@ func TestJoinerDropsIncompleteMessages(t *testing.T) {
 func FuzzFeed(f *testing.F) {
 	f.Add(encodeBody("agent", 7, []byte("frame"))[bodySum:])
 	f.Add(encodeBodies("agent", []*body{{number: 7, frame: []byte("frame")}, {number: 8, frame: []byte("x")}})[bodySum:])
-	f.Add(AppendPiece(nil, Piece{Source: "relay", Number: 3, Index: 1, Data: []byte("piece")})[bodySum:])
+	one := AppendPiece(AppendFeed(nil, "relay"), Piece{Number: 3, Index: 1, Data: []byte("piece")})
+	f.Add(one[bodySum:])
+	f.Add(AppendPiece(one, Piece{Number: 4, Last: true, Data: []byte("other")})[bodySum:])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var j Joiner
 		size := 0
