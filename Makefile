@@ -6,7 +6,7 @@
 # make console-site RELAY=https://relay.example.com   the console as a static site for an origin that is not the relay's, in artifacts/console-site, with its hashes
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md. ARGS="--only 'kill -9'" runs some rows, and writes nothing
-# make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
+# make former   the programs of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load: all mixtures, and replacements; ARGS=--record=docs/versions.md writes the table
 # make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make absence  clients behind ahp-connect are away for ABSENCE=9m: a frozen network, and a process that is stopped
@@ -106,7 +106,7 @@ scale:
 	$(GO) run ./test/cmd/scale
 
 former:
-	$(GO) run ./test/cmd/former --commit $(COMMIT)
+	$(GO) run ./test/cmd/former --commit $(COMMIT) $(ARGS)
 
 notify:
 	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestNotifyMany$$' ./test

@@ -31,6 +31,7 @@ var parts = []part{
 	{name: "rest", run: rest},
 	{name: "hosts", run: hosts},
 	{name: "returns", run: returns},
+	{name: "starts", run: starts},
 	{name: "tls", run: tlsIdle},
 	{name: "large", run: large},
 	{name: "neighbour", run: neighbour},

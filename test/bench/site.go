@@ -241,12 +241,8 @@ func (s *site) addAgent(i int) error {
 // online returns when host i is.
 func (s *site) online(i int, agent *procs.Process, token string) error {
 	return await(s.bed.ctx, func() error {
-		info, err := procs.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
-		switch {
-		case err != nil:
-		case info.State != "online":
-			err = fmt.Errorf("%s is %s: %s", hostName(i), info.State, info.Reason)
-		default:
+		err := s.state(i, token)
+		if err == nil {
 			return nil
 		}
 		if agent != nil && agent.Pid() == 0 {
@@ -254,6 +250,15 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 		}
 		return err
 	})
+}
+
+// state returns an error unless host i is online.
+func (s *site) state(i int, token string) error {
+	info, err := procs.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
+	if err == nil && info.State != "online" {
+		err = fmt.Errorf("%s is %s: %s", hostName(i), info.State, info.Reason)
+	}
+	return err
 }
 
 // subjects is the number of distinct clients at a site: the relay limits the usage of

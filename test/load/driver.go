@@ -82,7 +82,7 @@ func (d *Driver) connect(ctx context.Context) (*wire, error) {
 // begin makes the session and starts the turn.
 func (d *Driver) begin(ctx context.Context, w *wire, turn string) error {
 	_, err := w.greet(ctx, "initialize", map[string]any{
-		"clientId": w.label, "protocolVersions": []string{version}, "initialSubscriptions": channels,
+		"clientId": w.label, "protocolVersions": d.to.versions(), "initialSubscriptions": channels,
 	})
 	if err != nil {
 		return err

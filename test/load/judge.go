@@ -146,6 +146,9 @@ func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	}
 	fromHost, toHost := withoutHostAgents(c.sent), withoutHostAgents(c.received)
 	sent, got := w.withoutRelays(c)
+	if w.to.AnswersPings {
+		fromHost, toHost, sent, got = w.withoutPings(fromHost), w.withoutPings(toHost), w.withoutPings(sent), w.withoutPings(got)
+	}
 	lost, odd := compare(r, w.label+", to the client", fromHost, got)
 	inFlight := len(fromHost) - (len(got) - odd + lost)
 	if open {
@@ -181,7 +184,7 @@ func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
 	for _, frame := range w.got {
 		in, ok := read(frame)
 		if ok && in.Method == "" && in.ID != nil && !asked[*in.ID] && !answered[*in.ID] &&
-			(w.pings[*in.ID] || in.Error != nil && in.Error.Code == ahp.CodeHostOffline) {
+			(w.pings[*in.ID] && !w.to.AnswersPings || in.Error != nil && in.Error.Code == ahp.CodeHostOffline) {
 			answered[*in.ID] = true
 			continue
 		}
@@ -194,6 +197,20 @@ func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
 		sent = append(sent, frame)
 	}
 	return sent, got
+}
+
+// withoutPings returns messages without pings and the first answer to each. A way that
+// answers pings for the host may do so early, and then drops the host's answer.
+func (w *wire) withoutPings(messages [][]byte) [][]byte {
+	answered := map[int64]bool{}
+	return slices.DeleteFunc(slices.Clone(messages), func(frame []byte) bool {
+		in, ok := read(frame)
+		if !ok || in.ID == nil || !w.pings[*in.ID] || in.Method == "" && answered[*in.ID] {
+			return false
+		}
+		answered[*in.ID] = answered[*in.ID] || in.Method == ""
+		return in.Method == "" || in.Method == "ping"
+	})
 }
 
 func read(frame []byte) (in incoming, ok bool) {

@@ -42,6 +42,7 @@ func TestJudge(t *testing.T) {
 		sent, got                [][]byte // by the host, by the client
 		up, upGot                [][]byte // by the client, by the host
 		early                    bool     // the ping came before the greeting was answered
+		answers                  bool     // the way answers pings
 		open                     bool
 		lost, repeated, inFlight int
 	}{
@@ -57,10 +58,14 @@ func TestJudge(t *testing.T) {
 		{name: "up: one twice", sent: all, got: all, up: up, upGot: append(up, up[1]), repeated: 1},
 		{name: "the relay's pong", sent: all, got: append(frames(pongA), all...), up: frames(greetA, pingA), upGot: up[:1], early: true},
 		{name: "two pongs", sent: all, got: append(frames(pongA, pongA), all...), up: frames(greetA, pingA), upGot: up[:1], early: true, repeated: 1},
+		{name: "ahp-connect's pong, before the host's", sent: frames(answer, action(2), pongA, action(3)), got: frames(answer, pongA, action(2), action(3)), up: up, upGot: up, early: true, answers: true},
+		{name: "ahp-connect's pong alone", sent: all, got: append(frames(pongA), all...), up: up, upGot: up[:1], early: true, answers: true},
+		{name: "ahp-connect's pong and the host's", sent: frames(answer, pongA), got: frames(answer, pongA, pongA), up: up, upGot: up, early: true, answers: true, repeated: 1},
+		{name: "out of order behind ahp-connect", sent: all, got: frames(answer, action(3), action(2), action(4)), up: up, upGot: up, answers: true, lost: 1, repeated: 1},
 		{name: "refused by the relay", got: frames(away), up: up[:1]},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := &wire{label: "a.1", sent: test.up, got: test.got, pings: map[int64]bool{2: test.early}}
+			w := &wire{label: "a.1", sent: test.up, got: test.got, pings: map[int64]bool{2: test.early}, to: Target{AnswersPings: test.answers}}
 			v := &Viewer{id: "a", wires: []*wire{w}}
 			if test.open {
 				v.open = w

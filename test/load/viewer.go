@@ -184,7 +184,7 @@ func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 		last = v.epochs[len(v.epochs)-1].last()
 	}
 	v.mu.Unlock()
-	method, params := "initialize", map[string]any{"clientId": v.id, "protocolVersions": []string{version}, "initialSubscriptions": channels}
+	method, params := "initialize", map[string]any{"clientId": v.id, "protocolVersions": v.to.versions(), "initialSubscriptions": channels}
 	if known {
 		method, params = "reconnect", map[string]any{"clientId": v.id, "lastSeenServerSeq": last, "subscriptions": channels}
 	}
@@ -194,7 +194,7 @@ func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 		v.mu.Lock()
 		v.known = false
 		v.mu.Unlock()
-		_, err = w.greet(ctx, "initialize", map[string]any{"clientId": v.id, "protocolVersions": []string{version}, "initialSubscriptions": channels})
+		_, err = w.greet(ctx, "initialize", map[string]any{"clientId": v.id, "protocolVersions": v.to.versions(), "initialSubscriptions": channels})
 	}
 	return err == nil
 }

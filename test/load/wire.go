@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,11 +19,17 @@ type Target struct {
 	Pick  func() string // returns the URL of each connection; nil: URL
 	Token string
 	HTTP  *http.Client // for the handshake; default: http.DefaultClient
+
+	Version      string // of AHP; default: 0.9.0
+	AnswersPings bool   // for the host, at any time: ahp-connect does while it is cut off
 }
+
+func (t Target) versions() []string { return []string{cmp.Or(t.Version, version)} }
 
 // A wire is one connection, with all that crossed it.
 type wire struct {
 	label   string // tells the host's record which connection this is
+	to      Target
 	client  *refclient.Client
 	onFrame func(*incoming) // called by the reader, before a call gets its answer
 
@@ -32,7 +39,7 @@ type wire struct {
 	heard   time.Time // when the last one came
 	lastID  int64
 	waiting map[int64]chan *incoming
-	pings   map[int64]bool // sent before the greeting was answered
+	pings   map[int64]bool // that the host need not have answered: sent before the greeting was answered, or on a way that answers them
 	greeted bool           // it was
 }
 
@@ -52,7 +59,7 @@ type incoming struct {
 const dialTimeout = 10 * time.Second
 
 func dialWire(ctx context.Context, to Target, label string, onFrame func(*incoming)) (*wire, error) {
-	w := &wire{label: label, onFrame: onFrame, heard: time.Now(), waiting: map[int64]chan *incoming{}, pings: map[int64]bool{}}
+	w := &wire{label: label, to: to, onFrame: onFrame, heard: time.Now(), waiting: map[int64]chan *incoming{}, pings: map[int64]bool{}}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var err error
@@ -119,7 +126,7 @@ func (w *wire) ask(method string, params map[string]any) (<-chan *incoming, erro
 	w.lastID++
 	id := w.lastID
 	w.waiting[id] = answer
-	if method == "ping" && !w.greeted {
+	if method == "ping" && (!w.greeted || w.to.AnswersPings) {
 		w.pings[id] = true
 	}
 	w.mu.Unlock()

@@ -25,6 +25,7 @@ const (
 	relayPort       = "8484"
 	natsPort        = "4222"
 	hostPort        = "18990"
+	connectPort     = "8486"
 	clientRelayPort = "9001"
 	relayNATSPort   = "9002"
 	agentNATSPort   = "9003"
@@ -46,13 +47,14 @@ type Config struct {
 	AgentFlags   []string
 	HostFlags    []string
 	NoRecord     bool // the host keeps no frames: Records has no files
+	Sealed       bool // the host is sealed: clients reach it by StartConnect only
 }
 
 // A Site is one relay with one host, and optional further relays of its cluster, the
 // first of which the host-agent knows too. NATS and RelayNATS are nil unless NATS is
-// external.
+// external, and Connect is nil before StartConnect.
 type Site struct {
-	Relay, Agent, Host, NATS                     *Process
+	Relay, Agent, Host, NATS, Connect            *Process
 	Others                                       []*Process
 	ClientRelay, RelayNATS, AgentNATS, AgentHost *faultproxy.Proxy
 
@@ -61,6 +63,8 @@ type Site struct {
 	address string  // without a port
 	keys    *auth.Keys
 	records []string // files of the host's runs
+
+	connectToken string // with which clients open ahp-connect
 }
 
 // Start starts a site, and returns when its host is online.
@@ -134,6 +138,9 @@ func (s *Site) startProxies(context.Context) (err error) {
 func (s *Site) startProcesses(ctx context.Context) error {
 	relay := append([]string{"serve", "--data-dir", s.DataDir(), "--listen", s.at(relayPort), "--admin-listen", "none"}, s.cfg.RelayFlags...)
 	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + s.at(agentHostPort)}, s.cfg.AgentFlags...)
+	if s.cfg.Sealed {
+		agent = append(agent, "--sealed", "--control", s.control(), "--state-dir", filepath.Join(s.cfg.Dir, "agent"))
+	}
 	if s.cfg.ExternalNATS {
 		if err := s.startNATS(ctx); err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 
 	"ahprelay/test/bench"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/document"
 	"ahprelay/test/procs"
 )
 
@@ -168,6 +169,9 @@ func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures 
 	}
 }
 
+// writer is this program's name at the tables in documents.
+const writer = "make bench"
+
 // publish writes everything that depends on the newest record: the tables, the
 // README's figures, and the pictures.
 func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
@@ -183,35 +187,16 @@ func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
 	if err := bench.WriteTable(&table, newest.Machine, newest.Figures); err != nil {
 		return err
 	}
-	if err := replaceLines(filepath.Join(root, "docs", "performance.md"), table.Bytes()); err != nil {
+	if err := document.Replace(filepath.Join(root, "docs", "performance.md"), writer, table.Bytes()); err != nil {
 		return err
 	}
 	lines, err := bench.ReadmeLines(newest.Figures)
 	if err != nil {
 		fmt.Fprintf(stderr, "the README stays as it is: %v\n", err)
-	} else if err := replaceLines(filepath.Join(root, "README.md"), lines); err != nil {
+	} else if err := document.Replace(filepath.Join(root, "README.md"), writer, lines); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", ".", kept) // a module of its own
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(root, "test", "bench", "plot"), stderr, stderr
 	return cmd.Run()
-}
-
-// The markers of generated lines in a file.
-const (
-	tableBegins = "<!-- make bench writes from here -->\n"
-	tableEnds   = "<!-- to here -->\n"
-)
-
-func replaceLines(file string, lines []byte) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := bytes.Cut(text, []byte(tableBegins))
-	_, after, ended := bytes.Cut(rest, []byte(tableEnds))
-	if !ok || !ended {
-		return fmt.Errorf("%s has no lines %q and %q", file, strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
-	}
-	return os.WriteFile(file, slices.Concat(before, []byte(tableBegins), []byte("\n"), lines, []byte("\n"), []byte(tableEnds), after), 0o644)
 }

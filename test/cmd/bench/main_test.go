@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,28 +13,6 @@ func TestBadArguments(t *testing.T) {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("run(%q) succeeded", args)
 		}
-	}
-}
-
-// The text around the generated lines is kept.
-func TestReplaceLines(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "f.md")
-	if err := os.WriteFile(file, []byte("a\n"+tableBegins+"old\n"+tableEnds+"b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := replaceLines(file, []byte("new\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, _ := os.ReadFile(file); string(got) != "a\n"+tableBegins+"\nnew\n\n"+tableEnds+"b\n" {
-		t.Errorf("the file is %q", got)
-	}
-	if err := os.WriteFile(file, []byte("a\n"+tableBegins), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if replaceLines(file, nil) == nil {
-		t.Error("a file without an end of the lines was written")
 	}
 }
 

@@ -1,18 +1,22 @@
-// Command former builds relay and host-agent from an earlier commit, and runs them
-// with those of this commit, under load: each host-agent at the relay of the second
-// version, and a rolling replacement of three relays. It prints a table, and exits
-// with 1 if anything was lost or repeated, or a client was closed without need.
+// Command former builds the programs of an earlier commit, and runs them with those of
+// this commit, under load: each mixture of relay, host-agent and ahp-connect, and a rolling
+// replacement of three relays and the other programs, forward and back. It prints a table,
+// and exits with 1 if anything was lost or repeated, or a client was closed without need.
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,6 +24,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ahprelay/test/document"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
 )
@@ -28,7 +33,10 @@ type flags struct {
 	Commit  string        `default:"HEAD~100" help:"The earlier one (${default})."`
 	Clients int           `default:"5" help:"Clients under load (${default})."`
 	Each    time.Duration `default:"5s" help:"How long each state of things is watched (${default})."`
-	Keep    string        `placeholder:"DIR" help:"Keep programs and logs there."`
+	Only    string        `help:"Only trials whose name fits this regular expression."`
+	List    bool          `help:"Print the names of the trials."`
+	Record  string        `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, too."`
+	Keep    string        `placeholder:"DIR" type:"path" help:"Keep programs and logs there."`
 }
 
 func main() {
@@ -49,6 +57,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if _, err := parser.Parse(args); err != nil {
 		return err
 	}
+	only, err := regexp.Compile(f.Only)
+	if err != nil {
+		return fmt.Errorf("--only: %w", err)
+	}
+	list := slices.DeleteFunc(trials(), func(t trial) bool { return !only.MatchString(t.name()) })
+	if f.List {
+		for _, t := range list {
+			fmt.Fprintln(stdout, t.name())
+		}
+		return nil
+	}
 	dir := f.Keep
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "ahp-former-"); err != nil {
@@ -60,7 +79,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := v.build(ctx); err != nil {
 		return err
 	}
-	return v.table(ctx, stdout)
+	var table bytes.Buffer
+	broken := v.table(ctx, list, io.MultiWriter(stdout, &table))
+	if f.Record != "" && ctx.Err() == nil {
+		return errors.Join(broken, document.Replace(f.Record, "make former", table.Bytes()))
+	}
+	return broken
 }
 
 // versions are the programs of both.
@@ -95,8 +119,13 @@ func (v *versions) build(ctx context.Context) (err error) {
 		_, gone := output(context.WithoutCancel(ctx), "", "git", "worktree", "remove", "--force", tree)
 		err = errors.Join(err, gone)
 	}()
-	_, err = output(ctx, tree, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(v.dir, former)+string(filepath.Separator), "./cmd/relay", "./cmd/host-agent")
-	return err
+	for which, root := range map[string]string{now: ".", former: tree} {
+		into := filepath.Join(v.dir, which) + string(filepath.Separator)
+		if _, err := output(ctx, root, "go", "build", "-ldflags=-s -w", "-o", into, "./cmd/relay", "./cmd/host-agent", "./cmd/ahp-connect"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func output(ctx context.Context, dir, program string, args ...string) (string, error) {
@@ -123,74 +152,177 @@ func use(programs string, v *versions, of map[string]string) error {
 	return nil
 }
 
+// A mix has the version of each program. Without ahp-connect, clients connect to the relay
+// itself.
+type mix struct{ relay, agent, connect string }
+
+func (m mix) programs() map[string]string {
+	return map[string]string{procs.RelayProgram: m.relay, procs.AgentProgram: m.agent, procs.ConnectProgram: cmp.Or(m.connect, now), procs.HostProgram: now}
+}
+
+// An ahp names versions of the protocol.
+type ahp struct{ host, client string }
+
+// usual is the pair of all trials that are not about the protocol.
+var usual = ahp{"0.9", "0.9.0"}
+
+// pairs are hosts with clients that they accept.
+var pairs = []ahp{
+	{"0.8", "0.8.0"}, {"0.9", "0.8.0"}, usual, {"0.10", "0.10.0"}, {"1.0", "0.9.0"}, {"1.0", "1.0.0"}, {"1.1", "0.9.0"}, {"1.1", "1.0.0"}, {"1.1", "1.1.0"},
+}
+
 // A trial is an experiment with a site.
 type trial struct {
-	name         string
-	relay, agent string
-	others       int
-	closes       []int // codes with which clients may be closed
-	steps        func(ctx context.Context, s *procs.Site, of func(relay, agent string) error, watch func(quiet bool) error) error
+	mix    mix
+	ahp    ahp
+	what   string // happens
+	others int    // relays
+	sealed bool
+	closes []int // codes with which clients may be closed
+	steps  func(ctx context.Context, r *attempt) error
+}
+
+// An attempt is a trial under way.
+type attempt struct {
+	*procs.Site
+	use   func(mix) error        // makes later starts use these versions
+	watch func(quiet bool) error // watches the clients, which were not closed so far if quiet
 }
 
 var errBroken = errors.New("promises are broken")
 
-const codeShutdown, codeOffline = 1001, 4100
+// Codes of closes that programs which are replaced may cause. A relay that is older than
+// ahp-connect cannot continue a connection, and closes it with codeResync.
+const codeShutdown, codeResync, codeOffline = 1001, 1012, 4100
 
-func (v *versions) trials() []trial {
-	stay := func(_ context.Context, _ *procs.Site, _ func(string, string) error, watch func(quiet bool) error) error {
-		return watch(true)
+// name describes a trial without the version of the former programs.
+func (t trial) name() string {
+	sealed := ""
+	if t.sealed {
+		sealed = ", sealed"
 	}
-	return []trial{
-		{name: "host-agent of " + v.name + ", relay of now", relay: now, agent: former, steps: stay},
-		{name: "relay of " + v.name + ", host-agent of now", relay: former, agent: now, steps: stay},
-		{
-			name: "three relays and the host-agent of " + v.name + ", replaced one after the other", relay: former, agent: former, others: 2,
-			closes: []int{codeShutdown, codeOffline}, steps: func(ctx context.Context, s *procs.Site, of func(string, string) error, watch func(quiet bool) error) error {
-				return roll(ctx, s, now, of, watch)
-			},
-		},
-		{
-			name: "three relays and the host-agent of now, replaced by those of " + v.name, relay: now, agent: now, others: 2,
-			closes: []int{codeShutdown, codeOffline}, steps: func(ctx context.Context, s *procs.Site, of func(string, string) error, watch func(quiet bool) error) error {
-				return roll(ctx, s, former, of, watch)
-			},
-		},
+	return fmt.Sprintf("host %s, client %s, %s%s: relay %s, host-agent %s, ahp-connect %s", t.ahp.host, t.ahp.client, t.what, sealed, t.mix.relay, t.mix.agent, cmp.Or(t.mix.connect, "none"))
+}
+
+func sideBySide(_ context.Context, r *attempt) error { return r.watch(true) }
+
+// trials returns all mixtures of both versions, replacements of all programs by those of the
+// other version, and all versions of hosts and clients.
+func trials() (list []trial) {
+	for _, connect := range []string{"", former, now} {
+		for _, relay := range []string{former, now} {
+			for _, agent := range []string{former, now} {
+				m := mix{relay, agent, connect}
+				if same := relay == agent && (connect == "" || connect == relay); same {
+					continue
+				}
+				t := trial{mix: m, ahp: usual, what: "side by side", steps: sideBySide}
+				if connect == "" {
+					list = append(list, t)
+					continue
+				}
+				t.what, t.steps = "network cut for 2 s", cut
+				list = append(list, t)
+				t.sealed = true
+				list = append(list, t)
+			}
+		}
 	}
+	for _, way := range [][2]string{{former, now}, {now, former}} {
+		from, to := way[0], way[1]
+		steps := func(ctx context.Context, r *attempt) error { return roll(ctx, r, mix{to, to, to}) }
+		t := trial{mix: mix{from, from, ""}, ahp: usual, what: "replaced one after the other", others: 2, closes: []int{codeShutdown, codeOffline}, steps: steps}
+		list = append(list, t)
+		t.mix.connect, t.closes = from, append(t.closes, codeResync)
+		list = append(list, t)
+		t.sealed = true
+		list = append(list, t)
+	}
+	for _, pair := range pairs {
+		list = append(list, trial{mix: mix{now, now, now}, ahp: pair, what: "side by side", steps: sideBySide})
+	}
+	return list
+}
+
+// cut ends ahp-connect's connections to the relay, which clients do not notice.
+func cut(ctx context.Context, r *attempt) error {
+	if err := r.watch(true); err != nil {
+		return err
+	}
+	r.ClientRelay.Cut()
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+	return errors.Join(r.ClientRelay.Heal(), r.watch(true))
 }
 
 // roll replaces one process after the other, and watches in between: those with no clients
-// first, then the relay that has them, then the host-agent.
-func roll(ctx context.Context, s *procs.Site, to string, of func(relay, agent string) error, watch func(quiet bool) error) error {
-	if err := of(to, to); err != nil {
+// first, then the relay that has them, the host-agent and ahp-connect.
+func roll(ctx context.Context, r *attempt, to mix) error {
+	if err := r.use(to); err != nil {
 		return err
 	}
-	for i, other := range s.Others {
-		if err := errors.Join(other.End(syscall.SIGTERM), s.StartOther(ctx, i), watch(true)); err != nil {
+	for i, other := range r.Others {
+		if err := errors.Join(other.End(syscall.SIGTERM), r.StartOther(ctx, i), r.watch(true)); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(s.Relay.End(syscall.SIGTERM), s.StartRelay(ctx), watch(false)); err != nil {
+	if err := errors.Join(r.Relay.End(syscall.SIGTERM), r.StartRelay(ctx), r.watch(false)); err != nil {
 		return err
 	}
-	return errors.Join(s.Agent.End(syscall.SIGTERM), s.StartAgent(ctx), watch(false))
+	if err := errors.Join(r.Agent.End(syscall.SIGTERM), r.StartAgent(ctx), r.watch(false)); err != nil {
+		return err
+	}
+	if r.Connect == nil {
+		return nil
+	}
+	return errors.Join(r.Connect.End(syscall.SIGTERM), r.StartConnect(ctx), r.watch(false))
 }
 
-func (v *versions) table(ctx context.Context, out io.Writer) error {
-	fmt.Fprintln(out, "| what | sent | received | lost | repeated | closed with | |\n|---|--:|--:|--:|--:|---|---|")
-	broken := false
-	for i, t := range v.trials() {
+// table tries all, and writes a row for each.
+func (v *versions) table(ctx context.Context, list []trial, out io.Writer) (broken error) {
+	fmt.Fprint(out, "| host | client | relay | host-agent | ahp-connect | what happens | sent | received | lost | repeated | closed with | |\n|---|---|---|---|---|---|--:|--:|--:|--:|---|---|\n")
+	for i, t := range list {
+		if ctx.Err() != nil {
+			return errors.Join(broken, ctx.Err())
+		}
 		report, codes, err := v.try(ctx, t, filepath.Join(v.dir, fmt.Sprint("trial-", i)))
 		verdict := "ok"
 		bad := slices.ContainsFunc(codes, func(code int) bool { return !slices.Contains(t.closes, code) })
 		if err != nil || bad || report.Lost+report.Repeated > 0 || len(report.Faults) > 0 || report.Received == 0 {
-			verdict, broken = fmt.Sprintf("BROKEN %v %q", err, report.Faults), true
+			verdict, broken = fmt.Sprintf("BROKEN %v %q", err, report.Faults), errBroken
 		}
-		fmt.Fprintf(out, "| %s | %d | %d | %d | %d | %v | %s |\n", t.name, report.Sent, report.Received, report.Lost, report.Repeated, codes, verdict)
+		fmt.Fprintf(out, "%s %d | %d | %d | %d | %s | %s |\n", v.row(t), report.Sent, report.Received, report.Lost, report.Repeated, counted(codes), verdict)
 	}
-	if broken {
-		return errBroken
+	return broken
+}
+
+// row returns the first cells of a trial's row.
+func (v *versions) row(t trial) string {
+	host := t.ahp.host
+	if t.sealed {
+		host += ", sealed"
 	}
-	return nil
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", host, t.ahp.client, v.called(t.mix.relay), v.called(t.mix.agent), v.called(t.mix.connect), t.what)
+}
+
+// called returns a version's name in the table.
+func (v *versions) called(which string) string {
+	return map[string]string{former: v.flags.Commit, now: "this", "": "–"}[which]
+}
+
+// counted lists close codes, each with its number.
+func counted(codes []int) string {
+	times := map[int]int{}
+	for _, code := range codes {
+		times[code]++
+	}
+	var list []string
+	for _, code := range slices.Sorted(maps.Keys(times)) {
+		list = append(list, fmt.Sprintf("%d ×%d", code, times[code]))
+	}
+	return cmp.Or(strings.Join(list, ", "), "–")
 }
 
 // limit is for one trial.
@@ -204,22 +336,27 @@ func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Re
 	if err := os.MkdirAll(programs, 0o700); err != nil {
 		return report, nil, err
 	}
-	of := func(relay, agent string) error {
-		return use(programs, v, map[string]string{procs.RelayProgram: relay, procs.AgentProgram: agent, procs.HostProgram: now})
-	}
-	if err := of(t.relay, t.agent); err != nil {
+	use := func(m mix) error { return use(programs, v, m.programs()) }
+	if err := use(t.mix); err != nil {
 		return report, nil, err
 	}
-	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: programs, Dir: dir}, Others: t.others})
+	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: programs, Dir: dir}, Others: t.others, Sealed: t.sealed, HostFlags: []string{"--protocol", t.ahp.host}})
 	if err != nil {
 		return report, nil, err
 	}
 	defer site.Close()
-	token, err := site.Token()
+	target := load.Target{URL: site.URL(), Version: t.ahp.client}
+	if t.mix.connect != "" {
+		err = site.StartConnect(ctx)
+		target.URL, target.Token = site.AtConnect()
+		target.AnswersPings = true
+	} else {
+		target.Token, err = site.Token()
+	}
 	if err != nil {
 		return report, nil, err
 	}
-	crowd := load.Gather(load.Target{URL: site.HostURL()}, load.Target{URL: site.URL(), Token: token}, v.flags.Clients)
+	crowd := load.Gather(load.Target{URL: site.HostURL(), Version: t.ahp.client}, target, v.flags.Clients)
 	defer crowd.Close()
 	ends := func() (codes []int) {
 		for _, viewer := range crowd.Viewers {
@@ -245,7 +382,7 @@ func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Re
 	if err := watch(true); err != nil {
 		return report, nil, err
 	}
-	err = t.steps(ctx, site, of, watch)
+	err = t.steps(ctx, &attempt{site, use, watch})
 	codes = ends()
 	if err != nil {
 		return report, codes, err

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMixtures lists the trials: each mixture of both versions is among them, with open and
+// sealed hosts.
+func TestMixtures(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"--list"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Split(out.String(), "\n")
+	for _, sealed := range []bool{false, true} {
+		for i := range 8 {
+			of := func(bit int) string { return []string{former, now}[i>>bit&1] }
+			want := fmt.Sprintf(": relay %s, host-agent %s, ahp-connect %s", of(0), of(1), of(2))
+			if !slices.ContainsFunc(names, func(name string) bool {
+				return strings.HasSuffix(name, want) && strings.Contains(name, ", sealed") == sealed
+			}) {
+				t.Errorf("no trial%s, sealed: %t; there are\n%s", want, sealed, out.String())
+			}
+		}
+	}
+	if err := run(t.Context(), []string{"--only", "["}, io.Discard, io.Discard); err == nil {
+		t.Error("--only [ is accepted")
+	}
+}
+
+// TestEachTrialIsRecorded compares docs/versions.md with the trials: make former has
+// recorded all of them, and none broke a promise.
+func TestEachTrialIsRecorded(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/versions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasSuffix(line, " | ok |\n") {
+			rows = append(rows, line)
+		}
+		if strings.Contains(line, "BROKEN") {
+			t.Error("recorded: ", line)
+		}
+	}
+	if len(rows) != len(trials()) {
+		t.Fatalf("%d trials are recorded; want %d: make former ARGS=--record=docs/versions.md", len(rows), len(trials()))
+	}
+	v := versions{flags: flags{Commit: commitOf(rows[0])}}
+	for i, trial := range trials() {
+		if want := v.row(trial); !strings.HasPrefix(rows[i], want) {
+			t.Errorf("row %d is\n%s; want\n%s", i, rows[i], want)
+		}
+	}
+}
+
+// commitOf returns the former version of the first trial, whose relay is a former one.
+func commitOf(row string) string {
+	cells := strings.Split(row, "|")
+	return strings.TrimSpace(cells[3])
+}
