@@ -255,6 +255,12 @@ func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
 	return c.seal.session.Tag(sum, own-c.seal.greeted)
 }
 
+// sharable reports whether a notification may be sealed for several readers. The mutex is
+// held.
+func (s *sealing) sharable(n *routing.Notification) bool {
+	return s.shares && s.class != "" && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0
+}
+
 // notify queues consecutive notifications, each shared or in the connection's own stream.
 // It is [routing.AgentConn.Notify].
 func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err error) {
@@ -275,7 +281,7 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 	}
 	for i, n := range row {
 		var m *sharedMessage
-		if s.shares && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0 && s.class != "" {
+		if s.sharable(n) {
 			m = s.agent.seals.shared.message(s, n.Message(), n.Channel())
 		}
 		switch {
