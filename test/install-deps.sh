@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the tests use beside Go, where it is missing and can be
 # installed: Node.js, whose JSON parser the frame reader is compared with,
-# Chromium, in which the console is tested, and what makes networks with
-# routers that translate addresses.
+# Chromium, in which the console is tested, busybox, whose shell runs the install
+# script, and what makes networks with routers that translate addresses.
 set -eu
 
 # have NAME...: one of these commands is there.
@@ -16,6 +16,7 @@ have() {
 missing=
 have node || missing="$missing nodejs"
 have chromium chromium-browser google-chrome google-chrome-stable chrome || missing="$missing chromium"
+have busybox || missing="$missing busybox"
 have ip || missing="$missing iproute2"
 have nft || missing="$missing nftables"
 have conntrack || missing="$missing conntrack"
