@@ -100,7 +100,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|ConsoleReportsWhatWasNotDelivered|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale

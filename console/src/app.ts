@@ -516,6 +516,8 @@ export class App {
     this.remembered.look();
   }
 
+  #lively = new Set<Link>(); // links that were live when they last changed
+
   #changed(link: Link, state: ConnectionState): void {
     const account = accountOf(link.host);
     if (account && state.name === 'ended' && state.action === 'token') {
@@ -532,7 +534,10 @@ export class App {
       this.forget(this.#linkEnded || `${sentence(state.reason || t`token expired`)} ${t`Please paste a new one.`}`);
       return;
     }
-    if (state.name === 'live') this.remembered.learn(link);
+    if (state.name === 'live') {
+      this.#lively.add(link);
+      this.remembered.learn(link);
+    } else if (this.#lively.delete(link)) this.past.lost(link);
     // Browsers hide the reason for a refused WebSocket. The host list gives it.
     if (state.name !== 'connecting' && (link.host === this.host || state.name !== 'greeting')) this.refreshHosts();
     this.draw();

@@ -120,10 +120,11 @@ export class Leaving {
     return this.takes(host) && this.agentsOf(host).length > 0;
   }
 
-  /** The item for a question, or for a turn to stop, that the host has not judged. */
-  waitsFor(host: string, id: string): Left | undefined {
-    return this.all.find((l) => l.host === host && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
-      (l.content?.request === id || (l.content?.kind === 'stop' && l.content.turn === id)));
+  /** The item for a question of the open chat, or for its turn to stop, that the host has not judged. IDs are a chat's own. */
+  waitsFor(id: string): Left | undefined {
+    const { host, session, chatUri } = this.#page;
+    return this.all.find((l) => l.host === host && l.content?.session === session && l.content.chat === chatUri && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
+      (l.content.request === id || (l.content.kind === 'stop' && l.content.turn === id)));
   }
 
   /** The items for a session; '' for those at all sessions. */
@@ -237,7 +238,7 @@ export class Leaving {
   async #answer(what: Omit<Content, 'session'>): Promise<void> {
     const { host, session, chatUri } = this.#page;
     const content: Content = { ...what, session, chat: chatUri, title: shortened(what.title ?? '') };
-    const had = this.waitsFor(host, what.request!);
+    const had = this.waitsFor(what.request!);
     await (had ? this.change(had, had.item.version, content) : this.leave(host, content));
   }
 

@@ -89,6 +89,13 @@ export class Offline {
     this.#save().catch(() => {}); // the browser has no room: there is less to read offline
   }
 
+  /** Notes the conversation in view as it was when its connection was lost. */
+  lost(link: KeptLink): void {
+    const page = this.#page;
+    const state = link.host === page.host && page.session ? link.store.get(page.chatUri) : undefined;
+    if (state) link.past.set(page.session, { chat: page.chatUri!, state, at: Date.now() });
+  }
+
   /** Saves at once. */
   now(): void {
     if (this.#page.keeps) this.#save().catch(() => {});

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/test/refclient"
 )
 
 // startAgentThatTakes starts the site's host-agent with a state directory, so that it takes
@@ -187,7 +190,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.do(chromedp.Navigate(s.url + "/"))
 	p.wants("#status-text", "Live")
 	p.knowsDevices(1)
-	asks := p.starts(`approve {"toolInput":"go test ./...","confirmationTitle":"Run the tests?","invocationMessage":"Run the tests"}`, "Run the tests?")
+	asks := p.starts(`approve {"toolInput":"go test ./...","confirmationTitle":"Run the tests?","invocationMessage":"Run the tests"}`, "waits for you")
 	edits := p.starts("edit", "Change 2 files?")
 	chooses := p.starts("ask choice", "How shall I go on?")
 	streams := p.starts("stream 7000 100", "working")
@@ -260,4 +263,79 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.shot("left-created-phone")
 	p.visits(edits) // a question at the host is open again
 	p.holds("the answers", "document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+").length > 0")
+}
+
+// near connects to the site's host, past the relay.
+func (s *site) near() *refclient.Client {
+	s.t.Helper()
+	c, err := refclient.Dial(s.t.Context(), "ws://"+s.host.address, refclient.Options{})
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = c.Abort() })
+	_, err = c.Initialize(s.t.Context(), refclient.InitializeParams{ClientID: "near"})
+	must(s.t, err)
+	return c
+}
+
+// chatAt returns a session's chat at the host, its running turn, and its state.
+func (s *site) chatAt(c *refclient.Client, session string) (chat, turn, state string) {
+	s.t.Helper()
+	var of struct{ DefaultChat string }
+	at, err := c.Subscribe(s.t.Context(), session)
+	must(s.t, err)
+	must(s.t, json.Unmarshal(at.State, &of))
+	var in struct{ ActiveTurn struct{ ID string } }
+	at, err = c.Subscribe(s.t.Context(), of.DefaultChat)
+	must(s.t, err)
+	must(s.t, json.Unmarshal(at.State, &in))
+	return of.DefaultChat, in.ActiveTurn.ID, string(at.State)
+}
+
+// TestConsoleReportsWhatWasNotDelivered shows the host's reasons: the question was answered meanwhile, the tool call has a
+// different input, and a message may have arrived before a crash.
+func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{still: true})
+	s.host = s.addHost(hostName)
+	s.startAgentThatTakes("--remember=off") // the page has its own copies only
+	s.signIn(p)
+	p.knowsDevices(1)
+	const ask = `approve {"toolInput":"go test ./...","confirmationTitle":"Run the tests?","invocationMessage":"Run the tests"}`
+	answered, changed := p.starts(ask, "waits for you"), p.starts(ask, "waits for you")
+	must(t, s.agent.End(syscall.SIGTERM))
+	for _, session := range []string{answered, changed} {
+		p.visits(session)
+		p.press(lastTurn+" .answers button", "Allow Once")
+		p.wants(".log .left .state", "left at the relay")
+	}
+	p.leaves("hello")
+	p.wants(".log .left li:nth-child(2) .state", "left at the relay")
+	item := eval[string](p, "document.querySelector('.log .left li:nth-child(2)').dataset.left")
+
+	near := s.near()
+	chat, turn, _ := s.chatAt(near, answered)
+	_, err := near.Dispatch(chat, map[string]any{"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": "tc-asked", "approved": false, "reason": "denied"})
+	must(t, err)
+	p.until("the answer at the host", patience, func() bool { _, turn, _ := s.chatAt(near, answered); return turn == "" })
+	chat, _, _ = s.chatAt(near, changed)
+	other := strings.Replace(ask, "go test ./...", "rm -rf /", 1)
+	_, err = near.Dispatch(chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "other", "message": map[string]any{"text": other, "origin": map[string]string{"kind": "user"}}})
+	must(t, err)
+	p.until("the other tool call", patience, func() bool { _, _, state := s.chatAt(near, changed); return strings.Contains(state, "rm -rf /") })
+	book, err := waitbook.Open(s.file("state"), s.tenant, hostName) // as after a crash
+	must(t, err)
+	must(t, book.Write(item, waitbook.Entry{Stage: waitbook.Sending, Version: 1, Expires: time.Now().Add(24 * time.Hour).UnixMilli()}, time.Now()))
+
+	s.startAgentThatTakes("--remember=off")
+	p.wants(".log .left li:first-child .state", "the tool call is not the one that you saw")
+	p.wants(".log .left li:nth-child(2) .state", "may have been delivered")
+	p.wants(lastTurn, "rm -rf /")
+	p.accessible("left refused")
+	p.shot("left-refused-phone")
+	p.visits(answered)
+	p.wants(".log .left .state", "the question no longer exists")
+	p.accessible("left late")
+	p.shot("left-late-phone")
+	p.click(".log .left [data-do=remove]")
+	p.holds("the item to be removed", "!document.querySelector('.log .left li')")
 }

@@ -150,7 +150,7 @@ export function Composer({ chat }: { chat: Json }) {
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
         {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving.busy || attached.length > 0}>{t`Send when back`}</button>}
         {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
-        {stoppable && !app.left?.waitsFor(app.host, String(stoppable.id)) && (
+        {stoppable && !app.left?.waitsFor(String(stoppable.id)) && (
           <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => app.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
         )}
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}

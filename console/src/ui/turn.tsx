@@ -112,7 +112,7 @@ function keyOf(part: Json, i: number): string {
 /** Returns the user's answer until the host confirms it. Of an absent host, it is the one at the relay. */
 function answerOf(channel: string, part: Json, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
-  if (leaves) return app.left?.waitsFor(app.host, text(id))?.content?.title;
+  if (leaves) return app.left?.waitsFor(text(id))?.content?.title;
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
 }
 

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-5XXDVS32.js";import"./chunk-E4YSHDY6.js";import"./chunk-FTF772VW.js";import"./chunk-SCPHE762.js";import"./chunk-6FIGBDR7.js";import"./chunk-42UD4HBG.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

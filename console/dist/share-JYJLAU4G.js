@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-EPBI63DL.js";import"./chunk-SCPHE762.js";import"./chunk-6FIGBDR7.js";import"./chunk-42UD4HBG.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{b as Code,a as Share};
