@@ -16,6 +16,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker/notice"
 	"ahprelay/hostagent"
+	"ahprelay/test/pushsite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -47,7 +48,7 @@ func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
 }
 
 // options are the answers that were pushed, by their labels.
-func options(p pushed) map[string]string {
+func options(p pushsite.Pushed) map[string]string {
 	list := map[string]string{}
 	for _, a := range p.Answers {
 		list[a.Label] = a.URL
@@ -71,19 +72,19 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
-	phone, tablet, viewer := newPushService(t), newPushService(t), newPushService(t)
+	phone, tablet, viewer := pushsite.New(t), pushsite.New(t), pushsite.New(t)
 	approver := func(c *auth.Client) { c.Subject, c.Access = "bob", auth.AccessApprove }
 	subscribe(t, s, phone, true, approver)
 	way := subscribe(t, s, tablet, true, approver)
 	subscribe(t, s, viewer, true, func(c *auth.Client) { c.Subject, c.Access = "eve", auth.AccessTalk })
 
 	chat := ask(t, c, "demo:/one", "t1")
-	first, second := phone.next(), tablet.next()
+	first, second := phone.Next(), tablet.Next()
 	yes, no := options(first)["Allow Once"], options(second)["Skip"]
 	if len(first.Answers) != 2 || first.Answers[0].Label != "Allow Once" || yes == "" || no == "" {
 		t.Fatalf("pushed %+v; want to allow once, and then to skip", first)
 	}
-	if p := viewer.next(); len(p.Answers) != 0 {
+	if p := viewer.Next(); len(p.Answers) != 0 {
 		t.Errorf("who may not approve was pushed %+v", p.Answers)
 	}
 
@@ -125,13 +126,13 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	begin(t, c, chat, "t2", "permission")
 	p := first
 	for p.ID == first.ID || p.Kind != notice.Approval {
-		p = tablet.next()
+		p = tablet.Next()
 	}
 	yes = options(p)["Allow Once"]
 	allow(t, c, chat, "t2")
 	awaitFrame(t, c, `"turnId":"t2"`, "chat/turnComplete")
 	for end := p; !end.Withdrawn || end.ID != p.ID; { // the host-agent hears of it on a connection of its own
-		end = tablet.next()
+		end = tablet.Next()
 	}
 	if late := post(t, s, yes, ""); late.Status != http.StatusGone {
 		t.Errorf("an answer to what was answered elsewhere: %+v; want HTTP 410", late)
@@ -202,12 +203,12 @@ func TestAnswerRealHost(t *testing.T) {
 	}
 	s := startStack(t, stack.Config{Upstream: upstream, Relay: onLoopback(), Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
 	c := join(t, throughRelay(t, s), "user-"+rand.Text(), nil)
-	service := newPushService(t)
+	service := pushsite.New(t)
 	subscribe(t, s, service, true, nil)
 	began := time.Now()
 	turn := strings.ToLower(rand.Text())
 	ask(t, c, "mock:/"+strings.ToLower(rand.Text()), turn)
-	p := service.next()
+	p := service.Next()
 	t.Logf("pushed after %v: %+v", time.Since(began).Round(time.Millisecond), p.Message)
 	yes := options(p)["Allow Once"]
 	if p.Kind != notice.Approval || yes == "" {
@@ -224,7 +225,7 @@ func TestAnswerRealHost(t *testing.T) {
 	if n := confirmations(c); n != 1 {
 		t.Errorf("the host heard %d answers; want one", n)
 	}
-	for p := service.next(); !p.Withdrawn; p = service.next() {
+	for p := service.Next(); !p.Withdrawn; p = service.Next() {
 		t.Logf("pushed %s", p.Kind)
 	}
 }

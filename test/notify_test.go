@@ -19,6 +19,7 @@ import (
 	"ahprelay/gateway/notify"
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
+	"ahprelay/test/pushsite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -325,14 +326,14 @@ func onLoopback() gateway.RelayConfig {
 }
 
 // subscribe makes a browser a notification target.
-func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Target {
+func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details bool, change func(*auth.Client)) notify.Target {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
 		settings, _ := api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, change)
-		service.relayKey = settings.PushKey
-		return service.relayKey != ""
+		service.RelayKey = settings.PushKey
+		return service.RelayKey != ""
 	})
-	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.way(details), change)
+	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.Way(details), change)
 	if status != http.StatusOK {
 		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
 	}
@@ -346,13 +347,13 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, onLoopback())
 	c := join(t, throughRelay(t, s), "user", nil)
-	service, other := newPushService(t), newPushService(t)
+	service, other := pushsite.New(t), pushsite.New(t)
 	way := subscribe(t, s, service, false, nil)
 	subscribe(t, s, other, true, func(c *auth.Client) { c.Subject, c.Channels, c.Access = "eve", []string{"demo:/two"}, auth.AccessRead })
 	if tried, _ := api[notify.Delivery](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, nil); tried.Outcome != "ok" {
 		t.Errorf("test: %+v", tried)
 	}
-	if p := service.next(); p.Kind != notice.Test {
+	if p := service.Next(); p.Kind != notice.Test {
 		t.Errorf("pushed %+v; want a test", p)
 	}
 	if _, status := api[map[string]string](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, func(c *auth.Client) { c.Subject = "eve" }); status != http.StatusNotFound {
@@ -360,16 +361,16 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	}
 
 	chat := ask(t, c, "demo:/one", "t1")
-	p := service.next()
-	if p.Kind != notice.Approval || p.Host != stack.Host || p.Session != "demo:/one" || p.Detail != "" || p.urgency != "high" || p.Withdrawn {
+	p := service.Next()
+	if p.Kind != notice.Approval || p.Host != stack.Host || p.Session != "demo:/one" || p.Detail != "" || p.Urgency != "high" || p.Withdrawn {
 		t.Errorf("pushed %+v; want that demo:/one needs an approval, and no more", p)
 	}
 	allow(t, c, chat, "t1")
-	end, done := service.next(), service.next()
+	end, done := service.Next(), service.Next()
 	if done.Withdrawn { // those are of two events, in no order
 		end, done = done, end
 	}
-	if !end.Withdrawn || end.ID != p.ID || end.topic != p.topic || done.Kind != notice.Done {
+	if !end.Withdrawn || end.ID != p.ID || end.Topic != p.Topic || done.Kind != notice.Done {
 		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
 	var settings notifyapi.Notifying
@@ -380,17 +381,17 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	if len(settings.Targets) != 1 || settings.Targets[0].Keys != nil || strings.Contains(settings.Targets[0].URL, "push") {
 		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
 	}
-	if len(other.pushed) != 0 {
-		t.Errorf("who may see another session was told %+v", <-other.pushed)
+	if len(other.Pushed) != 0 {
+		t.Errorf("who may see another session was told %+v", <-other.Pushed)
 	}
 	if _, status := api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, nil); status != http.StatusNoContent {
 		t.Errorf("DELETE: HTTP %d", status)
 	}
 	ask(t, c, "demo:/two", "t2")
-	if p := other.next(); p.Session != "demo:/two" || p.Detail != "echo test" {
+	if p := other.Next(); p.Session != "demo:/two" || p.Detail != "echo test" {
 		t.Errorf("pushed %+v; want what is asked in demo:/two", p)
 	}
-	if len(service.pushed) != 0 {
-		t.Errorf("a way that was removed was told %+v", <-service.pushed)
+	if len(service.Pushed) != 0 {
+		t.Errorf("a way that was removed was told %+v", <-service.Pushed)
 	}
 }

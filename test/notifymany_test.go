@@ -19,6 +19,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
+	"ahprelay/test/pushsite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -42,7 +43,7 @@ func TestNotifyMany(t *testing.T) {
 	hosts, sessions := size("AHP_NOTIFY_HOSTS", 3), size("AHP_NOTIFY_SESSIONS", 6)
 	every, _ := time.ParseDuration(os.Getenv("AHP_NOTIFY_EVERY"))
 	c := startNotifyingCluster(t)
-	service := newPushService(t)
+	service := pushsite.New(t)
 	subscribe(t, c.Stack, service, false, nil)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +128,7 @@ const notedIn = 10 * time.Second
 // many is a set of sessions, with the messages that a push service received about
 // them.
 type many struct {
-	service                      *pushService
+	service                      *pushsite.Service
 	asked, answered              map[string]time.Time
 	told, withdrawn              map[string]int
 	ids                          map[string]map[string]bool // of the events that were told
@@ -138,9 +139,9 @@ type many struct {
 func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int) {
 	t.Helper()
 	for len(come) < len(want) {
-		var p pushed
+		var p pushsite.Pushed
 		select {
-		case p = <-m.service.pushed:
+		case p = <-m.service.Pushed:
 		case <-time.After(stepTime):
 			for key := range come {
 				delete(want, key)
@@ -158,11 +159,11 @@ func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int
 		switch {
 		case p.Withdrawn:
 			if m.withdrawn[key]++; m.withdrawn[key] == 1 {
-				m.withdrawingTook = append(m.withdrawingTook, p.at.Sub(m.answered[key]))
+				m.withdrawingTook = append(m.withdrawingTook, p.At.Sub(m.answered[key]))
 			}
 		default:
 			if m.told[key]++; m.told[key] == 1 {
-				m.tellingTook = append(m.tellingTook, p.at.Sub(m.asked[key]))
+				m.tellingTook = append(m.tellingTook, p.At.Sub(m.asked[key]))
 			}
 		}
 	}

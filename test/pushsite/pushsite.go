@@ -1,4 +1,5 @@
-package test
+// Package pushsite is a push service with one browser, for tests.
+package pushsite
 
 import (
 	"bytes"
@@ -25,39 +26,44 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A pushService is a push service (RFC 8030) with one browser. It accepts messages
+// A Service is a push service (RFC 8030) with one browser. It accepts messages
 // only from the sender to which the browser has subscribed (RFC 8292), and decrypts
 // them like the browser (RFC 8291).
-type pushService struct {
+type Service struct {
 	*httptest.Server
 	t        testing.TB
 	key      *ecdh.PrivateKey
 	secret   []byte
-	relayKey string
-	pushed   chan pushed
+	RelayKey string // to which the browser has subscribed
+	Pushed   chan Pushed
 }
 
-// A pushed is a message that has come.
-type pushed struct {
+// A Pushed is a message that has come.
+type Pushed struct {
 	notify.Message
-	topic, urgency string
-	at             time.Time // when it came
+	Topic, Urgency string
+	Text           []byte    // as the browser has decrypted it
+	At             time.Time // when it came
 }
 
-func newPushService(t testing.TB) *pushService {
+// patience bounds the wait for a message.
+const patience = 30 * time.Second
+
+// New starts a push service, which ends with the test.
+func New(t testing.TB) *Service {
 	key, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &pushService{t: t, key: key, secret: make([]byte, 16), pushed: make(chan pushed, 10000)}
+	s := &Service{t: t, key: key, secret: make([]byte, 16), Pushed: make(chan Pushed, 10000)}
 	rand.Read(s.secret)
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	return s
 }
 
-// way is the browser's subscription.
-func (s *pushService) way(details bool) notify.Target {
+// Way is the browser's subscription.
+func (s *Service) Way(details bool) notify.Target {
 	encode := base64.RawURLEncoding.EncodeToString
 	return notify.Target{
 		Kind: notify.WebPush, URL: s.URL + "/push/1", Details: details,
@@ -65,7 +71,7 @@ func (s *pushService) way(details bool) notify.Target {
 	}
 }
 
-func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // cut at the end of the test; otherwise the sender tries again
@@ -75,7 +81,7 @@ func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		text, err = s.decrypt(body)
 	}
-	p := pushed{at: time.Now(), topic: r.Header.Get("Topic"), urgency: r.Header.Get("Urgency")}
+	p := Pushed{At: time.Now(), Text: text, Topic: r.Header.Get("Topic"), Urgency: r.Header.Get("Urgency")}
 	if err == nil {
 		err = json.Unmarshal(text, &p.Message)
 	}
@@ -84,18 +90,18 @@ func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	s.pushed <- p
+	s.Pushed <- p
 	w.WriteHeader(http.StatusCreated)
 }
 
 // checkSender checks a message's sender.
-func (s *pushService) checkSender(header string) error {
+func (s *Service) checkSender(header string) error {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(strings.TrimPrefix(header, "vapid "), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		fields[name] = value
 	}
-	if fields["k"] != s.relayKey {
+	if fields["k"] != s.RelayKey {
 		return errors.New("another key than the browser has subscribed to")
 	}
 	point, err := base64.RawURLEncoding.DecodeString(fields["k"])
@@ -112,7 +118,7 @@ func (s *pushService) checkSender(header string) error {
 }
 
 // decrypt reads a message of one record.
-func (s *pushService) decrypt(body []byte) ([]byte, error) {
+func (s *Service) decrypt(body []byte) ([]byte, error) {
 	if len(body) < 86 || body[20] != 65 {
 		return nil, errors.New("no header of aes128gcm")
 	}
@@ -150,14 +156,14 @@ func (s *pushService) decrypt(body []byte) ([]byte, error) {
 	return text[:len(text)-1], nil
 }
 
-// next returns the next message.
-func (s *pushService) next() pushed {
+// Next returns the next message.
+func (s *Service) Next() Pushed {
 	s.t.Helper()
 	select {
-	case p := <-s.pushed:
+	case p := <-s.Pushed:
 		return p
-	case <-time.After(stepTime):
+	case <-time.After(patience):
 		s.t.Fatal("nothing was pushed")
 	}
-	return pushed{}
+	return Pushed{}
 }
