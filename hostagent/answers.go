@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +79,14 @@ func (o *outcomes) end(out *notice.Outcome) {
 	o.of[out.Nonce] = out
 }
 
+// forget lets a nonce begin again.
+func (o *outcomes) forget(nonce string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, nonce)
+	o.order = slices.DeleteFunc(o.order, func(other string) bool { return other == nonce })
+}
+
 // takeAnswers delivers answers from notifications to the host until ctx ends.
 func (a *Agent) takeAnswers(ctx context.Context, conn *broker.Conn) {
 	in := make(chan *nats.Msg, answerRoom)
@@ -112,7 +121,11 @@ func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) 
 	}
 	out, fresh := a.outcomes.begin(answer.Nonce)
 	if fresh {
-		out = a.answer(ctx, answer)
+		if a.seals != nil {
+			out = a.seals.answer(ctx, answer)
+		} else {
+			out = a.answer(ctx, answer)
+		}
 		a.outcomes.end(out)
 	}
 	if out == nil {
@@ -162,7 +175,15 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 		auditAnswer(a.cfg.Log, open, &e, out)
 		return out
 	}
-	answer, err := a.watch.Answer(given.Event, given.Digest, given.Subject, watch.Reply{Option: given.Option, Text: given.Text})
+	e.ID = given.Event
+	give(ctx, a, out, open, given.Device, &e, given.Digest, watch.Reply{Option: given.Option, Text: given.Text})
+	return out
+}
+
+// give delivers a person's answer to an event, and fills in the outcome. device is the name
+// of the person's device.
+func give(ctx context.Context, a *Agent, out *notice.Outcome, open routing.Open, device string, e *notice.Event, digest string, said watch.Reply) {
+	answer, err := a.watch.Answer(e.ID, digest, open.Subject, said)
 	var first *watch.AnsweredError
 	switch {
 	case errors.As(err, &first):
@@ -179,11 +200,10 @@ func (a *Agent) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 		}
 		if out.Result == notice.Given {
 			kind, id := answerOf(answer.Action)
-			a.given.note(givenKey{answer.Chat, kind, id}, giver{given.Subject, given.Device}, 0)
+			a.given.note(givenKey{answer.Chat, kind, id}, giver{open.Subject, device}, 0)
 		}
-		auditAnswer(a.cfg.Log, open, &e, out)
+		auditAnswer(a.cfg.Log, open, e, out)
 	}
-	return out
 }
 
 // auditAnswer writes the audit event of an answer.

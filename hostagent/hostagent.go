@@ -251,6 +251,7 @@ func openState(a *Agent) (err error) {
 		if a.seals.vault, err = openVault(a.cfg.StateDir, a.tenant, a.host); err != nil {
 			return err
 		}
+		a.ledger.Seal()
 	}
 	a.awake = awake.New(awake.Config{Mode: cmp.Or(a.cfg.KeepAwake, awake.Never), OnBattery: a.cfg.OnBattery, Log: a.cfg.Log, Changed: keptAwake})
 	if a.last, err = newLastStates(a); err != nil {

@@ -43,7 +43,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 		return
 	}
 	watching.Go(func() { a.watch.Run(ctx) })
-	if a.cfg.notifies() && a.seals == nil { // a sealed host's watch only keeps the machine awake: reports are not sealed
+	if a.cfg.notifies() {
 		watching.Go(func() { a.takeAnswers(ctx, conn) })
 		a.report(ctx, conn)
 	}
@@ -108,8 +108,25 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// sendReport returns a relay's confirmation, or nil.
+// sendReport returns a relay's confirmation, or nil. A sealed host's report has no content
+// that a relay can read.
 func (a *Agent) sendReport(ctx context.Context, conn *broker.Conn, report notice.Report) *notice.Ack {
+	if a.seals == nil {
+		return requestReport(ctx, conn, a, report)
+	}
+	report, ends, err := a.seals.report(report)
+	if err != nil {
+		a.cfg.Log.Error("events of a sealed host not reported", "error", err)
+		return nil
+	}
+	ack := requestReport(ctx, conn, a, report)
+	if ack != nil && a.seals.reported(ends) {
+		a.ledger.Touch()
+	}
+	return ack
+}
+
+func requestReport(ctx context.Context, conn *broker.Conn, a *Agent, report notice.Report) *notice.Ack {
 	data, err := json.Marshal(report)
 	if err != nil {
 		return nil // all fields can be encoded

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/auth/gate"
 	"ahprelay/internal/idle"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
@@ -50,6 +50,7 @@ type seals struct {
 	handshakes atomic.Int32 // in progress
 	held       atomic.Int64 // bytes of clients' incomplete messages
 	shared     sealShares
+	replies    outcomes // of letters, by their digest
 }
 
 // A sealedConn is a client's connection to a sealed host. It performs the handshake, and
@@ -200,6 +201,8 @@ func (c *sealedConn) run() {
 		return
 	}
 	c.wanted = arrival.Greeting.Level
+	s.browser = vaultBrowser{Grants: arrival.Greeting.Grants, Wanted: c.wanted, Name: arrival.Greeting.Name}
+	s.identity = arrival.Identity
 	c.admit(s, authority)
 }
 
@@ -331,20 +334,9 @@ func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
 
 // admit connects an admitted client to the host.
 func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
-	device := a.Chain[len(a.Chain)-1].String()
-	open := routing.Open{
-		ID: c.open.ID, Remote: c.open.Remote, Subject: a.Subject, Token: device, Access: string(a.Level),
-		Expires: &a.End, Reverse: a.Level.Includes(auth.AccessWrite), Sealed: true,
-	}
-	policy := c.agent.policy(open)
-	if wanted := c.wanted; wanted != "" {
-		policy = policy.Narrow(gate.NewPolicy(wanted, nil, nil, true))
-	}
-	s.manages = policy.Access.Includes(auth.AccessAdmin)
-	for _, channels := range a.Limits {
-		s.manages = s.manages && len(channels) == 0
-		policy = policy.Narrow(gate.NewPolicy(a.Level, channels, nil, true))
-	}
+	open, policy := c.agent.seals.authority(a, c.wanted)
+	open.ID, open.Remote = c.open.ID, c.open.Remote
+	s.manages = policy.Access.Includes(auth.AccessAdmin) && !slices.ContainsFunc(a.Limits, func(channels []string) bool { return len(channels) > 0 })
 	if err := s.admitted(a); err != nil {
 		s.stop()
 		return

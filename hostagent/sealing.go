@@ -24,6 +24,9 @@ type sealing struct {
 	class   string // of authority: connections with the same class may share messages; "": this one shares none
 	greeted uint64 // messages of the handshake to the client
 
+	identity sealed.Identity // of the device
+	browser  vaultBrowser    // without keys and target
+
 	held   int          // bytes counted in seals.held; of the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
 	opened atomic.Uint64
@@ -235,6 +238,11 @@ type sealedAsk struct {
 	ID     int64  `json:"id"`
 	Do     string `json:"do"`
 	Device string `json:"device,omitempty"`
+
+	// With push: the browser's notification target at the relay, and its keys.
+	Way     string `json:"way,omitempty"`
+	Details bool   `json:"details,omitempty"`
+	sealed.Subscription
 }
 
 // A sealedAnswer is its answer.
@@ -242,6 +250,7 @@ type sealedAnswer struct {
 	ID      int64        `json:"id"`
 	Devices []DeviceInfo `json:"devices,omitzero"`
 	Done    bool         `json:"done,omitempty"`
+	Signer  string       `json:"verifier,omitempty"` // with push: of the host's notifications
 	Error   string       `json:"error,omitempty"`
 }
 
@@ -258,6 +267,14 @@ func (s *sealing) ask(body []byte) error {
 		s.shares = true
 		s.mu.Unlock()
 		answer.Done = true
+	case asked.Do == "push":
+		b := s.browser
+		b.Way, b.Details, b.Subscription = asked.Way, asked.Details, asked.Subscription
+		var err error
+		if answer.Signer, err = s.agent.seals.subscribe(s.identity, b); err != nil {
+			answer.Error = err.Error()
+		}
+		answer.Done = answer.Error == ""
 	case !s.manages:
 		answer.Error = "only devices with the level own, for all channels, manage devices"
 	case asked.Do == "devices":

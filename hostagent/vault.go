@@ -34,6 +34,11 @@ type vaultState struct {
 	Key     []byte         `json:"key"`
 	Devices []vaultDevice  `json:"devices"`
 	Removed []vaultRemoved `json:"removed"`
+
+	// For notifications.
+	Signer   []byte         `json:"signer,omitempty"` // keys of [sealed.Device.Private]
+	Browsers []vaultBrowser `json:"browsers,omitempty"`
+	Asked    []vaultAsked   `json:"asked,omitempty"`
 }
 
 // A vaultDevice is a device that the host has paired.
@@ -98,6 +103,11 @@ func openVault(dir, tenant, host string) (*vault, error) {
 	}
 	if err := json.Unmarshal(data, &v.state); err != nil {
 		return nil, fmt.Errorf("sealed host: %s is damaged: restore it from a backup; without it, remove it and pair all devices again: %w", v.path, err)
+	}
+	for _, b := range v.state.Browsers {
+		if len(b.Key) != sealed.KeySize || len(b.Verifier) != sealed.VerifierSize {
+			return nil, fmt.Errorf("sealed host: %s has a damaged browser: restore the file from a backup", v.path)
+		}
 	}
 	for _, d := range v.state.Devices {
 		if len(d.Key) != sealed.KeySize || len(d.Verifier) != sealed.VerifierSize {
@@ -187,6 +197,7 @@ func (v *vault) remove(what string, owner bool) error {
 		return errManyRemoved
 	}
 	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint().String() == what })
+	v.state.Browsers = slices.DeleteFunc(v.state.Browsers, func(b vaultBrowser) bool { return b.identity().Fingerprint().String() == what })
 	v.state.Removed = slices.DeleteFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
 	v.state.Removed = append(v.state.Removed, vaultRemoved{what, time.Now().UTC()})
 	return v.saveLocked()

@@ -22,6 +22,10 @@ type Answer struct {
 	Option string `json:"option,omitempty"` // exactly one of Option and Text
 	Text   string `json:"text,omitempty"`
 
+	// Letter is a device's answer to a sealed host, which relays cannot read. Event,
+	// Digest, Option and Text are then empty.
+	Letter []byte `json:"letter,omitempty"`
+
 	// The person and their authority, as in routing.Open.
 	Subject  string   `json:"subject"`
 	Token    string   `json:"token"`
@@ -58,7 +62,8 @@ const (
 type Outcome struct {
 	Nonce  string `json:"nonce"`
 	Result Result `json:"result"`
-	By     string `json:"by,omitempty"` // Answered: the person who was first
+	By     string `json:"by,omitempty"`    // Answered: the person who was first
+	Proof  []byte `json:"proof,omitempty"` // a sealed host's signature of Result, for a Letter
 }
 
 // MaxAnswer bounds a SignedAnswer in bytes.
@@ -83,7 +88,7 @@ func ReadAnswer(body []byte) (a Answer, err error) {
 	if err := ahp.CheckName("relay", a.Relay); err != nil {
 		return a, err
 	}
-	if !isID(a.Event) || !isID(a.Nonce) {
+	if len(a.Letter) == 0 && !isID(a.Event) || !isID(a.Nonce) {
 		return a, errors.New("answer: bad event or nonce")
 	}
 	return a, nil

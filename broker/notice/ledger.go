@@ -11,6 +11,7 @@ type Ledger struct {
 	instance string
 	only     func(session string) string // returns the only subject that may see a session, or ""; nil: all may
 	wake     chan struct{}               // holds one
+	most     int                         // events in a report
 
 	mu     sync.Mutex // guards the fields below
 	seq    uint64
@@ -24,12 +25,24 @@ type Ledger struct {
 
 // NewLedger returns an empty Ledger of a host-agent instance.
 func NewLedger(instance string) *Ledger {
-	return &Ledger{instance: instance, wake: make(chan struct{}, 1), known: map[string]bool{}, dirty: true}
+	return &Ledger{instance: instance, wake: make(chan struct{}, 1), most: MaxEvents, known: map[string]bool{}, dirty: true}
 }
 
 // Limit makes the ledger ask for each session's only subject. Call it before the first
 // Add, and [Ledger.Judge] after each change.
 func (l *Ledger) Limit(only func(session string) string) { l.only = only }
+
+// Seal makes reports smaller, for the events of a sealed host. Call it before the first
+// report.
+func (l *Ledger) Seal() { l.most = MaxSealed - 2 }
+
+// Touch makes a further report due.
+func (l *Ledger) Touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirty = true
+	l.signal()
+}
 
 // Judge applies a change of the sessions' only subjects to the open events, and reports
 // those that differ.
@@ -127,7 +140,7 @@ func (l *Ledger) Report(always bool) (r Report, ok bool) {
 	r = Report{Instance: l.instance, Seq: l.seq, Open: make([]string, 0, len(l.open)), Events: []Event{}}
 	l.inward = map[string]bool{}
 	take := func(e Event) {
-		if len(r.Events) < MaxEvents {
+		if len(r.Events) < l.most {
 			r.Events = append(r.Events, e)
 			l.inward[e.ID] = true
 		}

@@ -34,6 +34,10 @@ const (
 
 	Undelivered Kind = "undelivered" // what a person has left for the host was not delivered
 
+	// Events of sealed hosts. Their content is in [Event.Pushes].
+	Sealed     Kind = "sealed"     // the host needs a person
+	SealedNews Kind = "sealedNews" // the host has news
+
 	// Events that relays detect.
 	Offline Kind = "offline" // the host cannot be reached
 	Joined  Kind = "joined"  // a person joined a shared session
@@ -43,13 +47,35 @@ const (
 // Kinds lists all kinds in display order.
 var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Undelivered, Offline, Joined}
 
-// Needs reports whether an event stays open until a person acts.
-func (k Kind) Needs() bool {
-	return k == Approval || k == Question || k == SignIn || k == Input
+// Says returns the words about an event of the kind, behind the name of a session or host.
+func (k Kind) Says() string {
+	return map[Kind]string{
+		Approval: "needs your approval", Question: "asks you something", SignIn: "needs you to sign in", Input: "needs you",
+		Done: "is done", Failed: "has failed", Undelivered: "did not take what you left", Sealed: "needs you", SealedNews: "has news",
+		Offline: "cannot be reached", Joined: "is being watched", Test: "this is a test",
+	}[k]
 }
 
+// Line returns a line about an event, for people. The title of its session may be "".
+func Line(title, host string, k Kind) string {
+	if title == "" {
+		return host + ": " + k.Says()
+	}
+	return title + " on " + host + ": " + k.Says()
+}
+
+// Needs reports whether an event stays open until a person acts.
+func (k Kind) Needs() bool {
+	return k == Approval || k == Question || k == SignIn || k == Input || k == Sealed
+}
+
+// IsSealed reports whether events of the kind have no readable content.
+func (k Kind) IsSealed() bool { return k == Sealed || k == SealedNews }
+
 // fromHost reports whether host-agents report events of the kind.
-func (k Kind) fromHost() bool { return k.Needs() || k == Done || k == Failed || k == Undelivered }
+func (k Kind) fromHost() bool {
+	return k.Needs() || k == Done || k == Failed || k == Undelivered || k == SealedNews
+}
 
 // A Form is the form of a short answer.
 type Form string
@@ -83,6 +109,13 @@ type Event struct {
 	Hidden  bool      `json:"edits,omitempty"` // the event omits part of the request; the JSON name is older
 	Only    string    `json:"only,omitempty"`  // the only subject that may see the event; "": all
 	At      time.Time `json:"at"`
+	Pushes  []Push    `json:"pushes,omitempty"` // of a sealed kind
+}
+
+// A Push is a message of a sealed host for a browser. Only the browser can read it.
+type Push struct {
+	Way  string `json:"way"`  // the browser's notification target at the relay
+	Data []byte `json:"data"` // for the push service: aes128gcm (RFC 8291)
 }
 
 // Limits of events and reports.
@@ -99,6 +132,10 @@ const (
 	MaxOpen   = 512       // a host's open events
 	MaxEvents = 64        // events in one report
 	MaxReport = 512 << 10 // bytes
+	MaxPushes = 16        // for an event
+	MaxPush   = 4096      // bytes of one
+
+	MaxSealed = 5 // events and ends in a sealed host's report, because of their pushes
 )
 
 // ID returns the ID of an event that needs a person. The argument what is the host's
@@ -112,7 +149,7 @@ func ID(session, what string) string {
 // different question under the same name.
 func (e *Event) Digest() string {
 	shown := *e
-	shown.At = time.Time{}
+	shown.At, shown.Pushes = time.Time{}, nil
 	data, _ := json.Marshal(shown) // cannot fail
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
@@ -173,6 +210,9 @@ func printable(r rune) rune {
 // Check rejects an event that a host-agent must not report. Each field has its branch
 // and its words.
 func (e *Event) Check() error {
+	if e.Kind.IsSealed() {
+		return e.checkSealed()
+	}
 	bad := func(what string) error { return fmt.Errorf("event %.70q: %s", e.ID, what) }
 	fit := *e
 	fit.Options = append([]Option(nil), e.Options...)
@@ -190,10 +230,44 @@ func (e *Event) Check() error {
 		return bad("a text is too long or not printable")
 	case e.At.IsZero():
 		return bad("no time")
+	case len(e.Pushes) > 0:
+		return bad("pushes of a host that is not sealed")
 	}
 	for i := range e.Options {
 		if fit.Options[i] != e.Options[i] {
 			return bad("an option is too long or not printable")
+		}
+	}
+	return nil
+}
+
+// checkSealed rejects an event of a sealed kind that is more than an ID, a time and
+// pushes.
+func (e *Event) checkSealed() error {
+	bare := Event{ID: e.ID, Kind: e.Kind}
+	if !isID(e.ID) || e.Digest() != bare.Digest() || e.At.IsZero() {
+		return fmt.Errorf("event %.70q: a sealed one has content, or no time", e.ID)
+	}
+	return checkPushes(e.Pushes)
+}
+
+func checkPushes(pushes []Push) error {
+	if len(pushes) > MaxPushes {
+		return fmt.Errorf("%d pushes of an event; want at most %d", len(pushes), MaxPushes)
+	}
+	for _, p := range pushes {
+		if !isID(p.Way) || len(p.Data) == 0 || len(p.Data) > MaxPush {
+			return fmt.Errorf("push of %d bytes for %.70q", len(p.Data), p.Way)
+		}
+	}
+	return nil
+}
+
+// Push returns the push for a browser, or nil.
+func (e *Event) Push(way string) []byte {
+	for _, p := range e.Pushes {
+		if p.Way == way {
+			return p.Data
 		}
 	}
 	return nil
@@ -216,6 +290,9 @@ type Report struct {
 	Seq      uint64   `json:"seq"`      // increases
 	Open     []string `json:"open"`     // IDs of all open events
 	Events   []Event  `json:"events"`   // unconfirmed events, oldest first
+
+	// Ends has the pushes that report the ends of a sealed host's events, by event.
+	Ends map[string][]Push `json:"ends,omitempty"`
 }
 
 // An Ack answers a report.
@@ -243,8 +320,20 @@ func ReadReport(data []byte) (r Report, err error) {
 			return r, fmt.Errorf("report has a bad id %.70q", id)
 		}
 	}
+	sealed := len(r.Ends)
 	for i := range r.Events {
 		if err := r.Events[i].Check(); err != nil {
+			return r, err
+		}
+		if r.Events[i].Kind.IsSealed() {
+			sealed++
+		}
+	}
+	if sealed > MaxSealed {
+		return r, fmt.Errorf("report of %d sealed events and ends; want at most %d", sealed, MaxSealed)
+	}
+	for _, pushes := range r.Ends {
+		if err := checkPushes(pushes); err != nil {
 			return r, err
 		}
 	}

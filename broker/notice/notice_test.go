@@ -2,6 +2,7 @@ package notice_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,55 @@ func TestLedgerAnswers(t *testing.T) {
 	}
 }
 
+// TestSealedEventsAreBare refuses events of sealed hosts with readable content, and
+// too many, too large or misplaced pushes.
+func TestSealedEventsAreBare(t *testing.T) {
+	push := notice.Push{Way: "w1", Data: make([]byte, notice.MaxPush)}
+	bare := notice.Event{ID: "0f", Kind: notice.Sealed, At: time.Now(), Pushes: slices.Repeat([]notice.Push{push}, notice.MaxPushes)}
+	report := func(events int, ends map[string][]notice.Push, change func(*notice.Event)) error {
+		t.Helper()
+		e := bare
+		e.Pushes = slices.Clone(bare.Pushes)
+		if change != nil {
+			change(&e)
+		}
+		data, err := json.Marshal(notice.Report{Instance: "a", Seq: 1, Open: slices.Repeat([]string{strings.Repeat("0", notice.MaxID)}, notice.MaxOpen), Events: slices.Repeat([]notice.Event{e}, events), Ends: ends})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = notice.ReadReport(data)
+		return err
+	}
+	end := map[string][]notice.Push{"0f": bare.Pushes}
+	if err := report(notice.MaxSealed-1, end, nil); err != nil {
+		t.Errorf("the largest report: %v", err)
+	}
+	if report(notice.MaxSealed, end, nil) == nil {
+		t.Error("a report has too many events and ends")
+	}
+	if report(1, map[string][]notice.Push{"0f": append(slices.Clone(bare.Pushes), push)}, nil) == nil {
+		t.Error("an end has too many pushes")
+	}
+	for name, change := range map[string]func(*notice.Event){
+		"a session": func(e *notice.Event) { e.Session = "s:/1" }, "a chat": func(e *notice.Event) { e.Chat = "c:/1" },
+		"a title": func(e *notice.Event) { e.Title = "t" }, "a text": func(e *notice.Event) { e.Text = "t" }, "a detail": func(e *notice.Event) { e.Detail = "t" },
+		"an answer": func(e *notice.Event) { e.Answer = notice.Text }, "options": func(e *notice.Event) { e.Options = []notice.Option{{ID: "o", Label: "o"}} },
+		"a subject": func(e *notice.Event) { e.Only = "ada" }, "a judgement": func(e *notice.Event) { e.Risky = true },
+		"no time": func(e *notice.Event) { e.At = time.Time{} }, "no id": func(e *notice.Event) { e.ID = "" },
+		"too many pushes": func(e *notice.Event) { e.Pushes = append(e.Pushes, push) },
+		"a long push":     func(e *notice.Event) { e.Pushes[0].Data = make([]byte, notice.MaxPush+1) },
+		"an empty push":   func(e *notice.Event) { e.Pushes[0].Data = nil },
+		"a bad way":       func(e *notice.Event) { e.Pushes[0].Way = "../x" },
+		"a readable kind": func(e *notice.Event) { e.Kind, e.Session = notice.Approval, "s:/1" },
+	} {
+		if report(1, nil, change) == nil {
+			t.Errorf("a sealed event with %s passes", name)
+		}
+	}
+}
+
 func FuzzReadReport(f *testing.F) {
+	f.Add([]byte(`{"instance":"a","seq":1,"open":["0f"],"events":[{"id":"0f","kind":"sealed","at":"2026-11-22T06:12:01Z","pushes":[{"way":"w","data":"AAAA"}]}],"ends":{"1f":[{"way":"w","data":"AAAA"}]}}`))
 	f.Add([]byte(`{"instance":"a","seq":1,"open":["0f"],"events":[{"id":"0f","kind":"approval","session":"s:/1","at":"2026-11-22T06:12:01Z"}]}`))
 	f.Add([]byte(`{"instance":"a","open":[""]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -101,7 +150,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
 			t.Errorf("an outcome goes to %q", subject)
 		}
-		if a.Event == "" || a.Nonce == "" {
+		if a.Event == "" && len(a.Letter) == 0 || a.Nonce == "" {
 			t.Errorf("an answer was taken that is to nothing: %+v", a)
 		}
 	})

@@ -39,6 +39,7 @@ export class App {
   grant: Grant | null = null; // the token's authority, from the relay
   offline = false; // the browser reports no network
   links = new Map<string, Link>();
+  synced: (link: Link) => void = () => {}; // each connection begins so
 
   host = '';
   session = ''; // URI of the open session
@@ -339,6 +340,7 @@ export class App {
         mcp: (l, channel, method, params) => { if (l === this.link) this.mcpSaid(channel, method, params); },
         request: (l, method, params) => this.lender.asked(l, method, params),
         fresh: (l) => this.lender.forget(l),
+        synced: (l) => this.synced(l),
         draw: () => this.draw(),
         listed: () => this.hosts.find((h) => h.host === host),
       });

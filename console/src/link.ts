@@ -28,6 +28,7 @@ export interface LinkEvents {
   mcp(link: Link, channel: string, method: string, params: Json): void;
   request(link: Link, method: string, params: Json): Promise<Json> | undefined; // a request from the host
   fresh(link: Link): void; // the host has lost its earlier state
+  synced?(link: Link): void; // each connection begins so
   draw(): void;
   listed?(): HostInfo | undefined; // the host in the relay's list
 }
@@ -151,6 +152,7 @@ export class Link {
   #synced(sync: Sync): void {
     this.store.sync(sync);
     if (sync.fresh) this.#on.fresh(this);
+    this.#on.synced?.(this);
     this.opening.clear();
     this.errors.clear();
     // A restarted host has lost the tokens.

@@ -2,6 +2,7 @@
 
 import { call, stored } from '../../gateway/api/people/pages/keys.js';
 import { texts, type Texts } from './language/worker';
+import { sealAnswer, type SealedAnswer, type SealedOffer } from './sealed/note';
 
 /** An answer that a push message offers. */
 export interface Offered { label: string; path: string; text: boolean }
@@ -20,7 +21,7 @@ export function offeredBy(message: Record<string, unknown>): Offered[] {
 }
 
 /** The buttons for answers: as many as fit, and a reply only where the browser has a field for it. */
-export function actionsOf(offered: Offered[], most: number, replies: boolean, { labels } = texts.en): Action[] {
+export function actionsOf(offered: { label: string; text: boolean }[], most: number, replies: boolean, { labels } = texts.en): Action[] {
   return offered
     .map((o, i): Action => ({ action: String(i), title: labels[o.label] ?? o.label, ...(o.text ? { type: 'text' } : {}) }))
     .filter((a) => !a.type || replies)
@@ -30,9 +31,31 @@ export function actionsOf(offered: Offered[], most: number, replies: boolean, { 
 const again = [1_000, 3_000, 8_000]; // ms before each further attempt
 
 /** Gives an answer, and tries again while the relay or the host is unreachable. Returns why it was not given, or ''. */
-export async function give(path: string, text?: string, pauses = again, words = texts.en): Promise<string> {
+export function give(path: string, text?: string, pauses = again, words = texts.en): Promise<string> {
+  return persist(() => attempt(path, words, text === undefined ? undefined : { text }), pauses);
+}
+
+/** Gives a sealed host an answer that the relay cannot read. */
+export async function giveSealed(offer: SealedOffer, text: string, pauses = again, words = texts.en): Promise<string> {
+  const answer = await sealAnswer(offer, text).catch(() => undefined); // once: the host takes the same answer again as one
+  if (!answer) return words.unproved;
+  return persist(() => attemptSealed(answer, words), pauses);
+}
+
+async function attemptSealed({ url, body, proves }: SealedAnswer, words: Texts): Promise<{ text: string; again: boolean }> {
+  try {
+    const said = await fetch(url, { method: 'POST', cache: 'no-store', credentials: 'omit', body, headers: { 'Content-Type': 'application/json' } });
+    const { result, proof, error } = await said.json().catch(() => ({}));
+    if (said.ok) return await proves(result, proof) && result === 'given' ? { text: '', again: false } : { text: words.unproved, again: false };
+    return { text: typeof error === 'string' ? error : words.answered(said.status), again: said.status >= 500 || said.status === 429 };
+  } catch {
+    return { text: words.unreachable, again: true };
+  }
+}
+
+async function persist(once: () => Promise<{ text: string; again: boolean }>, pauses: number[]): Promise<string> {
   for (let tries = 0; ; tries++) {
-    const why = await attempt(path, words, text === undefined ? undefined : { text });
+    const why = await once();
     if (!why.again || tries === pauses.length) return why.text;
     await new Promise((resolve) => { setTimeout(resolve, pauses[tries]); });
   }

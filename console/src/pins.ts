@@ -18,6 +18,7 @@ export interface Pin {
   since: number; // ms
   given?: Given[]; // devices that this one has admitted
   changed?: string; // words of a different key that the host, or the relay, has shown
+  push?: { way: string; details: boolean; verifier: string }; // notifications: this browser's target at the relay, and the key of the host's signatures
 }
 
 /** The relay's origin, unless a site elsewhere names it: see docs/console.md. */
@@ -39,6 +40,12 @@ export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) 
 /** Returns a host's pin. It rejects if the browser cannot tell: then nothing is opened. */
 export async function pinOf(host: string): Promise<Pin | undefined> {
   return 'indexedDB' in globalThis ? vault<Pin | undefined>('readonly', (s) => s.get(keyOf(host))) : undefined;
+}
+
+/** Returns the pins of hosts with a name, at all relays. */
+export async function pinsOf(host: string): Promise<Pin[]> {
+  const all = await vault<any[]>('readonly', (s) => s.getAll());
+  return all.filter((p) => p?.host === host && p.key instanceof Uint8Array);
 }
 
 export async function pin(to: Pin): Promise<void> {

@@ -34,6 +34,7 @@ export async function turnOn(details: boolean): Promise<void> {
   const { endpoint, keys } = subscription.toJSON();
   const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });
   localStorage.setItem(flag, String(way.id));
+  await (await import('./tell')).keepDetails(details);
 }
 
 /** Disables notifications, first at the relay, which would otherwise continue. */
@@ -41,6 +42,7 @@ export async function turnOff(): Promise<void> {
   const id = wayHere();
   if (id && told.known()?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(id);
   localStorage.removeItem(flag);
+  await (await import('./tell')).tellAll();
   const subscription = await (await registration()).pushManager.getSubscription();
   await subscription?.unsubscribe();
 }

@@ -5,7 +5,8 @@
 import { itsQuestion } from './address';
 import { choices, keptChoice, languageOf } from './language/choice';
 import { saysIn, texts } from './language/worker';
-import { actionsOf, give, offeredBy, type Offered } from './lockscreen';
+import { actionsOf, give, giveSealed, offeredBy, type Offered } from './lockscreen';
+import { isSealed, offersOf, openNote, type SealedOffer } from './sealed/note';
 
 declare const SHELL: string[];
 declare const LANGUAGES: Record<string, string>; // tag to the file with its texts
@@ -106,8 +107,12 @@ self.addEventListener('push', (event: any) => {
   } catch {
     // The notification still appears, without details.
   }
-  event.waitUntil(show(told));
+  const mine = turn.then(() => show(told));
+  turn = mine.catch(() => {});
+  event.waitUntil(mine);
 });
+
+let turn: Promise<void> = Promise.resolve(); // messages are shown in their order: an end comes behind its event
 
 const text = (value: any) => (typeof value === 'string' ? value : '');
 
@@ -131,14 +136,25 @@ async function isWithdrawn(id: string, at: number): Promise<boolean> {
   return known !== undefined && at <= Number(await known.text());
 }
 
-async function show(told: any): Promise<void> {
+/** Reads a push: a sealed host's own message, or the relay's. Of a sealed host, the relay's words have no content. */
+async function read(told: any): Promise<{ told: any; offered: (Offered | SealedOffer)[] }> {
+  if (typeof told.sealed === 'string') {
+    const opened = await openNote(told);
+    return opened ? { told: opened.note, offered: offersOf(opened.note, opened.relay) } : { told: {}, offered: [] };
+  }
+  if (!text(told.host) || !(await isSealed(told.host))) return { told, offered: offeredBy(told) };
+  const { id, kind, host, at, says, withdrawn: over } = told;
+  return { told: { id, host, at, withdrawn: over, ...(['offline', 'joined'].includes(kind) ? { kind, says } : {}) }, offered: [] };
+}
+
+async function show(pushed: any): Promise<void> {
+  const { told, offered } = await read(pushed);
   const tag = text(told.id) || 'event';
   if (told.withdrawn === true) await withdraw(tag, timeOf(told.at));
   else if (await isWithdrawn(tag, timeOf(told.at))) return;
   const before = await self.registration.getNotifications({ tag });
   for (const notification of before) notification.close();
   if (told.withdrawn === true) return;
-  const offered = offeredBy(told);
   const tongue = await language();
   const says = saysIn(tongue, told);
   await self.registration.showNotification(text(told.title) || says || texts[tongue].anAgent, {
@@ -154,7 +170,7 @@ const looks = { icon: '/icon-192.png', badge: '/icon-192.png' };
 self.addEventListener('notificationclick', (event: any) => {
   const { notification, action, reply } = event;
   const data = notification.data ?? {};
-  const offered: Offered | undefined = data.offered?.[action];
+  const offered: Offered | SealedOffer | undefined = data.offered?.[action];
   notification.close();
   event.waitUntil(offered ? answer(notification, offered, text(reply)) : open(data));
 });
@@ -163,13 +179,13 @@ self.addEventListener('notificationclick', (event: any) => {
  * Gives an answer. Until the relay has it, a silent notification says so: it also remains if
  * the browser ends the worker too early.
  */
-async function answer({ title, body, tag, data }: any, offered: Offered, reply: string): Promise<void> {
+async function answer({ title, body, tag, data }: any, offered: Offered | SealedOffer, reply: string): Promise<void> {
   const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
     ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, asks: true },
   });
   const words = texts[await language()];
   await show(words.sending(words.labels[offered.label] ?? offered.label), true);
-  const why = await give(offered.path, offered.text ? reply : undefined, undefined, words);
+  const why = 'path' in offered ? await give(offered.path, offered.text ? reply : undefined, undefined, words) : await giveSealed(offered, reply, undefined, words);
   if (why) await show(words.notAnswered(why), false);
   else for (const sent of await self.registration.getNotifications({ tag })) sent.close();
 }

@@ -125,7 +125,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	if late {
 		return ack
 	}
-	b.withdrawLocked(tenant, host, h, r.Open, time.Now().UTC())
+	b.withdrawLocked(tenant, host, h, &r, time.Now().UTC())
 	ack.Again = len(h.open) < len(r.Open)
 	return ack
 }
@@ -148,17 +148,20 @@ func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bo
 	case same || late || !slices.Contains(open, e.ID):
 	default:
 		delete(h.merged.only, e.ID)
-		h.open[e.ID] = *e
+		kept := *e
+		kept.Pushes = nil
+		h.open[e.ID] = kept
 		b.addLocked(item)
 	}
 }
 
-// withdrawLocked withdraws events missing in open.
-func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, open []string, now time.Time) {
+// withdrawLocked withdraws events that are not open in a report.
+func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, r *notice.Report, now time.Time) {
 	for id, e := range h.open {
-		if !slices.Contains(open, id) {
+		if !slices.Contains(r.Open, id) {
 			delete(h.open, id)
 			delete(h.merged.only, id)
+			e.Pushes = r.Ends[id]
 			b.addLocked(Item{Tenant: tenant, Host: host, Change: Withdrawn, Event: e, At: now})
 		}
 	}
@@ -183,7 +186,7 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 		h.open[e.ID], h.merged.only[e.ID] = e, true
 		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
-	b.withdrawLocked(tenant, host, h, r.Open, now)
+	b.withdrawLocked(tenant, host, h, &r, now)
 }
 
 // reports returns the open events of a tenant as reports, with one or more parts for
@@ -278,6 +281,7 @@ func (b *Board) addLocked(item Item) {
 	b.seq++
 	item.Seq = b.seq
 	t.items = append(t.items, item)
+	t.items[len(t.items)-1].Event.Pushes = nil // large; only followers need them, at once
 	if over := len(t.items) - keepItems; over > 0 {
 		t.first = t.items[over-1].Seq
 		t.items = slices.Delete(t.items, 0, over)

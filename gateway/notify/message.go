@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"cmp"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,12 +35,6 @@ type Answer struct {
 	URL   string `json:"url"`            // only the path if the relay has no public URL
 }
 
-// summaries are the texts by event kind.
-var summaries = map[notice.Kind]string{
-	notice.Approval: "needs your approval", notice.Question: "asks you something", notice.SignIn: "needs you to sign in", notice.Input: "needs you",
-	notice.Done: "is done", notice.Failed: "has failed", notice.Undelivered: "did not take what you left", notice.Offline: "cannot be reached", notice.Joined: "is being watched", notice.Test: "this is a test",
-}
-
 // message returns a job's message.
 func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	e := &job.Event
@@ -53,13 +46,10 @@ func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	if t.Details {
 		m.Title, m.Text, m.Detail = e.Title, e.Text, e.Detail
 	}
-	subject := cmp.Or(m.Title, job.Host)
+	m.Says = notice.Line(m.Title, job.Host, e.Kind)
 	if e.Kind == notice.Test {
-		subject, m.Text, m.URL = "AHP relay", e.Text, public
-	} else if m.Title != "" {
-		subject += " on " + job.Host
+		m.Says, m.Text, m.URL = notice.Line("", "AHP relay", e.Kind), e.Text, public
 	}
-	m.Says = subject + ": " + summaries[e.Kind]
 	// A message without details shows no call that could be allowed. Refusing is always possible.
 	form, options := e.FromAfar() // an older host-agent reports more options than permitted
 	if form == notice.Text {

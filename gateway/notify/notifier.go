@@ -43,6 +43,8 @@ const (
 	keepDeliveries = 10
 	testsEvery     = 20 * time.Second // per person, after the first few
 	testsAtOnce    = 5
+	lettersEvery   = 5 * time.Second // per browser, after the first few
+	lettersAtOnce  = 20
 )
 
 // Config configures a Notifier.
@@ -99,6 +101,7 @@ type Notifier struct {
 	keys     *pushKeyring
 	public   *publicURL
 	tests    *fair.Buckets
+	letters  *fair.Buckets // by target
 	started  time.Time
 	stop     []func() // cancels the subscriptions
 	queue    *queue
@@ -127,6 +130,7 @@ type backoff struct {
 func Start(cfg Config) (*Notifier, error) {
 	n := &Notifier{
 		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, public: &publicURL{configured: cfg.PublicURL, records: cfg.Records, log: cfg.Log}, tests: fair.NewBuckets(testsEvery, testsAtOnce),
+		letters: fair.NewBuckets(lettersEvery, lettersAtOnce),
 		started: time.Now(), looked: make(chan *nats.Msg, lookingRoom), wake: make(chan struct{}, 1),
 		people: map[string]map[string]*Person{}, looking: map[[2]string]time.Time{},
 		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{},
@@ -245,7 +249,7 @@ func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now
 		n.queue.done(id, nil)
 	}
 	state := n.queue.state(id)
-	if s := n.services[t.Kind]; s != nil && s.updates() && (state == delivered || state == claimed || n.busy[id]) {
+	if s := n.services[t.Kind]; s != nil && s.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
 		// The job waits until the first one is finished, and is dropped if that sent nothing.
 		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
 	}
@@ -261,7 +265,7 @@ func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 	}
 	who, good := n.standing(t)
 	quiet, mutes := n.TimesFor(p, who)
-	if !good || !t.wants(e.Kind) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
+	if !good || !t.wants(e.Kind) || !t.reads(e) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
 		return
 	}
 	due, until := now, now.Add(momentsFor)
@@ -280,8 +284,10 @@ func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 }
 
 func newJob(id string, item *Item, p *Person, t *Target, due, until time.Time) Job {
+	e := item.Event
+	e.Pushes = slices.DeleteFunc(slices.Clone(e.Pushes), func(p notice.Push) bool { return t.Kind != WebPush || p.Way != t.ID })
 	return Job{
-		ID: id, Tenant: item.Tenant, Host: item.Host, Subject: p.Subject, Target: t.ID, Event: item.Event,
+		ID: id, Tenant: item.Tenant, Host: item.Host, Subject: p.Subject, Target: t.ID, Event: e,
 		Withdrawn: item.Change == Withdrawn, Due: due.UTC(), Until: until.UTC(),
 	}
 }

@@ -140,6 +140,26 @@ func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Ta
 	return t, err
 }
 
+// Letterbox returns the current authority behind a browser's target with an ID, which only its
+// person knows. ok is false without such a target, and often if it may not be used now.
+func Letterbox(n *Notifier, id string) (who auth.Client, often, ok bool) {
+	var t Target
+	n.mu.Lock()
+	for _, people := range n.people {
+		for _, p := range people {
+			if i := slices.IndexFunc(p.Targets, func(t Target) bool { return t.ID == id && t.Kind == WebPush }); i >= 0 {
+				t = p.Targets[i]
+			}
+		}
+	}
+	n.mu.Unlock()
+	if t.ID == "" {
+		return who, false, false
+	}
+	who, ok = n.standing(&t)
+	return who, ok && !n.letters.Allow(t.ID), ok
+}
+
 // standing returns the current authority behind a target, and whether it is valid.
 func (n *Notifier) standing(t *Target) (auth.Client, bool) {
 	if t.ofTenant {

@@ -169,9 +169,18 @@ func (t *Target) sameSubscription(o *Target) bool {
 	return t.Kind == o.Kind && t.Keys != nil && o.Keys != nil && t.URL == o.URL
 }
 
-// wants reports whether a target receives events of a kind.
+// wants reports whether a target receives events of a kind. A sealed host's kinds stand
+// for others.
 func (t *Target) wants(kind notice.Kind) bool {
-	return !t.Paused && (len(t.Kinds) == 0 || slices.Contains(t.Kinds, kind))
+	return !t.Paused && (len(t.Kinds) == 0 || slices.ContainsFunc(t.Kinds, func(k notice.Kind) bool {
+		return k == kind || kind.IsSealed() && kind.Needs() == k.Needs()
+	}))
+}
+
+// reads reports whether a target can show an event. A browser reads only what a sealed
+// host has encrypted to it; all other targets get a line without content.
+func (t *Target) reads(e *notice.Event) bool {
+	return !e.Kind.IsSealed() || t.Kind != WebPush || e.Push(t.ID) != nil
 }
 
 // A Result classifies a delivery attempt.

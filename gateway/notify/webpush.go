@@ -1,11 +1,13 @@
 package notify
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdh"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -63,11 +65,27 @@ func (*webPush) updates() bool { return true }
 // the encryption's overhead.
 const maxPush = 3900
 
+// A forwarder sends a body that a sealed host has encrypted, in place of the library's.
+type forwarder struct {
+	client *http.Client
+	body   []byte
+}
+
+// Do implements [webpush.HTTPClient].
+func (f forwarder) Do(r *http.Request) (*http.Response, error) {
+	r.Body, r.ContentLength, r.GetBody = io.NopCloser(bytes.NewReader(f.body)), int64(len(f.body)), nil
+	return f.client.Do(r)
+}
+
 // send implements service. The topic lets the push service keep only the latest message of an event.
-func (p *webPush) send(ctx context.Context, _ *Job, t *Target, m *Message) outcome {
+func (p *webPush) send(ctx context.Context, job *Job, t *Target, m *Message) outcome {
 	key, ok := p.keys.find(t.PushKey)
 	if !ok {
 		return failed(errors.New("no key for push services"))
+	}
+	var client webpush.HTTPClient = p.client
+	if job.Event.Kind.IsSealed() {
+		client = forwarder{p.client, job.Event.Push(t.ID)}
 	}
 	data, err := json.Marshal(m)
 	if len(data) > maxPush { // titles may be long
@@ -84,7 +102,7 @@ func (p *webPush) send(ctx context.Context, _ *Job, t *Target, m *Message) outco
 	response, err := webpush.SendNotificationWithContext(ctx, data, &webpush.Subscription{
 		Endpoint: t.URL, Keys: webpush.Keys{P256dh: t.Keys.P256dh, Auth: t.Keys.Auth},
 	}, &webpush.Options{
-		HTTPClient: p.client, Subscriber: p.contact, VAPIDPublicKey: key.Public, VAPIDPrivateKey: key.Private,
+		HTTPClient: client, Subscriber: p.contact, VAPIDPublicKey: key.Public, VAPIDPrivateKey: key.Private,
 		TTL: int(momentsFor / time.Second), Urgency: urgency, Topic: topic(m.ID),
 	})
 	if errors.Is(err, webpush.ErrMaxPadExceeded) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
 	"testing"
@@ -135,6 +136,27 @@ func FuzzPairLink(f *testing.F) {
 		}
 		if again, err := ParsePairLink(l.String()); err != nil || again != l {
 			t.Errorf("%q is %+v, and then %+v, %v", text, l, again, err)
+		}
+	})
+}
+
+// FuzzReply checks that only the device's own replies open, and that each has one answer.
+func FuzzReply(f *testing.F) {
+	host, err1 := NewSecret()
+	device, err2 := NewDevice()
+	letter, err3 := device.WriteReply(host.Public(), "event", Reply{Nonce: "n", Option: "allow"})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(letter)
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := ReadReply(data)
+		if err != nil {
+			return
+		}
+		if r, err := l.Open(host, device.Identity()); err == nil && (r != Reply{Nonce: "n", Option: "allow"} || l.Event != "event") {
+			t.Errorf("%q opens as %+v", data, r)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func startSealed(t *testing.T) *sealedSite {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	s := &sealedSite{site: newSite(t), console: "http://" + l.Addr().String()}
-	s.firstRelay("--console-origin", s.console)
+	s.firstRelay("--console-origin", s.console, "--notify-private", "127.0.0.0/8")
 	s.keys, err = auth.LoadKeys(s.file("data"))
 	must(t, err)
 	files, err := console.Site(s.url)

@@ -2,7 +2,7 @@
 
 /** The texts in a language. says has a text for each kind of event, about a session or host. */
 export interface Texts {
-  anAgent: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; answered: (status: number) => string;
+  anAgent: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; unproved: string; answered: (status: number) => string;
   says: Record<string, (of: string) => string>;
   labels: Record<string, string>; // of answers whose names are the relay's or the host-agent's own
 }
@@ -10,12 +10,12 @@ export interface Texts {
 export const texts: Record<string, Texts> = {
   en: {
     anAgent: 'An agent needs you', sending: (label) => `Sending: ${label}…`, notAnswered: (why) => `Not answered: ${why}`,
-    unreachable: 'the relay cannot be reached', answered: (status) => `the relay answered ${status}`,
+    unreachable: 'the relay cannot be reached', unproved: 'the host has not confirmed it', answered: (status) => `the relay answered ${status}`,
     says: {}, labels: {}, // the relay's own
   },
   de: {
     anAgent: 'Ein Agent braucht Sie', sending: (label) => `Wird gesendet: ${label} …`, notAnswered: (why) => `Nicht beantwortet: ${why}`,
-    unreachable: 'das Relay ist nicht erreichbar', answered: (status) => `das Relay hat ${status} geantwortet`,
+    unreachable: 'das Relay ist nicht erreichbar', unproved: 'der Host hat es nicht bestätigt', answered: (status) => `das Relay hat ${status} geantwortet`,
     says: {
       approval: (of) => `${of}: bittet um Ihre Erlaubnis`, question: (of) => `${of}: fragt Sie etwas`, signIn: (of) => `${of}: Sie müssen sich anmelden`, input: (of) => `${of}: braucht Sie`,
       done: (of) => `${of}: ist fertig`, failed: (of) => `${of}: ist gescheitert`, offline: (of) => `${of}: ist nicht erreichbar`, joined: (of) => `${of}: jemand sieht zu`, test: (of) => `${of}: dies ist ein Test`,
@@ -24,7 +24,7 @@ export const texts: Record<string, Texts> = {
   },
   ja: {
     anAgent: 'エージェントが対応を待っています', sending: (label) => `送信中: ${label}…`, notAnswered: (why) => `回答できませんでした: ${why}`,
-    unreachable: 'リレーに接続できません', answered: (status) => `リレーの応答: ${status}`,
+    unreachable: 'リレーに接続できません', unproved: 'ホストが確認していません', answered: (status) => `リレーの応答: ${status}`,
     says: {
       approval: (of) => `${of}: 許可を求めています`, question: (of) => `${of}: 質問があります`, signIn: (of) => `${of}: サインインが必要です`, input: (of) => `${of}: 対応が必要です`,
       done: (of) => `${of}: 完了しました`, failed: (of) => `${of}: 失敗しました`, offline: (of) => `${of}: 接続できません`, joined: (of) => `${of}: 閲覧されています`, test: (of) => `${of}: これはテストです`,
@@ -33,7 +33,7 @@ export const texts: Record<string, Texts> = {
   },
   ar: {
     anAgent: 'يحتاجك وكيل', sending: (label) => `جارٍ الإرسال: ${label}…`, notAnswered: (why) => `لم تُرسل الإجابة: ${why}`,
-    unreachable: 'يتعذّر الوصول إلى المُرحِّل', answered: (status) => `أجاب المُرحِّل بـ ${status}`,
+    unreachable: 'يتعذّر الوصول إلى المُرحِّل', unproved: 'لم يؤكّد المضيف ذلك', answered: (status) => `أجاب المُرحِّل بـ ${status}`,
     says: {
       approval: (of) => `${of}: يطلب إذنك`, question: (of) => `${of}: يسألك سؤالًا`, signIn: (of) => `${of}: يتطلب تسجيل دخولك`, input: (of) => `${of}: يحتاجك`,
       done: (of) => `${of}: انتهى`, failed: (of) => `${of}: فشل`, offline: (of) => `${of}: يتعذّر الوصول إليه`, joined: (of) => `${of}: يشاهده شخص`, test: (of) => `${of}: هذه تجربة`,

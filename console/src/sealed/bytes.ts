@@ -1,17 +1,8 @@
 // The notation of docs/sealed.md: bytes, base64url, digests, fingerprints, codes and padding.
 
-import { t } from '../language';
-
 export type Bytes = Uint8Array<ArrayBuffer>;
 
 const label = 'ahp-sealed/1 '; // begins each text that is hashed or signed, and the prologue
-
-/** Bytes that cannot come from a correct peer behind an honest relay. */
-export class Lie extends Error {
-  constructor(why: string) {
-    super(t`The relay, or something on the way to it, has changed this conversation: ${why}.`);
-  }
-}
 
 export function utf8(text: string): Bytes {
   return new TextEncoder().encode(text);

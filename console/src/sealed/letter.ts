@@ -14,8 +14,8 @@ const zeros = new Uint8Array(keySize); // HMAC pads an empty key with zeros
 const kem = concat(utf8('KEM'), [0, 0x20]);
 const suite = concat(utf8('HPKE'), [0, 0x20, 0, 1, 0, 2]);
 
-const base64 = (bytes: Bytes) => btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(''));
-const fromBase64 = (text: string): Bytes => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+export const base64 = (bytes: Bytes) => btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(''));
+export const fromBase64 = (text: string): Bytes => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const random = (n: number) => crypto.getRandomValues(new Uint8Array(n));
 const sha256 = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
 

@@ -1,7 +1,8 @@
 // The client's part of the handshake: Noise_XKpsk3_25519_AESGCM_SHA256 (docs/sealed.md, Handshake).
 
-import { concat, hmac, Lie, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
+import { concat, hmac, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
 import { agree, keySize, newSecret, type Device, type Secret } from './keys';
+import { Lie } from './lie';
 import { Session, tagSize } from './record';
 import { t } from '../language';
 

@@ -1,6 +1,7 @@
 // The sealed stream behind a handshake (docs/sealed.md, Records): parcels, padded, in records.
 
-import { concat, Lie, padded, textOf, utf8, type Bytes } from './bytes';
+import { concat, padded, textOf, utf8, type Bytes } from './bytes';
+import { Lie } from './lie';
 import { t } from '../language';
 
 /** The meaning of a parcel's body. */

@@ -2,7 +2,8 @@
 // no other: it opens with the host's Welcome, and gives whole AHP messages, opened.
 
 import type { Json } from '../ahp';
-import { Lie, textOf, utf8, type Bytes } from './bytes';
+import { textOf, utf8, type Bytes } from './bytes';
+import { Lie } from './lie';
 import { Initiator, OtherKey, type Handshake } from './noise';
 import { askBody, content, heartbeat, kinds, readClose, readHeartbeat, readWelcome, type Bye, type Parcel, type Session, type Welcome } from './record';
 import { t } from '../language';

@@ -70,7 +70,7 @@ function Bar({ now }: { now: number }) {
           {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>{t`Try now`}</button>}
         </div>
       )}
-      {app.token !== '' && !elsewhere() && <button id="bell" class="quiet round list-only" type="button" aria-label={t`Notifications`} title={t`Notifications`} onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
+      {app.token !== '' && <button id="bell" class="quiet round list-only" type="button" aria-label={t`Notifications`} title={t`Notifications`} onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
       {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label={t`Commands`} title={t`Commands (Ctrl K)`} onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
     </header>
   );

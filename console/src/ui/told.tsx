@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import * as push from '../push';
+import { setDetails } from '../tell';
 import * as told from '../told';
 import { array, text } from '../store';
 import type { Json } from '../ahp';
@@ -60,7 +61,7 @@ export function Told({ now }: { now: number }) {
 }
 
 function ThisDevice({ known }: { known: Json }) {
-  const [details, setDetails] = useState(true);
+  const [details, setDetailed] = useState(true);
   const work = useWork();
   const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere());
   const forgotten = push.wayHere() !== '' && !way;
@@ -69,11 +70,11 @@ function ThisDevice({ known }: { known: Json }) {
       <div class="row"><h3 id="told-here">{t`This device`}</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? t`paused` : t`on` : t`off`}</Badge></div>
       {!push.possible() && <p>{t`This browser has no notifications. On an iPhone, add the page to the home screen first, and open it there.`}</p>}
       {forgotten && <p class="wait">{t`This device no longer gets notifications: its subscription or token has expired. Turn them on again.`}</p>}
-      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
+      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetailed(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
       <div class="row start wrap">
         {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
         {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>{t`Send a test`}</button>}
-        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
+        {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
         {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
       </div>
       <Said of={work} id="told-note" />

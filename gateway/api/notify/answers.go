@@ -23,6 +23,7 @@ import (
 //
 //	POST /api/answers/{capability}  {"text"} for a text answer; otherwise no body is needed. A token is optional, and must be the same person's
 //	POST /api/answers/{event}       {"host", "option" | "text", "digest"}, with a token; the digest is that of the event in GET /api/events
+//	POST /api/letters/{way}         {"host", "letter"}: a device's answer to a sealed host, which the relay cannot read
 //
 // A notification contains capabilities. Each permits one answer by one person to one
 // event as shown, for a day, while the notification target and the token that set it
@@ -189,6 +190,45 @@ func (a *API) answerByLink(w http.ResponseWriter, r *http.Request, who auth.Clie
 	return answer, who, true
 }
 
+// A letterBody is a POST's body.
+type letterBody struct {
+	Host   string `json:"host"`
+	Letter []byte `json:"letter"`
+}
+
+// maxLetter bounds a letter, in bytes.
+const maxLetter = 16 << 10
+
+// serveLetter passes a device's letter on to a sealed host. The host alone judges it: the id
+// of the browser's target admits it, as far as the target's token admits to the host.
+func (a *API) serveLetter(w http.ResponseWriter, r *http.Request) {
+	var body letterBody
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxNotify)).Decode(&body); err != nil || len(body.Letter) == 0 || len(body.Letter) > maxLetter {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want JSON with host and letter"))
+		return
+	}
+	var who auth.Client
+	often, known := false, false
+	if a.notifier != nil {
+		who, often, known = notify.Letterbox(a.notifier, r.PathValue("way"))
+	}
+	switch {
+	case !known || !who.MayReach(who.Tenant, body.Host):
+		if !a.Caller.TooManyFailures(w, r) {
+			a.Caller.Refuse("answer", "", audit.Line{Address: a.Caller.Address(r), Reason: errCapability.Error()})
+			authn.WriteError(w, http.StatusNotFound, errCapability)
+		}
+		return
+	case often:
+		refuseNotify(w, notify.ErrTooOften)
+		return
+	}
+	a.give(r.Context(), w, notice.Answer{
+		Tenant: who.Tenant, Host: body.Host, Letter: body.Letter,
+		Subject: who.Subject, Token: who.ID, Access: string(who.Access), Remote: a.Caller.Address(r),
+	})
+}
+
 // give sends an answer to the host and responds with the outcome.
 func (a *API) give(ctx context.Context, w http.ResponseWriter, answer notice.Answer) {
 	out, err := a.answer(ctx, answer)
@@ -197,6 +237,9 @@ func (a *API) give(ctx context.Context, w http.ResponseWriter, answer notice.Ans
 		return
 	}
 	reply := map[string]string{"result": string(out.Result)}
+	if len(out.Proof) > 0 {
+		reply["proof"] = base64.RawURLEncoding.EncodeToString(out.Proof)
+	}
 	status := http.StatusOK
 	switch out.Result {
 	case notice.Given:

@@ -42,6 +42,7 @@ type Notifying struct {
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/events", a.serveEvents)
 	mux.HandleFunc("POST /api/answers/{id}", a.serveAnswer)
+	mux.HandleFunc("POST /api/letters/{way}", a.serveLetter)
 	mux.HandleFunc("GET /api/notify", a.settings(a.serveNotify))
 	mux.HandleFunc("POST /api/notify/ways", a.settings(a.serveSetTarget))
 	mux.HandleFunc("PUT /api/notify/ways/{id}", a.settings(a.serveSetTarget))

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-4CTF5OV2.js";import"./chunk-7DLSVFVD.js";import"./chunk-FTF772VW.js";import"./chunk-R3AXGQHC.js";import"./chunk-XWXTBPES.js";import"./chunk-42UD4HBG.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

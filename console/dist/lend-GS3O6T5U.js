@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-TZWAP4NJ.js";import"./chunk-XWXTBPES.js";import"./chunk-42UD4HBG.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-HTNHYCC6.js";import"./chunk-R3AXGQHC.js";import"./chunk-XWXTBPES.js";import"./chunk-42UD4HBG.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{b as Code,a as Share};

@@ -1,0 +1,71 @@
+// Notifications of sealed hosts: see docs/sealed.md. The service worker opens them, and seals
+// their answers. The page gives a host the keys of this browser's subscription.
+
+import { pin, pinOf, pinsOf, vault, type Pin } from '../pins';
+import type { Json } from '../ahp';
+import { base64url, concat, fromBase64url, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
+import { base64, fromBase64, sealLetter } from './letter';
+import { verify, verifierSize, signatureSize, type Device } from './keys';
+
+const ownDevice = () => vault<Device | undefined>('readonly', (s) => s.get('device'));
+
+async function fingerprintOf({ secret, verifier }: Device): Promise<string> {
+  return (await nameOfDevice(secret.public, verifier)).fingerprint;
+}
+
+/** Whether a host with this pin has signed a text for a purpose. */
+function signed({ push }: Pin, what: string, text: string, signature: Bytes): Promise<boolean> {
+  return verify(fromBase64url(push!.verifier, verifierSize), concat(purpose(what), utf8(text)), signature);
+}
+
+/** Returns the message in a push, and the relay of its host; undefined if no host of this browser has written it to this device. */
+export async function openNote(told: Json): Promise<{ note: Json; relay: string } | undefined> {
+  const device = await ownDevice();
+  if (!device || typeof told.body !== 'string' || typeof told.signature !== 'string') return undefined;
+  const own = await fingerprintOf(device);
+  for (const of of await pinsOf(told.sealed)) {
+    if (!of.push || of.changed || !(await signed(of, 'push', told.body, fromBase64(told.signature)))) continue;
+    const note = JSON.parse(told.body);
+    if (note.to === own && note.host === of.host) return { note, relay: of.relay };
+  }
+  return undefined;
+}
+
+/** Whether this browser knows a host as sealed: then the relay alone tells nothing about its sessions. */
+export const isSealed = async (host: string) => 'indexedDB' in globalThis && (await pinsOf(host)).length > 0;
+
+/** An answer that a sealed notification offers. */
+export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; event: string; nonce: string }
+
+/** Reads the answers of a sealed notification. */
+export function offersOf(note: Json, relay: string): SealedOffer[] {
+  if (!Array.isArray(note.answers)) return [];
+  return note.answers.map((a: Json) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, event: note.id, nonce: note.nonce }));
+}
+
+/** A sealed answer, and the request that brings it to the host. */
+export interface SealedAnswer { url: string; body: string; proves(result: string, proof: unknown): Promise<boolean> }
+
+/** Seals an answer to its host, signed by this device; undefined if it knows the host no more. */
+export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedAnswer | undefined> {
+  const [device, to] = [await ownDevice(), (await pinsOf(o.host)).find((p) => p.relay === o.relay)];
+  if (!device || !to?.push) return undefined;
+  const [own, host] = [await fingerprintOf(device), (await nameOfHost(to.key)).fingerprint];
+  const content = { nonce: o.nonce, ...(o.text ? { text: typed } : { option: o.option }) };
+  const letter = await sealLetter(device, ['reply', host, own, o.event].join('\n'), utf8(JSON.stringify(content)), new Map([[host, to.key]]));
+  const bytes = utf8(JSON.stringify({ device: own, event: o.event, letter }));
+  const sum = [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))].map((b) => b.toString(16).padStart(2, '0')).join('');
+  return {
+    url: `${to.relay}/api/letters/${encodeURIComponent(to.push.way)}`, body: JSON.stringify({ host: o.host, letter: base64(bytes) }),
+    proves: async (result, proof) => typeof proof === 'string' && signed(to, 'outcome', `${sum}\n${result}`, fromBase64url(proof, signatureSize)).catch(() => false),
+  };
+}
+
+/** Gives a host the keys of this browser's subscription, or withdraws them. ask is of the connection to the host. */
+export async function subscribe(host: string, ask: (what: object) => Promise<Json>, way: string, details: boolean, keys?: { p256dh?: string; auth?: string }): Promise<void> {
+  const had = await pinOf(host);
+  if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details)) return;
+  const { verifier } = await ask(way ? { do: 'push', way, details, p256dh: keys?.p256dh, auth: keys?.auth } : { do: 'push' });
+  const { push: _, ...rest } = await pinOf(host) ?? had;
+  await pin(way ? { ...rest, push: { way, details, verifier: base64url(fromBase64url(verifier, verifierSize)) } } : rest);
+}

@@ -1,0 +1,110 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/test/pushsite"
+)
+
+// delivers has the browser's push service deliver a message until the notifications hold: a
+// starting worker may drop it.
+func (l *lockScreen) delivers(message, what string, holds func(shown string) bool) {
+	l.t.Helper()
+	var last time.Time
+	l.until(what, patience, func() bool {
+		if time.Since(last) > 5*time.Second {
+			last = time.Now()
+			l.push(message)
+		}
+		return holds(l.notifications())
+	})
+}
+
+// pairsForNotes pairs this page with a sealed host, and turns notifications on. Its push
+// service is given.
+func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
+	l.t.Helper()
+	ids := l.allowNotifications(s.console)
+	l.push = func(message string) { l.do(pushed(s.console, ids(), message)) }
+	l.do(desktop(), chromedp.Navigate(s.address(url.Values{"host": {hostName}, "token": {s.token(time.Hour)}})))
+	l.click("[data-pair]")
+	l.await("#pair-code")
+	s.pairs(l.page)
+	l.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
+	way := service.Way(true)
+	eval[any](l.page, fmt.Sprintf(`(() => {
+		const subscription = { toJSON: () => ({ endpoint: %q, keys: { p256dh: %q, auth: %q } }), unsubscribe: async () => true };
+		PushManager.prototype.getSubscription = async () => subscription;
+		PushManager.prototype.subscribe = async ({ applicationServerKey }) => {
+			window.asked = btoa(String.fromCharCode(...applicationServerKey)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+			return subscription;
+		};
+		return null;
+	})()`, way.URL, way.Keys.P256dh, way.Keys.Auth))
+	l.click("#bell")
+	l.click("#told-on")
+	l.wants("#told-note", "This device gets notifications now.")
+	service.RelayKey = eval[string](l.page, "window.asked")
+	l.click("#told [aria-label=Close]")
+	l.worker = l.newTarget("service_worker", "/sw.js", "true")
+	eval[any](l.worker, `self.sent = []; self.real = self.fetch;
+		self.fetch = (url, init) => { if (init?.body) sent.push(url + ' ' + init.body); return real(url, init); };
+		self.setTimeout = (act) => queueMicrotask(act);
+		WindowClient.prototype.focus = async function () { return this; }; null`)
+}
+
+// TestSealedLockScreen answers a question of a sealed host by a button of its notification,
+// on a console of a different origin. The service worker takes no word of the relay,
+// of a changed message or of a repeated one for the host's.
+func TestSealedLockScreen(t *testing.T) {
+	t.Parallel()
+	s := startSealed(t)
+	l := &lockScreen{page: newBrowser(t, nil)}
+	service := pushsite.New(t)
+	l.pairsForNotes(s, service)
+
+	l.begin()
+	l.say("permission")
+	first := string(service.Next().Text)
+	l.delivers(first, "the notification", func(shown string) bool { return strings.Contains(shown, `"offered":`) })
+	if got := l.notifications(); !strings.Contains(got, "echo test") || !strings.Contains(got, `"label":"Allow Once"`) {
+		t.Errorf("the lock screen shows %s", got)
+	}
+	l.press("0", "")
+	l.wants(lastTurn+" .parts", "Allowed.")
+	if got := l.notifications(); got != "" {
+		t.Errorf("after the answer, the lock screen shows %s", got)
+	}
+	if got := eval[string](l.worker, "sent.join()"); strings.Count(got, "/api/letters/") != 1 || strings.Contains(got, "allow") || strings.Contains(got, "demo:") {
+		t.Errorf("the answer was sent as %s", got)
+	}
+
+	// The end of the question, and then the question once more.
+	end := service.Next()
+	if !strings.Contains(string(end.Text), `\"withdrawn\":true`) {
+		t.Fatalf("behind the answer comes %s", end.Text)
+	}
+	forged := fmt.Sprintf(`{"id":"forged","kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"Forged title","text":"Forged text","says":"Forged words","answers":[{"label":"Allow","url":"/api/answers/a.b"}]}`, hostName)
+	for range 2 { // a starting worker may drop a message
+		l.push(string(end.Text))
+		l.push(first)
+		l.delivers(forged, "the relay's notification", func(shown string) bool { return strings.Contains(shown, "An agent needs you") })
+	}
+	if got := l.notifications(); strings.Contains(got, "Forged") || strings.Contains(got, "offered") || strings.Contains(got, "echo") {
+		t.Errorf("the relay's words appear as the host's: %s", got)
+	}
+	eval[any](l.worker, "registration.getNotifications().then((all) => all.forEach((n) => n.close())), null")
+	changed := strings.Replace(string(service.Next().Text), `\"says\":\"`, `\"says\":\"Forged `, 1)
+	l.delivers(changed, "the changed notification", func(shown string) bool { return shown != "" })
+	if got := l.notifications(); strings.Contains(got, "Forged") {
+		t.Errorf("a changed message appears: %s", got)
+	}
+}

@@ -1,0 +1,317 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/agenthost"
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/notify"
+	"ahprelay/hostagent"
+	"ahprelay/internal/connect"
+	"ahprelay/internal/sealed"
+	"ahprelay/test/pushsite"
+	"ahprelay/test/stack"
+)
+
+// A sealedBrowser belongs to a paired device.
+type sealedBrowser struct {
+	*pushsite.Service
+	h        *sealedHost
+	pairing  *connect.Pairing
+	way      notify.Target
+	verifier sealed.Verifier // of the host's notes
+}
+
+// A sealedNote is a note as a device reads it.
+type sealedNote struct {
+	notify.Message
+	To, Nonce string
+	Answers   []struct {
+		Label  string
+		Deny   bool
+		Option string
+	} `json:"answers"`
+}
+
+// asks sends requests to the host-agent on a sealed connection of its own, and returns the
+// answers.
+func (h *sealedHost) asks(p *connect.Pairing, requests ...any) (answers []map[string]any) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
+	defer cancel()
+	token, err := h.issue(nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ws, _, err := websocket.Dial(ctx, h.URL(stack.Host), &websocket.DialOptions{Subprotocols: []string{"ahp.sealed.1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer ws.CloseNow()
+	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: stack.Host, HostKey: &p.Key, Device: p.Device, Limit: 1 << 20, Greeting: sealed.Greeting{Name: "a phone", Window: 30}})
+	var session *sealed.Session
+	write := func(frames ...[]byte) {
+		for _, f := range frames {
+			if err == nil {
+				err = ws.Write(ctx, websocket.MessageBinary, f)
+			}
+		}
+	}
+	write(frame)
+	for err == nil && len(answers) < len(requests) {
+		var data []byte
+		if _, data, err = ws.Read(ctx); err != nil {
+			break
+		}
+		if session == nil {
+			frame, session, err = i.Read(data)
+			write(frame)
+			continue
+		}
+		content, body, done, e := session.Open(data)
+		if err = e; done && content == sealed.Answer {
+			var answer map[string]any
+			err = json.Unmarshal(body, &answer)
+			answers = append(answers, answer)
+		}
+		if err == nil && done && (content == sealed.Answer || content == sealed.Welcome) && len(answers) < len(requests) {
+			request, e := json.Marshal(requests[len(answers)])
+			frames, e2 := session.Seal(sealed.Ask, request)
+			if err = e; err == nil {
+				err = e2
+			}
+			write(frames...)
+		}
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return answers
+}
+
+// newBrowser pairs a device, and subscribes its browser.
+func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool) *sealedBrowser {
+	h.t.Helper()
+	home, relays := h.newHome(nil)
+	b := &sealedBrowser{Service: pushsite.New(h.t), h: h, pairing: h.pair(home, relays, subject, level)}
+	b.way = subscribe(h.t, h.Stack, b.Service, false, nil)
+	keys := b.Service.Way(details).Keys
+	answer := h.asks(b.pairing, map[string]any{"id": 1, "do": "push", "way": b.way.ID, "details": details, "p256dh": keys.P256dh, "auth": keys.Auth})[0]
+	text, _ := answer["verifier"].(string)
+	point, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(point) != len(b.verifier) {
+		h.t.Fatalf("the host-agent answers %v: %v", answer, err)
+	}
+	b.verifier = sealed.Verifier(point)
+	return b
+}
+
+// note returns the next note, if the host has signed it.
+func (b *sealedBrowser) note() (n sealedNote) {
+	b.h.t.Helper()
+	p := b.Next()
+	var signed struct {
+		Sealed, Body string
+		Signature    []byte
+	}
+	if err := json.Unmarshal(p.Text, &signed); err != nil || signed.Sealed != stack.Host {
+		b.h.t.Fatalf("pushed is %s: %v", p.Text, err)
+	}
+	if !b.verifier.IsNote(sealed.PushNote, []byte(signed.Body), signed.Signature) {
+		b.h.t.Fatal("the host has not signed the note")
+	}
+	if err := json.Unmarshal([]byte(signed.Body), &n); err != nil {
+		b.h.t.Fatal(err)
+	}
+	if n.To != b.pairing.Device.Identity().Fingerprint().String() || n.Host != stack.Host || p.Urgency == "" {
+		b.h.t.Errorf("the note %+v with urgency %q is for a different device", n, p.Urgency)
+	}
+	return n
+}
+
+// write seals a reply by a device.
+func (b *sealedBrowser) write(by *sealed.Device, event string, r sealed.Reply) []byte {
+	b.h.t.Helper()
+	letter, err := by.WriteReply(b.pairing.Key, event, r)
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	return letter
+}
+
+// post sends a letter, and returns the result. Only the host can sign it.
+func (b *sealedBrowser) post(letter []byte) string {
+	b.h.t.Helper()
+	body, err := json.Marshal(map[string]any{"host": stack.Host, "letter": letter})
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	response, err := http.Post(b.h.Relay.URL()+"/api/letters/"+b.way.ID, "application/json", bytes.NewReader(body))
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var said struct{ Result, Proof, Error, By string }
+	if err := json.NewDecoder(response.Body).Decode(&said); err != nil || said.Result == "" || said.By != "" {
+		b.h.t.Fatalf("HTTP %d %+v: %v", response.StatusCode, said, err)
+	}
+	proof, err := base64.RawURLEncoding.DecodeString(said.Proof)
+	if err != nil || !b.verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText(letter, said.Result), proof) {
+		b.h.t.Errorf("the host has not signed the result %q", said.Result)
+	}
+	return said.Result
+}
+
+// TestSealedNotifications lets an agent at a sealed host ask while no page is open. The
+// browsers of its devices read the question, and one answers it, once. Relay, NATS, webhook
+// and events for scripts get no content, and their answers are refused.
+func TestSealedNotifications(t *testing.T) {
+	t.Parallel()
+	hooked := make(chan []byte, 100)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		hooked <- body
+	}))
+	t.Cleanup(hook.Close)
+	var wire, logs recording
+	dir := t.TempDir()
+	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Protocol = agenthost.Protocol09 })
+	h := startSealed(t, server.URL(), func(c *stack.Config) {
+		*c = stack.Config{Upstream: server.URL(), Relay: onLoopback(), DataDir: dir, NATSOverTCP: true, Log: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	}, func(s *stack.Stack, agent *hostagent.Config) error {
+		agent.NATSURLs = []string{"nats://" + recordTCP(t, s.Relay.NATSAddr().String(), &wire)}
+		agent.Notify, agent.Log = hostagent.NotifyAll, slog.New(slog.DiscardHandler)
+		return nil
+	})
+	owner := h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	phone, shy := h.newBrowser("owner", auth.AccessApprove, true), h.newBrowser("owner", auth.AccessApprove, false)
+	looks := h.newBrowser("guest", auth.AccessRead, true)
+	if _, status := api[notify.Target](t, h.Stack, "POST", "/api/notify/ways", notify.Target{Kind: notify.Webhook, URL: hook.URL, Details: true}, nil); status != http.StatusOK {
+		t.Fatalf("a webhook: HTTP %d", status)
+	}
+	events := follow(t, h.Stack, "", nil)
+
+	c := join(t, h.throughConnect(h.relays), "user", nil)
+	chat := ask(t, c, "demo:/a-secret-session", "t1")
+	note := phone.note()
+	if note.Kind != notice.Approval || note.Detail != "echo test" || note.Session != "demo:/a-secret-session" || len(note.Answers) != 2 || note.Answers[0].Deny {
+		t.Errorf("the phone shows %+v", note)
+	}
+	if n := shy.note(); n.Title+n.Text+n.Detail != "" || len(n.Answers) != 1 || !n.Answers[0].Deny {
+		t.Errorf("a browser without details shows %+v", n)
+	}
+	if n := looks.note(); n.Detail != "echo test" || len(n.Answers) != 0 {
+		t.Errorf("a guest who looks shows %+v", n)
+	}
+	plain := events.want("event", notice.Sealed)
+	if e := plain.Data; e.Session+e.Title+e.Text+e.Detail+e.Chat != "" || len(e.Pushes)+len(e.Options) > 0 {
+		t.Errorf("scripts read %+v", e)
+	}
+	body := string(<-hooked)
+	if !strings.Contains(body, "needs you") || strings.Contains(body, "echo") || strings.Contains(body, "secret") || strings.Contains(body, "answers") {
+		t.Errorf("the webhook reads %s", body)
+	}
+
+	// Everything that is not the device's own answer to this question is refused.
+	if _, status := api[map[string]string](t, h.Stack, "POST", "/api/answers/"+plain.Data.ID, map[string]string{"host": stack.Host, "option": note.Answers[0].Option}, nil); status != http.StatusForbidden {
+		t.Errorf("an answer with a token: HTTP %d; want 403", status)
+	}
+	allows := sealed.Reply{Nonce: note.Nonce, Option: note.Answers[0].Option}
+	stranger, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := phone.write(phone.pairing.Device, note.ID, allows)
+	i := bytes.Index(changed, []byte(`"data":"`)) + 20
+	changed[i] = map[bool]byte{true: 'A', false: 'B'}[changed[i] != 'A']
+	for name, refused := range map[string]struct {
+		letter []byte
+		result notice.Result
+	}{
+		"a device that is not known": {phone.write(stranger, note.ID, allows), notice.Forbidden},
+		"a device that only looks":   {phone.write(looks.pairing.Device, note.ID, allows), notice.Forbidden},
+		"without details":            {phone.write(shy.pairing.Device, note.ID, allows), notice.NoAnswer},
+		"a changed letter":           {changed, notice.Forbidden},
+		"a different nonce":          {phone.write(phone.pairing.Device, note.ID, sealed.Reply{Nonce: "A" + note.Nonce, Option: allows.Option}), notice.Unknown},
+		"a different event":          {phone.write(phone.pairing.Device, "a"+note.ID, allows), notice.Unknown},
+		"an answer without an offer": {phone.write(phone.pairing.Device, note.ID, sealed.Reply{Nonce: note.Nonce, Option: "allow-always"}), notice.NoAnswer},
+		"no letter":                  {[]byte("{}"), notice.NoAnswer},
+	} {
+		if got := phone.post(refused.letter); got != string(refused.result) {
+			t.Errorf("%s: %s; want %s", name, got, refused.result)
+		}
+	}
+
+	letter := phone.write(phone.pairing.Device, note.ID, allows)
+	for range 2 { // the browser did not hear of the first
+		if got := phone.post(letter); got != string(notice.Given) {
+			t.Errorf("the answer: %s", got)
+		}
+	}
+	if got := phone.post(phone.write(phone.pairing.Device, note.ID, allows)); got != string(notice.Unknown) {
+		t.Errorf("a second answer with the same nonce: %s", got)
+	}
+	awaitFrame(t, c, "chat/toolCallConfirmed")
+	for name, b := range map[string]*sealedBrowser{"phone": phone, "shy": shy, "looks": looks} {
+		if n := b.note(); !n.Withdrawn || n.ID != note.ID {
+			t.Errorf("%s: behind the answer comes %+v", name, n)
+		}
+		if n := b.note(); n.Kind != notice.Done || len(n.Answers) > 0 {
+			t.Errorf("%s: at the end of the turn comes %+v", name, n)
+		}
+	}
+	events.want("withdrawn", notice.Sealed)
+	events.want("event", notice.SealedNews)
+	confirmed := 0
+	for _, f := range c.Frames() {
+		if bytes.Contains(f, []byte(`"chat/toolCallConfirmed"`)) {
+			confirmed++
+		}
+	}
+	if confirmed != 1 {
+		t.Errorf("the host was given %d answers; want one", confirmed)
+	}
+
+	// A removed device gets nothing more. One that has turned notifications off does not either.
+	if _, err := h.relays.All()[0].Devices(t.Context(), stack.Host, phone.pairing.Device.Identity().Fingerprint().String()); err != nil {
+		t.Fatal(err)
+	}
+	if answer := h.asks(looks.pairing, map[string]any{"id": 1, "do": "push"})[0]; answer["done"] != true {
+		t.Errorf("notifications off: %v", answer)
+	}
+	begin(t, c, chat, "t2", "permission")
+	if n := shy.note(); n.Kind != notice.Approval || n.ID == note.ID || n.Nonce == note.Nonce {
+		t.Errorf("the next question is %+v", n)
+	}
+	if len(phone.Pushed)+len(looks.Pushed) > 0 {
+		t.Error("a removed device is told of a question")
+	}
+
+	secrets := []string{"demo:/a-secret-session", owner.Device.Identity().Fingerprint().String()}
+	for _, conn := range h.Tap.Conns() {
+		secrets = append(secrets, secretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
+	}
+	slices.Sort(secrets)
+	secrets = slices.DeleteFunc(slices.Compact(secrets), func(s string) bool { return strings.HasPrefix(s, "2026-") })
+	for place, data := range map[string][]byte{"NATS": wire.bytes(), "files": filesIn(t, dir), "log": logs.bytes()} {
+		if list := found(data, secrets); len(list) > 0 || len(data) < 1000 {
+			t.Errorf("%d bytes in %s have %q", len(data), place, list)
+		}
+	}
+	if len(secrets) < 20 {
+		t.Errorf("only %d texts were sought", len(secrets))
+	}
+}
