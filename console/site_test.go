@@ -11,8 +11,8 @@ import (
 // only the page itself and the policies name the relay.
 func TestSiteIsReproducible(t *testing.T) {
 	t.Parallel()
-	one, err1 := Site("https://relay.example.com/")
-	two, err2 := Site("https://relay.example.com")
+	one, err1 := Site("https://own-relay.example.org/")
+	two, err2 := Site("https://own-relay.example.org")
 	other, err3 := Site("http://127.0.0.1:8484")
 	if err1 != nil || err2 != nil || err3 != nil {
 		t.Fatal(err1, err2, err3)
@@ -21,7 +21,7 @@ func TestSiteIsReproducible(t *testing.T) {
 		t.Error("two sites for one relay differ")
 	}
 	for name, content := range one {
-		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("relay.example.com")) && !own {
+		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("own-relay.example.org")) && !own {
 			t.Errorf("%s names the relay", name)
 		} else if !own && !bytes.Equal(content, other[name]) {
 			t.Errorf("%s differs between relays", name)
