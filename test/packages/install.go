@@ -1,24 +1,45 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
+
+// A chroot is a small Debian, in which the install script runs.
+type chroot struct {
+	root string
+	*site
+	line string // the documented line, with this site's address
+}
+
+// run runs the documented line with a shell, and returns its output.
+func (c chroot) run(shell, home, path string) (string, error) {
+	return say("chroot", c.root, "env", "-i", "HOME="+home, "PATH="+path, "/bin/sh", "-c", strings.ReplaceAll(c.line, "| sh", "| "+shell))
+}
+
+const usualPath = "/usr/local/bin:/usr/bin:/bin"
+
+// installed lists the programs below a home directory, with their versions.
+func (c chroot) installed(home string) string {
+	found, _ := say("chroot", c.root, "/bin/sh", "-c", "for p in "+home+"/.local/bin/*; do [ ! -x $p ] || $p --version; done")
+	return found
+}
 
 // checkInstall installs with the documented line in a chroot with a shell, curl and
 // openssl, pairs the host-agent with a relay, and sees its host's sessions in Chromium.
+// Before that, nothing is installed from altered files and interrupted downloads, without
+// a tool for downloads, and into a home that cannot be written.
 func checkInstall(dist, root, suite string) error {
 	if err := bootstrap(root, suite); err != nil {
 		return err
 	}
-	within := func(command string) (string, error) {
-		return say("chroot", root, "env", "HOME=/root", "sh", "-c", command)
-	}
-	if _, err := within("command -v curl && command -v openssl || { apt-get update && apt-get install -y --no-install-recommends curl openssl; }"); err != nil {
+	if _, err := say("chroot", root, "sh", "-c", "command -v curl && command -v openssl && command -v busybox && command -v wget || { apt-get update && apt-get install -y --no-install-recommends curl wget openssl busybox; }"); err != nil {
 		return err
 	}
 	s, end, err := serve(dist)
@@ -35,21 +56,27 @@ func checkInstall(dist, root, suite string) error {
 		return err
 	}
 	s.altered["/install.sh"] = []byte(strings.ReplaceAll(string(script), public, s.url))
+	c := chroot{root, s, "curl -fsSL " + s.url + "/install.sh | sh"}
 	home := filepath.Join(root, "root/.local")
+	for _, shell := range []string{"sh", "busybox sh"} {
+		if err := os.RemoveAll(home); err != nil {
+			return err
+		}
+		if err := c.refuses(dist, shell); err != nil {
+			return fmt.Errorf("with %s: %w", shell, err)
+		}
+		if err := c.replaces(shell); err != nil {
+			return fmt.Errorf("with %s: %w", shell, err)
+		}
+	}
 	if err := os.RemoveAll(home); err != nil {
 		return err
 	}
-	said, err := within("curl -fsSL " + s.url + "/install.sh | sh")
+	said, err := c.run("sh", "/root", usualPath)
 	if err != nil {
 		return err
 	}
 	log.Print(said)
-	if err := s.alter(dist, "SHA256SUMS"); err != nil {
-		return err
-	}
-	if said, err := within("curl -fsSL " + s.url + "/install.sh | sh"); err == nil {
-		return fmt.Errorf("altered checksums are installed: %s", said)
-	}
 	said, err = say("env", "AHP_TEST_INSTALLED="+root, "go", "test", "-count=1", "-run", "^TestInstalledPrograms$", "-v", "./test/browser")
 	if err == nil && !strings.Contains(said, "--- PASS: TestInstalledPrograms") {
 		err = errors.New(said)
@@ -59,4 +86,108 @@ func checkInstall(dist, root, suite string) error {
 	}
 	log.Print("installed with one line, paired with one line; the page on a phone shows the sessions: artifacts/console-installed.png")
 	return os.RemoveAll(home)
+}
+
+// refuses runs the line where it must install nothing.
+func (c chroot) refuses(dist, shell string) error {
+	archive, err := only(filepath.Join(dist, "ahp-connect_*_linux_amd64.tar.gz")) // the second of two
+	if err != nil {
+		return err
+	}
+	archive = filepath.Base(archive)
+	without, err := c.withoutDownloads()
+	if err != nil {
+		return err
+	}
+	sealed, err := c.readOnlyHome()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Unmount(filepath.Join(c.root, sealed), 0) }()
+	for _, one := range []struct {
+		name, alter, cut, home, path, want string
+	}{
+		{name: "altered checksums", alter: "SHA256SUMS", want: "signature"},
+		{name: "altered archive", alter: archive, want: "does not have the signed checksum"},
+		{name: "interrupted download", cut: archive, want: "could not be downloaded"},
+		{name: "no curl and no wget", path: without, want: "neither curl nor wget"},
+		{name: "read-only home", home: sealed, want: "cannot be written"},
+	} {
+		with, home, path := c, "/root", usualPath
+		if one.home != "" {
+			home = one.home
+		}
+		if one.path != "" { // the script comes from a file
+			path, with.line = one.path, "cat /install.sh | sh"
+		}
+		if one.alter != "" {
+			err = c.alter(dist, one.alter)
+		}
+		c.cut = one.cut
+		if err != nil {
+			return err
+		}
+		said, err := with.run(shell, home, path)
+		c.cut = ""
+		delete(c.altered, "/"+one.alter)
+		if err == nil || !strings.Contains(err.Error(), one.want) {
+			return fmt.Errorf("%s: %s, %w; want an error with %q", one.name, said, err, one.want)
+		}
+		if left := c.installed("/root") + c.installed(sealed); left != "" {
+			return fmt.Errorf("%s: installed %s", one.name, left)
+		}
+	}
+	log.Print("with ", shell, ": nothing is installed from altered or interrupted downloads, without curl and wget, and into a read-only home")
+	return nil
+}
+
+// withoutDownloads makes a directory of all programs but curl and wget. Busybox has a wget
+// of its own, so it is reached by the shell's name only.
+func (c chroot) withoutDownloads() (path string, err error) {
+	const dir = "/opt/without"
+	if err := os.RemoveAll(filepath.Join(c.root, dir)); err != nil {
+		return "", err
+	}
+	_, err = say("chroot", c.root, "sh", "-c", "mkdir -p "+dir+" && for p in cat chmod cp cut mkdir mktemp mv rm sed sha256sum tar gzip uname wc openssl sh busybox; do ln -s $(command -v $p) "+dir+"/$p || exit; done")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(c.root, "install.sh"), c.altered["/install.sh"], 0o644)
+}
+
+// readOnlyHome mounts a home directory that nobody can write, root included.
+func (c chroot) readOnlyHome() (home string, err error) {
+	home = "/home/sealed"
+	dir := filepath.Join(c.root, home)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return home, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_RDONLY, "")
+}
+
+// replaces runs the line where an older version is installed, with wget in place of curl.
+func (c chroot) replaces(shell string) error {
+	bin := filepath.Join(c.root, "root/.local/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bin, "host-agent"), []byte("#!/bin/sh\necho host-agent 0.0.1\n"), 0o755); err != nil {
+		return err
+	}
+	c.line = strings.ReplaceAll(c.line, "curl -fsSL", "wget -qO-")
+	curl := filepath.Join(c.root, "usr/bin/curl")
+	if err := os.Rename(curl, curl+".away"); err != nil {
+		return err
+	}
+	said, err := c.run(shell, "/root", usualPath)
+	if err = errors.Join(err, os.Rename(curl+".away", curl)); err != nil {
+		return err
+	}
+	now := c.installed("/root")
+	mark, err := os.ReadFile(filepath.Join(bin, ".host-agent.installed"))
+	if err != nil || strings.Contains(now, "0.0.1") || !strings.Contains(now, "host-agent ") || !bytes.HasPrefix(mark, []byte("host-agent_")) {
+		return fmt.Errorf("over an older version, with wget: %s; then %s is installed, marked %q, %w", said, now, mark, err)
+	}
+	log.Print("with ", shell, ": an older version is replaced, with wget")
+	return nil
 }

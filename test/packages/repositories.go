@@ -12,10 +12,11 @@ import (
 )
 
 // A site serves a release on loopback. A path in altered is served with that content in
-// place of the file.
+// place of the file. The transfer of the file named cut is interrupted.
 type site struct {
 	url     string
 	altered map[string][]byte
+	cut     string
 }
 
 // serve serves a folder until end is called.
@@ -24,9 +25,14 @@ func serve(dist string) (s *site, end func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &site{"http://" + listener.Addr().String(), map[string][]byte{}}
+	s = &site{url: "http://" + listener.Addr().String(), altered: map[string][]byte{}}
 	files := http.FileServer(http.Dir(dist))
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cut != "" && r.URL.Path == "/"+s.cut {
+			w.Header().Set("Content-Length", "1000000")
+			_, _ = w.Write([]byte("the beginning"))
+			return
+		}
 		if data, ok := s.altered[r.URL.Path]; ok {
 			_, _ = w.Write(data)
 			return
