@@ -4,7 +4,7 @@
 // stand-in for Homebrew. It runs the images with podman, like the services of
 // docker-compose.yml with their networks and secret, and checks all signatures. It needs
 // root, a signed release with all keys, and createrepo-c, debootstrap, dnf, minisign, npm,
-// podman, runc, containernetworking-plugins, ruby and skopeo. It runs on request: make packages.
+// podman, rpm, runc, containernetworking-plugins, ruby and skopeo. It runs on request: make packages.
 package main
 
 import (
