@@ -102,8 +102,11 @@ func TestSealedLockScreen(t *testing.T) {
 		t.Errorf("the relay's words appear as the host's: %s", got)
 	}
 	eval[any](l.worker, "registration.getNotifications().then((all) => all.forEach((n) => n.close())), null")
+	l.until("no notification", patience, func() bool { return l.notifications() == "" })
 	changed := strings.Replace(string(service.Next().Text), `\"says\":\"`, `\"says\":\"Forged `, 1)
-	l.delivers(changed, "the changed notification", func(shown string) bool { return shown != "" })
+	l.delivers(changed, "the changed notification", func(shown string) bool {
+		return strings.Contains(shown, `"host":""`) || strings.Contains(shown, "Forged")
+	})
 	if got := l.notifications(); strings.Contains(got, "Forged") {
 		t.Errorf("a changed message appears: %s", got)
 	}
