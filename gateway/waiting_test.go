@@ -43,6 +43,25 @@ type laptop struct {
 	stop   func()
 }
 
+// online waits until the relay has the host-agent.
+func (l *laptop) online() {
+	l.t.Helper()
+	await(l.t, func() bool { h, _ := l.relay.registry.Lookup("default", "laptop"); return h.State == "online" })
+}
+
+// direct returns the host's own address.
+func (l *laptop) direct() string { return "ws" + strings.TrimPrefix(l.server.URL, "http") }
+
+// setUpLaptop is setUp with a laptop that is online, and a client at its host.
+func setUpLaptop(t *testing.T) (relay *Relay, ada *phone, laptop *laptop, near *rpcClient) {
+	t.Helper()
+	relay, ada = setUp(t)
+	laptop = newLaptop(t, relay)
+	laptop.wake()
+	laptop.online()
+	return relay, ada, laptop, dialHost(t, laptop.direct())
+}
+
 // newLaptop starts a host, without its host-agent.
 func newLaptop(t *testing.T, relay *Relay) *laptop {
 	t.Helper()
@@ -323,8 +342,8 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	relay, ada := setUpWith(t, func(cfg *RelayConfig) { cfg.DataDir = dir })
 	laptop := newLaptop(t, relay)
 	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	laptop.online()
+	near := dialHost(t, laptop.direct())
 	session, chat := near.newSession("00000001")
 	busy, busyChat := near.newSession("00000002")
 	near.say(busyChat, "turn-busy", "permission")
@@ -391,7 +410,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	// Another start repeats nothing.
 	laptop.sleep()
 	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
+	laptop.online()
 	w.mustLeave(w.item(9, 1, message(session, chat, "turn-9", "hello nine"), nil)) // while the host is online
 	await(t, func() bool { return w.results()["9"] == "done" })
 	await(t, func() bool { return len(near.chat(chat).Turns) == 3 })
@@ -434,11 +453,7 @@ func digestOf(call *struct {
 // cannot be changed.
 func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	relay, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	w := newWriter(ada)
 	laptop.sleep()
@@ -526,11 +541,7 @@ func secondDevice(p *phone) *phone {
 // notified.
 func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	relay, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	second := secondDevice(ada)
 	w := newWriter(second)
@@ -562,11 +573,7 @@ func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 // what it cannot know. The journal is written here as the crashed host-agent left it.
 func TestCrashesRepeatNothing(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	_, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	near.newSession("00000004")
 	w := newWriter(ada)
@@ -620,14 +627,14 @@ func TestCrashOfTheHostRepeatsNothing(t *testing.T) {
 			t.Parallel()
 			relay, ada := setUp(t)
 			laptop := newLaptop(t, relay)
-			direct := "ws" + strings.TrimPrefix(laptop.server.URL, "http")
+			direct := laptop.direct()
 			flaky := httptest.NewServer(cuts(direct, 1, "dispatchAction", arrives))
 			defer flaky.Close()
 			near := dialHost(t, direct)
 			session, chat := near.newSession("00000001")
 			laptop.at = flaky.URL
 			laptop.wake()
-			await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
+			laptop.online()
 			w := newWriter(ada)
 			laptop.sleep()
 			w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), nil))
@@ -708,8 +715,8 @@ func TestItemWakesItsHostOnce(t *testing.T) {
 	})
 	laptop := newLaptop(t, relay)
 	laptop.wake()
-	await(t, func() bool { h, _ := relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-	near := dialHost(t, "ws"+strings.TrimPrefix(laptop.server.URL, "http"))
+	laptop.online()
+	near := dialHost(t, laptop.direct())
 	session, chat := near.newSession("00000001")
 	w := newWriter(ada)
 	laptop.sleep()

@@ -19,15 +19,6 @@ import (
 	waitbook "ahprelay/hostagent/waiting"
 )
 
-// online waits until the relay has the host-agent.
-func (l *laptop) online() {
-	l.t.Helper()
-	await(l.t, func() bool { h, _ := l.relay.registry.Lookup("default", "laptop"); return h.State == "online" })
-}
-
-// direct returns the host's own address.
-func (l *laptop) direct() string { return "ws" + strings.TrimPrefix(l.server.URL, "http") }
-
 // crashed writes a journal as a crashed host-agent left it.
 func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 	l.t.Helper()
@@ -50,11 +41,7 @@ func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 // is only looked for: nothing of it is sent any more, and its end is reported.
 func TestCrashThenChangeSendsNothing(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	laptop.online()
-	near := dialHost(t, laptop.direct())
+	_, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	created, createdChat := near.newSession("00000002")
 	changed, changedChat := near.newSession("00000003")
@@ -104,11 +91,7 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 // An item is refused if the host has narrowed its author's level, or if its author was removed.
 func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	laptop.online()
-	near := dialHost(t, laptop.direct())
+	_, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	busy, busyChat := near.newSession("00000002")
 	near.say(busyChat, "turn-busy", "permission")
@@ -137,11 +120,7 @@ func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 // An answer to a question is given to the same question only.
 func TestLeftAnswerIsForTheSameQuestion(t *testing.T) {
 	t.Parallel()
-	relay, ada := setUp(t)
-	laptop := newLaptop(t, relay)
-	laptop.wake()
-	laptop.online()
-	near := dialHost(t, laptop.direct())
+	_, ada, laptop, near := setUpLaptop(t)
 	session, chat := near.newSession("00000001")
 	near.say(chat, "turn-1", "ask text")
 	id := ""

@@ -134,14 +134,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		t.Errorf("the next request: HTTP %d; want 429", got)
 	}
 
-	woken := make(chan hostsapi.Woken, 1)
-	go func() {
-		var answer hostsapi.Woken
-		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
-			t.Errorf("wake: HTTP %d %s", status, said)
-		}
-		woken <- answer
-	}()
+	woken := wakeLaptop(t, ada)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if mark, err := os.ReadFile(marks); err == nil && strings.TrimSpace(string(mark)) == "default laptop" {
 			break
@@ -158,6 +151,19 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	if got := <-woken; got.By != "relay" || got.After < 1 || got.After > 60 {
 		t.Errorf("woken = %+v; want by the relay after more than 1 s", got)
 	}
+}
+
+// wakeLaptop asks the relay to wake the laptop. The channel receives the answer.
+func wakeLaptop(t *testing.T, ada *phone) <-chan hostsapi.Woken {
+	woken := make(chan hostsapi.Woken, 1)
+	go func() {
+		var answer hostsapi.Woken
+		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
+			t.Errorf("wake: HTTP %d %s", status, said)
+		}
+		woken <- answer
+	}()
+	return woken
 }
 
 // TestNeighbourWakesAHost wakes a host by a different host's host-agent on its network, if both owners
@@ -216,14 +222,7 @@ func TestNeighbourWakesAHost(t *testing.T) {
 			t.Errorf("%s: wakes is %v", h.Host, h.Wakes)
 		}
 	}
-	woken := make(chan hostsapi.Woken, 1)
-	go func() {
-		var answer hostsapi.Woken
-		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
-			t.Errorf("wake: HTTP %d %s", status, said)
-		}
-		woken <- answer
-	}()
+	woken := wakeLaptop(t, ada)
 	for _, want := range []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02", "02:00:5e:00:53:01"} { // and again, because packets may be lost
 		if got := <-sent; got != want {
 			t.Errorf("a magic packet for %s; want %s", got, want)

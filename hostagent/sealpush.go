@@ -93,7 +93,7 @@ func (v *vault) signer() (*sealed.Device, error) {
 	return signer, v.saveLocked()
 }
 
-// maxName bounds the name of a browser's device, and maxWay the ID of its target, in bytes.
+// maxBrowserName bounds the name of a browser's device, and maxWay the ID of its target, in bytes.
 const (
 	maxBrowserName = 100
 	maxWay         = 64

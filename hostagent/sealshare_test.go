@@ -300,18 +300,24 @@ func TestEpochEndsInTime(t *testing.T) {
 	})
 }
 
+// holdBack says something to all readers, and 60 messages more, in 12 s, to all but the third.
+// It returns the third reader, and the place of the first message that it lacks.
+func (c *sealedCrowd) holdBack(readers []*sharedReader) (late *sharedReader, from int) {
+	for range 5 {
+		c.say(100*time.Millisecond, readers...)
+	}
+	from = len(c.sent)
+	for range 60 {
+		c.say(200*time.Millisecond, readers[:2]...)
+	}
+	return readers[2], from
+}
+
 // TestLateReaderKeepsItsOrder holds one reader's messages back, while the others go on with
 // new epochs. It then receives all, in order.
 func TestLateReaderKeepsItsOrder(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
-		for range 5 {
-			c.say(100*time.Millisecond, readers...)
-		}
-		from := len(c.sent)
-		for range 60 {
-			c.say(200*time.Millisecond, readers[:2]...)
-		}
-		late := readers[2]
+		late, from := c.holdBack(readers)
 		for _, message := range c.sent[from:] {
 			late.sock.toUs <- message
 			time.Sleep(10 * time.Millisecond)
@@ -334,14 +340,7 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 // when it is removed.
 func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
-		for range 5 {
-			c.say(100*time.Millisecond, readers...)
-		}
-		from := len(c.sent)
-		for range 60 {
-			c.say(200*time.Millisecond, readers[:2]...)
-		}
-		late := readers[2]
+		late, from := c.holdBack(readers)
 		for _, message := range c.sent[from : from+45] { // the others have changed keys within 5 s
 			late.sock.toUs <- message
 			time.Sleep(10 * time.Millisecond)

@@ -231,7 +231,8 @@ var (
 	errNoDevice   = errors.New("the authorization server offers no sign-in by code, and none with PKCE (S256)")
 )
 
-// An offer is a sign-in that has begun: what the client is told, and how it ends.
+// An offer is a sign-in that has begun: the members of the answer to the client, and the
+// function that completes the sign-in.
 type offer struct {
 	told   map[string]any
 	finish func(context.Context) error

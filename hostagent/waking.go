@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,14 +67,13 @@ func (c *Waking) terms() wake.Terms {
 // by one goroutine.
 type waker struct {
 	agent *Agent
-	terms wake.Terms
 	rates *fair.Buckets    // by host
 	last  map[string]int64 // key of a relay to the time of its last order
 	send  func(net.HardwareAddr) error
 }
 
 func newWaker(a *Agent) *waker {
-	w := &waker{agent: a, terms: a.cfg.Waking.terms(), rates: fair.NewBuckets(wakeEvery, wakeAtOnce), last: map[string]int64{}, send: a.cfg.Waking.Send}
+	w := &waker{agent: a, rates: fair.NewBuckets(wakeEvery, wakeAtOnce), last: map[string]int64{}, send: a.cfg.Waking.Send}
 	if w.send == nil {
 		w.send = wol.Send
 	}
@@ -82,7 +82,7 @@ func newWaker(a *Agent) *waker {
 
 // run takes orders until ctx ends.
 func (w *waker) run(ctx context.Context, conn *broker.Conn) {
-	if w.terms.For == "" {
+	if len(w.agent.cfg.Waking.For) == 0 {
 		return
 	}
 	in := make(chan *nats.Msg, ordersRoom)
@@ -112,7 +112,7 @@ func (w *waker) take(data []byte) error {
 		return err
 	case o.At <= w.last[key]:
 		return errors.New("the order is older than an earlier one")
-	case !w.terms.Wakes(o.Target):
+	case !slices.Contains(w.agent.cfg.Waking.For, o.Target):
 		return fmt.Errorf("--wake-for does not name the host %q", o.Target)
 	case !w.rates.Allow(o.Target):
 		return errors.New("too many orders")

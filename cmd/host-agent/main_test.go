@@ -261,21 +261,32 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 // TestRun serves a host until it is stopped, and refuses a second host-agent.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	relay, token := newRelay(t)
-	host := newHost(t, agenthost.Config{})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, io.Discard, io.Discard)
-	}()
-	awaitOnline(t, relay)
+	relay, token, host, stop := runHostAgent(t)
 	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")
 	if err == nil || !strings.Contains(err.Error(), "another host-agent") || !strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("second host-agent: %v; want a refusal that names --take-over", err)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("run ended with %v", err)
+}
+
+// runHostAgent runs a host-agent of a host at a relay, until stop, and waits until the host is
+// online. It returns the token's file and the host's address.
+func runHostAgent(t *testing.T) (relay *gateway.Relay, token, host string, stop func()) {
+	t.Helper()
+	relay, token = newRelay(t)
+	host = newHost(t, agenthost.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, io.Discard, io.Discard)
+	}()
+	awaitOnline(t, relay)
+	return relay, token, host, func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run ended with %v", err)
+		}
 	}
 }
 

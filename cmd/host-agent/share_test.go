@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/test/refclient"
 )
@@ -16,14 +13,7 @@ import (
 // leaves nothing behind. A link to a session of the host is printed.
 func TestShareNeedsASession(t *testing.T) {
 	t.Parallel()
-	relay, token := newRelay(t)
-	host := newHost(t, agenthost.Config{})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, io.Discard, io.Discard)
-	}()
-	awaitOnline(t, relay)
+	relay, token, _, stop := runHostAgent(t)
 	grant, err := relay.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
@@ -59,7 +49,4 @@ func TestShareNeedsASession(t *testing.T) {
 		t.Errorf("share = %q, %v; want a link", out, err)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("run ended with %v", err)
-	}
 }

@@ -268,6 +268,35 @@ func TestHonestRelayIsNotAccused(t *testing.T) {
 	}
 }
 
+// manipulate changes frames in a random way, numbered from 0 to last, and returns them. Inserted
+// frames come from the pool.
+func manipulate(t *rapid.T, frames, pool [][]byte, last int) [][]byte {
+	i := rapid.IntRange(0, len(frames)).Draw(t, "place")
+	switch how := rapid.IntRange(0, last).Draw(t, "how"); {
+	case how == 0:
+		frames = slices.Insert(frames, i, rapid.SampledFrom(pool).Draw(t, "frame"))
+	case i == len(frames):
+	case how == 1:
+		frames = slices.Delete(frames, i, i+1)
+	case how == 2:
+		frames[i] = rapid.SampledFrom(pool).Draw(t, "frame")
+	case how == 3:
+		j := rapid.IntRange(0, len(frames)-1).Draw(t, "other")
+		frames[i], frames[j] = frames[j], frames[i]
+	case how == 4 && len(frames[i]) > 0:
+		frames[i] = bytes.Clone(frames[i])
+		frames[i][rapid.IntRange(0, len(frames[i])-1).Draw(t, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
+	case how == 5:
+		frames[i] = frames[i][:rapid.IntRange(0, len(frames[i])).Draw(t, "length")]
+	case how == 6: // several frames move
+		n := rapid.IntRange(1, min(4, len(frames)-i)).Draw(t, "count")
+		moved := slices.Clone(frames[i : i+n])
+		frames = slices.Delete(frames, i, i+n)
+		frames = slices.Insert(frames, rapid.IntRange(0, len(frames)).Draw(t, "to"), moved...)
+	}
+	return frames
+}
+
 // TestRandomLiesAreFound draws manipulations of a conversation.
 func TestRandomLiesAreFound(t *testing.T) {
 	c := newCast(t)
@@ -277,24 +306,7 @@ func TestRandomLiesAreFound(t *testing.T) {
 		frames := slices.Clone(k.frames[d])
 		pool := slices.Concat(k.frames[0], k.frames[1], e.frames[0], e.frames[1])
 		for range rapid.IntRange(1, 4).Draw(t, "lies") {
-			i := rapid.IntRange(0, len(frames)).Draw(t, "place")
-			switch how := rapid.IntRange(0, 5).Draw(t, "how"); {
-			case how == 0:
-				frames = slices.Insert(frames, i, rapid.SampledFrom(pool).Draw(t, "frame"))
-			case i == len(frames):
-			case how == 1:
-				frames = slices.Delete(frames, i, i+1)
-			case how == 2:
-				frames[i] = rapid.SampledFrom(pool).Draw(t, "frame")
-			case how == 3:
-				j := rapid.IntRange(0, len(frames)-1).Draw(t, "other")
-				frames[i], frames[j] = frames[j], frames[i]
-			case how == 4 && len(frames[i]) > 0:
-				frames[i] = bytes.Clone(frames[i])
-				frames[i][rapid.IntRange(0, len(frames[i])-1).Draw(t, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
-			case how == 5:
-				frames[i] = frames[i][:rapid.IntRange(0, len(frames[i])).Draw(t, "length")]
-			}
+			frames = manipulate(t, frames, pool, 5)
 		}
 		// A lie behind the close is not seen, because the receiver has ended.
 		n := len(k.frames[d])

@@ -376,29 +376,7 @@ func TestRandomLiesAboutSharedBodiesAreFound(t *testing.T) {
 		}
 		slices.SortFunc(pool, bytes.Compare)
 		for range rapid.IntRange(1, 5).Draw(rt, "lies") {
-			i := rapid.IntRange(0, len(frames)).Draw(rt, "place")
-			switch how := rapid.IntRange(0, 6).Draw(rt, "how"); {
-			case how == 0:
-				frames = slices.Insert(frames, i, rapid.SampledFrom(pool).Draw(rt, "frame"))
-			case i == len(frames):
-			case how == 1:
-				frames = slices.Delete(frames, i, i+1)
-			case how == 2:
-				frames[i] = rapid.SampledFrom(pool).Draw(rt, "frame")
-			case how == 3:
-				j := rapid.IntRange(0, len(frames)-1).Draw(rt, "other")
-				frames[i], frames[j] = frames[j], frames[i]
-			case how == 4 && len(frames[i]) > 0:
-				frames[i] = bytes.Clone(frames[i])
-				frames[i][rapid.IntRange(0, len(frames[i])-1).Draw(rt, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(rt, "bits"))
-			case how == 5:
-				frames[i] = frames[i][:rapid.IntRange(0, len(frames[i])).Draw(rt, "length")]
-			case how == 6: // several frames move
-				n := rapid.IntRange(1, min(4, len(frames)-i)).Draw(rt, "count")
-				moved := slices.Clone(frames[i : i+n])
-				frames = slices.Delete(frames, i, i+n)
-				frames = slices.Insert(frames, rapid.IntRange(0, len(frames)).Draw(rt, "to"), moved...)
-			}
+			frames = manipulate(rt, frames, pool, 6)
 		}
 		n := len(r.frames)
 		if len(frames) >= n && slices.EqualFunc(frames[:n], r.frames, bytes.Equal) {

@@ -215,12 +215,7 @@ func walkTo(t *testing.T, name, folder string, environment []string, relay ...st
 	s.bench.Env = append(s.bench.Env, environment...)
 	s.flags = []string{"--agent", name, "--folder", folder}
 	code, fingerprint := s.joinsWith(p, s.bench, s.flags...)
-	p.enter("#code", code)
-	p.click("#lookup button[type=submit]")
-	p.wants("#what", fingerprint)
-	p.enter("#host", hostName)
-	p.click("#decide button[type=submit]")
-	p.wants("#status-text", "Live")
+	p.admits(code, fingerprint)
 	p.hostIs(hostName, "online")
 	keys, err := auth.LoadKeys(s.file("data"))
 	must(t, err)

@@ -110,6 +110,17 @@ func (s *site) joins(p *page, programs *procs.Bench) (code, fingerprint string) 
 	return s.joinsWith(p, programs, "--upstream", "ws://"+s.host.address)
 }
 
+// admits approves the host-agent that shows a code and a fingerprint, on the page for that.
+func (p *page) admits(code, fingerprint string) {
+	p.t.Helper()
+	p.enter("#code", code)
+	p.click("#lookup button[type=submit]")
+	p.wants("#what", fingerprint)
+	p.enter("#host", hostName)
+	p.click("#decide button[type=submit]")
+	p.wants("#status-text", "Live")
+}
+
 // upFlags start host-agent up.
 func (s *site) upFlags(more ...string) []string {
 	return append([]string{"up", s.url, "--control", "off", "--no-qr", "--credentials-file", s.file("credential")}, more...)
@@ -163,12 +174,7 @@ func TestInstalledPrograms(t *testing.T) {
 	p.click("#form button")
 	p.wants("#who", "owner, level own")
 	code, fingerprint := s.joins(p, installed)
-	p.enter("#code", code)
-	p.click("#lookup button[type=submit]")
-	p.wants("#what", fingerprint)
-	p.enter("#host", hostName)
-	p.click("#decide button[type=submit]")
-	p.wants("#status-text", "Live")
+	p.admits(code, fingerprint)
 	p.hostIs(hostName, "online")
 	p.wants("#sessions", "Fix the flaky login test")
 	if got := eval[string](p, overflows); got != "" {
