@@ -89,7 +89,7 @@ export async function discover(ask: Ask, wanted: Wanted, origin: string): Promis
       const { status, body } = await ask(resourcePlace(wanted.resource));
       if (status === 200 && body?.resource === wanted.resource) servers = array(body.authorization_servers).map(text);
     } catch {
-      return { why: t`The host names nobody who gives tokens, and ${unread(wanted.resource)}` };
+      return { why: t`The host names no authorization server, and ${unread(wanted.resource)}` };
     }
   }
   if (servers.length === 0) return { why: t`The host names no authorization server.` };

@@ -93,7 +93,7 @@ export default {
   'waits for you': 'ينتظرك',
   'The MCP server': 'خادم MCP',
   'Tokens come from {0}': 'تأتي الرموز من {0}',
-  'The host names nobody who gives tokens, and {0}': 'لا يذكر المضيف من يمنح الرموز، و{0}',
+  'The host names no authorization server, and {0}': 'لا يذكر المضيف من يمنح الرموز، و{0}',
   'The host names no authorization server.': 'لا يذكر المضيف أي خادم تفويض.',
   '{0} does not let this page read what it says (CORS), or cannot be reached.': 'لا يسمح {0} لهذه الصفحة بقراءة إجابته (CORS)، أو يتعذّر الوصول إليه.',
   '{0} is asked by https only.': 'يُسأل {0} عبر https فقط.',

@@ -93,7 +93,7 @@ export default {
   'waits for you': 'wartet auf Sie',
   'The MCP server': 'Der MCP-Server',
   'Tokens come from {0}': 'Tokens gibt es bei {0}',
-  'The host names nobody who gives tokens, and {0}': 'Der Host nennt niemanden, der Tokens ausgibt, und {0}',
+  'The host names no authorization server, and {0}': 'Der Host nennt keinen Autorisierungsserver, und {0}',
   'The host names no authorization server.': 'Der Host nennt keinen Anmeldeserver.',
   '{0} does not let this page read what it says (CORS), or cannot be reached.': '{0} lässt diese Seite die Antwort nicht lesen (CORS) oder ist nicht erreichbar.',
   '{0} is asked by https only.': '{0} wird nur über https gefragt.',

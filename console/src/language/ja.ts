@@ -93,7 +93,7 @@ export default {
   'waits for you': 'あなたを待っています',
   'The MCP server': 'MCP サーバー',
   'Tokens come from {0}': 'トークンの発行元: {0}',
-  'The host names nobody who gives tokens, and {0}': 'ホストがトークンの発行元を示していません。{0}',
+  'The host names no authorization server, and {0}': 'ホストがトークンの発行元を示していません。{0}',
   'The host names no authorization server.': 'ホストが認可サーバーを示していません。',
   '{0} does not let this page read what it says (CORS), or cannot be reached.': '{0} の応答をこのページから読めないか（CORS）、接続できません。',
   '{0} is asked by https only.': '{0} には https でのみ問い合わせます。',

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-TVYKWNL3.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{a as Conflict,c as Leaving,b as lives};

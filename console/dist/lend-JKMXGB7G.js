@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-FUBXBGJI.js";import"./chunk-YEH7REES.js";import"./chunk-DX6FR2V2.js";import"./chunk-5BQ6APIW.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{b as Asks,c as CameraView,a as Lend};

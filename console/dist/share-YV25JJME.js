@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UMUZETPT.js";import"./chunk-C4363FFO.js";import"./chunk-YEH7REES.js";import"./chunk-DX6FR2V2.js";import"./chunk-5BQ6APIW.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-HNYGDUV4.js";import"./chunk-BV5T2LCK.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-DX6FR2V2.js";import"./chunk-5BQ6APIW.js";import"./chunk-LZFCWU4M.js";import"./chunk-DBHRO7VJ.js";import"./chunk-Q7XXQ72Z.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};
