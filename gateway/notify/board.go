@@ -119,14 +119,14 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	h.begin(r.Instance)
 	late := r.Seq < h.merged.seq // h.open is newer than this report
 	h.seq = r.Seq
+	now := time.Now().UTC()
+	if !late {
+		b.withdrawLocked(tenant, host, h, &r, now)
+	}
 	for _, e := range r.Events {
-		b.takeEventLocked(h, Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()}, r.Open, late)
+		b.takeEventLocked(h, Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}, r.Open, late)
 	}
-	if late {
-		return ack
-	}
-	b.withdrawLocked(tenant, host, h, &r, time.Now().UTC())
-	ack.Again = len(h.open) < len(r.Open)
+	ack.Again = !late && len(h.open) < len(r.Open)
 	return ack
 }
 
@@ -155,7 +155,8 @@ func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bo
 	}
 }
 
-// withdrawLocked withdraws events that are not open in a report.
+// withdrawLocked withdraws events that are not open in a report. It comes before the
+// report's new events: a question ends before its session does.
 func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, r *notice.Report, now time.Time) {
 	for id, e := range h.open {
 		if !slices.Contains(r.Open, id) {
@@ -179,6 +180,7 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 	h.begin(r.Instance)
 	h.merged.seq = r.Seq
 	now := time.Now().UTC()
+	b.withdrawLocked(tenant, host, h, &r, now)
 	for _, e := range r.Events {
 		if _, known := h.open[e.ID]; known || !e.Kind.Needs() || !slices.Contains(r.Open, e.ID) {
 			continue
@@ -186,7 +188,6 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 		h.open[e.ID], h.merged.only[e.ID] = e, true
 		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
-	b.withdrawLocked(tenant, host, h, &r, now)
 }
 
 // reports returns the open events of a tenant as reports, with one or more parts for

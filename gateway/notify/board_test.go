@@ -136,6 +136,37 @@ func TestBoardAfter(t *testing.T) {
 	}
 }
 
+// TestAnsweredQuestionEndsBeforeNewEvents reports an answered question and the end of its
+// session together, as a host-agent does that reports late.
+func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
+	board := notify.NewBoard()
+	ledger := notice.NewLedger("agent-1")
+	ledger.Ready()
+	report := func() {
+		t.Helper()
+		r, ok := ledger.Report(true)
+		if !ok {
+			t.Fatal("nothing to report")
+		}
+		ack := board.Take("t", "h", r)
+		ledger.Sent(&ack)
+	}
+	ledger.Add(event(1, notice.Approval))
+	report()
+	ledger.Withdraw(event(1, "").ID)
+	ledger.Add(event(2, notice.Done))
+	report()
+	items, _, _, _ := board.After("t", 0)
+	var got []string
+	for _, item := range items {
+		got = append(got, fmt.Sprint(item.Change, " ", item.Event.Kind))
+	}
+	want := []string{"event approval", "withdrawn approval", "event done"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order of the events (-want +got):\n%s", diff)
+	}
+}
+
 // TestMayHear is the table of permissions for events.
 func TestMayHear(t *testing.T) {
 	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}

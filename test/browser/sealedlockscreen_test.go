@@ -88,13 +88,17 @@ func TestSealedLockScreen(t *testing.T) {
 	}
 
 	// The end of the question, and then the question once more.
-	end := service.Next()
-	if !strings.Contains(string(end.Text), `\"withdrawn\":true`) {
-		t.Fatalf("behind the answer comes %s", end.Text)
+	// The relay sends it and the end of the turn in either order.
+	end, done := string(service.Next().Text), string(service.Next().Text)
+	if strings.Contains(done, `\"withdrawn\":true`) {
+		end, done = done, end
+	}
+	if !strings.Contains(end, `\"withdrawn\":true`) {
+		t.Fatalf("behind the answer comes %s", end)
 	}
 	forged := fmt.Sprintf(`{"id":"forged","kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"Forged title","text":"Forged text","says":"Forged words","answers":[{"label":"Allow","url":"/api/answers/a.b"}]}`, hostName)
 	for range 2 { // a starting worker may drop a message
-		l.push(string(end.Text))
+		l.push(end)
 		l.push(first)
 		l.delivers(forged, "the relay's notification", func(shown string) bool { return strings.Contains(shown, "An agent needs you") })
 	}
@@ -103,7 +107,7 @@ func TestSealedLockScreen(t *testing.T) {
 	}
 	eval[any](l.worker, "registration.getNotifications().then((all) => all.forEach((n) => n.close())), null")
 	l.until("no notification", patience, func() bool { return l.notifications() == "" })
-	changed := strings.Replace(string(service.Next().Text), `\"says\":\"`, `\"says\":\"Forged `, 1)
+	changed := strings.Replace(done, `\"says\":\"`, `\"says\":\"Forged `, 1)
 	l.delivers(changed, "the changed notification", func(shown string) bool {
 		return strings.Contains(shown, `"host":""`) || strings.Contains(shown, "Forged")
 	})
