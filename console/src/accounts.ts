@@ -5,10 +5,8 @@
 // the person has added: see furtherRelays in console.go.
 
 import { relay } from './pins';
-import type { Grant, HostInfo } from './relay';
-import type { Answer } from './relay';
+import type { Answer, Grant, HostInfo, HostList } from './relay';
 import { array } from './store';
-import type { Json } from './ahp';
 import { t } from './language';
 
 /** A further account. Without a token, this browser has a key for it. */
@@ -21,7 +19,7 @@ const cookieAge = 34_560_000; // s, the longest that browsers allow
 
 function read(): Account[] {
   try {
-    return array(JSON.parse(localStorage.getItem(key) ?? '[]')).filter((a) => typeof a?.name === 'string' && typeof a.relay === 'string').slice(0, mostAccounts);
+    return array<Account>(JSON.parse(localStorage.getItem(key) ?? '[]')).filter((a) => typeof a?.name === 'string' && typeof a.relay === 'string').slice(0, mostAccounts);
   } catch {
     return []; // none, or no browser
   }
@@ -135,7 +133,7 @@ export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; su
 
 /** The parts of the page that are used. */
 export interface AccountsPage {
-  askAs(token: string, method: string, path: string, json?: Json): Promise<Answer>;
+  askAs<T>(token: string, method: string, path: string, json?: object): Promise<Answer<T>>;
   listed(): void; // an account's hosts are known anew
   signedOut(account: Account): void;
 }
@@ -165,7 +163,7 @@ export class Accounts {
   /** Asks an account's relay for its hosts. The result is why it has given none, or ''. */
   async ask(account: Account): Promise<string> {
     const had = this.#known.get(account.name);
-    const next = await this.#page.askAs(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
+    const next = await this.#page.askAs<HostList>(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
       if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? '') };
       const why = status === 401 ? t`Not signed in any more.` : t`The relay answered ${status}.`;
       return { hosts: status === 401 ? [] : had?.hosts ?? [], grant: status === 401 ? null : had?.grant ?? null, why, subject: had?.subject ?? '' };

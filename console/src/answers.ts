@@ -1,6 +1,6 @@
 // Builds the user's answers to an agent's questions.
 
-import type { Json } from './ahp';
+import type { Choice, QuestionAnswer, QuestionItem } from './ahp';
 import { array, text } from './store';
 
 const onceWords = /\bonce\b/i;
@@ -10,17 +10,20 @@ const widerWords = /session|always|workspace|\ball\b|remember|every|user|global|
  * Sorts a host's options: allow once, refuse, then wider permissions, as notice.Arrange does.
  * The host's labels stay. An option of an unknown kind allows nothing.
  */
-export function sortOptions(options: Json[]): { once: Json[]; deny: Json[]; wider: Json[] } {
-  const wordsOf = (o: Json) => `${o.id} ${text(o.label)}`.replace(/[-_]/g, ' ');
+export function sortOptions(options: Choice[]): { once: Choice[]; deny: Choice[]; wider: Choice[] } {
+  const wordsOf = (o: Choice) => `${o.id} ${text(o.label)}`.replace(/[-_]/g, ' ');
   const approve = options.filter((o) => o.kind === 'approve');
   const named = approve.some((o) => onceWords.test(wordsOf(o)));
   const once = approve.filter((o) => (named ? onceWords.test(wordsOf(o)) : !widerWords.test(wordsOf(o))));
   return { once, deny: options.filter((o) => o.kind !== 'approve'), wider: approve.filter((o) => !once.includes(o)) };
 }
 
+/** What a person has entered: a value of the question's kind, and free text. */
+export interface Input { value?: unknown; free?: string }
+
 /** The answer in the protocol's form, undefined if there is none. */
-export function answerFor(q: Json, { value, free }: { value?: Json; free?: string }): Json {
-  const submitted = (v: Json) => ({ state: 'submitted', value: v });
+export function answerFor(q: Partial<QuestionItem>, { value, free }: Input): QuestionAnswer | undefined {
+  const submitted = (v: QuestionAnswer['value']) => ({ state: 'submitted', value: v });
   const freeform = free?.trim() ? { freeformValues: [free.trim()] } : {};
   switch (q.kind) {
     case 'number':
@@ -42,7 +45,7 @@ export function answerFor(q: Json, { value, free }: { value?: Json; free?: strin
 }
 
 /** Returns an address that may be opened, or ''. */
-export function safeUrl(url: Json): string {
+export function safeUrl(url: unknown): string {
   try {
     const parsed = new URL(text(url));
     return ['http:', 'https:'].includes(parsed.protocol) && !parsed.username ? parsed.href : '';

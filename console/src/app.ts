@@ -14,9 +14,10 @@ import { Offline } from './offline';
 import { Remembered } from './remembered';
 import { ask, hostsOf, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
 import { Sessions } from './sessions';
+import type { Dialog } from './dialog';
 import { array, isObject, text } from './store';
 import { Swaps } from './swap';
-import type { Envelope, Json } from './ahp';
+import type { AuthRequired, ChatState, Envelope, Params, Read, Result } from './ahp';
 import { randomId, sentence, setClock, toRelay } from './words';
 import { t } from './language';
 
@@ -46,7 +47,7 @@ export class App {
   chat = ''; // URI of the chat in view, '' for the session's first
   pane: Pane | null = null;
   sought = ''; // id of a linked turn until it is in view
-  dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
+  dialog: Dialog | null = null;
   readonly swaps = new Swaps(this); // changes that links propose
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
@@ -66,8 +67,8 @@ export class App {
   draw: () => void = () => {};
   drawGrown: () => void = () => {}; // draws only an answer that has grown
   drawLog: (() => void) | null = null; // draws the conversation, if one is in view
-  mcpSaid: (channel: string, method: string, params: Json) => void = () => {};
-  deliver: (channel: string, payload: Json) => void = () => {};
+  mcpSaid: (channel: string, method: string, params: Params) => void = () => {};
+  deliver: (channel: string, payload: unknown) => void = () => {};
 
   get link(): Link | undefined {
     return this.links.get(this.host);
@@ -186,7 +187,7 @@ export class App {
       link.stop();
       if (!this.byDeviceAt(link.host)) { // a device's next token belongs to the same person
         this.lender.takeBack(link.host);
-        if (this.dialog?.link === link) this.dialog = null;
+        if ((this.dialog as { link?: unknown } | null)?.link === link) this.dialog = null;
         this.links.delete(link.host);
         this.conversation.attachments.clear();
         link = this.linkTo(link.host);
@@ -427,7 +428,7 @@ export class App {
     this.draw();
   }
 
-  open(dialog: Json): void {
+  open(dialog: Dialog | null): void {
     this.dialog = dialog;
     this.draw();
   }
@@ -568,16 +569,16 @@ export class App {
   }
 
   #closedCanvas(link: Link): void {
-    if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get(this.chatUri)) return;
+    if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get<ChatState>(this.chatUri)) return;
     if (link.store.canvasesOf(this.session).some((c) => c.channel === this.pane!.channel)) return;
     this.pane = null; // the canvas was closed
     setAddress(this.here);
     link.tidy();
   }
 
-  #notified(link: Link, method: string, params: Json): void {
+  #notified(link: Link, method: string, params: Params): void {
     if (method === 'auth/required') {
-      const resource = text(params?.resource) || text(params?.resource?.resource);
+      const resource = text(params?.resource) || text((params?.resource as { resource?: unknown } | undefined)?.resource);
       link.again(resource, params?.reason === 'expired');
     }
     if (method === 'relay/signedIn') link.codes.get(text(params?.id))?.(text(params?.error));
@@ -604,38 +605,38 @@ export class App {
   // ---- other requests to the host
 
   /** Sends the open session's host a request; rejects without a connection. */
-  request(method: string, params: Json): Promise<Json> {
+  request<M extends string>(method: M, params: object): Promise<Result<M>> {
     if (!this.link?.live) return Promise.reject(new Error(t`not connected`));
     return this.link.conn!.request(method, params);
   }
 
   /** Reads a resource from the host. */
-  async read(uri: string): Promise<Json> {
+  async read(uri: string): Promise<Read> {
     return this.request('resourceRead', { channel: ROOT, uri });
   }
 
   /** Sends an MCP server a request. */
-  mcp(channel: string, method: string, params: Json): McpRequest {
+  mcp<M extends string>(channel: string, method: M, params: object): McpRequest<Result<M>> {
     if (!this.link?.live) return { result: Promise.reject(new Error(t`not connected`)), cancel() {} };
     return this.link.conn!.mcp(channel, method, params);
   }
 
-  mcpNotify(channel: string, method: string, params: Json): void {
+  mcpNotify(channel: string, method: string, params: object): void {
     if (this.link?.live) this.link.conn!.mcpNotify(channel, method, params);
   }
 
   /** Opens the sign-in dialog for an MCP server. */
-  signIn(who: string, wants: Json): void {
+  signIn(who: string, wants: AuthRequired | undefined): void {
     if (this.link && isObject(wants?.resource)) this.open({ kind: 'sign-in', link: this.link, who, resources: [wants.resource], more: wants });
   }
 
   /** Sends the relay a request. */
-  ask(method: string, path: string, json?: Json): Promise<Answer> {
+  ask<T = object>(method: string, path: string, json?: object): Promise<Answer<T>> {
     return ask(this.token, method, path, json);
   }
 
   /** Sends a host's relay a request: as the host's account. */
-  askAt(host: string, method: string, path: string, json?: Json): Promise<Answer> {
+  askAt<T = object>(host: string, method: string, path: string, json?: object): Promise<Answer<T>> {
     return ask(tokenOf(host, this.token), method, path, json);
   }
 
@@ -651,7 +652,7 @@ export class App {
   async wake(host: string): Promise<void> {
     this.waking.set(host, t`Waking…`);
     this.draw();
-    const said = await this.askAt(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
+    const said = await this.askAt<{ by?: string; after?: number }>(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
       .then(({ status, body }) => (status === 200 ? t`Woken by ${body?.by === 'relay' ? t`the relay` : `“${text(body?.by)}”`}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
     this.waking.set(host, said);
     setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
@@ -699,8 +700,8 @@ export class App {
   }
 
   /** Sends the relay a request; rejects unless it succeeds. */
-  async relay(method: string, path: string, json?: Json): Promise<Json> {
-    const { status: said, body } = await this.ask(method, path, json);
+  async relay<T = object>(method: string, path: string, json?: object): Promise<T> {
+    const { status: said, body } = await this.ask<T>(method, path, json);
     if (said !== 200) throw new Error(text(body?.error) || t`The relay answered ${said}.`);
     return body;
   }

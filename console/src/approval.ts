@@ -1,7 +1,7 @@
 // Decides whether the page may offer to allow a tool call. broker/notice/offer.go has
 // the same rule for notifications; hostagent/watch/testdata/approvals.json tests both.
 
-import type { Json } from './ahp';
+import type { Block, FileEdit, Read, ToolCall } from './ahp';
 import { array, isObject, text } from './store';
 import { t } from './language';
 
@@ -13,9 +13,9 @@ export interface Piece { id: string; here: boolean; why?: string }
 
 const unknownForm = t`This page does not support its format.`;
 
-function inputPiece(input: Json): Piece {
+function inputPiece(input: ToolCall['toolInput']): Piece {
   if (typeof input === 'string') return { id: 'input', here: true };
-  if (isObject(input) && text(input.uri)) return { id: inputId(input.uri), here: false };
+  if (isObject(input) && text(input.uri)) return { id: inputId(input.uri!), here: false };
   return { id: 'input', here: true, why: `${t`The input cannot be shown.`} ${unknownForm}` };
 }
 
@@ -24,28 +24,28 @@ export function inputId(uri: string): string {
 }
 
 /** Returns an edit's id, which changes with its contents. */
-export function editId(edit: Json): string {
+export function editId(edit: FileEdit): string {
   return `edit ${JSON.stringify(edit)}`;
 }
 
-function editPiece(edit: Json): Piece {
+function editPiece(edit: FileEdit): Piece {
   const id = editId(edit);
   if (!isObject(edit) || !isObject(edit.before) && !isObject(edit.after)) return { id, here: true, why: `${t`A change cannot be shown.`} ${unknownForm}` };
   if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: t`The host does not show the new content of a file.` };
   return { id, here: false };
 }
 
-export function contentId(content: Json): string {
+export function contentId(content: Block): string {
   return `content ${JSON.stringify(content)}`;
 }
 
-function contentPiece(content: Json): Piece {
+function contentPiece(content: FileEdit): Piece {
   if (content?.type === 'fileEdit') return editPiece(content);
-  return { id: contentId(content), here: !['resource', 'terminal', 'subagent'].includes(content?.type) };
+  return { id: contentId(content), here: !['resource', 'terminal', 'subagent'].includes(content?.type!) };
 }
 
 /** All that a request asks. */
-export function piecesOf(call: Json): Piece[] {
+export function piecesOf(call: ToolCall): Piece[] {
   if (call.status === 'pending-result-confirmation') return array(call.content).map(contentPiece);
   const { toolInput, edits } = call;
   const pieces: Piece[] = [];
@@ -61,7 +61,7 @@ export function piecesOf(call: Json): Piece[] {
 const safeEnough = 0.5; // least safety, between 0 and 1, without a warning
 
 /** Returns the host's risk assessment. An unreadable assessment counts as dangerous. */
-export function riskOf(call: Json): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
+export function riskOf(call: ToolCall): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
   const risk = call.riskAssessment;
   if (risk === undefined || risk === null || call.status === 'pending-result-confirmation') return { kind: 'none', text: '' };
   if (risk.status === 'loading') return { kind: 'loading', text: '' };
@@ -80,7 +80,7 @@ export interface Offer {
  * Decides whether "Allow" may be offered: only if the whole request is visible, and the host has
  * assessed the risk or the user continues without it. A dangerous action needs a hold.
  */
-export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: boolean): Offer {
+export function offerOf(call: ToolCall, stateOf: (id: string) => State, goesOn: boolean): Offer {
   const risk = riskOf(call).kind;
   for (const piece of piecesOf(call)) {
     const state: State = piece.why ? { why: piece.why } : piece.here ? 'shown' : stateOf(piece.id);
@@ -94,7 +94,7 @@ export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: bool
  * Whether a request can be answered while its host is away: all of it is in the request itself, so
  * that the host can compare it. hostagent.digestOfCall has the same rule.
  */
-export function isWhole(call: Json): boolean {
+export function isWhole(call: ToolCall): boolean {
   const { toolInput, edits } = call;
   return (typeof toolInput === 'string' || toolInput === undefined || toolInput === null) && (edits === undefined || edits === null);
 }
@@ -102,16 +102,16 @@ export function isWhole(call: Json): boolean {
 const keys = new WeakMap<object, string>();
 
 /** Returns a key for a request: two requests with the same contents have the same key. */
-export function requestKey(call: Json): string {
+export function requestKey(call: ToolCall): string {
   let key = keys.get(call);
   if (key === undefined) keys.set(call, key = JSON.stringify(call));
   return key;
 }
 
 /** The text that a host answers to resourceRead; throws if there is none. */
-export function textOfRead(answer: Json): string {
-  const { data, encoding } = isObject(answer) ? answer : {} as Json;
-  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error(t`The host’s answer has an unknown format.`);
+export function textOfRead(answer: Read): string {
+  const { data, encoding } = isObject(answer) ? answer : {} as Read;
+  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding as string)) throw new Error(t`The host’s answer has an unknown format.`);
   let read = data;
   if (encoding === 'base64') {
     try {

@@ -4,7 +4,6 @@
 import { accounts, bare, tokenOf } from './accounts';
 import { open, type Answer } from './relay';
 import { array, text } from './store';
-import type { Json } from './ahp';
 import { t } from './language';
 
 /** An agent's open question, as far as it can be shown in a line. */
@@ -25,10 +24,16 @@ export interface Asked {
 
 export interface Option { id: string; label: string; deny: boolean }
 
+/** An event of the relay's stream: see notice.Event. */
+interface Said {
+  id?: string; digest?: string; host?: string; kind?: string; session?: string; chat?: string; title?: string; at?: string; text?: string; detail?: string;
+  needsYou?: boolean; risky?: boolean; edits?: boolean; answer?: string; options?: Option[];
+}
+
 /** The parts of the page that the questions use. */
 export interface AskedPage {
   readonly token: string;
-  askAt(host: string, method: string, path: string, json?: Json): Promise<Answer>;
+  askAt(host: string, method: string, path: string, json?: object): Promise<Answer>;
   draw(): void;
 }
 
@@ -126,7 +131,7 @@ export class Questions {
   #apply(event: string, account: string): void {
     const fields = new Map(event.split('\n').map((line): [string, string] => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim()]));
     if (!fields.has('data')) return;
-    const said: Json = JSON.parse(fields.get('data')!);
+    const said: Said = JSON.parse(fields.get('data')!);
     const q = askedBy(said);
     q.host += account;
     if (fields.get('event') === 'withdrawn') {
@@ -146,7 +151,7 @@ function keyOf(q: Asked): string {
 }
 
 /** Reads an event. Whatever the host calls dangerous, or shows only in part, cannot be allowed here. */
-export function askedBy(said: Json): Asked {
+export function askedBy(said: Said): Asked {
   const risky = said.risky === true;
   const whole = said.edits !== true && !risky;
   const options = said.answer === 'choice' || said.answer === 'text' ? array(said.options) : [];

@@ -1,10 +1,12 @@
 // Opens this device's camera while its picture is in view.
 
-import type { Json } from './ahp';
 import { t } from './language';
 
 const longest = 1280; // pixels of the picture's longer side
 const quality = 0.8;
+
+/** A picture, with its data in Base64. */
+export interface Picture { mimeType: string; data: string | undefined; width: number; height: number }
 
 export class Camera {
   stream: MediaStream | null = null;
@@ -55,7 +57,7 @@ export class Camera {
   }
 
   /** Returns the current picture: {mimeType, data, width, height}. */
-  async picture(): Promise<Json> {
+  async picture(): Promise<Picture> {
     const { stream } = this;
     if (!stream) throw new Error(t`The camera is off.`);
     const video = document.createElement('video');
@@ -74,7 +76,7 @@ function end(stream: MediaStream): void {
   for (const track of stream.getTracks()) track.stop();
 }
 
-function drawn(video: HTMLVideoElement): Json {
+function drawn(video: HTMLVideoElement): Picture {
   const scale = Math.min(1, longest / Math.max(video.videoWidth, video.videoHeight));
   const canvas = document.createElement('canvas');
   canvas.width = Math.round(video.videoWidth * scale);

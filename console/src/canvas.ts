@@ -2,7 +2,7 @@
 // this page: it runs in a sandboxed frame with its own origin and exchanges only
 // messages with the page.
 
-import type { Json, JsonObject, ResourceContents } from './ahp';
+import type { JsonObject, ResourceContents } from './ahp';
 import type { RpcError } from './rpc';
 import { t } from './language';
 
@@ -81,9 +81,9 @@ const longest = 2 ** 31 - 1; // ms; limit for a timer
  * Returns the relay's address for a canvas, or '' unless it is a web page at an origin other
  * than page. Without a canvas domain the relay forwards the request, and the host answers.
  */
-export function elsewhere(address: Json, page: string): string {
+export function elsewhere(address: string | undefined, page: string): string {
   try {
-    const { protocol, origin, href } = new URL(address);
+    const { protocol, origin, href } = new URL(address!);
     return /^https?:$/.test(protocol) && origin !== page ? href : '';
   } catch {
     return '';
@@ -101,7 +101,7 @@ function instanceOf(uri: string): string | undefined {
 }
 
 /** Reports whether uri is an address of the instance's own content. */
-export function isContentOf(uri: Json, instanceId: string): uri is string {
+export function isContentOf(uri: unknown, instanceId: string): uri is string {
   if (typeof uri !== 'string' || uri.length > maxAddress || instanceOf(uri) !== instanceId) return false;
   let path: string;
   try {
@@ -179,7 +179,7 @@ export interface FrameState { name: '' | 'loading' | 'shown' | 'refused' | 'fail
 export interface FrameEvents {
   read(uri: string): Promise<ResourceContents>; // asks the host for content
   ticket(uri: string): Promise<Ticket>; // asks the relay for the content's address on the web
-  message(payload: Json): void; // a message from the canvas to its provider
+  message(payload: unknown): void; // a message from the canvas to its provider
   state(state: FrameState): void;
 }
 
@@ -278,7 +278,7 @@ export class Frame {
   }
 
   /** Delivers a provider's message to the canvas. */
-  deliver(payload: Json): void {
+  deliver(payload: unknown): void {
     // A sandboxed frame has an opaque origin, so '*' is required. The frame contains
     // only the canvas.
     this.#iframe?.contentWindow?.postMessage(payload, this.#origin === 'null' ? '*' : this.#origin);
@@ -345,7 +345,7 @@ export class Frame {
   // only three things: reading the canvas's own content, replacing the page in this
   // frame, and reporting once that the canvas is ready or cannot be shown. The page
   // shows no text from these messages.
-  #asked(port: MessagePort, asked: Json): void {
+  #asked(port: MessagePort, asked: unknown): void {
     if (port !== this.#port || asked === null || typeof asked !== 'object') return;
     const { id, uri, navigate, ended } = asked as JsonObject;
     if (ended === 'shown' || ended === 'failed') this.#ended(ended);
@@ -355,7 +355,7 @@ export class Frame {
     else if (!isContentOf(uri, this.#instance)) port.postMessage({ id, error: 'not content of this canvas' });
     else if (this.#queue.length >= maxWaiting) port.postMessage({ id, error: 'too many reads at once' });
     else {
-      this.#queue.push({ port, id, uri });
+      this.#queue.push({ port, id: id as number, uri });
       this.#pump();
     }
   }

@@ -1,6 +1,6 @@
 // The conversation in view: prompts, answers, and the actions on its turns and chats.
 
-import type { Action, Json } from './ahp';
+import type { Action, ChatMessage, ChatState, Choice, QuestionAnswer, Request, Result, ToolCall, Turn } from './ahp';
 import type { Pane } from './address';
 import { requestKey } from './approval';
 import type { Link } from './link';
@@ -26,7 +26,7 @@ export interface ConversationPage {
   readonly chatUri: string | undefined; // URI of the chat in view
   readonly readOnly: boolean;
   readonly folders: string[];
-  request(method: string, params: Json): Promise<Json>;
+  request<M extends string>(method: M, params: object): Promise<Result<M>>;
   showPane(pane: Pane | null): void;
   chooseChat(chat: string): void;
   draw(): void;
@@ -34,7 +34,7 @@ export interface ConversationPage {
 
 export class Conversation {
   note = ''; // message below the editor
-  models = new Map<string, Json>(); // session to its chosen model
+  models = new Map<string, { id: string }>(); // session to its chosen model
   ownTerminals = new Set<string>(); // created here, so sized as shown here
   attachments = new Map<string, Attachment[]>(); // chat to its next message's attachments
   #contexts = new Map<object, Context>(); // app to its context for the next message
@@ -74,7 +74,7 @@ export class Conversation {
     return [...this.#contexts].filter(([, c]) => c.chat === this.#page.chatUri);
   }
 
-  #message(prompt: string, attachments: Attachment[]): Json {
+  #message(prompt: string, attachments: Attachment[]): ChatMessage {
     const model = this.models.get(this.#page.session);
     return {
       text: prompt,
@@ -90,7 +90,7 @@ export class Conversation {
    */
   send(prompt: string, attachments: Attachment[] = [], how: 'queued' | 'steering' = 'queued'): boolean {
     const channel = this.#page.chatUri;
-    const chat = this.#page.link?.store.get(channel);
+    const chat = this.#page.link?.store.get<ChatState>(channel);
     if (!this.#page.link?.live || !chat || !channel) return false;
     const message = this.#message(prompt, [...attachments, ...this.context.map(([, c]) => asAttachment(c))]);
     const done = (sent: boolean) => {
@@ -112,7 +112,7 @@ export class Conversation {
 
   sendAgain(pending: Pending): void {
     const { message } = pending.turn;
-    if (this.send(message.text, attached(message))) this.#page.link?.store.discard(pending);
+    if (this.send(message!.text as string, attached(message))) this.#page.link?.store.discard(pending);
     this.#page.draw();
   }
 
@@ -126,19 +126,19 @@ export class Conversation {
   }
 
   stop(): void {
-    const turn = this.#page.link?.store.get(this.#page.chatUri)?.activeTurn;
+    const turn = this.#page.link?.store.get<ChatState>(this.#page.chatUri)?.activeTurn;
     if (!turn) return;
     const duration = Math.max(0, Date.now() - Date.parse(turn.startedAt)) || 0;
     this.perform(this.#page.chatUri, { type: 'chat/turnCancelled', turnId: turn.id, duration });
   }
 
   /** Sends a turn's prompt again. */
-  again(turn: Json): void {
+  again(turn: Turn): void {
     this.send(text(turn.message?.text), attached(turn.message));
   }
 
   /** Deletes all turns after a turn. */
-  backTo(turn: Json): void {
+  backTo(turn: Turn): void {
     this.perform(this.#page.chatUri, { type: 'chat/truncated', turnId: turn.id });
   }
 
@@ -149,7 +149,7 @@ export class Conversation {
   }
 
   /** Continues from a turn in a new chat of the session. */
-  fork(turn: Json): Promise<void> {
+  fork(turn: Turn): Promise<void> {
     return this.newChat({ kind: 'fork', chat: this.#page.chatUri, turnId: turn.id });
   }
 
@@ -174,7 +174,7 @@ export class Conversation {
   }
 
   /** Creates a chat in the session and shows it. */
-  async newChat(source?: Json): Promise<void> {
+  async newChat(source?: object): Promise<void> {
     const { session } = this.#page;
     const chat = chatBeside(this.#page.link?.store.chatOf(session) ?? '', randomId());
     try {
@@ -198,14 +198,14 @@ export class Conversation {
     this.#page.draw();
   }
 
-  resume(turn: Json): void {
+  resume(turn: Turn): void {
     this.perform(this.#page.chatUri, { type: 'chat/turnResume', turnId: turn.id });
   }
 
   /** Answers a tool call, if its request is still the one that the user saw. */
-  answer(turn: Json, call: Json, approved: boolean, option?: Json, editedToolInput?: string): void {
+  answer(turn: Pick<Turn, 'id'>, call: ToolCall, approved: boolean, option?: Choice, editedToolInput?: string): void {
     const { toolCallId, status: now } = call;
-    const active = this.#page.link?.store.get(this.#page.chatUri)?.activeTurn;
+    const active = this.#page.link?.store.get<ChatState>(this.#page.chatUri)?.activeTurn;
     const asked = active?.id === turn.id && array(active.responseParts).find((p) => p?.toolCall?.toolCallId === toolCallId)?.toolCall;
     if (!asked || requestKey(asked) !== requestKey(call)) {
       this.#page.draw();
@@ -219,13 +219,13 @@ export class Conversation {
       ...(option && !result ? { selectedOptionId: option.id } : {}),
       ...(approved && editedToolInput !== undefined ? { editedToolInput } : {}),
     });
-    if (sent !== undefined) this.#page.link?.store.answered(this.#page.chatUri!, toolCallId, option?.label ?? (approved ? 'allow' : 'deny'));
+    if (sent !== undefined) this.#page.link?.store.answered(this.#page.chatUri!, toolCallId, (option?.label as string | undefined) ?? (approved ? 'allow' : 'deny'));
     navigator.vibrate?.(10);
     this.#page.draw();
   }
 
   /** Answers the agent's question. */
-  reply(request: Json, response: 'accept' | 'decline' | 'cancel', answers?: Json): void {
+  reply(request: Request, response: 'accept' | 'decline' | 'cancel', answers?: Record<string, QuestionAnswer | undefined>): void {
     const sent = this.perform(this.#page.chatUri, { type: 'chat/inputCompleted', requestId: request.id, response, ...(answers ? { answers } : {}) });
     if (sent !== undefined) this.#page.link?.store.answered(this.#page.chatUri!, request.id, response);
     this.#page.draw();
@@ -233,7 +233,7 @@ export class Conversation {
 
   async earlier(): Promise<void> {
     const channel = this.#page.chatUri;
-    const cursor = this.#page.link?.store.get(channel)?.turnsNextCursor;
+    const cursor = this.#page.link?.store.get<ChatState>(channel)?.turnsNextCursor;
     if (!cursor) return;
     try {
       await this.#page.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
@@ -245,6 +245,6 @@ export class Conversation {
 }
 
 /** Returns a message's attachments, for a new message. */
-function attached(message: Json): Attachment[] {
-  return array(message?.attachments).filter((a) => (a?.type === 'embeddedResource' && a.data) || (a?.type === 'resource' && a.uri));
+function attached(message: ChatMessage | undefined): Attachment[] {
+  return array(message?.attachments).filter((a) => (a?.type === 'embeddedResource' && a.data) || (a?.type === 'resource' && a.uri)) as Attachment[];
 }

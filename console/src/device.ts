@@ -3,18 +3,18 @@
 // of its own, in an instance of that module of its own.
 
 import type { Account } from './accounts';
-import type { Json } from './ahp';
+import type { Answer } from './relay';
 
 /** Stands for the tokens of this device, where a token is named. */
 export const DEVICE = 'device';
 
 interface Keys {
-  newKeys(): Promise<Json>;
-  send(keys: Json, method: string, path: string, more: Json): Promise<Json>;
-  signIn(keys: Json, answer: Json): Promise<void>;
+  newKeys(): Promise<object>;
+  send<T>(keys: object, method: string, path: string, more: object): Promise<T>;
+  signIn(keys: object, answer: object): Promise<void>;
   forget(): Promise<void>;
-  stored(): Promise<Json>;
-  call(method: string, path: string, json?: Json): Promise<Json>;
+  stored(): Promise<{ tenant: string; subject: string; device: string } | undefined>;
+  call<T>(method: string, path: string, json?: object): Promise<T & { error?: string }>;
   accessToken(): Promise<string>;
   subprotocols(path: string): Promise<string[]>;
   open(path: string, signal: AbortSignal): Promise<Response>;
@@ -50,15 +50,15 @@ export async function name(): Promise<string> {
 }
 
 /** Asks the relay, as with a token: {status, body}. */
-export async function call(method: string, path: string, json?: Json, account?: Account): Promise<{ status: number; body: Json }> {
+export async function call<T>(method: string, path: string, json?: object, account?: Account): Promise<Answer<T>> {
   const k = await load(account);
   try {
     return { status: 200, body: await k.call(method, path, json) };
   } catch (err) {
-    if (err instanceof SyntaxError) return { status: 200, body: {} }; // an answer without a body
+    if (err instanceof SyntaxError) return { status: 200, body: {} as Answer<T>['body'] }; // an answer without a body
     const { status, message } = err as Error & { status?: number };
     if (typeof status !== 'number') throw err;
-    return { status, body: { error: message } };
+    return { status, body: { error: message } as Answer<T>['body'] };
   }
 }
 
@@ -78,13 +78,13 @@ export async function subprotocols(path: string, account?: Account): Promise<str
 }
 
 /** A request for admission, as the relay has answered it: for the person to approve elsewhere. */
-export interface Asked { user_code: string; verification_uri: string; fingerprint: string; qr?: string[] }
+export interface Asked { device_code: string; interval?: number; user_code: string; verification_uri: string; fingerprint: string; qr?: string[] }
 
 /** Asks an account's relay to admit this browser, and waits until a signed-in device has approved. */
 export async function signIn(account: Account, name: string, shows: (asked: Asked) => void, signal: AbortSignal): Promise<void> {
   const k = await load(account);
   const made = await k.newKeys();
-  const asked = await k.send(made, 'POST', 'auth/device', { form: { kind: 'device', name, tenant: '' } });
+  const asked = await k.send<Asked>(made, 'POST', 'auth/device', { form: { kind: 'device', name, tenant: '' } });
   shows(asked);
   for (let pause = Number(asked.interval) || 5; ;) {
     await new Promise((resolve) => { setTimeout(resolve, pause * 1000); });

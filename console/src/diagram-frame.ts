@@ -2,13 +2,13 @@
 
 import { serve } from './sandbox-frame';
 
-declare const mermaid: any; // the page's first script
+declare const mermaid: { initialize(config: object): void; render(id: string, text: string): Promise<{ svg: string }> }; // the page's first script
 
 const mostEdges = 300;
 const longest = 20_000; // characters
 let drawn = 0;
 
-serve(async ({ text, dark }) => {
+serve(async ({ text, dark }: { text: unknown; dark: boolean }) => {
   mermaid.initialize({
     startOnLoad: false, securityLevel: 'strict', suppressErrorRendering: true, theme: dark ? 'dark' : 'neutral',
     maxTextSize: longest, maxEdges: mostEdges, htmlLabels: false, flowchart: { htmlLabels: false }, // pictures show no HTML

@@ -7,7 +7,7 @@ export function el<K extends keyof HTMLElementTagNameMap>(tag: K, props: JsonObj
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined) continue;
-    if (name.startsWith('data-') || name.startsWith('aria-') || name === 'role') node.setAttribute(name, value);
+    if (name.startsWith('data-') || name.startsWith('aria-') || name === 'role') node.setAttribute(name, value as string);
     else Object.assign(node, { [name]: value });
   }
   node.append(...children);

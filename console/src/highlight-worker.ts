@@ -40,11 +40,14 @@ import yaml from 'highlight.js/yaml';
 for (const [name, language] of Object.entries({
   bash, c, cpp, csharp, css, diff, dockerfile, go, graphql, ini, java, javascript, json, kotlin, lua, makefile, markdown, objectivec,
   perl, php, plaintext, powershell, protobuf, python, r, ruby, rust, scala, scss, sql, swift, typescript, xml, yaml,
-})) hljs.registerLanguage(name, language as any);
+})) hljs.registerLanguage(name, language);
 
 const most = 200_000; // characters
 
-function pieces(node: any, kind: string, into: [string, string][]): void {
+/** A node of highlight.js's tree, which its types do not name. */
+interface Scoped { scope?: string; children: (Scoped | string)[] }
+
+function pieces(node: Scoped, kind: string, into: [string, string][]): void {
   for (const child of node.children) {
     if (typeof child === 'string') into.push([kind, child]);
     else pieces(child, child.scope ?? kind, into);
@@ -55,10 +58,10 @@ addEventListener('message', ({ data: { id, code, lang } }: MessageEvent) => {
   const out: [string, string][] = [];
   try {
     if (code.length <= most && hljs.getLanguage(lang)) {
-      pieces((hljs.highlight(code, { language: lang, ignoreIllegals: true }) as any)._emitter.rootNode, '', out);
+      pieces((hljs.highlight(code, { language: lang, ignoreIllegals: true }) as unknown as { _emitter: { rootNode: Scoped } })._emitter.rootNode, '', out);
     }
   } catch {
     out.length = 0; // leave the code plain
   }
-  (postMessage as any)({ id, pieces: out });
+  (postMessage as (message: object) => void)({ id, pieces: out });
 });

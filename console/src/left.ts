@@ -2,7 +2,7 @@
 // devices, and the host-agent delivers them: see the Go package broker/waiting. A page on a
 // signed-in device loads this part.
 
-import type { Json } from './ahp';
+import type { Agent, Choice, QuestionAnswer, Request, Result, ToolCall, Turn } from './ahp';
 import { record } from './kept';
 import type { Answer, HostInfo } from './relay';
 import { ROOT, RpcError } from './rpc';
@@ -27,7 +27,7 @@ export interface Left {
 }
 
 /** The parts of a Link that are used. */
-interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agents: Json[] }; conn: { request(method: string, params: Json): Promise<Json> } | null }
+interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agents: Agent[] }; conn: { request<M extends string>(method: M, params: object): Promise<Result<M>> } | null }
 
 /** The parts of the page that are used. */
 export interface LeftPage {
@@ -39,7 +39,7 @@ export interface LeftPage {
   readonly chatUri: string | undefined;
   readonly readOnly: boolean;
   who(): Promise<string>;
-  ask(method: string, path: string, json?: Json): Promise<Answer>;
+  ask<T>(method: string, path: string, json?: object): Promise<Answer<T>>;
   draw(): void;
 }
 
@@ -47,7 +47,10 @@ export interface LeftPage {
 export class Conflict extends Error {}
 
 /** What this device keeps of a host: the keys, and the agents for new sessions. */
-interface KeptHost extends WaitingKeys { agents?: Json[] }
+interface KeptHost extends WaitingKeys { agents?: Agent[] }
+
+/** An item in the relay's list. */
+interface Shown extends Pick<Left, 'host' | 'item' | 'result'> { by?: string; at?: string; woken?: boolean; expired?: boolean }
 
 interface KeptKeys { who: string; device: Device; hosts: [string, KeptHost][] }
 
@@ -78,7 +81,7 @@ export class Leaving {
   #own: Own | undefined;
   #who = '';
   #learned = new WeakMap<object, number>(); // connection to the time of its last question
-  #noted = new Map<string, Json[]>(); // host to the agents that were kept last
+  #noted = new Map<string, Agent[]>(); // host to the agents that were kept last
   #looked = 0; // time of the last look at the relay's list
   #round = 0; // only answers to the latest look count
   #opened = new Map<string, Content>(); // by host, item and version
@@ -111,7 +114,7 @@ export class Leaving {
   }
 
   /** The agents that a host had when this device was last connected to it. */
-  agentsOf(host: string): Json[] {
+  agentsOf(host: string): Agent[] {
     return this.#hosts.get(host)?.agents ?? [];
   }
 
@@ -166,7 +169,7 @@ export class Leaving {
     try {
       const keys = await conn!.request('relay/waitingKeys', { channel: ROOT, keys: this.#own!.keys, name: '' });
       if (typeof keys?.host !== 'string') return;
-      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices), agents: this.agentsOf(host) });
+      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) as WaitingKeys['devices'], agents: this.agentsOf(host) });
     } catch (err) {
       if (!(err instanceof RpcError)) return;
       this.#hosts.delete(host); // this host takes nothing
@@ -179,7 +182,7 @@ export class Leaving {
   async read(): Promise<void> {
     this.#looked = Date.now();
     const round = ++this.#round;
-    const { status, body } = await this.#page.ask('GET', 'api/waiting');
+    const { status, body } = await this.#page.ask<{ items?: Shown[] }>('GET', 'api/waiting');
     if (status !== 200) throw new Error(text(body?.error) || t`the relay answered ${status}`);
     const all = await Promise.all(array(body.items).map((shown) => this.#opens(shown)));
     if (round !== this.#round) return;
@@ -188,7 +191,7 @@ export class Leaving {
     this.#page.draw();
   }
 
-  async #opens(shown: Json): Promise<Left> {
+  async #opens(shown: Shown): Promise<Left> {
     const { host, item, by, at, woken, expired, result } = shown;
     const key = `${host} ${item.id} ${item.version}`;
     const keys = this.#hosts.get(host);
@@ -209,7 +212,7 @@ export class Leaving {
   }
 
   /** Leaves a new session, with its first message if there is a text. It returns the session's URI. */
-  async leaveSession(host: string, what: { provider: string; directory: string; model?: Json; text: string; title: string }, wake: number): Promise<string> {
+  async leaveSession(host: string, what: { provider: string; directory: string; model?: { id: string }; text: string; title: string }, wake: number): Promise<string> {
     const { provider, directory, model, text: words, title } = what;
     const session = `${provider}:/${randomId()}`;
     await this.leave(host, {
@@ -220,7 +223,7 @@ export class Leaving {
   }
 
   /** Leaves an answer to a tool call in the open session. It replaces an earlier answer. */
-  async leaveApproval(turn: string, call: Json, approved: boolean, option?: Json): Promise<void> {
+  async leaveApproval(turn: string, call: ToolCall, approved: boolean, option?: Choice): Promise<void> {
     const { toolCallId, toolName, toolInput, invocationMessage } = call;
     const input = await digestOf(text(toolCallId), text(toolName), text(toolInput), text(invocationMessage));
     const title = `${text(option?.label) || (approved ? t`Allow` : t`Deny`)}: ${text(call.displayName) || text(toolName)} ${text(toolInput)}`;
@@ -228,7 +231,7 @@ export class Leaving {
   }
 
   /** Leaves an answer to a question in the open session. It replaces an earlier answer. */
-  async leaveReply(request: Json, response: 'accept' | 'decline', answers: Json, words: string): Promise<void> {
+  async leaveReply(request: Request, response: 'accept' | 'decline', answers: Record<string, QuestionAnswer | undefined> | undefined, words: string): Promise<void> {
     const parts = array(request.questions).flatMap((q) => [text(q?.id), text(q?.kind), text(q?.message)]);
     const input = await digestOf(text(request.id), text(request.message), ...parts);
     const title = [text(request.message) || text(array(request.questions)[0]?.message), response === 'accept' ? words : t`Skip`].filter(Boolean).join(' → ');
@@ -243,7 +246,7 @@ export class Leaving {
   }
 
   /** Leaves the end of a turn of the open session. */
-  async leaveStop(turn: Json): Promise<void> {
+  async leaveStop(turn: Turn): Promise<void> {
     const { host, session, chatUri } = this.#page;
     await this.leave(host, { kind: 'stop', session, chat: chatUri, turn: text(turn.id), title: shortened(text(turn.message?.text)) });
   }
@@ -269,7 +272,7 @@ export class Leaving {
     await this.#change('DELETE', l.host, l.item.id);
   }
 
-  async #change(method: string, host: string, id: string, json?: Json): Promise<void> {
+  async #change(method: string, host: string, id: string, json?: object): Promise<void> {
     const { status, body } = await this.#page.ask(method, pathOf(host, id), json);
     const why = status === 200 ? '' : text(body?.error) || t`the relay answered ${status}`;
     await this.read().catch(() => {});

@@ -4,11 +4,11 @@
 // device. Pages are shown in a sandbox, like canvases from the web, and only the user
 // sees them. Pictures go to the agent as the answer to its request.
 
-import { Camera } from './camera';
+import { Camera, type Picture } from './camera';
 import { RpcError } from './rpc';
 import type { Link } from './link';
 import { array, isObject, text } from './store';
-import type { Json } from './ahp';
+import type { CanvasState, JsonObject, Params } from './ahp';
 
 export type Kind = 'browser' | 'camera';
 
@@ -23,7 +23,7 @@ const canvasProviderError = -32012;
 const address = { type: 'object', properties: { url: { type: 'string', description: 'An address that begins with https:' } }, required: ['url'] };
 
 /** The declarations. */
-export const declarations: Record<Kind, Json> = {
+export const declarations: Record<Kind, JsonObject> = {
   browser: {
     canvasId: 'browser',
     displayName: 'Browser',
@@ -82,7 +82,7 @@ export function publicName(name: string, here: string): boolean {
 }
 
 /** An address that may be shown: a page of the public web, and not of the relay. */
-export function pageAddress(given: Json, here: string): URL {
+export function pageAddress(given: unknown, here: string): URL {
   const no = (why: string) => failure('canvas_bad_address', why);
   let url;
   try {
@@ -178,7 +178,7 @@ export class Lender {
   }
 
   /** The canvas of ours that a state is of. */
-  instanceOf(link: Link | undefined, session: string, state: Json): Instance | undefined {
+  instanceOf(link: Link | undefined, session: string, state: CanvasState | undefined): Instance | undefined {
     if (!link?.conn || state?.provider?.kind !== 'client' || state.provider.clientId !== link.conn.clientId) return undefined;
     return this.#open.get(`${nameOf(link, session)} ${text(state.instanceId)}`);
   }
@@ -195,7 +195,7 @@ export class Lender {
   }
 
   /** Answers a host's request to a canvas provider; undefined for other requests. */
-  asked(link: Link, method: string, params: Json): Promise<Json> | undefined {
+  asked(link: Link, method: string, params: Params): Promise<unknown> | undefined {
     switch (method) {
       case 'canvasOpen': return this.#opened(link, params);
       case 'canvasInvokeAction': return this.#invoked(link, params);
@@ -204,7 +204,7 @@ export class Lender {
     return undefined;
   }
 
-  async #opened(link: Link, params: Json): Promise<Json> {
+  async #opened(link: Link, params: Params): Promise<unknown> {
     const session = text(params?.channel);
     const kind = this.#kindOf(link, session, params);
     const id = text(params.instanceId);
@@ -212,7 +212,7 @@ export class Lender {
     const had = this.#open.get(key);
     if (!had && this.#open.size >= maxOpen) throw failure('canvas_too_many', 'Too many canvases are open on this device.');
     let url = had?.url ?? '';
-    if (!had && kind === 'browser') url = (await this.#agreed(link, session, params.input?.url, id)).href;
+    if (!had && kind === 'browser') url = (await this.#agreed(link, session, (params.input as { url?: unknown } | undefined)?.url, id)).href;
     else if (!had && !(await this.#ask(link, session, 'camera', '', id))) throw refused();
     const instance = this.#open.get(key) ?? { kind, link, session, id, url, trail: [], turn: 0 };
     this.#open.set(key, instance);
@@ -221,14 +221,14 @@ export class Lender {
     return { url: instance.url, title: new URL(instance.url).hostname };
   }
 
-  async #invoked(link: Link, params: Json): Promise<Json> {
+  async #invoked(link: Link, params: Params): Promise<unknown> {
     const instance = this.#instance(link, params);
     switch (`${instance.kind} ${text(params.actionName)}`) {
       case 'camera takePicture':
         if (!(await this.#ask(link, instance.session, 'picture', '', instance.id))) throw refused();
         return { value: await this.#picture() };
       case 'browser go': {
-        const url = await this.#agreed(link, instance.session, params.input?.url, instance.id);
+        const url = await this.#agreed(link, instance.session, (params.input as { url?: unknown } | undefined)?.url, instance.id);
         instance.trail = [...instance.trail, instance.url].slice(-maxTrail);
         return this.#load(instance, url.href);
       }
@@ -242,7 +242,7 @@ export class Lender {
     throw failure('canvas_action_no_handler', `There is no such action: ${text(params.actionName)}`);
   }
 
-  async #picture(): Promise<Json> {
+  async #picture(): Promise<Picture> {
     try {
       return await this.camera.picture();
     } catch (err) {
@@ -250,14 +250,14 @@ export class Lender {
     }
   }
 
-  #load(instance: Instance, url: string): Json {
+  #load(instance: Instance, url: string): { value: { url: string } } {
     instance.url = url;
     instance.turn++;
     this.#draw();
     return { value: { url } };
   }
 
-  async #closed(link: Link, params: Json): Promise<Json> {
+  async #closed(link: Link, params: Params): Promise<unknown> {
     const instance = this.#open.get(`${nameOf(link, text(params?.channel))} ${text(params?.instanceId)}`);
     if (instance) this.#close(instance);
     return null;
@@ -270,21 +270,21 @@ export class Lender {
     this.#draw();
   }
 
-  #instance(link: Link, params: Json): Instance {
+  #instance(link: Link, params: Params): Instance {
     const instance = this.#open.get(`${nameOf(link, text(params?.channel))} ${text(params?.instanceId)}`);
     if (!instance) throw failure('canvas_provider_unavailable', 'That canvas is not open here.');
     return instance;
   }
 
   /** Returns the lent kind with this id. */
-  #kindOf(link: Link, session: string, params: Json): Kind {
+  #kindOf(link: Link, session: string, params: Params): Kind {
     const kind = this.lent(link, session).find((k) => k === params?.canvasId);
     if (!kind || !text(params.instanceId)) throw failure('canvas_provider_unavailable', 'This device does not lend that to the session.');
     return kind;
   }
 
   /** A page that the person has agreed to see: they are asked once for each site. */
-  async #agreed(link: Link, session: string, given: Json, instance: string): Promise<URL> {
+  async #agreed(link: Link, session: string, given: unknown, instance: string): Promise<URL> {
     const url = pageAddress(given, this.#here());
     const name = `${nameOf(link, session)} ${url.origin}`;
     if (!this.#sites.has(name) && !(await this.#ask(link, session, 'page', url.host, instance))) throw refused();
@@ -320,7 +320,7 @@ function nameOf(link: Link, session: string): string {
 function stored(): Map<string, Kind[]> {
   try {
     const all = JSON.parse(sessionStorage.getItem(lentKey) ?? '{}');
-    return new Map(Object.entries(isObject(all) ? all : {}).map(([name, kinds]) => [name, array(kinds).filter((k) => Object.hasOwn(declarations, k))]));
+    return new Map(Object.entries(isObject(all) ? all : {}).map(([name, kinds]) => [name, array(kinds as Kind[]).filter((k) => Object.hasOwn(declarations, k))]));
   } catch {
     return new Map();
   }

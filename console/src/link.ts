@@ -7,7 +7,7 @@ import type { SealedSocket } from './sealed/socket';
 import { array, Store } from './store';
 import type { Granted } from './oauth';
 import type { Kept } from './offline';
-import type { Envelope, Json, Sync } from './ahp';
+import type { Agent, ChatState, Envelope, JsonObject, Params, Resource, Result, Summary, Sync } from './ahp';
 import { randomId } from './words';
 import { t } from './language';
 
@@ -24,9 +24,9 @@ export interface LinkEvents {
   wanted(link: Link): string[]; // channels to follow besides the root
   state(link: Link, state: ConnectionState): void;
   action(link: Link, envelope?: Envelope): void; // undefined: anything may have changed
-  notification(link: Link, method: string, params: Json): void;
-  mcp(link: Link, channel: string, method: string, params: Json): void;
-  request(link: Link, method: string, params: Json): Promise<Json> | undefined; // a request from the host
+  notification(link: Link, method: string, params: Params): void;
+  mcp(link: Link, channel: string, method: string, params: Params): void;
+  request(link: Link, method: string, params: Params): Promise<unknown> | undefined; // a request from the host
   fresh(link: Link): void; // the host has lost its earlier state
   synced?(link: Link): void; // each connection begins so
   draw(): void;
@@ -81,8 +81,8 @@ export class Link {
   }
 
   /** Returns the agent's required resources without a token. */
-  unsigned(agent: Json): Json[] {
-    return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource));
+  unsigned(agent: Agent | undefined): Resource[] {
+    return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource!));
   }
 
   /**
@@ -91,7 +91,7 @@ export class Link {
    */
   sealed(use: string): boolean {
     const meta = this.conn?.info?._meta;
-    return array(meta?.['copilot.encryptionRequired']).includes(use) || meta?.['copilot.authChallenge']?.required === true;
+    return array(meta?.['copilot.encryptionRequired']).includes(use) || (meta?.['copilot.authChallenge'] as JsonObject | undefined)?.required === true;
   }
 
   connect(): void {
@@ -120,7 +120,7 @@ export class Link {
         },
         notification: (method, params) => {
           this.store.notification(method, params);
-          if (method === 'root/sessionRemoved') this.#removed(params?.session);
+          if (method === 'root/sessionRemoved') this.#removed(params?.session!);
           this.#on.notification(this, method, params);
         },
         mcp: (channel, method, params) => this.#on.mcp(this, channel, method, params),
@@ -157,7 +157,7 @@ export class Link {
     this.errors.clear();
     // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
-    for (const { resource, state } of sync.snapshots) if (state?.turns) this.#givers(resource);
+    for (const { resource, state } of sync.snapshots) if ((state as ChatState | undefined)?.turns) this.#givers(resource);
     this.tidy();
     // Session list events have no number, so they are not replayed.
     this.list();
@@ -177,10 +177,10 @@ export class Link {
     this.listing = this.store.sessions.size === 0;
     this.#on.draw();
     try {
-      const sessions: Json[] = [];
-      let cursor;
+      const sessions: Summary[] = [];
+      let cursor: string | undefined;
       do {
-        const { items, nextCursor } = await from.request('listSessions', { channel: ROOT, cursor });
+        const { items, nextCursor }: Result<'listSessions'> = await from.request('listSessions', { channel: ROOT, cursor });
         if (from !== this.conn) return;
         sessions.push(...array(items));
         cursor = nextCursor;
@@ -257,7 +257,7 @@ export class Link {
       }
       this.errors.delete(channel);
       if (snapshot) this.store.snapshot(snapshot);
-      if (snapshot?.state?.turns) this.#givers(channel);
+      if ((snapshot?.state as ChatState | undefined)?.turns) this.#givers(channel);
       if (this.store.get(channel)) this.enter();
       else this.errors.set(channel, t`The host has sent no state for this channel.`);
     } catch (err) {
@@ -281,7 +281,7 @@ export class Link {
     this.tokens.set(resource, { token, renew });
   }
 
-  request(method: string, params: Json): Promise<Json> {
+  request<M extends string>(method: M, params: object): Promise<Result<M>> {
     return this.conn && this.live ? this.conn.request(method, params) : Promise.reject(new Error(t`not connected`));
   }
 

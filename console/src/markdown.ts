@@ -2,7 +2,7 @@
 // the result is sanitized, links open in a new tab, and nothing is loaded.
 
 import DOMPurify from 'dompurify';
-import { Marked } from 'marked';
+import { Marked, type Tokens, type TokenizerAndRendererExtension } from 'marked';
 import { mostBlock, syntax } from './blocks';
 import { isPath } from './words';
 import { t } from './language';
@@ -10,7 +10,7 @@ import { t } from './language';
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
 /** A formula, as its source until it is read: see math.ts. */
-function formula(name: string, level: 'block' | 'inline', from: RegExp, start: RegExp) {
+function formula(name: string, level: 'block' | 'inline', from: RegExp, start: RegExp): TokenizerAndRendererExtension {
   return {
     name, level,
     start: (src: string) => { const i = src.search(start); return i < 0 ? undefined : i; },
@@ -19,7 +19,7 @@ function formula(name: string, level: 'block' | 'inline', from: RegExp, start: R
       const tex = found?.slice(1).find((t) => t !== undefined)?.trim();
       return tex ? { type: name, raw: found![0], text: tex } : undefined;
     },
-    renderer: ({ text }: any) => (level === 'block' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<code data-math="inline">${escape(text)}</code>`),
+    renderer: ({ text }: Tokens.Generic) => (level === 'block' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<code data-math="inline">${escape(text)}</code>`),
   };
 }
 
@@ -31,17 +31,17 @@ const formulas = [
 
 const marked = new Marked({
   ...syntax,
-  extensions: formulas as any,
+  extensions: formulas,
   renderer: {
-    html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
-    code: ({ text, lang }: any) => lang === 'math' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
-    link: ({ href, text }: any) => (isPath(href) ? `<a data-path="${escape(href)}">${escape(text)}</a>` : false),
-    image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded
-    heading({ tokens, depth }: any): string { // below the page's own headings
+    html: ({ text }: Tokens.HTML | Tokens.Tag) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
+    code: ({ text, lang }: Tokens.Code) => lang === 'math' ? `<p><code data-math="block">${escape(text)}</code></p>` : `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
+    link: ({ href, text }: Tokens.Link) => (isPath(href) ? `<a data-path="${escape(href)}">${escape(text)}</a>` : false),
+    image: ({ href, text }: Tokens.Image) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded
+    heading({ tokens, depth }: Tokens.Heading): string { // below the page's own headings
       const name = `h${Math.min(6, depth + 2)}`;
-      return `<${name}>${(this as any).parser.parseInline(tokens)}</${name}>`;
+      return `<${name}>${this.parser.parseInline(tokens)}</${name}>`;
     },
-    checkbox: ({ checked }: any) => (checked ? '☑ ' : '☐ '),
+    checkbox: ({ checked }: Tokens.Checkbox) => (checked ? '☑ ' : '☐ '),
   },
 });
 

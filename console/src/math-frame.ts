@@ -6,6 +6,6 @@ import { serve } from './sandbox-frame';
 const mostExpand = 500; // macro expansions of a formula
 const mostSize = 20; // em
 
-serve(({ tex, display }) => katex
+serve(({ tex, display }: { tex: string; display: boolean }) => katex
   .renderToString(String(tex), { displayMode: display === true, output: 'mathml', errorColor: 'currentcolor', throwOnError: true, trust: false, strict: 'ignore', maxExpand: mostExpand, maxSize: mostSize })
   .replace(/<annotation[^>]*>[^]*?<\/annotation>/g, '')); // the source is no part of the formula

@@ -4,7 +4,7 @@
 // forwards the methods that the host has promised to the app's own server over its
 // mcp:// channel.
 
-import type { Block, ErrorObject, Json, JsonObject, McpCapabilities, Message, ResourceContents, Tool, ToolCall } from './ahp';
+import type { Block, ErrorObject, Id, JsonObject, McpCapabilities, Message, Params, Result, ResourceContents, Tool, ToolCall } from './ahp';
 import { Bucket } from './canvas';
 import type { McpRequest } from './rpc';
 import { t } from './language';
@@ -51,7 +51,7 @@ export function appOf(call: ToolCall | undefined): string {
 /** Returns a tool call's arguments. */
 export function argumentsOf(call: ToolCall): JsonObject {
   try {
-    const input: Json = JSON.parse(call.toolInput ?? '');
+    const input: unknown = JSON.parse((call.toolInput ?? '') as string);
     return isObject(input) ? input : {};
   } catch {
     return {};
@@ -59,7 +59,7 @@ export function argumentsOf(call: ToolCall): JsonObject {
 }
 
 /** A CallToolResult of MCP. */
-export interface ToolResult { content: Block[]; structuredContent?: Json; isError?: boolean }
+export interface ToolResult { content: Block[]; structuredContent?: unknown; isError?: boolean }
 
 /** Returns a tool call's result in MCP's form. */
 export function resultOf(call: ToolCall): ToolResult {
@@ -73,7 +73,10 @@ export function resultOf(call: ToolCall): ToolResult {
 }
 
 /** An app's HTML, and its sandbox requirements. */
-export interface AppContent { html: string; meta: JsonObject }
+export interface AppContent { html: string; meta: AppMeta }
+
+/** The needs that an app declares. */
+export interface AppMeta { csp?: { resourceDomains?: unknown; connectDomains?: unknown }; prefersBorder?: unknown }
 
 /** Reads an app from the server's answer. */
 export function htmlOf(result: ResourceContents | undefined, uri: string): AppContent {
@@ -91,7 +94,7 @@ export function htmlOf(result: ResourceContents | undefined, uri: string): AppCo
 export type CodeKind = 'eval' | 'wasm' | 'worker';
 
 /** Returns the kinds of dynamic code that an app declares: eval, wasm, worker. The user must agree. */
-export function codeOf(meta: JsonObject | undefined): CodeKind[] {
+export function codeOf(meta: AppMeta | undefined): CodeKind[] {
   const declared = meta?.csp?.resourceDomains;
   const kinds: Record<string, CodeKind> = { "'unsafe-eval'": 'eval', "'wasm-unsafe-eval'": 'wasm', 'blob:': 'worker' };
   return Object.entries(kinds).filter(([source]) => Array.isArray(declared) && declared.includes(source)).map(([, kind]) => kind);
@@ -101,7 +104,7 @@ export function codeOf(meta: JsonObject | undefined): CodeKind[] {
  * Returns the sandbox's address for an app, with its declared domains and the permissions
  * from the user. The relay checks both.
  */
-export function sandboxFor(meta: JsonObject | undefined, allowed: string[] = []): string {
+export function sandboxFor(meta: AppMeta | undefined, allowed: string[] = []): string {
   const params = new URLSearchParams();
   for (const kind of allowed) params.append('allow', kind);
   for (const [name, domains] of Object.entries({ connect: meta?.csp?.connectDomains, resource: meta?.csp?.resourceDomains })) {
@@ -114,7 +117,7 @@ function failure(code: number, message: string): Error & { code: number } {
   return Object.assign(new Error(message), { code });
 }
 
-function isObject(value: Json): value is JsonObject {
+function isObject<T>(value: T): value is T & (unknown extends T ? JsonObject : object) {
   return value !== null && typeof value === 'object' && !Array.isArray(value);
 }
 
@@ -125,10 +128,10 @@ export type DisplayMode = 'inline' | 'fullscreen';
 
 /** The callbacks of a Bridge. Promises of a boolean resolve with the user's decision. */
 export interface BridgeEvents {
-  send(message: Message): void; // posts a message to the app
+  send(message: Omit<Message, 'params'> & { params?: object }): void; // posts a message to the app
   capabilities(): McpCapabilities;
   surroundings(): JsonObject; // hostContext
-  call(method: string, params: JsonObject): McpRequest; // sends the server a request
+  call(method: string, params: JsonObject): McpRequest<unknown>; // sends the server a request
   notify(method: string, params: JsonObject): void; // sends the server a notification
   tools(): Promise<Tool[]>; // the server's tools
   say(text: string): Promise<boolean>; // sends text to the agent
@@ -148,15 +151,15 @@ interface Entry { cancel?: (reason: string) => void; cancelled?: string }
 export class Bridge {
   #on: BridgeEvents;
   #begun = false; // the app has initialized
-  #waiting: [string, Json][] = []; // notifications until then
+  #waiting: [string, object][] = []; // notifications until then
   #bucket: Bucket;
-  #calls = new Map<Json, Entry>(); // by the app's request id
-  #asked = new Map<Json, (value: unknown) => void>(); // our request id to resolve
+  #calls = new Map<unknown, Entry>(); // by the app's request id
+  #asked = new Map<unknown, (value: unknown) => void>(); // our request id to resolve
   #ids = 0;
-  #tokens = new Map<Json, Json>(); // progress tokens, ours to the app's
+  #tokens = new Map<unknown, unknown>(); // progress tokens, ours to the app's
   #tokenCount = 0;
   #name: string; // keeps its progress tokens apart from those of other apps
-  #modes: Json[] = []; // display modes of the app
+  #modes: unknown[] = []; // display modes of the app
   #closed = false;
 
   constructor(on: BridgeEvents, name: string, now = performance.now()) {
@@ -166,13 +169,13 @@ export class Bridge {
   }
 
   /** Notifies the app, once it has initialized. */
-  tell(method: string, params: Json): void {
+  tell(method: string, params: object): void {
     if (this.#begun) this.#notify(method, params);
     else if (this.#waiting.length < maxWaiting) this.#waiting.push([method, params]);
   }
 
   /** Forwards a server's notification on the app's channel. */
-  serverSaid(method: string, params: Json): void {
+  serverSaid(method: string, params: Params): void {
     if (Object.hasOwn(lists, method)) {
       if (this.#on.capabilities()[lists[method]]?.listChanged === true) this.tell(method, params);
     } else if (method === 'notifications/progress' && this.#tokens.has(params?.progressToken)) {
@@ -197,7 +200,7 @@ export class Bridge {
   }
 
   /** Handles a message posted by the app. */
-  async heard(data: Json, now = performance.now()): Promise<void> {
+  async heard(data: unknown, now = performance.now()): Promise<void> {
     if (this.#closed || !isObject(data) || data.jsonrpc !== '2.0') return;
     let message: Message;
     try {
@@ -220,12 +223,12 @@ export class Bridge {
     else this.#notified(method, isObject(params) ? params : {});
   }
 
-  #notify(method: string, params: Json): void {
+  #notify(method: string, params: object): void {
     if (!this.#closed) this.#on.send({ jsonrpc: '2.0', method, params });
   }
 
-  #refuse(id: Json, message: string, code = refused): void {
-    if (!this.#closed && (typeof id === 'string' || Number.isFinite(id))) this.#on.send({ jsonrpc: '2.0', id, error: { code, message } });
+  #refuse(id: unknown, message: string, code = refused): void {
+    if (!this.#closed && (typeof id === 'string' || Number.isFinite(id))) this.#on.send({ jsonrpc: '2.0', id: id as Id, error: { code, message } });
   }
 
   async #request(id: string | number, method: string, params: JsonObject): Promise<void> {
@@ -244,7 +247,7 @@ export class Bridge {
     if (!this.#closed) this.#on.send({ jsonrpc: '2.0', id, ...answer });
   }
 
-  #served(entry: Entry, method: string, params: JsonObject): Json {
+  #served(entry: Entry, method: string, params: JsonObject): unknown {
     switch (method) {
       case 'ping':
         return {};
@@ -268,7 +271,7 @@ export class Bridge {
 
   #initialized({ protocolVersion, appCapabilities }: JsonObject): JsonObject {
     const caps = this.#on.capabilities();
-    const modes = appCapabilities?.availableDisplayModes;
+    const modes = (appCapabilities as { availableDisplayModes?: unknown } | undefined)?.availableDisplayModes;
     this.#modes = Array.isArray(modes) ? modes : [];
     const hostCapabilities: JsonObject = { openLinks: {}, downloadFile: {}, message: { text: {} }, updateModelContext: { text: {}, structuredContent: {} }, sandbox: {} };
     for (const name of ['serverTools', 'serverResources'] as const) {
@@ -277,17 +280,17 @@ export class Bridge {
     if (isObject(caps.logging)) hostCapabilities.logging = {};
     if (isObject(caps.sampling)) hostCapabilities.sampling = isObject(caps.sampling.tools) ? { tools: {} } : {};
     return {
-      protocolVersion: versions.includes(protocolVersion) ? protocolVersion : versions[0],
+      protocolVersion: versions.includes(protocolVersion as string) ? protocolVersion : versions[0],
       hostInfo: { name: 'ahp-relay-console', version: '1' },
       hostCapabilities,
       hostContext: this.#on.surroundings(),
     };
   }
 
-  async #open(url: Json): Promise<JsonObject> {
+  async #open(url: unknown): Promise<JsonObject> {
     let parsed: URL;
     try {
-      parsed = new URL(url);
+      parsed = new URL(url as string);
     } catch {
       throw failure(invalidParams, 'Not an address.');
     }
@@ -302,15 +305,15 @@ export class Bridge {
     return (await this.#on.say(text)) ? {} : { isError: true };
   }
 
-  async #display(mode: Json): Promise<JsonObject> {
+  async #display(mode: unknown): Promise<JsonObject> {
     return { mode: await this.#on.display(mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
   }
 
   // Each context replaces the previous.
   #context({ content, structuredContent }: JsonObject): JsonObject {
-    const blocks: Json = content === undefined ? [] : content;
-    if (!Array.isArray(blocks) || blocks.some((b: Json) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
-    const parts = blocks.map((b: Json) => b.text);
+    const blocks: unknown = content === undefined ? [] : content;
+    if (!Array.isArray(blocks) || blocks.some((b: Block | null) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
+    const parts = blocks.map((b: Block) => b.text!);
     if (isObject(structuredContent) && Object.keys(structuredContent).length > 0) parts.push(JSON.stringify(structuredContent, null, 2));
     const text = parts.join('\n').trim();
     if (text.length > maxContext) throw failure(invalidParams, 'The context is too long.');
@@ -326,14 +329,14 @@ export class Bridge {
       else if (c?.type === 'resource_link' && /^https?:/i.test(c.uri)) return this.#open(c.uri);
       else if (c?.type === 'resource_link') {
         const read = await this.#passOn(entry, 'resources/read', { uri: c.uri });
-        files.push(fileOf(read?.contents?.[0], c.name ?? c.uri));
+        files.push(fileOf((read as Result<'resources/read'> | undefined)?.contents?.[0], c.name ?? c.uri));
       } else throw failure(invalidParams, 'Only resources, and links to them, can be saved.');
     }
     return (await this.#on.download(files)) ? {} : { isError: true };
   }
 
   // An app must not call a tool reserved for the model.
-  async #callTool(entry: Entry, params: JsonObject): Promise<Json> {
+  async #callTool(entry: Entry, params: JsonObject): Promise<unknown> {
     this.#check('tools/call');
     const tool = (await this.#on.tools()).find((t) => t?.name === params.name);
     const visible = tool?._meta?.ui?.visibility;
@@ -348,15 +351,15 @@ export class Bridge {
     if (!need || !isObject(this.#on.capabilities()[need])) throw failure(methodNotFound, `Method not found: ${method}`);
   }
 
-  async #passOn(entry: Entry, method: string, params: JsonObject): Promise<Json> {
+  async #passOn(entry: Entry, method: string, params: JsonObject): Promise<unknown> {
     this.#check(method);
     const { channel, ...rest } = params; // the app does not choose the channel
     let token: string | undefined;
-    const own = rest._meta?.progressToken;
+    const own = (rest._meta as JsonObject | undefined)?.progressToken;
     if (Number.isFinite(own) || (typeof own === 'string' && own.length <= maxToken)) {
       token = `${this.#name}-${++this.#tokenCount}`;
       this.#tokens.set(token, own);
-      rest._meta = { ...rest._meta, progressToken: token };
+      rest._meta = { ...rest._meta as JsonObject, progressToken: token };
     }
     const { result, cancel } = this.#on.call(method, rest);
     entry.cancel = cancel;
@@ -375,7 +378,7 @@ export class Bridge {
         for (const [method, params] of this.#waiting.splice(0)) this.#notify(method, params);
         break;
       case 'ui/notifications/size-changed':
-        if (Number.isFinite(params.height)) this.#on.resize(Math.min(mostHeight, Math.max(leastHeight, params.height)));
+        if (Number.isFinite(params.height)) this.#on.resize(Math.min(mostHeight, Math.max(leastHeight, params.height as number)));
         break;
       case 'ui/notifications/request-teardown':
         this.#on.ended();
@@ -397,7 +400,7 @@ export class Bridge {
 }
 
 /** Returns a resource as a file. The last part of its address, without unsafe characters, is its name. */
-function fileOf(resource: Json, address: Json): Download {
+function fileOf(resource: { text?: unknown; blob?: unknown } | undefined, address: unknown): Download {
   const last = String(address ?? '').split(/[?#]/)[0].split(/[/\\]/).filter(Boolean).at(-1) ?? '';
   let name = last;
   try {
@@ -462,11 +465,11 @@ export class App {
     this.#parent.append(iframe);
   }
 
-  tell(method: string, params: Json): void {
+  tell(method: string, params: object): void {
     this.#bridge?.tell(method, params);
   }
 
-  serverSaid(method: string, params: Json): void {
+  serverSaid(method: string, params: Params): void {
     this.#bridge?.serverSaid(method, params);
   }
 

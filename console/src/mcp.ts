@@ -1,7 +1,7 @@
 // Adds the extras of MCP tool calls: the server's app, and a sign-in if the server
 // needs it.
 
-import type { AuthRequired, Json, JsonObject, McpServer, Tool, ToolCall } from './ahp';
+import type { AuthRequired, JsonObject, McpServer, Params, Resource, Result, Tool, ToolCall } from './ahp';
 import { el, setText } from './dom';
 import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf, type AppContent, type AppEvents, type AppState, type CodeKind, type DisplayMode, type Download } from './mcp-app';
 import type { McpRequest } from './rpc';
@@ -25,8 +25,8 @@ const signIn: Record<string, [label: string, why: (name: string) => string]> = {
 export interface McpActions {
   draw(): void;
   send(words: string): boolean;
-  mcp(channel: string, method: string, params: Json): McpRequest;
-  mcpNotify(channel: string, method: string, params: Json): void;
+  mcp<M extends string>(channel: string, method: M, params: object): McpRequest<Result<M>>;
+  mcpNotify(channel: string, method: string, params: object): void;
   context(from: object, label: string, words: string): boolean;
   host(): string;
   signIn(name: string, wants: AuthRequired | undefined): void;
@@ -79,7 +79,7 @@ export class McpCalls {
   }
 
   /** Handles a server's notification. */
-  serverSaid(channel: string, method: string, params: Json): void {
+  serverSaid(channel: string, method: string, params: Params): void {
     if (method === 'notifications/tools/list_changed') this.#tools.delete(channel);
     this.#each((c) => c.serverSaid(channel, method, params));
   }
@@ -100,9 +100,9 @@ export class McpCalls {
 
   async #listTools(channel: string): Promise<Tool[]> {
     const tools: Tool[] = [];
-    let cursor: Json;
+    let cursor: unknown;
     do {
-      const page: Json = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
+      const page: Result<'tools/list'> = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
       tools.push(...(Array.isArray(page.tools) ? page.tools : []));
       cursor = page.nextCursor;
     } while (typeof cursor === 'string' && cursor !== '' && tools.length < 1000);
@@ -180,7 +180,7 @@ class McpCall {
     this.#app = null;
   }
 
-  serverSaid(channel: string, method: string, params: Json): void {
+  serverSaid(channel: string, method: string, params: Params): void {
     if (this.#app && channel === this.#server?.channel) this.#app.serverSaid(method, params);
   }
 
@@ -348,7 +348,7 @@ class McpCall {
     if (!this.#app) return;
     const { status, toolInput } = this.call;
     if (this.#told.input === undefined || this.#told.input !== toolInput) {
-      this.#told.input = toolInput ?? '';
+      this.#told.input = (toolInput ?? '') as string;
       this.#app.tell('ui/notifications/tool-input', { arguments: argumentsOf(this.call) });
     }
     if (this.#told.end === status) return;
@@ -473,7 +473,7 @@ class McpCall {
 }
 
 /** Describes a resource and its authorization servers. */
-function whereTo(resource: JsonObject | undefined): string {
+function whereTo(resource: Resource | undefined): string {
   const name = text(resource?.resource_name);
   const from = array(resource?.authorization_servers).filter((s) => typeof s === 'string');
   return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? t`Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');

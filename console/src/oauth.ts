@@ -9,11 +9,11 @@
 
 import { safeUrl } from './answers';
 import { array, isObject, text } from './store';
-import type { Json } from './ahp';
+import type { AuthRequired, JsonObject, Resource, Result } from './ahp';
 import { t } from './language';
 
 /** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
-export type Ask = (url: string, post?: { form?: Record<string, string>; json?: Json }) => Promise<{ status: number; body: Json }>;
+export type Ask = (url: string, post?: { form?: Record<string, string>; json?: object }) => Promise<{ status: number; body: JsonObject | undefined }>;
 
 /** A token, and how to renew it. */
 export interface Granted { token: string; renew?: () => Promise<Granted> }
@@ -25,7 +25,7 @@ export interface Wanted {
 }
 
 /** An authorization server: the flows it offers this page, and the site of its sign-in window. */
-export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean; site: string }
+export interface Server { issuer: string; metadata: JsonObject; window: boolean; code: boolean; site: string }
 
 export const pageOf = (origin: string) => `${origin}/signed-in.html`;
 export const documentOf = (origin: string) => `${origin}/oauth-client.json`;
@@ -34,8 +34,8 @@ const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';
 const longestWait = 1800; // seconds; upper bound for a device code's lifetime
 
 /** Reads a needed resource from an agent's protectedResources or an MCP server's state. */
-export function wantedOf(resource: Json, more: Json = {}): Wanted {
-  const texts = (v: Json) => array(v).map(text).filter(Boolean);
+export function wantedOf(resource: Resource | undefined, more: Partial<AuthRequired> = {}): Wanted {
+  const texts = (v: unknown) => array(v).map(text).filter(Boolean);
   return {
     resource: text(resource?.resource), servers: texts(resource?.authorization_servers),
     scopes: Array.isArray(more.requiredScopes) ? texts(more.requiredScopes) : texts(resource?.scopes_supported),
@@ -127,7 +127,7 @@ async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): P
 }
 
 /** Returns the flows that a server's metadata offers to a public client. */
-function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): { server?: Server; why: string } {
+function judge(issuer: string, metadata: JsonObject, wanted: Wanted, origin: string): { server?: Server; why: string } {
   const has = (name: string) => askable(text(metadata[name]), issuer) !== '';
   const known = wanted.clientId !== '' || (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) || has('registration_endpoint');
   const publicOnes = array(metadata.token_endpoint_auth_methods_supported).includes('none') || (wanted.clientId !== '' && wanted.clientSecret !== '');
@@ -146,10 +146,10 @@ function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): 
 
 // ---- client registration
 
-const registered = new Map<string, Promise<Json>>(); // by issuer, until the page closes
+const registered = new Map<string, Promise<JsonObject>>(); // by issuer, until the page closes
 
 /** The page's id at a server: {client_id, client_secret}. */
-export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted, origin: string): Promise<Json> {
+export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted, origin: string): Promise<JsonObject> {
   if (wanted.clientId) return Promise.resolve({ client_id: wanted.clientId, client_secret: wanted.clientSecret });
   if (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) return Promise.resolve({ client_id: documentOf(origin) });
   let made = registered.get(issuer);
@@ -161,7 +161,7 @@ export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted,
   return made;
 }
 
-async function register(ask: Ask, metadata: Json, origin: string): Promise<Json> {
+async function register(ask: Ask, metadata: JsonObject, origin: string): Promise<JsonObject> {
   const grants = ['authorization_code', 'refresh_token', ...(text(metadata.device_authorization_endpoint) ? [deviceGrant] : [])];
   const said = await post(ask, text(metadata.registration_endpoint), {
     json: { client_name: 'AHP relay', client_uri: origin, redirect_uris: [pageOf(origin)], grant_types: grants, response_types: ['code'], token_endpoint_auth_method: 'none' },
@@ -171,7 +171,7 @@ async function register(ask: Ask, metadata: Json, origin: string): Promise<Json>
 }
 
 /** Posts, and takes an answer that is good. */
-async function post(ask: Ask, url: string, what: { form?: Record<string, string>; json?: Json }): Promise<Json> {
+async function post(ask: Ask, url: string, what: { form?: Record<string, string>; json?: object }): Promise<JsonObject> {
   let said;
   try {
     said = await ask(url, what);
@@ -183,7 +183,7 @@ async function post(ask: Ask, url: string, what: { form?: Record<string, string>
   throw Object.assign(new Error(text(body?.error_description) || text(body?.error) || t`${siteOf(url)} answered ${status}.`), { oauth: text(body?.error) });
 }
 
-function withSecret(client: Json): Record<string, string> {
+function withSecret(client: JsonObject): Record<string, string> {
   return { client_id: text(client.client_id), ...(text(client.client_secret) ? { client_secret: text(client.client_secret) } : {}) };
 }
 
@@ -192,7 +192,7 @@ function asked(wanted: Wanted): Record<string, string> {
 }
 
 /** Reads the token in a server's answer. */
-function granted(ask: Ask, server: Server, client: Json, wanted: Wanted, said: Json, had = ''): Granted {
+function granted(ask: Ask, server: Server, client: JsonObject, wanted: Wanted, said: JsonObject, had = ''): Granted {
   const token = text(said.access_token);
   if (!token) throw new Error(t`${siteOf(server.issuer)} has given no token.`);
   const refresh = text(said.refresh_token) || had;
@@ -214,7 +214,7 @@ export function secret(): string {
 }
 
 /** A sign-in in a new window: its address, and the handler for its answer. */
-export interface Visit { url: string; state: string; finish: (back: Json) => Promise<Granted> }
+export interface Visit { url: string; state: string; finish: (back: JsonObject) => Promise<Granted> }
 
 export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: string): Promise<Visit> {
   const client = await clientAt(ask, server, wanted, origin);
@@ -226,7 +226,7 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
     response_type: 'code', client_id: text(client.client_id), redirect_uri: pageOf(origin), state, code_challenge: challenge, code_challenge_method: 'S256', ...asked(wanted),
   };
   for (const [name, value] of Object.entries(params)) url.searchParams.set(name, value);
-  const finish = async (back: Json) => {
+  const finish = async (back: JsonObject) => {
     const issuer = text(back.iss);
     // Reject an answer from a different server (RFC 9207).
     if ((issuer || server.metadata.authorization_response_iss_parameter_supported === true) && issuer !== text(server.metadata.issuer)) throw new Error(t`The answer is not from ${siteOf(server.issuer)}.`);
@@ -276,7 +276,7 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
 
 /** The parts of a connection that this uses. */
 export interface ByHost {
-  request(method: string, params: Json): Promise<Json>;
+  request<M extends string>(method: M, params: object): Promise<Result<M>>;
   codes: Map<string, (error: string) => void>; // called with the end of a sign-in
 }
 

@@ -2,18 +2,18 @@
 // without a network. They are encrypted with a key that the browser keeps unreadable, and erased
 // when the device signs out or is removed. A token that only the tab has keeps nothing.
 
-import type { Json } from './ahp';
+import type { ChatState, State, Summary, Turn } from './ahp';
 import { record as keep } from './kept';
 import type { HostInfo } from './relay';
 import type { HostKeys } from './remembered';
 
 /** A conversation as last seen. The host's clock is given if it differs much from the relay's. */
-export interface Kept { chat: string; state: Json; at: number; clock?: number }
+export interface Kept { chat: string; state: ChatState; at: number; clock?: number }
 
-interface Content { who: string; hosts: HostInfo[]; keys?: [host: string, keys: HostKeys][]; sessions: [host: string, all: Json[], at?: number][]; conversations: [host: string, session: string, kept: Kept][] }
+interface Content { who: string; hosts: HostInfo[]; keys?: [host: string, keys: HostKeys][]; sessions: [host: string, all: Summary[], at?: number][]; conversations: [host: string, session: string, kept: Kept][] }
 
 /** The parts of a Link that are kept. */
-interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; listAt: number; store: { sessions: Map<string, Json>; listRevision: number; revision: number; get(channel: string | undefined): Json } }
+interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; listAt: number; store: { sessions: Map<string, Summary>; listRevision: number; revision: number; get<S extends State>(channel: string | undefined): S | undefined } }
 
 /** The parts of the page that are kept. */
 export interface OfflinePage {
@@ -79,7 +79,7 @@ export class Offline {
     const page = this.#page;
     const link = page.links.get(page.host);
     for (const l of page.links.values()) if (l.live) l.listAt = now;
-    const state = link?.live && page.session ? link.store.get(page.chatUri) : undefined;
+    const state = link?.live && page.session ? link.store.get<ChatState>(page.chatUri) : undefined;
     if (state) link!.past.set(page.session, { chat: page.chatUri!, state, at: now });
     if (!page.keeps) return;
     const revision = [...page.links.values()].reduce((n, l) => n + l.store.revision + l.store.listRevision, 0);
@@ -92,7 +92,7 @@ export class Offline {
   /** Notes the conversation in view as it was when its connection was lost. */
   lost(link: KeptLink): void {
     const page = this.#page;
-    const state = link.host === page.host && page.session ? link.store.get(page.chatUri) : undefined;
+    const state = link.host === page.host && page.session ? link.store.get<ChatState>(page.chatUri) : undefined;
     if (state) link.past.set(page.session, { chat: page.chatUri!, state, at: Date.now() });
   }
 
@@ -122,12 +122,12 @@ export class Offline {
 }
 
 /** The last turns of a chat, as many as there is room for. */
-export function lastOf(state: Json): Json {
-  let turns: Json[] = Array.isArray(state?.turns) ? state.turns.slice(-mostTurns) : [];
+export function lastOf(state: Partial<ChatState> | undefined): ChatState {
+  let turns: Turn[] = Array.isArray(state?.turns) ? state.turns.slice(-mostTurns) : [];
   while (turns.length > 1 && JSON.stringify(turns).length > mostBytes) turns = turns.slice(Math.ceil(turns.length / 2));
   if (JSON.stringify(turns).length > mostBytes) turns = [];
-  const { title, activeTurn } = state ?? {};
-  return { title, turns: activeTurn && JSON.stringify(activeTurn).length < mostBytes ? [...turns, activeTurn] : turns };
+  const { title, activeTurn }: Partial<ChatState> = state ?? {};
+  return { title, turns: activeTurn && JSON.stringify(activeTurn).length < mostBytes ? [...turns, activeTurn] : turns } as ChatState;
 }
 
 // ---- the browser's store

@@ -5,7 +5,7 @@ import type { Ask } from './oauth';
 
 let port: Promise<MessagePort> | undefined;
 let asked = 0;
-const waiting = new Map<number, { resolve: (v: any) => void; reject: (e: Error) => void }>();
+const waiting = new Map<number, { resolve: (v: Awaited<ReturnType<Ask>>) => void; reject: (e: Error) => void }>();
 
 function open(): Promise<MessagePort> {
   port ??= new Promise((resolve, reject) => {

@@ -44,7 +44,7 @@ export async function pinOf(host: string): Promise<Pin | undefined> {
 
 /** Returns the pins of hosts with a name, at all relays. */
 export async function pinsOf(host: string): Promise<Pin[]> {
-  const all = await vault<any[]>('readonly', (s) => s.getAll());
+  const all = await vault<Pin[]>('readonly', (s) => s.getAll());
   return all.filter((p) => p?.host === host && p.key instanceof Uint8Array);
 }
 

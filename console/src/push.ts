@@ -28,11 +28,11 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
 /** Enables notifications on this device; details includes the questions. */
 export async function turnOn(details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
-  const { pushKey } = await app.relay('GET', 'api/notify');
+  const { pushKey } = await app.relay<told.Settings>('GET', 'api/notify');
   if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
   const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
-  const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });
+  const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
   localStorage.setItem(flag, String(way.id));
   await (await import('./tell')).keepDetails(details);
 }

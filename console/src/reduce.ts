@@ -5,10 +5,16 @@
 // reduce() selects the reducer by the family of the action's type. It returns
 // undefined for an unknown type, which differs from a known action without effect.
 
-import type { Action, Json } from './ahp';
+import type {
+  Action, Annotation, AnnotationAction, AutomationAction, AutomationRunAction, CanvasAction, CanvasState, ChangesetAction, ChangesetState, ChatAction, ChatState, Config, ConfigAction,
+  Contributor, Customization, InputNeeded, JsonObject, Operation, Part, QuestionAnswer, RootAction, RootState, SessionAction, SessionState, State, TerminalAction, TerminalState, ToolCall, Turn,
+} from './ahp';
 
-export type Reducer = (state: Json, action: Action) => Json;
-type Table = Record<string, Reducer>;
+type Reduce<S, A> = (state: S, action: A) => S;
+type Table<S, A> = Record<string, Reduce<S, A>>;
+
+/** A reducer for any state: the type of an action names the family, and so the state's kind. */
+export type Reducer = Reduce<State, Action>;
 
 // Status bits of sessions and chats.
 export const status = { idle: 1, error: 2, working: 8, needsInput: 24, read: 32, archived: 64 };
@@ -18,51 +24,51 @@ function withFlag(bits: number, flag: number, on: boolean): number {
   return on ? bits | flag : bits & ~flag;
 }
 
-function isObject(v: Json): boolean {
+function isObject<T>(v: T): v is T & object {
   return v !== null && typeof v === 'object';
 }
 
-function list(v: Json): Json[] {
+function list<T>(v: T[] | undefined): T[] {
   return Array.isArray(v) ? v : [];
 }
 
 /** A copy of an object without a member. */
-function without(o: Json, name: string): Json {
+function without<T extends object, K extends keyof T>(o: T, name: K): Omit<T, K> {
   const { [name]: _, ...rest } = o;
   return rest;
 }
 
 /** Replaces the item with the same key, or appends. */
-function put(items: Json, item: Json, key: (i: Json) => Json): Json[] {
+function put<T>(items: T[] | undefined, item: T, key: (i: T) => unknown): T[] {
   const all = list(items);
   const i = all.findIndex((other) => key(other) === key(item));
   return i < 0 ? [...all, item] : all.with(i, item);
 }
 
 /** Removes the first item that fits; returns the same array if none does. */
-function take(items: Json, fits: (i: Json) => boolean): Json {
+function take<T>(items: T[] | undefined, fits: (i: T) => boolean): T[] | undefined {
   const i = list(items).findIndex(fits);
-  return i < 0 ? items : items.toSpliced(i, 1);
+  return i < 0 ? items : items!.toSpliced(i, 1);
 }
 
-function config(state: Json, a: Action): Json {
+function config<S extends { config?: Config }>(state: S, a: ConfigAction): S {
   if (!state.config) return state;
   return { ...state, config: { ...state.config, values: a.replace ? { ...a.config } : { ...state.config.values, ...a.config } } };
 }
 
-function addDirectory(state: Json, directory: string): Json {
+function addDirectory<S extends { workingDirectories?: string[] }>(state: S, directory: string): S {
   const had = list(state.workingDirectories);
   return had.includes(directory) ? state : { ...state, workingDirectories: [...had, directory] };
 }
 
-function dropDirectory(state: Json, directory: string): Json {
+function dropDirectory<S extends { workingDirectories?: string[] }>(state: S, directory: string): S {
   const rest = take(state.workingDirectories, (d) => d === directory);
   return rest === state.workingDirectories ? state : { ...state, workingDirectories: rest };
 }
 
 // ---- the root
 
-const root: Table = {
+const root: Table<RootState, RootAction & ConfigAction> = {
   'root/agentsChanged': (s, a) => ({ ...s, agents: a.agents }),
   'root/activeSessionsChanged': (s, a) => ({ ...s, activeSessions: a.activeSessions }),
   'root/terminalsChanged': (s, a) => ({ ...s, terminals: a.terminals }),
@@ -72,56 +78,56 @@ const root: Table = {
 // ---- sessions
 
 /** Returns the status of a session with these pending requests. Automatic requests to a client's machine do not need the user. */
-function waiting(bits: number, needed: Json[]): number {
+function waiting(bits: number, needed: InputNeeded[]): number {
   return needed.some((r) => r.kind !== 'toolClientExecution') ? (bits & ~activity) | status.needsInput : bits & ~16;
 }
 
 /** Changes a customization, on its own or in a container. */
-function customization(state: Json, id: string, change: (c: Json) => Json): Json {
+function customization(state: SessionState, id: string, change: (c: Customization) => Customization): SessionState {
   const all = state.customizations;
   if (!all) return state;
-  const i = all.findIndex((c: Json) => c?.id === id);
+  const i = all.findIndex((c) => c?.id === id);
   if (i >= 0) {
     const next = change(all[i]);
     return next === all[i] ? state : { ...state, customizations: all.with(i, next) };
   }
-  const changed = all.map((c: Json) => {
+  const changed = all.map((c) => {
     if (c?.type === 'mcpServer' || !Array.isArray(c?.children)) return c;
-    const j = c.children.findIndex((child: Json) => child?.id === id);
+    const j = c.children.findIndex((child) => child?.id === id);
     if (j < 0) return c;
     const next = change(c.children[j]);
     return next === c.children[j] ? c : { ...c, children: c.children.with(j, next) };
   });
-  return changed.some((c: Json, n: number) => c !== all[n]) ? { ...state, customizations: changed } : state;
+  return changed.some((c, n) => c !== all[n]) ? { ...state, customizations: changed } : state;
 }
 
-function mcpServer(state: Json, id: string, change: (c: Json) => Json): Json {
+function mcpServer(state: SessionState, id: string, change: (c: Customization) => Customization): SessionState {
   return customization(state, id, (c) => (c.type === 'mcpServer' ? change(c) : c));
 }
 
 /** Since 0.9 plugins and servers have enablement; before, enabled. */
-function toggled(c: Json, a: Action): Json {
+function toggled(c: Customization, a: SessionAction): Customization {
   if (!Array.isArray(a.enablement)) return typeof a.enabled === 'boolean' ? { ...c, enabled: a.enabled } : c;
   if (c.type !== 'plugin' && c.type !== 'mcpServer') return { ...c, enabled: a.enablement[0]?.enabled ?? true };
   return a.enablement.length > 0 ? { ...c, enablement: [...a.enablement] } : without(c, 'enablement');
 }
 
-function replaceDirectory(s: Json, a: Action): Json {
+function replaceDirectory(s: SessionState, a: SessionAction): SessionState {
   const had = s.workingDirectories;
   const i = list(had).indexOf(a.directory);
   if (i < 0) return s;
-  const other = had.indexOf(a.replacement);
-  if (other >= 0 && other < i) return { ...s, workingDirectories: had.toSpliced(i, 1) };
-  return { ...s, workingDirectories: had.with(i, a.replacement).filter((d: string, n: number) => n === i || d !== a.replacement) };
+  const other = had!.indexOf(a.replacement);
+  if (other >= 0 && other < i) return { ...s, workingDirectories: had!.toSpliced(i, 1) };
+  return { ...s, workingDirectories: had!.with(i, a.replacement).filter((d, n) => n === i || d !== a.replacement) };
 }
 
-function reorder(items: Json[], order: Json, key: (i: Json) => Json): Json[] {
+function reorder<T>(items: T[], order: string[] | undefined, key: (i: T) => string): T[] {
   const byKey = new Map(items.map((i) => [key(i), i]));
   const first = [...new Set(list(order))].filter((k) => byKey.has(k));
-  return [...first.map((k) => byKey.get(k)), ...items.filter((i) => !first.includes(key(i)))];
+  return [...first.map((k) => byKey.get(k)!), ...items.filter((i) => !first.includes(key(i)))];
 }
 
-const session: Table = {
+const session: Table<SessionState, SessionAction> = {
   'session/ready': (s) => ({ ...s, lifecycle: 'ready' }),
   'session/creationFailed': (s, a) => ({ ...s, lifecycle: 'failed', creationError: a.error }),
   'session/titleChanged': (s, a) => ({ ...s, title: a.title }),
@@ -141,7 +147,7 @@ const session: Table = {
   },
   'session/chatUpdated': (s, a) => {
     const i = list(s.chats).findIndex((c) => c?.resource === a.chat);
-    return i < 0 ? s : { ...s, chats: s.chats.with(i, { ...s.chats[i], ...without(a.changes, 'resource') }) };
+    return i < 0 ? s : { ...s, chats: s.chats!.with(i, { ...s.chats![i], ...without(a.changes, 'resource') }) };
   },
   'session/chatsReordered': (s, a) => ({ ...s, chats: reorder(list(s.chats), a.chats, (c) => c?.resource) }),
   'session/defaultChatChanged': (s, a) => ({ ...s, defaultChat: a.defaultChat }),
@@ -164,8 +170,8 @@ const session: Table = {
   'session/inputNeededRemoved': (s, a) => {
     const inputNeeded = take(s.inputNeeded, (r) => r?.id === a.id);
     if (inputNeeded === s.inputNeeded) return s;
-    const next = { ...s, inputNeeded, status: waiting(s.status, inputNeeded) };
-    return inputNeeded.length > 0 ? next : without(next, 'inputNeeded');
+    const next = { ...s, inputNeeded, status: waiting(s.status, inputNeeded!) };
+    return inputNeeded!.length > 0 ? next : without(next, 'inputNeeded');
   },
 
   'session/artifactSet': (s, a) => ({ ...s, artifacts: put(s.artifacts, a.artifact, (x) => x?.uri) }),
@@ -185,7 +191,7 @@ const session: Table = {
       const children = take(c.children, (child) => child?.id === a.id);
       return children === c.children ? c : { ...c, children };
     });
-    return changed.some((c, i) => c !== s.customizations[i]) ? { ...s, customizations: changed } : s;
+    return changed.some((c, i) => c !== s.customizations![i]) ? { ...s, customizations: changed } : s;
   },
   'session/mcpServerStateChanged': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: a.state, channel: a.channel })), // an absent channel has ended
   'session/mcpServerStartRequested': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: { kind: 'starting' }, channel: undefined })),
@@ -199,46 +205,46 @@ const session: Table = {
 
 // ---- chats
 
-function blocks(part: Json): boolean {
+function blocks(part: Part): boolean {
   if (part.kind === 'inputRequest') return part.response === undefined;
-  return part.kind === 'toolCall' && ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall?.status);
+  return part.kind === 'toolCall' && ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall?.status!);
 }
 
-function chatStatus(s: Json, ended?: number): number {
+function chatStatus(s: ChatState, ended?: number): number {
   const now = ended ?? (!s.activeTurn ? status.idle : s.activeTurn.responseParts.some(blocks) ? status.needsInput : status.working);
   return (s.status & ~activity) | now;
 }
 
-function fresh(s: Json): Json {
+function fresh(s: ChatState): ChatState {
   const now = chatStatus(s);
   return now === s.status ? s : { ...s, status: now };
 }
 
-function inTurn(s: Json, turnId: string, change: (turn: Json) => Json): Json {
+function inTurn(s: ChatState, turnId: string, change: (turn: Turn) => Turn): ChatState {
   const turn = s.activeTurn;
   if (!turn || turn.id !== turnId) return s;
   const next = change(turn);
   return next === turn ? s : { ...s, activeTurn: next };
 }
 
-function addPart(s: Json, turnId: string, part: Json): Json {
+function addPart(s: ChatState, turnId: string, part: Part): ChatState {
   return inTurn(s, turnId, (turn) => ({ ...turn, responseParts: [...turn.responseParts, part] }));
 }
 
 /** Makes a text longer. */
-function grow(s: Json, a: Action, kind: string): Json {
+function grow(s: ChatState, a: ChatAction, kind: string): ChatState {
   return inTurn(s, a.turnId, (turn) => {
     // Most actions extend the last part.
-    const i = turn.responseParts.findLastIndex((p: Json) => (p.kind === 'toolCall' ? p.toolCall?.toolCallId : p.id) === a.partId);
+    const i = turn.responseParts.findLastIndex((p) => (p.kind === 'toolCall' ? p.toolCall?.toolCallId : p.id) === a.partId);
     const part = turn.responseParts[i];
     if (part?.kind !== kind) return turn;
-    return { ...turn, responseParts: turn.responseParts.with(i, { ...part, content: part.content + a.content }) };
+    return { ...turn, responseParts: turn.responseParts.with(i, { ...part, content: part.content as string + a.content }) };
   });
 }
 
-function inTool(s: Json, a: Action, from: string[], change: (call: Json) => Json): Json {
+function inTool(s: ChatState, a: ChatAction, from: string[], change: (call: ToolCall) => ToolCall): ChatState {
   return inTurn(s, a.turnId, (turn) => {
-    const i = turn.responseParts.findIndex((p: Json) => p.kind === 'toolCall' && p.toolCall?.toolCallId === a.toolCallId);
+    const i = turn.responseParts.findIndex((p) => p.kind === 'toolCall' && p.toolCall?.toolCallId === a.toolCallId);
     const call = turn.responseParts[i]?.toolCall;
     if (!call || !from.includes(call.status)) return turn;
     const next = change(call);
@@ -247,29 +253,29 @@ function inTool(s: Json, a: Action, from: string[], change: (call: Json) => Json
 }
 
 /** The permanent members of a tool call. */
-function base(call: Json, meta?: Json): Json {
+function base(call: Omit<ToolCall, 'status' | 'toolInput' | 'content'>, meta?: JsonObject): Omit<ToolCall, 'status'> {
   const { toolCallId, toolName, displayName, intention, contributor, _meta } = call;
   return { toolCallId, toolName, displayName, intention, contributor, _meta: meta ?? _meta };
 }
 
 /** The members kept after an approval. */
-function confirmed(call: Json): Json {
+function confirmed(call: ToolCall): Partial<ToolCall> {
   const { invocationMessage, toolInput, confirmed: how, selectedOption } = call;
   return { invocationMessage, toolInput, confirmed: how, ...(selectedOption ? { selectedOption } : {}) };
 }
 
 /** The client that runs a tool is fixed at its start. */
-function contributorOf(had: Json, now: Json): Json {
+function contributorOf(had: Contributor | undefined, now: Contributor | undefined): Contributor | undefined {
   if (!now) return had;
   if (had?.kind === 'client') return now.kind === 'client' && now.clientId === had.clientId ? now : had;
   return now.kind === 'client' ? had : now;
 }
 
-function toolReady(call: Json, a: Action): Json {
+function toolReady(call: ToolCall, a: ChatAction): ToolCall {
   const kept = { ...base(call, a._meta), contributor: contributorOf(call.contributor, a.contributor), intention: a.intention ?? call.intention };
   const toolInput = a.toolInput ?? (call.status === 'streaming' ? undefined : call.toolInput);
   if (a.confirmed) return { status: 'running', ...kept, invocationMessage: a.invocationMessage, toolInput, confirmed: a.confirmed };
-  const was = call.status === 'pending-confirmation' ? call : {};
+  const was: Partial<ToolCall> = call.status === 'pending-confirmation' ? call : {};
   const options = a.options ?? was.options;
   return {
     status: 'pending-confirmation', ...kept, invocationMessage: a.invocationMessage, toolInput,
@@ -281,7 +287,7 @@ function toolReady(call: Json, a: Action): Json {
   };
 }
 
-function toolConfirmed(call: Json, a: Action): Json {
+function toolConfirmed(call: ToolCall, a: ChatAction): ToolCall {
   const selectedOption = a.selectedOptionId && list(call.options).find((o) => o.id === a.selectedOptionId);
   const kept = { ...base(call, a._meta), invocationMessage: call.invocationMessage };
   const chosen = selectedOption ? { selectedOption } : {};
@@ -293,7 +299,7 @@ function toolConfirmed(call: Json, a: Action): Json {
   return { status: 'running', ...kept, toolInput, confirmed: a.confirmed, ...chosen };
 }
 
-function toolComplete(call: Json, a: Action): Json {
+function toolComplete(call: ToolCall, a: ChatAction): ToolCall {
   const paused = call.status === 'auth-required';
   if (paused && a.result?.success) return call; // it never continued
   const said = call.status === 'pending-confirmation' ? { ...confirmed(call), confirmed: 'not-needed', selectedOption: undefined } : confirmed(call);
@@ -306,7 +312,7 @@ function toolComplete(call: Json, a: Action): Json {
   };
 }
 
-function toolResultConfirmed(call: Json, a: Action): Json {
+function toolResultConfirmed(call: ToolCall, a: ChatAction): ToolCall {
   const kept = { ...base(call, a._meta), ...confirmed(call) };
   if (!a.approved) return { status: 'cancelled', ...without(kept, 'confirmed'), reason: 'result-denied' };
   const { success, pastTenseMessage, content, structuredContent, error } = call;
@@ -314,27 +320,27 @@ function toolResultConfirmed(call: Json, a: Action): Json {
 }
 
 /** A pause for a token, and its end. */
-function paused(call: Json, a: Action, now: Json): Json {
+function paused(call: ToolCall, a: ChatAction, now: Pick<ToolCall, 'status' | 'auth'>): ToolCall {
   return { ...base(call, a._meta), ...confirmed(call), ...(call.content ? { content: call.content } : {}), ...now };
 }
 
-function startTurn(s: Json, a: Action): Json {
-  const next = { ...s, activeTurn: { id: a.turnId, startedAt: a.startedAt, message: a.message, responseParts: [], usage: undefined }, modifiedAt: a.startedAt };
+function startTurn(s: ChatState, a: ChatAction): ChatState {
+  const next: ChatState = { ...s, activeTurn: { id: a.turnId, startedAt: a.startedAt, message: a.message, responseParts: [], usage: undefined }, modifiedAt: a.startedAt };
   next.status = withFlag(chatStatus(next), status.read, false);
   if (a.queuedMessageId) {
     if (next.steeringMessage?.id === a.queuedMessageId) next.steeringMessage = undefined;
     if (next.queuedMessages) {
-      const rest = next.queuedMessages.filter((m: Json) => m.id !== a.queuedMessageId);
+      const rest = next.queuedMessages.filter((m) => m.id !== a.queuedMessageId);
       next.queuedMessages = rest.length > 0 ? rest : undefined;
     }
   }
   return next;
 }
 
-function endTurn(s: Json, a: Action, state: string): Json {
+function endTurn(s: ChatState, a: ChatAction, state: string): ChatState {
   const active = s.activeTurn;
   if (!active || active.id !== a.turnId) return s;
-  const responseParts = active.responseParts.map((part: Json) => {
+  const responseParts = active.responseParts.map((part): Part => {
     const call = part.toolCall;
     if (part.kind !== 'toolCall' || !isObject(call) || ['completed', 'cancelled'].includes(call.status)) return part;
     const streaming = call.status === 'streaming';
@@ -348,14 +354,14 @@ function endTurn(s: Json, a: Action, state: string): Json {
   });
   if (isObject(a.part)) responseParts.push(a.part);
   const duration = Math.max(0, a.duration ?? 0);
-  const turn: Json = { id: active.id, startedAt: active.startedAt, duration, message: active.message, responseParts, usage: active.usage, state };
+  const turn: Turn = { id: active.id, startedAt: active.startedAt, duration, message: active.message, responseParts, usage: active.usage, state };
   if (a.error) turn.error = a.error; // VS Code's host has the error in a field, other hosts in a part
   const began = Date.parse(active.startedAt);
   const next = { ...s, turns: [...s.turns, turn], activeTurn: undefined, modifiedAt: Number.isNaN(began) ? s.modifiedAt : new Date(began + duration).toISOString() };
   return { ...next, status: chatStatus(next, state === 'error' ? status.error : undefined) };
 }
 
-function resume(s: Json, a: Action): Json {
+function resume(s: ChatState, a: ChatAction): ChatState {
   const last = s.turns.at(-1);
   const end = last?.responseParts.at(-1);
   if (s.activeTurn || !last || last.id !== a.turnId || last.state !== 'error' || end?.kind !== 'error' || end.resumable !== true) return s;
@@ -364,8 +370,8 @@ function resume(s: Json, a: Action): Json {
   return { ...next, status: withFlag(chatStatus(next), status.read, false) };
 }
 
-function truncate(s: Json, a: Action): Json {
-  const keep = a.turnId === undefined ? 0 : s.turns.findIndex((t: Json) => t.id === a.turnId) + 1;
+function truncate(s: ChatState, a: ChatAction): ChatState {
+  const keep = a.turnId === undefined ? 0 : s.turns.findIndex((t) => t.id === a.turnId) + 1;
   if (a.turnId !== undefined && keep === 0) return s;
   const next = { ...s, turns: s.turns.slice(0, keep), activeTurn: undefined };
   if (a.turnId === undefined) delete next.turnsNextCursor;
@@ -373,36 +379,36 @@ function truncate(s: Json, a: Action): Json {
 }
 
 /** Changes an open question. */
-function inQuestion(s: Json, id: string, change: (part: Json) => Json): Json {
+function inQuestion(s: ChatState, id: string, change: (part: Part) => Part): ChatState {
   const i = list(s.activeTurn?.responseParts).findIndex((p) => p.kind === 'inputRequest' && p.response === undefined && p.request?.id === id);
   if (i < 0) return s;
-  return { ...s, activeTurn: { ...s.activeTurn, responseParts: s.activeTurn.responseParts.with(i, change(s.activeTurn.responseParts[i])) } };
+  return { ...s, activeTurn: { ...s.activeTurn!, responseParts: s.activeTurn!.responseParts.with(i, change(s.activeTurn!.responseParts[i])) } };
 }
 
-function some(answers: Json): Json {
+function some(answers: Record<string, QuestionAnswer>): Record<string, QuestionAnswer> | undefined {
   return Object.keys(answers).length > 0 ? answers : undefined;
 }
 
-function inputRequested(s: Json, a: Action): Json {
+function inputRequested(s: ChatState, a: ChatAction): ChatState {
   if (!s.activeTurn || !isObject(a.request)) return s;
-  const asked = inQuestion(s, a.request.id, (p) => ({ kind: 'inputRequest', request: { ...a.request, answers: a.request.answers ?? p.request.answers } }));
+  const asked = inQuestion(s, a.request.id, (p) => ({ kind: 'inputRequest', request: { ...a.request!, answers: a.request!.answers ?? p.request!.answers } }));
   const next = asked !== s ? asked : addPart(s, s.activeTurn.id, { kind: 'inputRequest', request: a.request });
   return { ...next, status: withFlag(chatStatus(next), status.read, false) };
 }
 
-function pendingSet(s: Json, a: Action): Json {
+function pendingSet(s: ChatState, a: ChatAction): ChatState {
   const entry = { id: a.id, message: a.message };
   return a.kind === 'steering' ? { ...s, steeringMessage: entry } : { ...s, queuedMessages: put(s.queuedMessages, entry, (m) => m?.id) };
 }
 
-function pendingRemoved(s: Json, a: Action): Json {
+function pendingRemoved(s: ChatState, a: ChatAction): ChatState {
   if (a.kind === 'steering') return s.steeringMessage?.id === a.id ? { ...s, steeringMessage: undefined } : s;
   const rest = list(s.queuedMessages).filter((m) => m?.id !== a.id);
   if (rest.length === list(s.queuedMessages).length) return s;
   return { ...s, queuedMessages: rest.length > 0 ? rest : undefined };
 }
 
-const chat: Table = {
+const chat: Table<ChatState, ChatAction> = {
   'chat/turnStarted': startTurn,
   'chat/turnComplete': (s, a) => endTurn(s, a, 'complete'),
   'chat/turnCancelled': (s, a) => endTurn(s, a, 'cancelled'),
@@ -415,11 +421,11 @@ const chat: Table = {
   'chat/activityChanged': (s, a) => ({ ...s, activity: a.activity }),
   'chat/truncated': truncate,
   'chat/turnsLoaded': (s, a) => {
-    const known = new Set(s.turns.map((t: Json) => t.id));
+    const known = new Set(s.turns.map((t) => t.id));
     return { ...s, turns: [...list(a.turns).filter((t) => isObject(t) && !known.has(t.id)), ...s.turns], turnsNextCursor: a.turnsNextCursor };
   },
 
-  'chat/toolCallStart': (s, a) => addPart(s, a.turnId, { kind: 'toolCall', toolCall: { ...base(a), status: 'streaming' } }),
+  'chat/toolCallStart': (s, a) => addPart(s, a.turnId, { kind: 'toolCall', toolCall: { ...base(a as unknown as ToolCall), status: 'streaming' } }),
   'chat/toolCallDelta': (s, a) => inTool(s, a, ['streaming'], (call) => ({
     ...call,
     ...(a._meta !== undefined ? { _meta: a._meta } : {}),
@@ -431,20 +437,20 @@ const chat: Table = {
   'chat/toolCallComplete': (s, a) => fresh(inTool(s, a, ['running', 'pending-confirmation', 'auth-required'], (call) => toolComplete(call, a))),
   'chat/toolCallResultConfirmed': (s, a) => fresh(inTool(s, a, ['pending-result-confirmation'], (call) => toolResultConfirmed(call, a))),
   'chat/toolCallContentChanged': (s, a) => inTool(s, a, ['running'], (call) => (
-    { ...call, ...(a._meta !== undefined ? { _meta: a._meta } : {}), content: a.content })),
+    { ...call, ...(a._meta !== undefined ? { _meta: a._meta } : {}), content: a.content as ToolCall['content'] })),
   'chat/toolCallAuthRequired': (s, a) => fresh(inTool(s, a, ['running'], (call) => (
     call.contributor?.kind === 'mcp' ? paused(call, a, { status: 'auth-required', auth: a.auth }) : call))),
   'chat/toolCallAuthResolved': (s, a) => fresh(inTool(s, a, ['auth-required'], (call) => paused(call, a, { status: 'running' }))),
 
   'chat/inputRequested': inputRequested,
   'chat/inputAnswerChanged': (s, a) => inQuestion(s, a.requestId, (p) => {
-    const answers = { ...p.request.answers, [a.questionId]: a.answer };
+    const answers = { ...p.request!.answers, [a.questionId]: a.answer! };
     if (a.answer === undefined) delete answers[a.questionId];
-    return { ...p, request: { ...p.request, answers: some(answers) } };
+    return { ...p, request: { ...p.request!, answers: some(answers) } };
   }),
   'chat/inputCompleted': (s, a) => {
     const next = inQuestion(s, a.requestId, (p) => (
-      { ...p, request: { ...p.request, answers: some({ ...p.request.answers, ...a.answers }) }, response: a.response }));
+      { ...p, request: { ...p.request!, answers: some({ ...p.request!.answers, ...a.answers }) }, response: a.response }));
     return next === s ? s : fresh(next);
   },
 
@@ -463,7 +469,7 @@ const chat: Table = {
   'chat/backgroundWorkRemoved': (s, a) => {
     const backgroundWork = take(s.backgroundWork, (w) => w?.id === a.id);
     if (backgroundWork === s.backgroundWork) return s;
-    return backgroundWork.length > 0 ? { ...s, backgroundWork } : without(s, 'backgroundWork');
+    return backgroundWork!.length > 0 ? { ...s, backgroundWork } : without(s, 'backgroundWork');
   },
   'chat/movableChanged': (s, a) => ({ ...s, movable: a.movable }),
   'chat/changesetsChanged': (s, a) => (a.changesets ? { ...s, changesets: a.changesets } : without(s, 'changesets')),
@@ -474,39 +480,41 @@ const chat: Table = {
 
 // ---- changesets, annotations, terminals, canvases, watches, automations
 
-function operation(o: Json, a: Action): Json {
-  return a.status === 'error' ? { ...o, status: a.status, error: a.error } : { ...without(o, 'error'), status: a.status };
+function operation<S extends ChangesetState | Operation>(o: S, a: ChangesetAction): S {
+  return a.status === 'error' ? { ...o, status: a.status, error: a.error } : { ...without(o as ChangesetState | Operation, 'error') as S, status: a.status };
 }
 
-const changeset: Table = {
+const changeset: Table<ChangesetState, ChangesetAction> = {
   'changeset/statusChanged': operation,
   'changeset/fileSet': (s, a) => ({ ...s, files: put(s.files, a.file, (f) => f?.id) }),
   'changeset/fileRemoved': (s, a) => {
     const files = take(s.files, (f) => f?.id === a.fileId);
-    return files === s.files ? s : { ...s, files };
+    return files === s.files ? s : { ...s, files: files! };
   },
   'changeset/filesReviewChanged': (s, a) => {
     const named = new Set(list(a.files));
-    const files = s.files.map((f: Json) => (!named.has(f.id) || f.reviewed === a.reviewed ? f : { ...f, reviewed: a.reviewed }));
-    return files.some((f: Json, i: number) => f !== s.files[i]) ? { ...s, files } : s;
+    const files = s.files.map((f) => (!named.has(f.id) || f.reviewed === a.reviewed ? f : { ...f, reviewed: a.reviewed }));
+    return files.some((f, i) => f !== s.files[i]) ? { ...s, files } : s;
   },
   'changeset/contentChanged': (s, a) => ({ ...(a.error === undefined ? without(s, 'error') : { ...s, error: a.error }), files: a.files, ...(a.operations === undefined ? {} : { operations: a.operations }) }),
   'changeset/operationsChanged': (s, a) => (a.operations === undefined ? without(s, 'operations') : { ...s, operations: a.operations }),
   'changeset/operationStatusChanged': (s, a) => {
     const i = list(s.operations).findIndex((o) => o.id === a.operationId);
-    return i < 0 ? s : { ...s, operations: s.operations.with(i, operation(s.operations[i], a)) };
+    return i < 0 ? s : { ...s, operations: s.operations!.with(i, operation(s.operations![i], a)) };
   },
   'changeset/cleared': (s) => (s.files.length === 0 ? s : { ...s, files: [] }),
 };
 
-function inAnnotation(s: Json, id: string, change: (a: Json) => Json): Json {
-  const i = s.annotations.findIndex((x: Json) => x.id === id);
+interface Annotated { annotations: Annotation[] }
+
+function inAnnotation(s: Annotated, id: string, change: (a: Annotation) => Annotation): Annotated {
+  const i = s.annotations.findIndex((x) => x.id === id);
   if (i < 0) return s;
   const next = change(s.annotations[i]);
   return next === s.annotations[i] ? s : { ...s, annotations: s.annotations.with(i, next) };
 }
 
-const annotations: Table = {
+const annotations: Table<Annotated, AnnotationAction> = {
   'annotations/set': (s, a) => ({ ...s, annotations: put(s.annotations, a.annotation, (x) => x?.id) }),
   'annotations/updated': (s, a) => inAnnotation(s, a.annotationId, (x) => {
     const next = { ...x };
@@ -515,7 +523,7 @@ const annotations: Table = {
   }),
   'annotations/removed': (s, a) => {
     const rest = take(s.annotations, (x) => x?.id === a.annotationId);
-    return rest === s.annotations ? s : { ...s, annotations: rest };
+    return rest === s.annotations ? s : { ...s, annotations: rest! };
   },
   'annotations/entrySet': (s, a) => inAnnotation(s, a.annotationId, (x) => ({ ...x, entries: put(x.entries, a.entry, (e) => e?.id) })),
   'annotations/entryRemoved': (s, a) => inAnnotation(s, a.annotationId, (x) => {
@@ -526,15 +534,15 @@ const annotations: Table = {
 
 const mostTerminal = 4 << 20; // characters kept of a terminal's output
 
-function terminalData(s: Json, a: Action): Json {
+function terminalData(s: TerminalState, a: TerminalAction): TerminalState {
   const content = list(s.content);
   const tail = content.at(-1);
-  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: (tail.output + a.data).slice(-mostTerminal) }) };
-  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: (tail.value + a.data).slice(-mostTerminal) }) };
+  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: (tail.output! + a.data).slice(-mostTerminal) }) };
+  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: (tail.value! + a.data).slice(-mostTerminal) }) };
   return { ...s, content: [...content, { type: 'unclassified', value: a.data }] };
 }
 
-const terminal: Table = {
+const terminal: Table<TerminalState, TerminalAction> = {
   'terminal/data': terminalData,
   'terminal/input': (s) => s, // its effect arrives as data
   'terminal/resized': (s, a) => ({ ...s, cols: a.cols, rows: a.rows }),
@@ -550,14 +558,14 @@ const terminal: Table = {
   }),
   'terminal/commandFinished': (s, a) => ({
     ...s,
-    content: s.content.map((p: Json) => (
+    content: s.content!.map((p) => (
       p.type === 'command' && p.commandId === a.commandId ? { ...p, isComplete: true, exitCode: a.exitCode, durationMs: a.durationMs } : p)),
   }),
 };
 
-const canvas: Table = {
+const canvas: Table<CanvasState, CanvasAction> = {
   'canvas/updated': (s, a) => { // from the proposal: null clears
-    const next = { ...s };
+    const next: JsonObject = { ...s };
     for (const name of ['title', 'status', 'url', 'contentUri', 'availability']) {
       if (a[name] === null) delete next[name];
       else if (a[name] !== undefined) next[name] = a[name];
@@ -569,9 +577,11 @@ const canvas: Table = {
   'canvas/closeRequested': (s) => s,
 };
 
-const resourceWatch: Table = { 'resourceWatch/changed': (s) => s };
+const resourceWatch: Table<State, Action> = { 'resourceWatch/changed': (s) => s };
 
-const automation: Table = {
+interface Automations { automations?: { resource: string }[]; entries?: { resource: string }[] }
+
+const automation: Table<Automations, AutomationAction> = {
   'automation/createRequested': (s) => s,
   'automation/updateRequested': (s) => s,
   'automation/set': (s, a) => ({ ...s, [entriesOf(s)]: put(s[entriesOf(s)], a.automation, (x) => x?.resource) }),
@@ -582,15 +592,17 @@ const automation: Table = {
 };
 
 /** The catalogue was renamed within 0.9. */
-function entriesOf(s: Json): string {
+function entriesOf(s: Automations): 'automations' | 'entries' {
   return 'automations' in s ? 'automations' : 'entries';
 }
 
-const automationRun: Table = {
+interface AutomationRun { lifecycle?: unknown; sessions: string[]; primarySession?: string }
+
+const automationRun: Table<AutomationRun, AutomationRunAction> = {
   'automationRun/lifecycleChanged': (s, a) => ({ ...s, lifecycle: a.lifecycle }),
   'automationRun/sessionSet': (s, a) => (s.sessions.includes(a.session) ? s : { ...s, sessions: [...s.sessions, a.session] }),
   'automationRun/sessionRemoved': (s, a) => {
-    const sessions = take(s.sessions, (x) => x === a.session);
+    const sessions = take(s.sessions, (x) => x === a.session)!;
     if (sessions === s.sessions) return s;
     return s.primarySession === a.session ? without({ ...s, sessions }, 'primarySession') : { ...s, sessions };
   },
@@ -598,25 +610,25 @@ const automationRun: Table = {
   'automationRun/cancelRequested': (s) => s,
 };
 
-const families: Record<string, Table> = { root, session, chat, changeset, annotations, terminal, canvas, resourceWatch, automation, automationRun };
+const families: Record<string, Record<string, unknown>> = { root, session, chat, changeset, annotations, terminal, canvas, resourceWatch, automation, automationRun };
 
 /** The types of all actions that are known. */
 export const actionTypes: string[] = Object.values(families).flatMap((table) => Object.keys(table));
 
-function reducerFor(type: Json): Reducer | undefined {
+function reducerFor(type: unknown): Reducer | undefined {
   if (typeof type !== 'string') return undefined;
   const name = type.slice(0, type.indexOf('/'));
   const table = Object.hasOwn(families, name) ? families[name] : undefined;
-  return table && Object.hasOwn(table, type) ? table[type] : undefined;
+  return table && Object.hasOwn(table, type) ? table[type] as Reducer : undefined;
 }
 
 /** The state after an action; undefined if the action's type is not known. */
-export function reduce(state: Json, action: Action): Json | undefined {
+export function reduce(state: State, action: Action): State | undefined {
   return reducerFor(action?.type)?.(state, action);
 }
 
 function only(name: string): Reducer {
-  return (state, action) => (Object.hasOwn(families[name], action.type) ? families[name][action.type](state, action) : state);
+  return (state, action) => (Object.hasOwn(families[name], action.type) ? (families[name][action.type] as Reducer)(state, action) : state);
 }
 
 /** A reducer for each kind of channel; unknown actions leave the state unchanged. */

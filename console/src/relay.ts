@@ -1,7 +1,6 @@
 // The relay's HTTP interface, and the token for it.
 
 import { accountOf, bare, type Account } from './accounts';
-import type { Json } from './ahp';
 import * as device from './device';
 import { relay } from './pins';
 import { t } from './language';
@@ -65,8 +64,11 @@ export interface HostInfo {
   wakes?: boolean; // the relay can wake the machine
 }
 
-/** An answer of the relay; status 200 is success. */
-export interface Answer { status: number; body: Json }
+/** An answer of the relay; status 200 is success. The caller names the shape of the body, which an error lacks. */
+export interface Answer<T = object> { status: number; body: T & { error?: string } }
+
+/** The relay's list of a token's hosts. */
+export interface HostList { hosts?: HostInfo[]; now: string; token?: Grant }
 
 /** A token's relay, and the token itself; without a token, a key of this browser is used. */
 function wayOf(token: string): { base: string; bearer?: string; account?: Account } {
@@ -76,7 +78,7 @@ function wayOf(token: string): { base: string; bearer?: string; account?: Accoun
 }
 
 /** Sends the relay a request with a token. */
-export async function ask(token: string, method: string, path: string, json?: Json): Promise<Answer> {
+export async function ask<T = object>(token: string, method: string, path: string, json?: object): Promise<Answer<T>> {
   const { base, bearer, account } = wayOf(token);
   if (bearer === undefined) return device.call(method, path, json, account);
   const answer = await fetch(`${base}/${path}`, {
@@ -86,7 +88,7 @@ export async function ask(token: string, method: string, path: string, json?: Js
   try {
     return { status: answer.ok ? 200 : answer.status, body: said ? JSON.parse(said) : {} };
   } catch {
-    return { status: answer.ok ? 200 : answer.status, body: { error: said } };
+    return { status: answer.ok ? 200 : answer.status, body: { error: said } as Answer<T>['body'] };
   }
 }
 
@@ -109,7 +111,7 @@ export async function open(token: string, path: string, signal: AbortSignal): Pr
 }
 
 /** Returns a token's hosts. */
-export function hostsOf(token: string): Promise<Answer> {
+export function hostsOf(token: string): Promise<Answer<HostList>> {
   return ask(token, 'GET', 'api/hosts');
 }
 

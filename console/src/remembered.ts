@@ -2,7 +2,7 @@
 // keys that the hosts have given it while they were online. See the Go package
 // broker/remember.
 
-import type { Json } from './ahp';
+import type { ChatState, Result, Summary } from './ahp';
 import type { Kept } from './offline';
 import { lastOf } from './offline';
 import type { Answer, HostInfo } from './relay';
@@ -25,14 +25,20 @@ export interface HostKeys {
 /** A version of a session or of the list: see the Go type remember.Record. */
 interface Sealed { id: string; key: string; version: number; time: number; data: string; signature: string }
 
+/** A record at the relay, and when it was stored. */
+interface Stored { stored: string; record: Sealed }
+
+/** The content of a record: of the list, or of a session. */
+interface Content { sessions?: Summary[]; session?: string; chat?: string; state?: Partial<ChatState>; summary?: Summary }
+
 /** The parts of a Link that are used. */
 interface RememberedLink {
   host: string;
   live: boolean;
-  conn: { request(method: string, params: Json): Promise<Json> } | null;
+  conn: { request<M extends string>(method: M, params: object): Promise<Result<M>> } | null;
   past: Map<string, Kept>;
   listAt: number;
-  store: { sessions: Map<string, Json>; listRevision: number; revision: number };
+  store: { sessions: Map<string, Summary>; listRevision: number; revision: number };
 }
 
 /** The parts of the page that are used. */
@@ -42,7 +48,7 @@ export interface RememberedPage {
   readonly hosts: HostInfo[];
   readonly narrow: boolean;
   linkTo(host: string): RememberedLink;
-  askAt(host: string, method: string, path: string): Promise<Answer>;
+  askAt<T>(host: string, method: string, path: string): Promise<Answer<T>>;
   saveNow(): void;
   draw(): void;
 }
@@ -67,7 +73,7 @@ export class Remembered {
     if (!globalThis.crypto?.subtle) return;
     for (const key of this.#looks.keys()) if (key.startsWith(`${link.host} `)) this.#looks.delete(key);
     try {
-      const given: Json = await link.conn!.request('relay/rememberKeys', { channel: ROOT });
+      const given = await link.conn!.request('relay/rememberKeys', { channel: ROOT });
       if (typeof given?.verifier !== 'string') return;
       const had = this.keys.get(link.host);
       this.keys.set(link.host, { ...given, seen: had?.verifier === given.verifier ? had!.seen : {} });
@@ -109,7 +115,7 @@ export class Remembered {
   }
 
   async #list(link: RememberedLink): Promise<void> {
-    const { status, body } = await this.#page.askAt(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
     const at = fromRelay(body.list.stored);
     const content = at > link.listAt ? await this.#open(link.host, body.list.record) : undefined;
@@ -124,18 +130,18 @@ export class Remembered {
 
   async #session(link: RememberedLink, session: string): Promise<void> {
     const key = `${link.host} ${session}`;
-    const { status, body } = await this.#page.askAt(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.askAt<Partial<Stored>>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.record) {
       if (status === 404) this.#why.set(key, t`The relay has no copy of its last state.`);
       this.#page.draw();
       return;
     }
-    const at = fromRelay(body.stored);
+    const at = fromRelay(body.stored!);
     if (at <= (link.past.get(session)?.at ?? 0)) return;
     const content = await this.#open(link.host, body.record, key);
     if (isObject(content) && content.session === session && !link.live) {
-      const drift = body.record.time - Date.parse(body.stored);
-      link.past.set(session, { chat: text(content.chat), state: lastOf(normal(content.state ?? {})), at, ...(Math.abs(drift) > staleClock ? { clock: body.record.time } : {}) });
+      const drift = body.record.time - Date.parse(body.stored!);
+      link.past.set(session, { chat: text(content.chat), state: lastOf(normal(content.state ?? {}) as ChatState), at, ...(Math.abs(drift) > staleClock ? { clock: body.record.time } : {}) });
       if (!link.store.sessions.has(session) && isObject(content.summary)) {
         link.store.sessions.set(session, content.summary);
         link.store.listRevision++;
@@ -147,7 +153,7 @@ export class Remembered {
   }
 
   /** Returns a record's content, or undefined if it is not the host's latest. */
-  async #open(host: string, record: Sealed, key = ''): Promise<Json> {
+  async #open(host: string, record: Sealed, key = ''): Promise<Content | undefined> {
     const keys = this.keys.get(host)!;
     try {
       if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error(t`The relay’s copy of its last state is older than the one that this device has seen.`);
@@ -171,7 +177,7 @@ function utf8(words: string): Uint8Array<ArrayBuffer> {
 }
 
 /** Verifies and opens a record. */
-export async function openRecord(host: string, keys: HostKeys, r: Sealed): Promise<Json> {
+export async function openRecord(host: string, keys: HostKeys, r: Sealed): Promise<Content> {
   const name = `${domain}${keys.tenant}\n${host}\n${r.id}`;
   const head = `${name}\n${r.key}\n${r.version}\n${r.time}`;
   const data = bytesOf(r.data);

@@ -2,7 +2,7 @@
 // with reconnects.
 
 import type { SealedSocket } from './sealed/socket';
-import type { Action, Envelope, ErrorObject, Json, JsonObject, Message, Snapshot, Sync } from './ahp';
+import type { Action, Envelope, ErrorObject, Id, JsonObject, Message, Params, Recovered, Result, Results, Snapshot, Sync } from './ahp';
 import { t } from './language';
 
 export const ROOT = 'ahp-root://';
@@ -27,7 +27,7 @@ const longestDelay = 15_000;
 /** An error answer from the host. */
 export class RpcError extends Error {
   code: number;
-  data: Json;
+  data: ErrorObject['data'];
 
   constructor({ code, message, data }: ErrorObject) {
     super(typeof message === 'string' ? message : 'unknown error');
@@ -59,7 +59,7 @@ export function backoff(attempt: number, random = Math.random): number {
 }
 
 /** Returns the versions to offer to a host that refused ours. Hosts write "^0.9.0". */
-export function offersFor(supported: Json): string[] {
+export function offersFor(supported: unknown): string[] {
   return Array.isArray(supported) ? supported.map((v) => String(v).replace(/^[^0-9]*/, '')) : [];
 }
 
@@ -91,12 +91,12 @@ export interface ConnectionEvents {
   state(state: ConnectionState): void;
   sync(sync: Sync): void;
   action(envelope: Envelope): void;
-  notification(method: string, params: Json): void;
-  mcp(channel: string, method: string, params: Json): void;
-  request?(method: string, params: Json): Promise<Json> | undefined;
+  notification(method: string, params: Params): void;
+  mcp(channel: string, method: string, params: Params): void;
+  request?(method: string, params: Params): Promise<unknown> | undefined;
 }
 
-interface Call { resolve(result: Json): void; reject(err: Error): void }
+interface Call { resolve(result: unknown): void; reject(err: Error): void }
 
 type Timer = ReturnType<typeof setTimeout>;
 
@@ -105,12 +105,12 @@ type Socket = WebSocket | SealedSocket;
 
 
 /** An open MCP request. */
-export interface McpRequest { result: Promise<Json>; cancel(reason: string): void }
+export interface McpRequest<R = JsonObject> { result: Promise<R>; cancel(reason: string): void }
 
 /** A Connection to one host. */
 export class Connection {
   state: ConnectionState = { name: 'ended', action: 'stop', code: 0, reason: '' };
-  info: JsonObject = {}; // the host's result of initialize
+  info: Results['initialize'] = {}; // the host's result of initialize
   subscriptions = new Set<string>();
   lastSeen: number | null = null; // serverSeq; null before initialize
 
@@ -118,7 +118,7 @@ export class Connection {
   #on: ConnectionEvents;
   #clientId: string;
   #socket: Socket | null = null;
-  #calls = new Map<Json, Call>(); // by request id
+  #calls = new Map<Id | undefined, Call>(); // by request id
   #ids = 0;
   #clientSeq = 0;
   #attempt = 0;
@@ -204,10 +204,10 @@ export class Connection {
   }
 
   /** Calls a method of the host; rejects with an RpcError, or an Error if the connection ends first. */
-  request(method: string, params: Json): Promise<Json> {
+  request<M extends string>(method: M, params: object): Promise<Result<M>> {
     return new Promise((resolve, reject) => {
       const id = ++this.#ids;
-      this.#calls.set(id, { resolve, reject });
+      this.#calls.set(id, { resolve: resolve as Call['resolve'], reject });
       this.#send({ jsonrpc: '2.0', id, method, params });
     });
   }
@@ -216,10 +216,10 @@ export class Connection {
    * Sends an MCP request on an mcp:// channel. result is a promise as from request; cancel
    * asks the server to drop the request.
    */
-  mcp(channel: string, method: string, params: Json): McpRequest {
+  mcp<M extends string>(channel: string, method: M, params: object): McpRequest<Result<M>> {
     const id = ++this.#ids;
-    const result = new Promise<Json>((resolve, reject) => {
-      this.#calls.set(id, { resolve, reject });
+    const result = new Promise<Result<M>>((resolve, reject) => {
+      this.#calls.set(id, { resolve: resolve as Call['resolve'], reject });
       this.#send({ jsonrpc: '2.0', id, channel, method, params });
     });
     const cancel = (reason: string) => { if (this.#calls.has(id)) this.mcpNotify(channel, 'notifications/cancelled', { requestId: id, reason }); };
@@ -227,7 +227,7 @@ export class Connection {
   }
 
   /** Sends an MCP notification on an mcp:// channel. */
-  mcpNotify(channel: string, method: string, params: Json): void {
+  mcpNotify(channel: string, method: string, params: object): void {
     this.#send({ jsonrpc: '2.0', channel, method, params });
   }
 
@@ -313,7 +313,7 @@ export class Connection {
   }
 
   async #initialize(offer: string[]): Promise<Sync> {
-    let result: Json;
+    let result: Results['initialize'];
     try {
       result = await this.request('initialize', {
         channel: ROOT,
@@ -332,11 +332,11 @@ export class Connection {
     this.info = result;
     this.lastSeen = seq(result.serverSeq);
     this.subscriptions = new Set([ROOT]);
-    return { fresh: true, snapshots: list(result.snapshots), actions: [], missing: [] };
+    return { fresh: true, snapshots: list(result.snapshots as Snapshot[]), actions: [], missing: [] };
   }
 
   async #resume(): Promise<Sync> {
-    let result: Json;
+    let result: Recovered;
     try {
       result = await this.request('reconnect', {
         channel: ROOT,
@@ -376,16 +376,16 @@ export class Connection {
     if (message === null || typeof message !== 'object') return;
     const { id, method, params } = message;
     if (typeof method !== 'string') this.#answered(message);
-    else if (id !== undefined) this.#serve(id, method, isMcp(message.channel ?? params?.channel) ? undefined : this.#on.request?.(method, params));
-    else if (isMcp(message.channel ?? params?.channel)) this.#on.mcp(message.channel ?? params.channel, method, params);
+    else if (id !== undefined) this.#serve(id, method, isMcp(message.channel ?? params?.channel) ? undefined : this.#on.request?.(method, params!));
+    else if (isMcp(message.channel ?? params?.channel)) this.#on.mcp(message.channel ?? params!.channel!, method, params!);
     else if (method === 'action') {
-      this.#saw(params);
-      this.#on.action(params);
-    } else this.#on.notification(method, params);
+      this.#saw(params as unknown as Envelope);
+      this.#on.action(params as unknown as Envelope);
+    } else this.#on.notification(method, params!);
   }
 
   /** Answers a host's request. Hosts ask clients for files and similar, which a web page lacks. */
-  async #serve(id: Json, method: string, answer: Promise<Json> | undefined): Promise<void> {
+  async #serve(id: Id, method: string, answer: Promise<unknown> | undefined): Promise<void> {
     const socket = this.#socket;
     let said: JsonObject;
     if (!answer) said = { error: { code: methodNotFound, message: `Method not found: ${method}` } };
@@ -468,21 +468,21 @@ export class Connection {
 }
 
 /** Reads the result of reconnect in any version: for all channels together, or for each. */
-function recovered(result: Json): Omit<Sync, 'fresh'> {
+function recovered(result: Recovered): Omit<Sync, 'fresh'> {
   if (!Array.isArray(result.channels)) return { snapshots: list(result.snapshots), actions: list(result.actions), missing: list(result.missing) };
   const of = (kind: string) => list(result.channels).filter((c) => c.kind === kind);
   const actions = of('replay').flatMap((c) => list(c.actions)).sort((a, b) => seq(a.serverSeq) - seq(b.serverSeq));
   return { snapshots: of('snapshot').map((c) => c.snapshot).filter(Boolean), actions, missing: of('missing').map((c) => c.channel) };
 }
 
-function isMcp(channel: Json): channel is string {
+function isMcp(channel: unknown): channel is string {
   return typeof channel === 'string' && channel.startsWith('mcp://');
 }
 
-function seq(n: Json): number {
-  return Number.isSafeInteger(n) ? n : 0;
+function seq(n: unknown): number {
+  return Number.isSafeInteger(n) ? n as number : 0;
 }
 
-function list(value: Json): Json[] {
+function list<T>(value: T[] | undefined): T[] {
   return Array.isArray(value) ? value.filter((v) => v != null) : [];
 }

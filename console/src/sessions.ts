@@ -1,7 +1,8 @@
 // The list of sessions, and the changes to them.
 
-import type { Action, Json } from './ahp';
+import type { Action, JsonObject, Summary } from './ahp';
 import type { Conversation } from './conversation';
+import type { Dialog } from './dialog';
 import type { Link } from './link';
 import { status } from './reduce';
 import { randomId } from './words';
@@ -10,7 +11,10 @@ import { t } from './language';
 const undoTime = 6_000; // ms in which a deletion can be undone
 
 /** A listed session. */
-export interface Listed { link: Link; session: Json }
+export interface Listed { link: Link; session: Summary }
+
+/** The choices for a new session. */
+export interface Created { provider: string; directory: string; model?: { id: string }; config?: JsonObject }
 
 /** The parts of the page that the session list uses. */
 export interface SessionsPage {
@@ -21,7 +25,7 @@ export interface SessionsPage {
   readonly mayOperate: boolean;
   readonly conversation: Conversation;
   openSession(host: string, session: string): void;
-  open(dialog: Json): void;
+  open(dialog: Dialog | null): void;
   draw(): void;
 }
 
@@ -46,7 +50,7 @@ export class Sessions {
   }
 
   /** Creates a session and opens it. Rejects if the host refuses. */
-  async create(link: Link, { provider, directory, model, config }: Json): Promise<void> {
+  async create(link: Link, { provider, directory, model, config }: Created): Promise<void> {
     const channel = `${provider}:/${randomId()}`;
     await link.conn!.request('createSession', {
       channel, provider,

@@ -2,7 +2,7 @@
 // never changed in place.
 
 import { ROOT } from './rpc';
-import type { Action, Envelope, Json, JsonObject, Snapshot, Sync } from './ahp';
+import type { Action, Agent, CanvasRef, CanvasState, ChangesetRef, ChatState, Customization, Envelope, Given, JsonObject, Params, RootState, SessionState, Snapshot, State, Summary, Sync, Turn } from './ahp';
 import { reduce } from './reduce';
 import { t } from './language';
 
@@ -10,24 +10,24 @@ const maxUnknown = 50; // distinct unknown action types
 const maxKept = 20; // samples of each type
 
 /** A prompt that the host has not confirmed. */
-export interface Pending { channel: string; clientSeq: number; turn: Json; sent: number; failed: string }
+export interface Pending { channel: string; clientSeq: number; turn: Turn; sent: number; failed: string }
 
 /** An unknown type of action: its count and latest samples. */
-export interface Unknown { count: number; latest: Json[] }
+export interface Unknown { count: number; latest: Action[] }
 
 export class Store {
-  sessions = new Map<string, Json>(); // URI to summary
+  sessions = new Map<string, Summary>(); // URI to summary
   listRevision = 0; // counts changes to sessions
   unknown = new Map<string, Unknown>();
   unknownCount = 0;
   refusal = ''; // why the latest request, other than a prompt, was refused
-  messages: { channel: string; payload: Json }[] = []; // from canvas providers, until their view takes them
+  messages: { channel: string; payload: unknown }[] = []; // from canvas providers, until their view takes them
   pending: Pending[] = [];
   quiet = new Set<number>(); // clientSeq of actions the user did not ask for; a refusal is not shown
   revision = 0; // counts changes
   givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them, replaced with each change
 
-  #channels = new Map<string, { state: Json; fromSeq: number }>();
+  #channels = new Map<string, { state: State; fromSeq: number }>();
   #answers = new Map<string, string>(); // the user's answers until the host confirms them
   #clientId: string;
 
@@ -35,38 +35,38 @@ export class Store {
     this.#clientId = clientId;
   }
 
-  /** Returns a channel's state, or undefined. */
-  get(channel: string | undefined): Json {
-    return channel === undefined ? undefined : this.#channels.get(channel)?.state;
+  /** Returns a channel's state, or undefined. The caller names the kind of the channel; a member that a host left out is absent. */
+  get<S extends State = SessionState>(channel: string | undefined): S | undefined {
+    return channel === undefined ? undefined : this.#channels.get(channel)?.state as S | undefined;
   }
 
-  get agents(): Json[] {
-    return array(this.get(ROOT)?.agents);
+  get agents(): Agent[] {
+    return array(this.get<RootState>(ROOT)?.agents);
   }
 
   /**
    * Returns a session's open canvases: from the session's list or, since AHP 0.10, from its
    * first chat. The chat gives only addresses; a title is known after a subscription.
    */
-  canvasesOf(session: string): Json[] {
-    const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
+  canvasesOf(session: string): CanvasRef[] {
+    const listed = array(this.get<ChatState>(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
     const registered = listed.map(({ resource }, i) => (
-      { title: listed.length > 1 ? t`Canvas ${i + 1}` : t`Canvas`, ...this.get(resource), channel: resource, registered: true }));
+      { title: listed.length > 1 ? t`Canvas ${i + 1}` : t`Canvas`, ...this.get<CanvasState>(resource) as Partial<CanvasRef>, channel: resource, registered: true }));
     return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
   }
 
   /** Returns a session's MCP server by id, or undefined. */
-  mcpServer(session: string, id: string): Json {
+  mcpServer(session: string, id: string): Customization | undefined {
     return this.mcpServers(session).find((c) => c.id === id);
   }
 
-  mcpServers(session: string): Json[] {
+  mcpServers(session: string): Customization[] {
     const all = array(this.get(session)?.customizations).filter(isObject);
     return all.concat(all.flatMap((c) => array(c.children).filter(isObject)));
   }
 
   /** Takes the waiting messages from canvas providers. */
-  takeMessages(): { channel: string; payload: Json }[] {
+  takeMessages(): { channel: string; payload: unknown }[] {
     return this.messages.splice(0);
   }
 
@@ -78,7 +78,7 @@ export class Store {
 
   snapshot({ resource, state, fromSeq }: Snapshot): void {
     if (!isObject(state)) return;
-    this.#channels.set(resource, { state: normal(state), fromSeq: fromSeq ?? 0 });
+    this.#channels.set(resource, { state: normal(state as ChatState), fromSeq: fromSeq ?? 0 });
     this.revision++;
     this.#settlePending(resource);
   }
@@ -115,12 +115,12 @@ export class Store {
     // A client's message to a provider is echoed to all clients and has an origin.
     if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
     this.#reduce(entry, action);
-    if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId));
-    if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId));
+    if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId as string));
+    if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId as string));
   }
 
-  #reduce(entry: { state: Json }, action: Action): void {
-    if (typeof action.type === 'string' && action.type.startsWith('chat/') && !entry.state.turns) return;
+  #reduce(entry: { state: State }, action: Action): void {
+    if (typeof action.type === 'string' && action.type.startsWith('chat/') && !(entry.state as ChatState).turns) return;
     let next;
     try {
       next = reduce(entry.state, action);
@@ -135,18 +135,18 @@ export class Store {
   }
 
   /** Applies a session list notification. */
-  notification(method: string, params: Json): void {
+  notification(method: string, params: Params): void {
     switch (method) {
       case 'root/sessionAdded':
         if (params?.summary?.resource) this.sessions.set(params.summary.resource, params.summary);
         break;
       case 'root/sessionSummaryChanged': {
-        const known = this.sessions.get(params?.session);
-        if (known && isObject(params.changes)) this.sessions.set(params.session, { ...known, ...params.changes });
+        const known = this.sessions.get(params?.session!);
+        if (known && isObject(params.changes)) this.sessions.set(params.session!, { ...known, ...params.changes });
         break;
       }
       case 'root/sessionRemoved':
-        this.sessions.delete(params?.session);
+        this.sessions.delete(params?.session!);
         break;
       default:
         return;
@@ -156,14 +156,14 @@ export class Store {
   }
 
   /** Replaces the session list. */
-  listed(items: Json[]): void {
+  listed(items: Summary[]): void {
     this.sessions = new Map(items.filter((s) => s?.resource).map((s) => [s.resource, s]));
     this.listRevision++;
     this.revision++;
   }
 
   /** Records a sent prompt, to show it until the host confirms it. */
-  sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Json): void {
+  sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Pick<Turn, 'startedAt' | 'message'> & { turnId: string }): void {
     const turn = { id: turnId, startedAt, message, responseParts: [] };
     this.pending = [...this.pending, { channel, clientSeq, turn, sent: Date.now(), failed: '' }];
     this.revision++;
@@ -186,7 +186,7 @@ export class Store {
   }
 
   /** Records who gave a chat's answers: see hostagent/given.go. */
-  given(channel: string, answers: Json): void {
+  given(channel: string, answers: Given[] | undefined): void {
     const all = new Map(this.givers);
     for (const a of array(answers)) if (text(a?.subject)) all.set(answerKey(channel, `${a.type} ${a.id}`), [text(a.subject), text(a.device)].filter(Boolean).join(' · '));
     this.givers = all;
@@ -212,7 +212,7 @@ export class Store {
     this.revision++;
   }
 
-  #confirm(clientSeq: number, rejectionReason: Json): void {
+  #confirm(clientSeq: number, rejectionReason: unknown): void {
     const p = this.pending.find((other) => other.clientSeq === clientSeq);
     const quiet = this.quiet.delete(clientSeq);
     if (rejectionReason === undefined || quiet) {
@@ -228,7 +228,7 @@ export class Store {
 
   // #settlePending removes prompts that a snapshot contains.
   #settlePending(channel: string): void {
-    const { turns, activeTurn } = this.get(channel);
+    const { turns, activeTurn } = this.get<ChatState>(channel)!;
     const ids = new Set([...array(turns), activeTurn].map((t) => t?.id));
     this.pending = this.pending.filter((p) => p.channel !== channel || !ids.has(p.turn.id));
   }
@@ -248,7 +248,7 @@ function answerKey(channel: string, id: string): string {
 }
 
 /** Gives every turn an array of parts, for malformed states. */
-export function normal(state: Json): Json {
+export function normal(state: Partial<ChatState>): State {
   if (!Array.isArray(state.turns) && !isObject(state.activeTurn)) return state;
   return {
     ...state,
@@ -257,28 +257,32 @@ export function normal(state: Json): Json {
   };
 }
 
-function normalTurn(turn: Json): Json {
+function normalTurn(turn: Turn): Turn {
   return { ...turn, responseParts: array(turn.responseParts).filter(isObject) };
 }
 
 const turnName = '{turnId}';
 
 /** Returns the changesets that have an address for each turn, with a turn's. */
-export function ofTurn(changesets: Json[], turn: string): { channel: string; title: string }[] {
+export function ofTurn(changesets: ChangesetRef[], turn: string): { channel: string; title: string }[] {
   return changesets.filter((c) => typeof c?.uriTemplate === 'string' && c.uriTemplate.includes(turnName) && !c.uriTemplate.replace(turnName, '').includes('{'))
     .map((c) => ({ channel: c.uriTemplate.replace(turnName, encodeURIComponent(turn)), title: text(c.label) || t`Changes of this turn` }));
 }
 
 /** Returns a host's text: a string, or Markdown as plain text. */
-export function text(value: Json): string {
+export function text(value: unknown): string {
   if (typeof value === 'string') return value;
-  return typeof value?.markdown === 'string' ? value.markdown : '';
+  return typeof (value as { markdown: string } | undefined)?.markdown === 'string' ? (value as { markdown: string }).markdown : '';
 }
 
-export function isObject(value: Json): value is JsonObject {
+/** Reports whether a host's value is an object. Without a type, its members are unknown. */
+export function isObject<T>(value: T): value is T & (unknown extends T ? JsonObject : object) {
   return value !== null && typeof value === 'object';
 }
 
-export function array(value: Json): Json[] {
+/** Returns a host's list; an empty list for a value of a different type. */
+export function array<T>(value: readonly T[] | null | undefined): T[];
+export function array(value: unknown): unknown[];
+export function array(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }

@@ -6,15 +6,24 @@ import { itsQuestion } from './address';
 import { choices, keptChoice, languageOf } from './language/choice';
 import { saysIn, texts } from './language/worker';
 import { actionsOf, give, giveSealed, offeredBy, type Offered } from './lockscreen';
-import { isSealed, offersOf, openNote, type SealedOffer } from './sealed/note';
+import { isSealed, offersOf, openNote, type Pushed, type SealedOffer } from './sealed/note';
 
 declare const SHELL: string[];
 declare const LANGUAGES: Record<string, string>; // tag to the file with its texts
-declare const self: any;
+declare const self: ServiceWorkerGlobalScope & { Notification: { maxActions?: number }; NotificationEvent: { prototype: object } };
+
+/** A push, or a sealed host's message in it. Its members have not been checked. */
+interface Told { id?: unknown; host?: unknown; session?: unknown; kind?: string; at?: unknown; title?: unknown; text?: unknown; detail?: unknown; says?: unknown; withdrawn?: unknown; [name: string]: unknown }
+
+/** The data of a shown notification: the question's place, and the answers offered for it. */
+interface Data { host?: string; session?: string; asks?: boolean; offered?: Record<string, Offered | SealedOffer> }
+
+/** Options that not all browsers have, and the library's types lack. */
+type Shown = NotificationOptions & { actions?: object[] };
 
 const name = `shell ${SHELL.join(' ')}`;
 
-self.addEventListener('install', (event: any) => {
+self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
@@ -25,14 +34,14 @@ self.addEventListener('install', (event: any) => {
   })());
 });
 
-self.addEventListener('activate', (event: any) => {
+self.addEventListener('activate', (event) => {
   event.waitUntil((async () => {
     for (const other of await caches.keys()) if (![name, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
     await self.clients.claim();
   })());
 });
 
-self.addEventListener('fetch', (event: any) => {
+self.addEventListener('fetch', (event) => {
   const { request } = event;
   const url = new URL(request.url);
   if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
@@ -100,8 +109,8 @@ async function page(request: Request): Promise<Response> {
   return Promise.race([fetch(request).catch(() => ours), late]);
 }
 
-self.addEventListener('push', (event: any) => {
-  let told: any = {};
+self.addEventListener('push', (event) => {
+  let told: Told = {};
   try {
     told = event.data?.json() ?? {};
   } catch {
@@ -114,14 +123,14 @@ self.addEventListener('push', (event: any) => {
 
 let turn: Promise<void> = Promise.resolve(); // messages are shown in their order: an end comes behind its event
 
-const text = (value: any) => (typeof value === 'string' ? value : '');
+const text = (value: unknown) => (typeof value === 'string' ? value : '');
 
 /** The cache that remembers withdrawn events: a push service may deliver a message again, and late. */
 const withdrawn = 'withdrawn';
 const mostWithdrawn = 100;
 
 const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id)}`;
-const timeOf = (at: any) => Date.parse(text(at)) || 0;
+const timeOf = (at: unknown) => Date.parse(text(at)) || 0;
 
 async function withdraw(id: string, at: number): Promise<void> {
   const cache = await caches.open(withdrawn);
@@ -137,17 +146,17 @@ async function isWithdrawn(id: string, at: number): Promise<boolean> {
 }
 
 /** Reads a push: a sealed host's own message, or the relay's. Of a sealed host, the relay's words have no content. */
-async function read(told: any): Promise<{ told: any; offered: (Offered | SealedOffer)[] }> {
+async function read(told: Told): Promise<{ told: Told; offered: (Offered | SealedOffer)[] }> {
   if (typeof told.sealed === 'string') {
-    const opened = await openNote(told);
+    const opened = await openNote(told as Pushed);
     return opened ? { told: opened.note, offered: offersOf(opened.note, opened.relay) } : { told: {}, offered: [] };
   }
-  if (!text(told.host) || !(await isSealed(told.host))) return { told, offered: offeredBy(told) };
+  if (!text(told.host) || !(await isSealed(told.host as string))) return { told, offered: offeredBy(told) };
   const { id, kind, host, at, says, withdrawn: over } = told;
-  return { told: { id, host, at, withdrawn: over, ...(['offline', 'joined'].includes(kind) ? { kind, says } : {}) }, offered: [] };
+  return { told: { id, host, at, withdrawn: over, ...(['offline', 'joined'].includes(kind!) ? { kind, says } : {}) }, offered: [] };
 }
 
-async function show(pushed: any): Promise<void> {
+async function show(pushed: Told): Promise<void> {
   const { told, offered } = await read(pushed);
   const tag = text(told.id) || 'event';
   if (told.withdrawn === true) await withdraw(tag, timeOf(told.at));
@@ -162,14 +171,14 @@ async function show(pushed: any): Promise<void> {
     body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
     actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
     data: { host: text(told.host), session: text(told.session), ...(offered.length > 0 ? { asks: true, offered } : {}) },
-  });
+  } as Shown);
 }
 
 const looks = { icon: '/icon-192.png', badge: '/icon-192.png' };
 
-self.addEventListener('notificationclick', (event: any) => {
-  const { notification, action, reply } = event;
-  const data = notification.data ?? {};
+self.addEventListener('notificationclick', (event) => {
+  const { notification, action, reply } = event as NotificationEvent & { reply?: string };
+  const data: Data = notification.data ?? {};
   const offered: Offered | SealedOffer | undefined = data.offered?.[action];
   notification.close();
   event.waitUntil(offered ? answer(notification, offered, text(reply)) : open(data));
@@ -179,7 +188,7 @@ self.addEventListener('notificationclick', (event: any) => {
  * Gives an answer. Until the relay has it, a silent notification says so: it also remains if
  * the browser ends the worker too early.
  */
-async function answer({ title, body, tag, data }: any, offered: Offered | SealedOffer, reply: string): Promise<void> {
+async function answer({ title, body, tag, data }: Notification, offered: Offered | SealedOffer, reply: string): Promise<void> {
   const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
     ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, asks: true },
   });
@@ -191,8 +200,8 @@ async function answer({ title, body, tag, data }: any, offered: Offered | Sealed
 }
 
 /** Opens the session in an existing page or a new one, at its question if it asks. */
-async function open({ host, session, asks }: any): Promise<void> {
-  const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c: any) => new URL(c.url).pathname === '/');
+async function open({ host, session, asks }: Data): Promise<void> {
+  const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c) => new URL(c.url).pathname === '/');
   if (page) {
     await page.focus();
     page.postMessage({ open: { host, session, asks } });

@@ -1,6 +1,5 @@
 // Gives sealed hosts the keys of this browser's push subscription. Loaded only for sealed hosts.
 
-import type { Json } from './ahp';
 import { app } from './app';
 import type { Link } from './link';
 import { possible, wayHere } from './push';
@@ -16,7 +15,7 @@ export async function keepDetails(details: boolean): Promise<void> {
 }
 
 /** Shows or hides questions in this device's notifications. */
-export async function setDetails(way: Json, details: boolean): Promise<void> {
+export async function setDetails(way: told.Way, details: boolean): Promise<void> {
   await told.setWay({ ...way, details });
   await keepDetails(details);
 }

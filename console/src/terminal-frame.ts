@@ -4,15 +4,18 @@
 
 import '../npm/@xterm/xterm/css/xterm.css';
 import { FitAddon } from '@xterm/addon-fit';
-import { Terminal } from '@xterm/xterm';
+import { Terminal, type ITheme } from '@xterm/xterm';
 
-function begin({ theme, readOnly }: any, port: MessagePort): void {
+/** Colours, and the scheme of the scroll bar. */
+type Theme = ITheme & { background: string; scheme: string };
+
+function begin({ theme, readOnly }: { theme: Theme; readOnly: boolean }, port: MessagePort): void {
   const terminal = new Terminal({
     theme, convertEol: true, disableStdin: readOnly, fontSize: 13, scrollback: 10_000, screenReaderMode: false,
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
     linkHandler: { activate: () => {} }, // links in output do nothing
   });
-  const dress = (now: any) => {
+  const dress = (now: Theme) => {
     terminal.options.theme = now;
     document.body.style.background = now.background;
     document.documentElement.style.colorScheme = now.scheme; // colours the scroll bar

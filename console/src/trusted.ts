@@ -5,9 +5,9 @@ declare const HIGHLIGHT_WORKER: string;
 
 const ours: Record<string, string> = { '/sw.js': '/sw.js', [HIGHLIGHT_WORKER]: HIGHLIGHT_WORKER };
 
-interface Policy { createScriptURL(url: string): any }
+interface Policy { createScriptURL(url: string): string }
 
-const policy: Policy = (globalThis as any).trustedTypes?.createPolicy('console', {
+const policy: Policy = (globalThis as { trustedTypes?: { createPolicy(name: string, rules: Policy): Policy } }).trustedTypes?.createPolicy('console', {
   createScriptURL(url: string) {
     if (!Object.hasOwn(ours, url)) throw new TypeError(`not a script of this page: ${url}`);
     return ours[url];

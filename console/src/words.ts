@@ -1,6 +1,7 @@
 // Describes states in words. Nothing here touches the page.
 
-import type { Json } from './ahp';
+import type { Icon, ToolCall } from './ahp';
+import type { HostInfo } from './relay';
 import type { ConnectionState } from './rpc';
 import { locale, rounded, t } from './language';
 
@@ -11,7 +12,7 @@ const clock = new Intl.DateTimeFormat(locale, { hour: '2-digit', minute: '2-digi
 const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
 /** A point in time: the time of today, else the day. '' if it is none. */
-export function when(iso: Json, now = Date.now()): string {
+export function when(iso: string | number | undefined, now = Date.now()): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   if (date.toDateString() !== new Date(now).toDateString()) return `${day.format(date)}, ${clock.format(date)}`;
@@ -24,8 +25,8 @@ const maxIcon = 64 << 10; // characters of an icon's address
  * The address of the first icon that the page shows: a picture in the address itself, for the
  * page's theme. Icons at other addresses would tell their servers who looks.
  */
-export function iconOf(icons: Json, dark: boolean): string {
-  const mine = (Array.isArray(icons) ? icons : []).find((i) =>
+export function iconOf(icons: Icon[] | undefined, dark: boolean): string {
+  const mine = (Array.isArray(icons) ? icons : []).find((i): i is Icon & { src: string } =>
     typeof i?.src === 'string' && i.src.length <= maxIcon && /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/]+=*$/.test(i.src)
     && (!i.theme || i.theme === (dark ? 'dark' : 'light')));
   return mine?.src ?? '';
@@ -34,13 +35,13 @@ export function iconOf(icons: Json, dark: boolean): string {
 let ahead = 0; // ms of the relay's clock before this device's
 
 /** Has ages follow the relay's clock: a device's clock may be wrong. */
-export function setClock(now: Json): void {
+export function setClock(now: string): void {
   const at = Date.parse(now);
   ahead = Number.isNaN(at) ? 0 : at - Date.now();
 }
 
 /** A time by the relay's clock, in ms by this device's; 0 if it is none. */
-export function fromRelay(iso: Json): number {
+export function fromRelay(iso: string): number {
   return (Date.parse(iso) || ahead) - ahead;
 }
 
@@ -62,7 +63,7 @@ export function toInput(ms: number): string {
 }
 
 /** The time between, roughly: "now", "5 min". '' if iso is no time. */
-export function ago(iso: Json, now = Date.now() + ahead): string {
+export function ago(iso: string | undefined, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
   const minutes = Math.floor((now - date.getTime()) / 60_000);
@@ -80,7 +81,7 @@ export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: st
  * the relay's list, if any. A host that does not answer still counts as online.
  * asOf is the time of the last record of a sealed connection whose heartbeat is late.
  */
-export function describe(state: ConnectionState | undefined, { away, host, asOf, now = Date.now() }: { away?: boolean; host?: Json; asOf?: number; now?: number }): Described {
+export function describe(state: ConnectionState | undefined, { away, host, asOf, now = Date.now() }: { away?: boolean; host?: HostInfo; asOf?: number; now?: number }): Described {
   const offline = host && host.state !== 'online'
     ? t`Host ${hostWord(host.state)} since ${when(host.since, now)}`
     : t`Host offline`;
@@ -139,14 +140,14 @@ const toolWords: Record<string, string> = {
 };
 
 /** The state of a tool call in words. */
-export function toolWord(call: Json): string {
+export function toolWord(call: ToolCall): string {
   if (call.status === 'completed' && call.success === false) return t`failed`;
   if (call.status === 'cancelled' && call.reason === 'denied') return t`denied`;
   return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
 }
 
 /** The tone of a tool call's word. */
-export function toolTone({ status, success, reason }: Json): string {
+export function toolTone({ status, success, reason }: ToolCall): string {
   if (['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(status)) return 'wait';
   if (status === 'completed') return success === false ? 'bad' : 'ok';
   return status === 'cancelled' && reason === 'denied' ? 'bad' : '';
@@ -155,12 +156,12 @@ export function toolTone({ status, success, reason }: Json): string {
 const hostWords: Record<string, string> = { online: t`online`, offline: t`offline`, asleep: t`asleep`, incompatible: t`incompatible` };
 
 /** A host's state, in words. */
-export function hostWord(state: Json): string {
+export function hostWord(state: string): string {
   return Object.hasOwn(hostWords, state) ? hostWords[state] : String(state ?? '');
 }
 
 /** The last part of a path or file URI. */
-export function baseName(uri: Json): string {
+export function baseName(uri: unknown): string {
   const path = String(uri ?? '').replace(/\/+$/, '');
   try {
     return decodeURIComponent(path.slice(path.lastIndexOf('/') + 1));
@@ -275,7 +276,7 @@ export function commandOf(input: string): string {
 }
 
 /** Returns a token's access and channels in words. */
-export function mayDo({ access, channels }: { access?: Json; channels?: Json }): string {
+export function mayDo({ access, channels }: { access?: unknown; channels?: unknown }): string {
   return [typeof access === 'string' && access ? access : t`all`, ...(Array.isArray(channels) ? channels : [])].join(', ');
 }
 

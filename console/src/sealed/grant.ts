@@ -40,7 +40,7 @@ export async function readGrant(text: unknown): Promise<Claimed> {
   if (more.length > 0) throw new Error('no grant');
   const body = fromBase64url(first);
   const signature = fromBase64url(second, signatureSize);
-  const b = exactly<any>(body, {
+  const b = exactly<Omit<Claimed, 'key' | 'verifier' | 'body' | 'signature'> & { key: string; verifier: string }>(body, {
     host: 'string', by: 'string', key: 'string', verifier: 'string', subject: 'string', level: 'string', channels: '?strings', from: 'number', end: 'number', serial: 'string',
   });
   for (const name of [b.host, b.by, b.serial]) fromBase64url(name, 16);

@@ -1,6 +1,6 @@
 // The items of a person for an absent host: see the Go package broker/waiting.
 
-import type { Json } from '../ahp';
+import type { QuestionAnswer } from '../ahp';
 import { fromBase64url, nameOfDevice, nameOfHost, textOf, utf8, type Bytes } from './bytes';
 import { keySize, newDevice, publicText, readPublic, type Device } from './keys';
 import { openLetter, sealLetter, type Letter } from './letter';
@@ -11,9 +11,9 @@ export interface Item { id: string; session: string; version: number; expires: n
 /** The secret part of an item. */
 export interface Content {
   kind: 'message' | 'session' | 'approve' | 'answer' | 'stop';
-  session: string; chat?: string; turn?: string; text?: string; model?: Json;
+  session: string; chat?: string; turn?: string; text?: string; model?: { id: string };
   provider?: string; directory?: string;
-  request?: string; input?: string; approved?: boolean; option?: string; response?: 'accept' | 'decline'; answers?: Json;
+  request?: string; input?: string; approved?: boolean; option?: string; response?: 'accept' | 'decline'; answers?: Record<string, QuestionAnswer | undefined>;
   title?: string; // for the person's devices
 }
 

@@ -2,7 +2,7 @@
 // their answers. The page gives a host the keys of this browser's subscription.
 
 import { pin, pinOf, pinsOf, vault, type Pin } from '../pins';
-import type { Json } from '../ahp';
+import type { JsonObject } from '../ahp';
 import { base64url, concat, fromBase64url, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
 import { base64, fromBase64, sealLetter } from './letter';
 import { verify, verifierSize, signatureSize, type Device } from './keys';
@@ -18,14 +18,20 @@ function signed({ push }: Pin, what: string, text: string, signature: Bytes): Pr
   return verify(fromBase64url(push!.verifier, verifierSize), concat(purpose(what), utf8(text)), signature);
 }
 
+/** A push of the relay: sealed by a host, or plain. */
+export interface Pushed { sealed?: string; body?: unknown; signature?: unknown }
+
+/** An event that a notification shows. Its members have not been checked. */
+export interface Note { host: string; id: string; nonce: string; to?: string; answers?: unknown; [name: string]: unknown }
+
 /** Returns the message in a push, and the relay of its host; undefined if no host of this browser has written it to this device. */
-export async function openNote(told: Json): Promise<{ note: Json; relay: string } | undefined> {
+export async function openNote(told: Pushed): Promise<{ note: Note; relay: string } | undefined> {
   const device = await ownDevice();
   if (!device || typeof told.body !== 'string' || typeof told.signature !== 'string') return undefined;
   const own = await fingerprintOf(device);
-  for (const of of await pinsOf(told.sealed)) {
+  for (const of of await pinsOf(told.sealed!)) {
     if (!of.push || of.changed || !(await signed(of, 'push', told.body, fromBase64(told.signature)))) continue;
-    const note = JSON.parse(told.body);
+    const note: Note = JSON.parse(told.body);
     if (note.to === own && note.host === of.host) return { note, relay: of.relay };
   }
   return undefined;
@@ -38,9 +44,9 @@ export const isSealed = async (host: string) => 'indexedDB' in globalThis && (aw
 export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; event: string; nonce: string }
 
 /** Reads the answers of a sealed notification. */
-export function offersOf(note: Json, relay: string): SealedOffer[] {
+export function offersOf(note: Note, relay: string): SealedOffer[] {
   if (!Array.isArray(note.answers)) return [];
-  return note.answers.map((a: Json) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, event: note.id, nonce: note.nonce }));
+  return note.answers.map((a: { label?: unknown; option?: unknown }) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, event: note.id, nonce: note.nonce }));
 }
 
 /** A sealed answer, and the request that brings it to the host. */
@@ -62,10 +68,10 @@ export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedA
 }
 
 /** Gives a host the keys of this browser's subscription, or withdraws them. ask is of the connection to the host. */
-export async function subscribe(host: string, ask: (what: object) => Promise<Json>, way: string, details: boolean, keys?: { p256dh?: string; auth?: string }): Promise<void> {
+export async function subscribe(host: string, ask: (what: object) => Promise<JsonObject>, way: string, details: boolean, keys?: { p256dh?: string; auth?: string }): Promise<void> {
   const had = await pinOf(host);
   if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details)) return;
   const { verifier } = await ask(way ? { do: 'push', way, details, p256dh: keys?.p256dh, auth: keys?.auth } : { do: 'push' });
   const { push: _, ...rest } = await pinOf(host) ?? had;
-  await pin(way ? { ...rest, push: { way, details, verifier: base64url(fromBase64url(verifier, verifierSize)) } } : rest);
+  await pin(way ? { ...rest, push: { way, details, verifier: base64url(fromBase64url(verifier as string, verifierSize)) } } : rest);
 }

@@ -1,7 +1,7 @@
 // A sealed connection to a host. It has a WebSocket's form, so the connection above it needs
 // no other: it opens with the host's Welcome, and gives whole AHP messages, opened.
 
-import type { Json } from '../ahp';
+import type { Id, JsonObject, Message } from '../ahp';
 import { textOf, utf8, type Bytes } from './bytes';
 import { Lie } from './lie';
 import { Initiator, OtherKey, type Handshake } from './noise';
@@ -30,9 +30,9 @@ export interface SealedEvents {
 
 export class SealedSocket {
   readyState = 0;
-  onopen: ((event: any) => void) | null = null;
-  onmessage: ((event: any) => void) | null = null;
-  onclose: ((event: any) => void) | null = null;
+  onopen: ((event: object) => void) | null = null;
+  onmessage: ((event: { data: string }) => void) | null = null;
+  onclose: ((event: Bye) => void) | null = null;
   onlife: (() => void) | null = null; // the host has given a sign of life
   heard = 0; // time of the last record
   level = '';
@@ -51,9 +51,9 @@ export class SealedSocket {
   #ticked = 0;
   #quiet = 0; // ms without a record while this machine was awake and had a network
   #beaten = 0;
-  #asks = new Map<number, (answer: Json) => void>();
+  #asks = new Map<unknown, (answer: JsonObject) => void>();
   #asked = 0;
-  #refreshes = new Set<Json>(); // ids of requests to the relay
+  #refreshes = new Set<Id | undefined>(); // ids of requests to the relay
 
   constructor(socket: WebSocket, cfg: Handshake, on: SealedEvents = {}) {
     this.#socket = socket;
@@ -85,7 +85,7 @@ export class SealedSocket {
   }
 
   /** Asks the host-agent itself, about devices. */
-  ask(what: object): Promise<Json> {
+  ask(what: object): Promise<JsonObject> {
     return new Promise((resolve, reject) => {
       if (this.readyState !== 1) {
         reject(new Error('not connected'));
@@ -133,7 +133,7 @@ export class SealedSocket {
 
   /** Takes the relay's answer to a request that went to the relay, and nothing else. */
   #relaySaid(data: string): void {
-    const { id, method, result, error } = parsed(data) ?? {};
+    const { id, method, result, error } = (parsed(data) ?? {}) as Message;
     if (method !== undefined || !this.#refreshes.delete(id)) this.#fail(new Lie('a message that is not sealed'));
     else this.onmessage?.({ data: JSON.stringify({ jsonrpc: '2.0', id, result, error }) });
   }
@@ -180,7 +180,7 @@ export class SealedSocket {
     else if (!this.#welcomed || this.#bye) throw new Error('a sealed record out of turn');
     else if (what === content.message) this.onmessage?.({ data: textOf(body) });
     else if (what === content.answer) {
-      const answer = parsed(textOf(body));
+      const answer = parsed(textOf(body)) as JsonObject;
       this.#asks.get(answer?.id)?.(answer);
       this.#asks.delete(answer?.id);
     } else throw new Error('a sealed record out of turn');
@@ -235,7 +235,7 @@ export class SealedSocket {
   }
 }
 
-function parsed(text: string): Json {
+function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

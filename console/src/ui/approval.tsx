@@ -5,7 +5,7 @@ import { sortOptions } from '../answers';
 import { app } from '../app';
 import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { Choice, ToolCall } from '../ahp';
 import { commandIn } from '../words';
 import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
@@ -91,7 +91,7 @@ function Asked({ input, kind }: { input: string; kind: string }) {
   );
 }
 
-function Risk({ call }: { call: Json }) {
+function Risk({ call }: { call: ToolCall }) {
   const risk = riskOf(call);
   if (risk.kind === 'none' || risk.kind === 'low' && !risk.text) return null;
   const words = { danger: t`The host marks this as dangerous.`, loading: assessing, low: '' }[risk.kind];
@@ -99,7 +99,7 @@ function Risk({ call }: { call: Json }) {
 }
 
 interface DecisionProps {
-  turnId: string; call: Json; title: string; offer: Offer; connected: boolean; leaves: boolean; answer?: string;
+  turnId: string; call: ToolCall; title: string; offer: Offer; connected: boolean; leaves: boolean; answer?: string;
   shown?: string; // input as shown
   input?: string; // input as edited by the user
   readFirst: () => void; edit?: () => void;
@@ -132,19 +132,19 @@ function useSettled(): boolean {
 function Answers({ turnId, call, title, offer, shown, input, connected, leaves, answer, readFirst, edit }: DecisionProps) {
   const settled = useSettled();
   const hint = useId();
-  const [asks, setAsks] = useState<Json>();
+  const [asks, setAsks] = useState<Choice>();
   const options = array(call.status === 'pending-confirmation' ? call.options : []).filter((o) => isObject(o) && (text(o.label) || text(o.id)));
   const { once, deny, wider } = options.length > 0 ? sortOptions(options) : { once: [{ label: t`Allow`, kind: 'approve' }], deny: [], wider: [] };
   const no = offer.allow === 'no';
   if (deny.length === 0) deny.push({ label: no ? t`Skip` : t`Deny`, kind: 'deny' });
   const leaving = useLeaving();
   const busy = leaves ? leaving.busy : answer !== undefined || !connected;
-  const decide = (o: Json, approved: boolean) => {
+  const decide = (o: Choice, approved: boolean) => {
     const option = o.id ? o : undefined;
     if (leaves) leaving.leave(() => app.left?.leaveApproval(turnId, call, approved, option));
     else app.conversation.answer({ id: turnId }, call, approved, option, approved ? input : undefined);
   };
-  const allow = (o: Json, className: string) => {
+  const allow = (o: Choice, className: string) => {
     const label = text(o.label) || text(o.id);
     return offer.allow === 'hold'
       ? <Hold key={label} label={label} hint={hint} disabled={busy || !settled} act={() => decide(o, true)} ask={() => setAsks(o)} />
@@ -157,7 +157,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
       {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow. The keyboard opens a dialog to confirm.`}</p>}
       <div class="answers">
         {no ? <button type="button" disabled={!connected} onClick={readFirst}>{t`Read it first`}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
-        {deny.map((o) => <button key={o.id + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
+        {deny.map((o) => <button key={o.id! + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
       </div>
       {!no && (wider.length > 0 || edit) && (
         <div class="answers wider">
@@ -214,7 +214,7 @@ function Hold({ label, hint, disabled, act, ask }: HoldProps) {
   );
 }
 
-function Confirm({ label, title, call, shown, act, close }: { label: string; title: string; call: Json; shown?: string; act: () => void; close: () => void }) {
+function Confirm({ label, title, call, shown, act, close }: { label: string; title: string; call: ToolCall; shown?: string; act: () => void; close: () => void }) {
   const settled = useSettled();
   return (
     <Dialog title={`Dangerous: ${title}`} onClose={close}>

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { Json } from '../ahp';
+import type { Customization, MessageAttachment } from '../ahp';
 import { text } from '../store';
 import { iconOf } from '../words';
 import { t } from '../language';
@@ -22,7 +22,7 @@ export function Icon({ name }: { name: string }) {
 }
 
 /** An MCP server's own icon, or nothing. */
-export function ServerIcon({ server, instead }: { server: Json; instead?: ComponentChildren }) {
+export function ServerIcon({ server, instead }: { server: Customization | undefined; instead?: ComponentChildren }) {
   const src = iconOf(server?.icons, matchMedia('(prefers-color-scheme: dark)').matches);
   return src ? <img class="icon" src={src} alt="" /> : <>{instead}</>;
 }
@@ -131,11 +131,11 @@ export function isNarrow(): boolean {
 }
 
 /** Unknown content, as JSON. */
-export function Raw({ what, value }: { what: string; value: Json }) {
+export function Raw({ what, value }: { what: string; value: unknown }) {
   return <details class="raw dim"><summary>{t`${what}: not known to this page`}</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
 }
 
 /** Reports whether an attachment is a picture that the page can show. */
-export function isPicture(a: Json): boolean {
+export function isPicture(a: MessageAttachment | undefined): boolean {
   return /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/.test(text(a?.contentType)) && /^[A-Za-z0-9+/=\s]*$/.test(text(a?.data)) && text(a?.data) !== '';
 }

@@ -8,7 +8,7 @@ import type { Instance } from '../lend';
 import { relay } from '../pins';
 import type { RpcError } from '../rpc';
 import { text } from '../store';
-import type { Json } from '../ahp';
+import type { CanvasState } from '../ahp';
 import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
 import { t } from '../language';
@@ -26,7 +26,7 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
 }
 
 /** Sends a canvas's message to its provider. Not possible since AHP 0.10. */
-function tell(channel: string, payload: Json): void {
+function tell(channel: string, payload: unknown): void {
   const { link } = app;
   const registered = link?.store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
   if (link?.live && !app.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
@@ -45,7 +45,7 @@ class Holder {
   #turn = 0; // counts loads of canvases lent by this device
 
   /** own is the canvas where this device provides it: then it knows best where that is. */
-  follow(channel: string, state: Json, live: boolean, own?: Instance): void {
+  follow(channel: string, state: CanvasState | undefined, live: boolean, own?: Instance): void {
     const url = own?.url || text(state?.url) || text(state?.contentUri);
     const turn = own?.turn ?? 0;
     if (channel !== this.#channel || !state) {
@@ -60,7 +60,7 @@ class Holder {
     this.frame ??= new Frame(this.node, text(state.instanceId), {
       read: (uri: string) => app.request('canvasReadResource', { channel, uri }),
       ticket: (uri: string) => ticketOf(channel, uri),
-      message: (payload: Json) => { if (!own) tell(channel, payload); }, // this device is the provider
+      message: (payload: unknown) => { if (!own) tell(channel, payload); }, // this device is the provider
       state: (shown: Shown) => {
         this.shown = shown;
         app.draw();
@@ -79,7 +79,7 @@ class Holder {
     this.frame!.load(url);
   }
 
-  deliver(channel: string, payload: Json): void {
+  deliver(channel: string, payload: unknown): void {
     if (channel === this.#channel) this.frame?.deliver(payload);
   }
 }
@@ -91,7 +91,7 @@ export function CanvasPane() {
   const title = useRef<HTMLHeadingElement>(null);
   const { link } = app;
   const channel = app.pane?.kind === 'canvas' ? app.pane.channel : '';
-  const state = channel ? link?.store.get(channel) : undefined;
+  const state = channel ? link?.store.get<CanvasState>(channel) : undefined;
   const live = Boolean(link?.live);
   const ref = channel && link ? link.store.canvasesOf(app.session).find((c) => c.channel === channel) : undefined;
   useEffect(() => {
@@ -137,7 +137,7 @@ export function CanvasPane() {
   );
 }
 
-function noteOf(error: string, state: Json, { name, why }: Shown, live: boolean): string {
+function noteOf(error: string, state: CanvasState | undefined, { name, why }: Shown, live: boolean): string {
   if (error) return t`This canvas cannot be shown: ${error}`;
   if (!state) return live ? t`Opening…` : t`This canvas opens when the host is online.`;
   if (name === 'refused' && state.provider?.kind === 'client' && !text(state.url)) return t`This is shown on the device that provides it, and nowhere else.`;

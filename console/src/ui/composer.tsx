@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import type { Attachment } from '../conversation';
-import type { Json } from '../ahp';
+import type { ChatState, Turn } from '../ahp';
 import { array } from '../store';
 import { canDictate, dictate } from '../speech';
 import { Icon, Menu, isNarrow, isPicture, isTouch } from './bits';
@@ -19,12 +19,12 @@ const mostFiles = 8;
 const WakeAt = later<{ id: string; value: string; set: (value: string) => void }>(() => import('./left').then((m) => m.WakeAt));
 
 /** The turn that had not ended when the host was last seen. */
-export function openTurn(chat: Json): Json {
+export function openTurn(chat: ChatState | undefined): Turn | undefined {
   const last = array(chat?.turns).at(-1);
   return chat?.activeTurn ?? (last && last.state === undefined ? last : undefined);
 }
 
-export function Composer({ chat }: { chat: Json }) {
+export function Composer({ chat }: { chat: ChatState }) {
   const { link, leaves } = app;
   const chatUri = app.chatUri ?? app.session;
   const at = useRef<HTMLTextAreaElement>(null);
@@ -174,7 +174,7 @@ async function base64(file: File): Promise<string> {
   return btoa(binary);
 }
 
-function note(chat: Json, live: boolean): string {
+function note(chat: ChatState, live: boolean): string {
   const { link } = app;
   if (live && link?.store.refusal) return link.store.refusal;
   if (!live) return t`Not connected. You can write now and send when the page is live again.`;

@@ -5,7 +5,7 @@ import { accountOf, type Account } from '../accounts';
 import { app } from '../app';
 import type { Link } from '../link';
 import { text } from '../store';
-import type { Json } from '../ahp';
+import type { AuthRequired, Resource } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { later } from './later';
@@ -25,7 +25,7 @@ const Previews = later(() => import('./preview').then((m) => m.Previews));
 const Sealed = later<{ link: Link; request?: string }>(() => import('./sealed').then((m) => m.Sealed));
 const Settings = later(() => import('./newsession').then((m) => m.Settings));
 const Share = later(() => import('./share').then((m) => m.Share));
-const SignIn = later<Json>(() => import('./signin').then((m) => m.SignIn));
+const SignIn = later<{ link: Link; who: string; resources: Resource[]; more?: AuthRequired }>(() => import('./signin').then((m) => m.SignIn));
 const Told = later<{ now: number }>(() => import('./told').then((m) => m.Told));
 const Usage = later(() => import('./usage').then((m) => m.Usage));
 

@@ -5,24 +5,24 @@ import { app } from '../app';
 import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { FileEdit, Side } from '../ahp';
 import { baseName, pathOf } from '../words';
 import { plural, t } from '../language';
 
 const mostText = 1_000_000; // characters of a side to compare
 const mostLines = 400; // lines drawn at first
 
-export function uriOfEdit(edit: Json): string {
+export function uriOfEdit(edit: FileEdit | undefined): string {
   return text(edit?.after?.uri) || text(edit?.before?.uri);
 }
 
-export function kindOfEdit(edit: Json): string {
+export function kindOfEdit(edit: FileEdit | undefined): string {
   if (!edit?.before) return edit?.after ? t`new` : '';
   if (!edit.after) return t`deleted`;
   return text(edit.before.uri) !== text(edit.after.uri) ? t`from ${baseName(edit.before.uri)}` : '';
 }
 
-export function Stat({ edit }: { edit: Json }) {
+export function Stat({ edit }: { edit: FileEdit | undefined }) {
   const { added, removed } = edit?.diff ?? {};
   if (added === undefined && removed === undefined) return null;
   return <span class="stat"><span class="added">+{added ?? 0}</span> <span class="removed">−{removed ?? 0}</span></span>;
@@ -38,7 +38,7 @@ export interface Reading {
 const mostRead = 20; // edits of a request read without asking
 
 /** Edits of a tool call. Those of a request are all read; the first are open from the beginning. */
-export function FileEdits({ edits, reading }: { edits: Json[]; reading?: Reading }) {
+export function FileEdits({ edits, reading }: { edits: FileEdit[]; reading?: Reading }) {
   return (
     <ul class="edits">
       {edits.filter(isObject).map((edit, i) => <Edit key={uriOfEdit(edit) + i} edit={edit} open={reading !== undefined && i < 5} read={i < mostRead || reading?.round !== 0} reading={reading} />)}
@@ -46,7 +46,7 @@ export function FileEdits({ edits, reading }: { edits: Json[]; reading?: Reading
   );
 }
 
-function Edit({ edit, open, read, reading }: { edit: Json; open: boolean; read: boolean; reading?: Reading }) {
+function Edit({ edit, open, read, reading }: { edit: FileEdit; open: boolean; read: boolean; reading?: Reading }) {
   const [shown, setShown] = useState(open);
   const kind = kindOfEdit(edit);
   return (
@@ -60,7 +60,7 @@ function Edit({ edit, open, read, reading }: { edit: Json; open: boolean; read: 
 }
 
 /** Returns the text on one side of an edit, or ''. */
-export async function sideOf(side: Json): Promise<string> {
+export async function sideOf(side: Side | undefined): Promise<string> {
   if (!isObject(side)) return '';
   const uri = text(side.content?.uri) || text(side.uri);
   const inline = /^data:([^,]*?)(;base64)?,(.*)$/s.exec(uri);
@@ -69,7 +69,7 @@ export async function sideOf(side: Json): Promise<string> {
 }
 
 /** An edit's differences. Large texts are compared only when shown in full. */
-async function compared(edit: Json, whole: boolean): Promise<Line[]> {
+async function compared(edit: FileEdit, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
   if (large && !whole) throw new Error(t`It is too large to compare here.`);
@@ -78,7 +78,7 @@ async function compared(edit: Json, whole: boolean): Promise<Line[]> {
 
 interface Loaded { key: string; lines?: Line[]; why?: string }
 
-export function Diff({ edit, wide = false, reading }: { edit: Json; wide?: boolean; reading?: Reading }) {
+export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: boolean; reading?: Reading }) {
   const [loaded, setLoaded] = useState<Loaded>({ key: '' });
   const [all, setAll] = useState(false);
   const id = editId(edit);

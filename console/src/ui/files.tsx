@@ -5,7 +5,7 @@ import { app } from '../app';
 import { highlight } from '../highlight';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { Entry } from '../ahp';
 import { baseName, below, parentOf, pathOf } from '../words';
 import { Copy, Icon } from './bits';
 import { attach } from './composer';
@@ -17,7 +17,7 @@ const mostShown = 500_000; // characters of a file
 
 /** A folder's entries. */
 export function Files({ uri }: { uri: string }) {
-  const [read, setRead] = useState<{ entries?: Json[]; why?: string }>({});
+  const [read, setRead] = useState<{ entries?: Entry[]; why?: string }>({});
   useEffect(() => {
     let gone = false;
     app.request('resourceList', { channel: ROOT, uri }).then(
@@ -46,7 +46,7 @@ export function Files({ uri }: { uri: string }) {
   );
 }
 
-function foldersFirst(a: Json, b: Json): number {
+function foldersFirst(a: Entry, b: Entry): number {
   return Number(b.type === 'directory') - Number(a.type === 'directory') || a.name.localeCompare(b.name);
 }
 
@@ -61,8 +61,8 @@ export function File({ uri }: { uri: string }) {
     app.read(uri).then((r) => {
       if (gone) return;
       const type = /^image\/[a-z+]+$/.test(text(r.contentType)) ? r.contentType : pictures[ending];
-      if (r.encoding === 'base64' && type && /^[A-Za-z0-9+/=]*$/.test(r.data)) setRead({ picture: `data:${type};base64,${r.data}` });
-      else setRead({ text: r.encoding === 'base64' ? atobText(r.data) : text(r.data) });
+      if (r.encoding === 'base64' && type && /^[A-Za-z0-9+/=]*$/.test(r.data as string)) setRead({ picture: `data:${type};base64,${r.data}` });
+      else setRead({ text: r.encoding === 'base64' ? atobText(r.data as string) : text(r.data) });
     }, (err) => { if (!gone) setRead({ why: err.message }); });
     return () => { gone = true; };
   }, [uri]);

@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { ChatState, Turn } from '../ahp';
 import { when } from '../words';
 import { Dialog } from './bits';
 import { plural, t } from '../language';
@@ -15,7 +15,7 @@ const around = 60; // characters beside a match
 interface Found { turn: string; at: string; who: string; before: string; match: string; after: string }
 
 /** All that a turn says: prompt, answers, and what its tools did. */
-function said(turn: Json): [who: string, words: string][] {
+function said(turn: Turn): [who: string, words: string][] {
   return [[t`You`, text(turn.message?.text)], ...array(turn.responseParts).map((p): [string, string] => {
     const call = p?.toolCall;
     if (!call) return [t`Agent`, text(p?.content) || text(p?.request?.message)];
@@ -25,7 +25,7 @@ function said(turn: Json): [who: string, words: string][] {
 }
 
 /** Returns the latest turns that contain the words, the latest first. */
-export function find(turns: Json[], query: string): Found[] {
+export function find(turns: Turn[], query: string): Found[] {
   const wanted = query.trim().toLowerCase();
   const found: Found[] = [];
   if (!wanted) return found;
@@ -46,7 +46,7 @@ export function Find() {
   const [all, setAll] = useState(false); // also the turns that are not loaded
   const { link, chatUri } = app;
   const past = link?.seen(app.session);
-  const chat = link?.store.get(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);
+  const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);
   const turns = [...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
   const more = Boolean(link?.live && chat?.turnsNextCursor);
   useEffect(() => { if (all && more) app.conversation.earlier(); }, [all, chat?.turnsNextCursor]);

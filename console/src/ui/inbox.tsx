@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 import { app } from '../app';
 import { text } from '../store';
-import type { Json } from '../ahp';
+import type { Summary } from '../ahp';
 import type { Asked } from '../asked';
 import { asOf, SignInNotes, Wake } from './status';
 import { ago, hostWord, statusWord } from '../words';
@@ -121,13 +121,13 @@ function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: 
 /** A listed session's menu, opened by a long press or the secondary mouse button. */
 function act(e: Event, host: string, session: string): void {
   e.preventDefault();
-  app.open({ kind: 'session', link: app.links.get(host), session });
+  app.open({ kind: 'session', link: app.links.get(host)!, session });
 }
 
 const shown = new Map<string, { q?: Asked; more: number }>(); // by row
 
 /** The first question of a session that needs the user. While rows stay in place, so do their questions. */
-function askedOf(host: string, session: Json) {
+function askedOf(host: string, session: Summary) {
   const key = `${host} ${session.resource}`;
   const [q, ...more] = session.status & 16 ? app.questions.of(host, session.resource) : [];
   if (!held()) shown.set(key, { q, more: more.length });
@@ -135,7 +135,7 @@ function askedOf(host: string, session: Json) {
   return { ...had, given: had.q && app.questions.given(had.q), over: had.q?.digest !== q?.digest };
 }
 
-interface RowProps { q?: Asked; more: number; given?: string; over: boolean; id: string; row: number; of: number; host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }
+interface RowProps { q?: Asked; more: number; given?: string; over: boolean; id: string; row: number; of: number; host: string; session: Summary; many: boolean; current: boolean; live: boolean; minute: number }
 
 const SessionRow = memo(({ id, row, of, host, session, many, current, live, q, more, given, over }: RowProps) => {
   const word = statusWord(session.status);
@@ -153,7 +153,7 @@ const SessionRow = memo(({ id, row, of, host, session, many, current, live, q, m
         <span class="dim sub">
           {(session.status & 26) === 2 && <Badge tone="bad">{t`failed`}</Badge>}
           <span class="where">{[folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}</span>
-          {changes?.files > 0 && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}
+          {changes?.files! > 0 && <span class="stat"><span class="added">+{changes!.additions ?? 0}</span> <span class="removed">−{changes!.deletions ?? 0}</span></span>}
         </span>
       </button>
       {q && !current && <Question key={`${q.id} ${q.digest}`} q={q} given={given} over={over} connected={live} />}

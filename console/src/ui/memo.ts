@@ -1,6 +1,6 @@
 // Components that redraw only when a prop changes.
 
-import { Component, h, type ComponentChildren, type FunctionComponent } from 'preact';
+import { Component, h, type Attributes, type ComponentChildren, type FunctionComponent } from 'preact';
 
 export function memo<P extends object>(draw: (props: P) => ComponentChildren): FunctionComponent<P> {
   class Memo extends Component<P> {
@@ -13,7 +13,7 @@ export function memo<P extends object>(draw: (props: P) => ComponentChildren): F
     }
 
     render() {
-      return h(draw as FunctionComponent<P>, this.props as any);
+      return h(draw as FunctionComponent<P>, this.props as unknown as P & Attributes);
     }
   }
   return Memo as unknown as FunctionComponent<P>;

@@ -5,7 +5,7 @@ import { app } from '../app';
 import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
 import { pathOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
 import { WakeAt } from './left';
@@ -14,8 +14,11 @@ import { t } from '../language';
 
 const key = (host: string) => `new-session ${host}`;
 
+/** A choice that was made at a host. */
+interface Last { provider?: string; model?: string; folder?: string; config?: JsonObject }
+
 /** The last choice that was made at a host. */
-function lastChoice(host: string): Json {
+function lastChoice(host: string): Last {
   try {
     return JSON.parse(localStorage.getItem(key(host)) ?? '{}');
   } catch {
@@ -43,17 +46,17 @@ function Form({ link }: { link: Link }) {
   const agents = away ? app.left?.agentsOf(link.host) ?? [] : link.store.agents;
   const [words, setWords] = useState(''); // the first message, left for a host that is away
   const [wake, setWake] = useState('');
-  const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider : agents[0]?.provider ?? '');
-  const agent = agents.find((a) => a.provider === provider) ?? {};
+  const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider! : agents[0]?.provider ?? '');
+  const agent = agents.find((a) => a.provider === provider) ?? {} as Agent;
   const models = array(agent.models).filter((m) => m?.policyState !== 'disabled');
   const [model, setModel] = useState<string>(last.provider === provider ? last.model ?? '' : '');
   const [folder, setFolder] = useState<string>(last.folder ?? recentFolders(link)[0] ?? pathOf(text(link.conn?.info.defaultDirectory)));
-  const [config, setConfig] = useState<Json>(last.provider === provider ? last.config ?? {} : {});
+  const [config, setConfig] = useState<JsonObject>(last.provider === provider ? last.config ?? {} : {});
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
   const schema = useSchema(link, provider, directory, config);
-  const properties = Object.entries<Json>(schema?.schema?.properties ?? {});
+  const properties = Object.entries<Option>(schema?.schema?.properties ?? {});
   const choices = choosesModel(properties) ? [] : models;
   const wants = away ? [] : link.unsigned(agent);
 
@@ -105,17 +108,17 @@ function Form({ link }: { link: Link }) {
 }
 
 /** Whether the host's options have a choice of the model. */
-function choosesModel(properties: [string, Json][]): boolean {
+function choosesModel(properties: [string, Option][]): boolean {
   return properties.some(([, p]) => p?.category === 'model');
 }
 
-function where(directory: string): Json {
+function where(directory: string): object {
   return directory ? { workingDirectory: directory, workingDirectories: [directory] } : {};
 }
 
 /** Loads the host's options for such a session, again after each change. */
-function useSchema(link: Link, provider: string, directory: string, config: Json): Json {
-  const [schema, setSchema] = useState<Json>(undefined);
+function useSchema(link: Link, provider: string, directory: string, config: JsonObject): Result<'resolveSessionConfig'> | undefined {
+  const [schema, setSchema] = useState<Result<'resolveSessionConfig'> | undefined>(undefined);
   const asked = JSON.stringify([provider, directory, config]);
   useEffect(() => {
     if (!provider || !link.live) return;
@@ -132,8 +135,8 @@ function useSchema(link: Link, provider: string, directory: string, config: Json
   return schema;
 }
 
-function Property({ name, p, value, set, complete }: { name: string; p: Json; value: Json; set: (v: Json) => void; complete?: (query: string) => Promise<Json> }) {
-  const [found, setFound] = useState<Json[]>([]);
+function Property({ name, p, value, set, complete }: { name: string; p: Option; value: unknown; set: (v: unknown) => void; complete?: (query: string) => Promise<Result<'sessionConfigCompletions'>> }) {
+  const [found, setFound] = useState<{ value?: unknown; label?: Words }[]>([]);
   const id = `new-${name}`;
   if (!isObject(p) || p.readOnly || p.type === 'object' || p.type === 'array') return null;
   const label = text(p.title) || name;
@@ -141,13 +144,13 @@ function Property({ name, p, value, set, complete }: { name: string; p: Json; va
     const labels = array(p.enumLabels);
     const bypass = array(p.bypass); // values that skip permissions
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    const options: [string, string][] = p.enum.map((v: Json, i: number) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ` ⚠ ${t`asks for nothing`}` : ''}`]);
+    const options: [string, string][] = p.enum.map((v, i) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ` ⚠ ${t`asks for nothing`}` : ''}`]);
     if (value === undefined) options.unshift(['', t`Host’s default`]);
-    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum.find((one: Json) => String(one) === v))} />{bypass.includes(value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
+    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum!.find((one) => String(one) === v))} />{bypass.includes(value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
   if (complete) {
-    const offered = new Map<string, string>([...found, ...array(p.enum).map((v) => ({ value: v }))].map((i) => [String(i.value), text(i.label)]));
+    const offered = new Map<string, string>([...found, ...array(p.enum).map((v): typeof found[number] => ({ value: v }))].map((i) => [String(i.value), text(i.label)]));
     return (
       <Completed id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={[...offered]} onInput={(v) => {
         set(p.type === 'number' ? Number(v) : v);
@@ -193,7 +196,7 @@ export function Settings() {
   const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
   const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
   const { schema, values } = state?.config ?? {};
-  const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
+  const mutable = Object.entries<Option>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
   const model = app.conversation.models.get(session)?.id ?? '';
   return (
     <Dialog title={t`Model and settings`} id="settings" onClose={() => app.open(null)}>

@@ -4,10 +4,10 @@ import { app } from '../app';
 import type { Link } from '../link';
 import { array, text } from '../store';
 import { baseName } from '../words';
-import type { Json } from '../ahp';
+import type { SessionState, Summary } from '../ahp';
 import { t } from '../language';
 
-export interface Row { link: Link; session: Json }
+export interface Row { link: Link; session: Summary }
 export interface Group { name: string; title: string; rows: Row[]; keys: string[] }
 
 const titles: [string, string][] = [['needs', t`Needs you`], ['works', t`Working`], ['rests', t`Done`], ['archived', t`Archived`]];
@@ -116,6 +116,6 @@ export function nextNeeding(): Row | undefined {
   return rows[(at + 1) % rows.length];
 }
 
-export function folderOf(session: Json): string {
+export function folderOf(session: Partial<SessionState> | undefined): string {
   return text(session?.project?.displayName) || baseName(array(session?.workingDirectories)[0] ?? session?.workingDirectory);
 }

@@ -1,10 +1,11 @@
 // The side pane of a session for changes, terminals and files.
 
+import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { ChangedFile, ChangesetState, ChatState, FileEdit, Operation, SessionState, TerminalState } from '../ahp';
 import { baseName, pathOf, shortPathOf } from '../words';
 import { Badge, Icon } from './bits';
 import { File, Files } from './files';
@@ -19,7 +20,7 @@ export function SidePane() {
   const title = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => { if (pane && pane.kind !== 'canvas') title.current?.focus({ preventScroll: true }); }, [pane?.channel]);
   if (!pane || pane.kind === 'canvas') return null;
-  const state = link?.store.get(pane.channel);
+  const state = link?.store.get<ChangesetState & TerminalState>(pane.channel);
   const error = link?.errors.get(pane.channel);
   const name = pane.kind === 'servers' ? t`MCP servers` : pane.kind === 'file' || pane.kind === 'files' ? baseName(pane.channel) || t`Files` : text(state?.title) || pane.title || '';
   return (
@@ -42,21 +43,24 @@ export function SidePane() {
 
 const messageMeta = 'agenthost.message'; // our own host's operations take a message by this name
 
-function takesMessage(op: Json): boolean {
+/** A file whose change is known. */
+type Changed = ChangedFile & { edit: FileEdit };
+
+function takesMessage(op: Operation): boolean {
   return op?._meta?.[messageMeta] === true;
 }
 
-function Changes({ channel, state }: { channel: string; state: Json }) {
+function Changes({ channel, state }: { channel: string; state: ChangesetState }) {
   const [said, setSaid] = useState('');
   const [message, setMessage] = useState('');
   const [next, setNext] = useState(''); // a page that the host's operation has made
-  const files = array(state.files).filter((f) => isObject(f?.edit));
+  const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
   const may = app.link?.live && app.mayOperate;
   const session = app.link?.store.get(app.session);
-  const catalogue = [...array(session?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
-  const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as Json;
+  const catalogue = [...array(session?.changesets), ...array(app.link?.store.get<ChatState>(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
+  const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as NonNullable<NonNullable<SessionState['_meta']>['git']>;
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
-  const invoke = async (op: Json, file?: Json) => {
+  const invoke = async (op: Operation, file?: Changed) => {
     setSaid('');
     setNext('');
     try {
@@ -70,13 +74,13 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
     }
   };
   /** Asks first if the host wants that. A host may leave the file's name to the page, as {0}. */
-  const press = (op: Json, file?: Json) => {
+  const press = (op: Operation, file?: Changed) => {
     const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || t`all changes`);
     if (!says) invoke(op, file);
     else app.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
   };
   const failed = array(state.operations).filter((o) => o?.error?.message);
-  const buttons = (scope: string, file?: Json) => array(state.operations).filter((o) => array(o?.scopes).includes(scope) && (files.length > 0 || !takesMessage(o))).map((o) => (
+  const buttons = (scope: string, file?: Changed) => array(state.operations).filter((o) => array(o?.scopes).includes(scope) && (files.length > 0 || !takesMessage(o))).map((o) => (
     <button key={o.id} type="button" class={o.confirmation ? 'danger small' : 'small'} title={text(o.description)} disabled={!may || o.status === 'running' || o.status === 'disabled'} onClick={() => press(o, file)}>
       {text(o.label) || o.id}{o.status === 'running' ? '…' : ''}
     </button>
@@ -91,9 +95,9 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
         <p class="dim" role="status">{state.status === 'computing' ? t`Being computed…` : state.status === 'error' ? text(state.error?.message) || t`This could not be computed.` : `${plural(files.length, '{0} file', '{0} files')}${reviewable && files.length ? `, ${plural(seen, '{0} looked at', '{0} looked at')}` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
-      {said && failed.every((o) => text(o.error.message) !== said) && <p class="dim" role="status">{said}</p>}
+      {said && failed.every((o) => text(o.error!.message) !== said) && <p class="dim" role="status">{said}</p>}
       {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
-      {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
+      {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error!.message)}</p>)}
       {failed.length > 0 && may && <div class="row start"><SignInAgain /></div>}
       <ul class="edits">
         {files.map((f) => (
@@ -110,7 +114,7 @@ function Changes({ channel, state }: { channel: string; state: Json }) {
   );
 }
 
-function FileChange({ file, open, wide, children }: { file: Json; open: boolean; wide: boolean; children: any }) {
+function FileChange({ file, open, wide, children }: { file: Changed; open: boolean; wide: boolean; children: ComponentChildren }) {
   const [shown, setShown] = useState(open);
   const kind = kindOfEdit(file.edit);
   return (

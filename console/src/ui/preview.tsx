@@ -4,13 +4,13 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { elsewhere } from '../canvas';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { Result } from '../ahp';
 import { Dialog } from './bits';
 import { when } from '../words';
 import { t } from '../language';
 
 export function Previews() {
-  const [open, setOpen] = useState<Json[]>([]);
+  const [open, setOpen] = useState<NonNullable<Result<'relay/previews'>['previews']>>([]);
   const [said, setSaid] = useState('');
   const port = useRef<HTMLInputElement>(null);
   const channel = app.session;
@@ -20,7 +20,7 @@ export function Previews() {
       setOpen(array((await app.request('relay/previews', { channel })).previews));
       setSaid('');
     } catch (err) {
-      setSaid((err as Json).code === -32601 ? t`This relay has no domain for the host’s pages (--canvas-domain).` : (err as Error).message);
+      setSaid((err as { code?: number }).code === -32601 ? t`This relay has no domain for the host’s pages (--canvas-domain).` : (err as Error).message);
     }
   };
   useEffect(() => { act(async () => {}); }, [channel]);

@@ -1,22 +1,22 @@
 // An agent's question: text, numbers, choices, or a page to visit.
 
 import { useState } from 'preact/hooks';
-import { answerFor, safeUrl } from '../answers';
+import { answerFor, safeUrl, type Input } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
 import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
 import { rich, t } from '../language';
 
-interface Props { part: Json; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is away, and takes answers
+interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is away, and takes answers
 
 /** The user's input by question id. */
-type Entered = Record<string, { value?: Json; free?: string }>;
+type Entered = Record<string, Input>;
 
 export function Question({ part, readOnly, connected, leaves, ended, answer, by }: Props) {
-  const request = part.request ?? {};
+  const request = part.request ?? {} as Request;
   const questions = array(request.questions).filter(isObject);
   if (part.response !== undefined || ended) return <Answered part={part} questions={questions} by={by} />;
   return (
@@ -30,12 +30,12 @@ export function Question({ part, readOnly, connected, leaves, ended, answer, by 
   );
 }
 
-interface AnswerProps { request: Json; connected: boolean; leaves: boolean; answer?: string }
+interface AnswerProps { request: Request; connected: boolean; leaves: boolean; answer?: string }
 
 /** The ways to answer: to the host, or for later at the relay. Words are the answer for people. */
 function useReply({ request, connected, leaves, answer }: AnswerProps) {
   const leaving = useLeaving();
-  const reply = (response: 'accept' | 'decline', answers?: Json, words = '') => {
+  const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
     if (leaves) leaving.leave(() => app.left?.leaveReply(request, response, answers, words));
     else app.conversation.reply(request, response, answers);
   };
@@ -46,16 +46,16 @@ function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: 
   return <>{answer && <span class="dim" role="status">{leaves ? t`left at the relay: ${answer}` : t`sent…`}</span>}{why && <p class="error" role="alert">{why}</p>}</>;
 }
 
-function Form(props: AnswerProps & { questions: Json[] }) {
+function Form(props: AnswerProps & { questions: QuestionItem[] }) {
   const { request, questions, leaves, answer } = props;
   const { reply, busy, why } = useReply(props);
   const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
-  const set = (id: string, change: { value?: Json; free?: string }) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
+  const set = (id: string, change: Input) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
   const url = safeUrl(request.url);
   const missing = questions.some((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
   const single = questions.length === 1 && questions[0].kind === 'single-select' && !questions[0].allowFreeformInput;
   const accept = (with_: Entered) => {
-    const answers: Json = {};
+    const answers: Record<string, QuestionAnswer | undefined> = {};
     for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
     reply('accept', questions.length ? answers : undefined, questions.map((q) => shown(q, answers[q.id])).join(', '));
   };
@@ -75,12 +75,12 @@ function Form(props: AnswerProps & { questions: Json[] }) {
 }
 
 /** Reports whether a question reviews a plan and names its answer. */
-function isPlan(request: Json): boolean {
-  return array(request.planReview?.actions).some(isObject) && text(request.planReview.answerQuestionId) !== '';
+function isPlan(request: Request): boolean {
+  return array(request.planReview?.actions).some(isObject) && text(request.planReview!.answerQuestionId) !== '';
 }
 
 /** The agent's plan. */
-function Plan({ plan }: { plan: Json }) {
+function Plan({ plan }: { plan: PlanReview }) {
   return (
     <div class="plan">
       {text(plan.title) && <h3>{text(plan.title)}</h3>}
@@ -95,9 +95,9 @@ function PlanAnswer(props: AnswerProps) {
   const { request, leaves, answer } = props;
   const { reply, busy, why } = useReply(props);
   const [free, setFree] = useState('');
-  const plan = request.planReview;
+  const plan = request.planReview!;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
-  const say = (value: { value?: Json; free?: string }) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) },
+  const say = (value: Input) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) },
     text(actions.find((a) => a.id === value.value)?.label) || text(value.free));
   return (
     <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
@@ -118,7 +118,7 @@ function PlanAnswer(props: AnswerProps) {
   );
 }
 
-function begin(q: Json, draft: Json): { value?: Json; free?: string } {
+function begin(q: QuestionItem, draft: QuestionAnswer | undefined): Input {
   if (isObject(draft?.value)) return { value: draft.value.value, free: draft.value.freeformValues?.[0] };
   if (q.defaultValue !== undefined) return { value: q.defaultValue };
   const best = array(q.options).filter((o) => o?.recommended).map((o) => o.id);
@@ -128,7 +128,7 @@ function begin(q: Json, draft: Json): { value?: Json; free?: string } {
 
 const inputTypes: Record<string, string> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local', password: 'password' };
 
-function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: Json; free?: string }; set: (c: { value?: Json; free?: string }) => void; busy: boolean; choose?: (id: string) => void }) {
+function Field({ q, entered, set, busy, choose }: { q: QuestionItem; entered: Input; set: (c: Input) => void; busy: boolean; choose?: (id: string) => void }) {
   const id = `q-${text(q.id)}`;
   const label = <>{text(q.title) && text(q.title) !== text(q.message) && <span class="name">{text(q.title)} </span>}<span>{text(q.message)}</span>{q.required && <span class="dim"> {t`(needed)`}</span>}</>;
   if (q.kind === 'single-select' || q.kind === 'multi-select') {
@@ -156,24 +156,24 @@ function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: 
     return <label class="field check"><input type="checkbox" disabled={busy} checked={entered.value === true} onChange={(e) => set({ value: e.currentTarget.checked })} /> <span>{label}</span></label>;
   }
   const number = q.kind === 'number' || q.kind === 'integer';
-  const common = { id, disabled: busy, value: String(entered.value ?? ''), required: Boolean(q.required), onInput: (e: any) => set({ value: e.currentTarget.value }) };
+  const common = { id, disabled: busy, value: String(entered.value ?? ''), required: Boolean(q.required), onInput: (e: { currentTarget: HTMLInputElement | HTMLTextAreaElement }) => set({ value: e.currentTarget.value }) };
   return (
     <div class="field">
       <label for={id}>{label}</label>
       {number ? <input {...common} type="number" min={q.min} max={q.max} step={q.kind === 'integer' ? 1 : 'any'} inputmode={q.kind === 'integer' ? 'numeric' : 'decimal'} />
-        : inputTypes[q.format] ? <input {...common} type={inputTypes[q.format]} minLength={q.min} maxLength={q.max} />
+        : inputTypes[q.format!] ? <input {...common} type={inputTypes[q.format!]} minLength={q.min} maxLength={q.max} />
           : <textarea {...common} rows={2} minLength={q.min} maxLength={q.max} />}
     </div>
   );
 }
 
-function Answered({ part, questions, by }: { part: Json; questions: Json[]; by: string }) {
+function Answered({ part, questions, by }: { part: Part; questions: QuestionItem[]; by: string }) {
   const answers = part.request?.answers ?? {};
   const word = { accept: '', decline: t`Skipped.`, cancel: t`Cancelled.` }[text(part.response) as string] ?? t`Not answered.`;
   return (
     <section class="ask answered">
-      {text(part.request?.message) && <p class="dim text">{text(part.request.message)}</p>}
-      {isObject(part.request?.planReview) && <details><summary>{text(part.request.planReview.title) || t`Plan`}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
+      {text(part.request?.message) && <p class="dim text">{text(part.request!.message)}</p>}
+      {isObject(part.request?.planReview) && <details><summary>{text(part.request!.planReview.title) || t`Plan`}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
       {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
       {word && <p class="dim">{word}</p>}
       {by && <p class="given dim">{rich`Answered by ${<bdi>{by}</bdi>}`}</p>}
@@ -181,10 +181,10 @@ function Answered({ part, questions, by }: { part: Json; questions: Json[]; by: 
   );
 }
 
-function shown(q: Json, answer: Json): string {
+function shown(q: QuestionItem, answer: QuestionAnswer | undefined): string {
   const v = answer?.value;
   if (!isObject(v)) return answer?.state === 'skipped' ? 'skipped' : '–';
-  const name = (id: Json) => text(array(q.options).find((o) => o?.id === id)?.label) || String(id);
+  const name = (id: unknown) => text(array(q.options).find((o) => o?.id === id)?.label) || String(id);
   const free = array(v.freeformValues).map(text);
   if (v.kind === 'selected') return [v.value ? name(v.value) : '', ...free].filter(Boolean).join(', ');
   if (v.kind === 'selected-many') return [...array(v.value).map(name), ...free].join(', ');

@@ -2,7 +2,6 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
-import type { Json } from '../ahp';
 import { app } from '../app';
 import type { Link } from '../link';
 import { elsewhere, pinOf, relay, type Pin } from '../pins';
@@ -151,16 +150,19 @@ function Offered({ made, is }: { made: Pin; is: Name }) {
   );
 }
 
+/** A device in a sealed host's list. */
+interface Listed { fingerprint: string; name?: string; subject?: string; level?: string; words?: string }
+
 /** A sealed host: its key, this device's place there, and its devices. */
 export function Sealed({ link, request }: { link: Link; request?: string }) {
   const [pin, setPin] = useState<Pin>();
   const [host, setHost] = useState<Name>();
   const [own, setOwn] = useState<Name>();
-  const [devices, setDevices] = useState<Json[]>([]);
+  const [devices, setDevices] = useState<Listed[]>([]);
   const [leaving, setLeaving] = useState(''); // a device whose removal is pending
   const [said, setSaid] = useState('');
   const owns = link.seal?.level === 'admin';
-  const look = async () => { if (owns) setDevices(array((await link.seal!.ask({ do: 'devices' })).devices)); };
+  const look = async () => { if (owns) setDevices(array((await link.seal!.ask({ do: 'devices' })).devices as Listed[])); };
   useEffect(() => {
     (async () => {
       const is = await pinOf(link.host);

@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { Action, AuthRequired, Customization, SessionState, Tool } from '../ahp';
 import { baseName } from '../words';
 import { Badge, ServerIcon } from './bits';
 import { toolsOf } from './mcpcalls';
@@ -13,21 +13,24 @@ const words: Record<string, [string, string]> = {
   ready: [t`ready`, 'ok'], starting: [t`starting`, ''], stopped: [t`stopped`, ''], error: [t`failed`, 'bad'], authRequired: [t`needs a sign-in`, 'wait'],
 };
 
+/** A server, and the plugin that has it. */
+interface Served { server: Customization; of: Customization | null }
+
 /** The open session's servers, with their plugins. */
-export function serversOf(state: Json): { server: Json; of: Json }[] {
-  const servers = (all: Json, of: Json) => array(all).filter((c) => c?.type === 'mcpServer').map((server) => ({ server, of }));
+export function serversOf(state: SessionState | undefined): Served[] {
+  const servers = (all: Customization[] | undefined, of: Customization | null) => array(all).filter((c) => c?.type === 'mcpServer').map((server) => ({ server, of }));
   return [...servers(state?.customizations, null), ...array(state?.customizations).filter((c) => c?.type !== 'mcpServer').flatMap((c) => servers(c?.children, c))];
 }
 
 /** Whether it is in use: by the nearest decision that there is. */
-export function inUse(server: Json): boolean {
+export function inUse(server: Customization): boolean {
   const decided = array(server.enablement);
   const nearest = ['session', 'workspace', 'global'].map((kind) => decided.find((e) => e?.kind === kind)).find(Boolean) ?? decided[0];
   return nearest ? nearest.enabled !== false : server.enabled !== false;
 }
 
 /** Returns the servers' most urgent need in a word, for the button. */
-export function serversNeed(all: { server: Json }[]): { word: string; tone: string } {
+export function serversNeed(all: Pick<Served, 'server'>[]): { word: string; tone: string } {
   const count = (kind: string) => all.filter(({ server }) => inUse(server) && server.state?.kind === kind).length;
   if (count('authRequired')) return { word: t`sign in`, tone: 'wait' };
   return count('error') ? { word: plural(count('error'), '{0} failed', '{0} failed'), tone: 'bad' } : { word: '', tone: '' };
@@ -45,14 +48,14 @@ export function Servers() {
   );
 }
 
-function Server({ server, of }: { server: Json; of: Json }) {
+function Server({ server, of }: Served) {
   const { link, session } = app;
   const may = Boolean(link?.live) && app.mayOperate;
   const on = inUse(server);
   const kind = text(server.state?.kind);
   const [word, tone] = on ? words[kind] ?? [kind || t`unknown`, ''] : [t`off`, ''];
   const name = text(server.name) || text(server.id);
-  const act = (action: Json) => app.conversation.perform(session, { ...action, id: server.id });
+  const act = (action: Action) => app.conversation.perform(session, { ...action, id: server.id });
   // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
   const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);
@@ -60,25 +63,25 @@ function Server({ server, of }: { server: Json; of: Json }) {
     <li class="item-card" data-server={server.id} data-state={on ? kind : 'off'}>
       <div class="row"><ServerIcon server={server} /><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
       <p class="dim">{[of && (text(of.name) || text(of.id)), baseName(server.uri)].filter(Boolean).join(' · ')}</p>
-      {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={t`Error of ${name}`}>{text(server.state.error?.message) || t`It does not say why.`}</pre>}
-      {on && kind === 'authRequired' && text(server.state.description) && <p class="text">{text(server.state.description)}</p>}
+      {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={t`Error of ${name}`}>{text(server.state!.error?.message) || t`It does not say why.`}</pre>}
+      {on && kind === 'authRequired' && text(server.state!.description) && <p class="text">{text(server.state!.description)}</p>}
       {may ? (
         <div class="row start wrap">
           <label class="check"><input type="checkbox" role="switch" checked={on} onChange={(e) => toggle(e.currentTarget.checked)} /> {t`In use`}<span class="unseen"> {name}</span></label>
-          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state)}>{t`Sign in`}</button>}
-          {on && kind === 'starting' && server.state.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>{t`Do not wait for it`}</button>}
+          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state as AuthRequired)}>{t`Sign in`}</button>}
+          {on && kind === 'starting' && server.state!.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>{t`Do not wait for it`}</button>}
           {on && runs && <button type="button" class="small" data-do="stop" onClick={() => act({ type: 'session/mcpServerStopRequested' })}>{t`Stop`}</button>}
           {on && !runs && <button type="button" class="small" data-do="start" onClick={() => act({ type: 'session/mcpServerStartRequested' })}>{kind === 'error' ? t`Try again` : t`Start`}</button>}
         </div>
       ) : null}
-      {on && kind === 'ready' && text(server.channel) && <Tools key={server.channel} channel={server.channel} name={name} />}
+      {on && kind === 'ready' && text(server.channel) && <Tools key={server.channel} channel={server.channel!} name={name} />}
     </li>
   );
 }
 
 function Tools({ channel, name }: { channel: string; name: string }) {
   const [open, setOpen] = useState(false);
-  const [tools, setTools] = useState<Json[] | undefined>(undefined);
+  const [tools, setTools] = useState<Tool[] | undefined>(undefined);
   const [why, setWhy] = useState('');
   useEffect(() => {
     if (!open || tools) return;

@@ -6,7 +6,7 @@ import { app } from '../app';
 import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
 import type { Link } from '../link';
-import type { Json } from '../ahp';
+import type { CanvasRef, CanvasState, ChatState, ChatSummary, RootState, SessionState, Turn as AnyTurn } from '../ahp';
 import { status } from '../reduce';
 import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
@@ -37,15 +37,15 @@ export function titleOf(link = app.link, session = app.session): string {
 const longestName = 60; // characters of a chat's name
 
 /** A chat's name: the host's, the session's for its default chat, or the chat's first words. */
-function chatName(chat: Json): string {
+function chatName(chat: ChatSummary | undefined): string {
   const { link, session } = app;
-  if (text(chat?.title)) return text(chat.title);
+  if (text(chat?.title)) return text(chat!.title);
   if (chat?.resource === link?.store.chatOf(session)) return titleOf();
-  const first = array(link?.store.get(chat?.resource)?.turns)[0] ?? link?.store.get(chat?.resource)?.activeTurn;
+  const first = array(link?.store.get<ChatState>(chat?.resource)?.turns)[0] ?? link?.store.get<ChatState>(chat?.resource)?.activeTurn;
   return text(first?.message?.text).trim().split('\n')[0].slice(0, longestName) || t`New chat`;
 }
 
-export function agentName(state: Json): string {
+export function agentName(state: { provider?: string } | undefined): string {
   const agent = app.link?.store.agents.find((a) => a?.provider === state?.provider);
   return String(agent?.displayName || state?.provider || t`Agent`);
 }
@@ -54,8 +54,8 @@ export function Session({ now }: { now: number }) {
   const { link, session, chatUri } = app;
   if (!session) return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
   const state = link?.store.get(session);
-  const chat = link?.store.get(chatUri);
-  const editable = chat ?? (app.leaves ? link?.seen(session)?.state ?? {} : undefined);
+  const chat = link?.store.get<ChatState>(chatUri);
+  const editable = chat ?? (app.leaves ? link?.seen(session)?.state ?? {} as ChatState : undefined);
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
     <div class="chat" role="region" aria-labelledby="chat-title">
@@ -68,10 +68,10 @@ export function Session({ now }: { now: number }) {
   );
 }
 
-function Head({ agent, state }: { agent: string; state: Json }) {
+function Head({ agent, state }: { agent: string; state: SessionState | undefined }) {
   const { link, session } = app;
   const summary = link?.store.sessions.get(session);
-  const sub = !session ? '' : [agent, link?.live && statusWord(summary?.status), folderOf(state ?? summary), app.hosts.length > 1 ? app.host : ''].filter(Boolean).join(' · ');
+  const sub = !session ? '' : [agent, link?.live && statusWord(summary?.status!), folderOf(state ?? summary), app.hosts.length > 1 ? app.host : ''].filter(Boolean).join(' · ');
   return (
     <div class="chat-head">
       <div class="row">
@@ -130,14 +130,14 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
 }
 
 /** The session's chats, canvases, changes and terminals. */
-function Chips({ state }: { state: Json }) {
+function Chips({ state }: { state: SessionState | undefined }) {
   const { link, session, chatUri, pane } = app;
   const chats = array(state?.chats).filter((c) => c?.interactivity !== 'hidden');
   const canvases = session && link ? link.store.canvasesOf(session) : [];
-  const chat = link?.store.get(chatUri);
+  const chat = link?.store.get<ChatState>(chatUri);
   const changesets = [...array(state?.changesets), ...array(chat?.changesets)].filter((c) => typeof c?.uriTemplate === 'string' && !c.uriTemplate.includes('{'));
-  const terminals = array(link?.store.get('ahp-root://')?.terminals).filter((t) => t?.claim?.session === session && session);
-  const { changes } = link?.store.sessions.get(session) ?? {};
+  const terminals = array(link?.store.get<RootState>('ahp-root://')?.terminals).filter((t) => t?.claim?.session === session && session);
+  const { changes }: Partial<SessionState> = link?.store.sessions.get(session) ?? {};
   const servers = serversOf(state);
   const need = serversNeed(servers);
   const folders = state ? app.folders : [];
@@ -157,7 +157,7 @@ function Chips({ state }: { state: Json }) {
       {(changesets.length > 0 || terminals.length > 0 || servers.length > 0 || folders.length > 0) && (
         <ul class="chips" aria-label={t`Work`}>
           {changesets.map((c) => (
-            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || t`Changes`}</span>{changes?.files > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}</button></li>
+            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || t`Changes`}</span>{changes?.files! > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes!.additions ?? 0}</span> <span class="removed">−{changes!.deletions ?? 0}</span></span>}</button></li>
           ))}
           {terminals.map((term) => (
             <li key={term.resource}><button type="button" class="chip" aria-pressed={pane?.channel === term.resource} onClick={() => app.showPane({ kind: 'terminal', channel: term.resource, title: text(term.title) })}><Icon name="command" /><span>{text(term.title) || t`Terminal`}</span></button></li>
@@ -175,13 +175,13 @@ function Chips({ state }: { state: Json }) {
 const mostChips = 4; // chats shown side by side
 
 /** A session's chats; subagents' chats stand below their parent. */
-function Chats({ chats }: { chats: Json[] }) {
+function Chats({ chats }: { chats: ChatSummary[] }) {
   if (chats.length < 2 || chats.length > mostChips) return null;
   return <ul class="chips chats" aria-label={t`Chats`}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
 }
 
 /** Many chats, in a menu. */
-function Tree({ chats }: { chats: Json[] }) {
+function Tree({ chats }: { chats: ChatSummary[] }) {
   const at = useRef<HTMLDetailsElement>(null);
   if (chats.length <= mostChips) return null;
   const need = chats.filter((c) => c.status & 16).length;
@@ -195,7 +195,7 @@ function Tree({ chats }: { chats: Json[] }) {
   );
 }
 
-function ChatChip({ chat, depth }: { chat: Json; depth: number }) {
+function ChatChip({ chat, depth }: { chat: ChatSummary; depth: number }) {
   const word = statusWord(chat.status);
   return (
     <li style={{ '--depth': depth }}><button type="button" class={`chip chat-chip${depth > 0 ? ' below' : ''}`} aria-pressed={chat.resource === app.chatUri} onClick={() => app.chooseChat(chat.resource)}>
@@ -205,18 +205,18 @@ function ChatChip({ chat, depth }: { chat: Json; depth: number }) {
 }
 
 /** Whether the provider is away. Since AHP 0.10 such a canvas has no address. */
-export function isStale(canvas: Json): boolean {
+export function isStale(canvas: CanvasRef | CanvasState | undefined): boolean {
   return canvas?.availability === 'stale' || (canvas?.instanceId !== undefined && canvas.availability === undefined && !text(canvas.url));
 }
 
-export function canvasTitle(canvas: Json): string {
+export function canvasTitle(canvas: CanvasRef | CanvasState | undefined): string {
   return text(canvas?.title) || text(canvas?.displayName) || text(canvas?.canvasId) || t`Canvas`;
 }
 
 function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
   const past = link?.seen(app.session);
-  const chat = link?.store.get(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop: it is drawn separately while an answer grows
+  const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop: it is drawn separately while an answer grows
   const [, again] = useState(0);
   useLayoutEffect(() => {
     const draw = () => again((n) => n + 1);
@@ -234,7 +234,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const online = Boolean(link?.live);
   const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time is answered at the relay, if at all
   const open = app.leaves && !app.readOnly ? openTurn(chat) : undefined;
-  const turns: Json[] = chat?.turns ?? [];
+  const turns: AnyTurn[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
   const ends = to === turns.length;
@@ -339,7 +339,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     app.arrived();
     app.draw();
   }, [app.sought, turns, part, live, app.sought === itsQuestion && chat?.activeTurn]);
-  const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: Json; pending?: Pending }[];
+  const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: AnyTurn; pending?: Pending }[];
   const note = chatNote(chat, all.length, online);
   return (
     <div class="chat-body">
@@ -369,7 +369,7 @@ interface Part { first: string; n: number }
 const mostLooks = 200; // loads of older turns to find a turn
 
 /** The turns that are drawn. */
-function rangeOf(turns: Json[], part: Part | null): { from: number; to: number } {
+function rangeOf(turns: AnyTurn[], part: Part | null): { from: number; to: number } {
   const from = part ? turns.findIndex((t) => String(t.id) === part.first) : -1;
   if (from < 0) return { from: Math.max(0, turns.length - atFirst), to: turns.length };
   return { from, to: Math.min(turns.length, from + part!.n) };
@@ -384,7 +384,7 @@ function dayOf(now: number): number {
 }
 
 /** The queued messages. */
-function Waiting({ chat }: { chat: Json }) {
+function Waiting({ chat }: { chat: ChatState | undefined }) {
   const waiting = [...(chat?.steeringMessage ? [{ kind: 'steering' as const, m: chat.steeringMessage }] : []), ...array(chat?.queuedMessages).map((m) => ({ kind: 'queued' as const, m }))];
   if (waiting.length === 0) return null;
   return (
@@ -397,7 +397,7 @@ function Waiting({ chat }: { chat: Json }) {
   );
 }
 
-function chatNote(chat: Json, shown: number, live: boolean): string {
+function chatNote(chat: ChatState | undefined, shown: number, live: boolean): string {
   const { link, session, chatUri } = app;
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
   if (error) return t`This session cannot be shown: ${error}`;

@@ -4,7 +4,6 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { bare } from '../accounts';
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { Select } from './select';
 import { when } from '../words';
@@ -15,22 +14,28 @@ const lookEvery = 5_000; // ms between looks at who is there
 const levels: [string, string][] = [['look', t`look`], ['talk', t`talk to the agent`], ['approve', t`approve the agent’s actions`], ['operate', t`operate the host: terminals, files`]];
 const times: [number, string][] = [[3600, t`an hour`], [8 * 3600, t`8 hours`], [24 * 3600, t`a day`], [7 * 24 * 3600, t`a week`]];
 
-async function ask(method: string, path: string, json?: Json): Promise<Json> {
-  const { status, body } = await app.askAt(app.host, method, path, json);
+/** A link that shares a session. */
+interface Link { id: string; host: string; session: string; level: string; expires: string; people: number; by?: string; watching?: { address?: string }[] }
+
+/** A link as the relay answers when it is made. */
+interface Made { link?: string; expires?: string; qr?: string[] }
+
+async function ask<T = object>(method: string, path: string, json?: object): Promise<T> {
+  const { status, body } = await app.askAt<T>(app.host, method, path, json);
   if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
   return body;
 }
 
 export function Share() {
   const { host, session } = app;
-  const [made, setMade] = useState<Json>(null);
-  const [links, setLinks] = useState<Json[]>([]);
+  const [made, setMade] = useState<Made | null>(null);
+  const [links, setLinks] = useState<Link[]>([]);
   const [own, setOwn] = useState('');
   const [said, setSaid] = useState('');
   const [busy, setBusy] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const look = async () => {
-    const { shares } = await ask('GET', 'api/shares');
+    const { shares } = await ask<{ shares?: Link[] }>('GET', 'api/shares');
     setLinks(array(shares).filter((s) => s.host === bare(host) && s.session === session));
   };
   const act = async (work: () => Promise<void>) => {
@@ -45,14 +50,14 @@ export function Share() {
     setBusy(false);
   };
   useEffect(() => {
-    act(async () => setOwn(text((await ask('GET', 'api/me')).level)));
+    act(async () => setOwn(text((await ask<{ level?: string }>('GET', 'api/me')).level)));
     const timer = setInterval(() => look().catch(() => {}), lookEvery);
     return () => clearInterval(timer);
   }, [host, session]);
   const submit = (e: Event) => {
     e.preventDefault();
     const values = new FormData(form.current!);
-    act(async () => setMade(await ask('POST', 'api/shares', {
+    act(async () => setMade(await ask<Made>('POST', 'api/shares', {
       host: bare(host), session, level: values.get('level'), seconds: Number(values.get('seconds')), people: Number(values.get('people')), files: values.has('files'),
     })));
   };

@@ -160,7 +160,7 @@ function useTitle(): void {
   if (document.title !== now) document.title = now;
   if (n === badge) return;
   badge = n;
-  (navigator as any).setAppBadge?.(n).catch(() => {});
+  (navigator as { setAppBadge?: (n: number) => Promise<void> }).setAppBadge?.(n).catch(() => {});
 }
 
 /** Moves the focus when the session changes. */

@@ -5,11 +5,11 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app } from '../app';
 import type { Link } from '../link';
-import { discover, siteOf, signInAtHost, typed, visit, wantedOf, type Granted, type HostSignIn, type Server, type Typed } from '../oauth';
+import { discover, siteOf, signInAtHost, typed, visit, wantedOf, type Granted, type HostSignIn, type Server, type Typed, type Wanted } from '../oauth';
 import { ask } from '../outside';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { AuthRequired, JsonObject, Resource } from '../ahp';
 import { Copy, Dialog } from './bits';
 import { rich, t } from '../language';
 
@@ -20,7 +20,7 @@ const pause = (ms: number) => new Promise<void>((resolve) => { setTimeout(resolv
  * Dialogs for several resources, in sequence. who needs the tokens; more is an MCP server's
  * AuthRequired state.
  */
-export function SignIn({ link, who, resources, more }: { link: Link; who: string; resources: Json[]; more?: Json }) {
+export function SignIn({ link, who, resources, more }: { link: Link; who: string; resources: Resource[]; more?: AuthRequired }) {
   const [which, setWhich] = useState(0);
   const resource = resources[which] ?? {};
   const taken = () => {
@@ -32,7 +32,7 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
   return (
     <Dialog title={t`Sign in to ${name}`} id="sign-in" onClose={close}>
       <p>{name === text(resource.resource) ? t`${who} on ${link.host} asks for a token.` : t`${who} on ${link.host} asks for a token of ${text(resource.resource)}.`}</p>
-      {text(more?.description) && <p class="text">{text(more.description)}</p>}
+      {text(more?.description) && <p class="text">{text(more!.description)}</p>}
       {link.sealed(more ? 'mcp-auth-token' : 'auth-token') ? <Sealed host={link.host} /> : <Ways key={text(resource.resource)} link={link} resource={resource} more={more} taken={taken} />}
     </Dialog>
   );
@@ -54,7 +54,7 @@ type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: str
 
 type Sent = Extract<HostSignIn, { url: string }>;
 
-function Ways({ link, resource, more, taken }: { link: Link; resource: Json; more?: Json; taken: () => void }) {
+function Ways({ link, resource, more, taken }: { link: Link; resource: Resource; more?: AuthRequired; taken: () => void }) {
   const wanted = wantedOf(resource, more);
   const [found, setFound] = useState<{ server?: Server; why: string }>({ why: '' });
   const [doing, setDoing] = useState<Doing>({ name: 'looking' });
@@ -147,7 +147,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
 }
 
 /** Waits for the answer of a sign-in window: see signed-in.js. */
-function backFrom(state: string, signal: AbortSignal): Promise<Json> {
+function backFrom(state: string, signal: AbortSignal): Promise<JsonObject> {
   return new Promise((resolve, reject) => {
     const channel = new BroadcastChannel(`sign-in ${state}`);
     channel.onmessage = ({ data }) => {
@@ -211,7 +211,7 @@ function Back({ by, stop }: { by: Sent; stop: () => void }) {
   );
 }
 
-function Paste({ wanted, open, busy, give }: { wanted: Json; open: boolean; busy: boolean; give: (token: string) => void }) {
+function Paste({ wanted, open, busy, give }: { wanted: Wanted; open: boolean; busy: boolean; give: (token: string) => void }) {
   const at = useRef<HTMLInputElement>(null);
   const submit = (e: Event) => {
     e.preventDefault();

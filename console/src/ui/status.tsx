@@ -3,7 +3,7 @@
 import { accountOf } from '../accounts';
 import { app } from '../app';
 import { text } from '../store';
-import type { Json } from '../ahp';
+import type { HostInfo } from '../relay';
 import { hostWord, when } from '../words';
 import { Badge, Dialog, Icon } from './bits';
 import { later } from './later';
@@ -28,7 +28,7 @@ export function Status({ now }: { now: number }) {
   );
 }
 
-function Host({ info, now }: { info: Json; now: number }) {
+function Host({ info, now }: { info: HostInfo; now: number }) {
   const hostsStale = app.staleAt(info.host);
   const silent = info.state === 'online' && info.notAnsweringSince;
   const link = app.links.get(info.host);
@@ -51,7 +51,7 @@ function apart(foreign: string): string {
   return document.dir === 'rtl' ? `\u2068${foreign}\u2069` : foreign;
 }
 
-function hostDetail(info: Json, now: number): string {
+function hostDetail(info: HostInfo, now: number): string {
   const parts = [t`since ${when(info.notAnsweringSince ?? info.since, now)}`];
   if (info.state !== 'online' && info.reason) parts.push(apart(info.reason));
   if (info.state === 'online') parts.push(plural(info.clients, '{0} client', '{0} clients'));

@@ -5,11 +5,11 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { ansi } from './colours';
 import { array } from '../store';
-import type { Json } from '../ahp';
+import type { TerminalState } from '../ahp';
 import { t } from '../language';
 
 /** All that a terminal has printed. */
-function printed(state: Json): string {
+function printed(state: TerminalState): string {
   return array(state.content).map((p) => (p?.type === 'command' ? p.output : p?.value) ?? '').join('');
 }
 
@@ -20,7 +20,7 @@ function theme() {
   return { scheme, ...ansi[scheme], background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
 }
 
-export function Terminal({ channel, state }: { channel: string; state: Json }) {
+export function Terminal({ channel, state }: { channel: string; state: TerminalState }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const port = useRef<MessagePort | null>(null);
   const shown = useRef('');
@@ -55,7 +55,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   };
   // Messages from the frame may only type into this terminal and report its size, like
   // the user.
-  const heard = (data: any) => {
+  const heard = (data: { input?: unknown; cols: number; rows: number } | null) => {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
     if (typeof data.input === 'string' && data.input.length < 65_536) type(data.input);
     else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {

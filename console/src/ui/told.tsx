@@ -6,7 +6,7 @@ import * as push from '../push';
 import { setDetails } from '../tell';
 import * as told from '../told';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { Delivery, MuteOf, Quiet, Settings, Way as Target } from '../told';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon } from './bits';
 import { Select } from './select';
@@ -60,7 +60,7 @@ export function Told({ now }: { now: number }) {
   );
 }
 
-function ThisDevice({ known }: { known: Json }) {
+function ThisDevice({ known }: { known: Settings }) {
   const [details, setDetailed] = useState(true);
   const work = useWork();
   const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere());
@@ -73,7 +73,7 @@ function ThisDevice({ known }: { known: Json }) {
       {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetailed(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
       <div class="row start wrap">
         {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
-        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>{t`Send a test`}</button>}
+        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id!))}>{t`Send a test`}</button>}
         {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
         {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
       </div>
@@ -83,7 +83,7 @@ function ThisDevice({ known }: { known: Json }) {
 }
 
 /** Returns a target for the request: secrets stay at the relay. */
-function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json {
+function asSet({ id, kind, name, kinds, details, paused, to, url }: Target): Target {
   return { id, kind, name, kinds, details, paused, ...(kind === 'mail' ? { to } : kind === 'ntfy' ? { url } : {}) };
 }
 
@@ -107,16 +107,16 @@ const kindGroups: [string, string[], string][] = [
 ];
 const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
 
-function kindName(way: Json): string {
-  return wayKinds[way?.kind]?.name ?? String(way?.kind ?? '');
+function kindName(way: Target | undefined): string {
+  return wayKinds[way?.kind!]?.name ?? String(way?.kind ?? '');
 }
 
-function wayName(way: Json): string {
+function wayName(way: Target | undefined): string {
   return text(way?.name) || text(way?.to) || text(way?.url) || kindName(way);
 }
 
-function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
-  const [editing, setEditing] = useState<Json>(null); // the target in the form, {} for a new target
+function Ways({ ways, mail }: { ways: Target[]; mail: boolean }) {
+  const [editing, setEditing] = useState<Target | null>(null); // the target in the form, {} for a new target
   const [secret, setSecret] = useState('');
   return (
     <section class="part" aria-labelledby="told-ways">
@@ -132,13 +132,13 @@ function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
   );
 }
 
-function tells(way: Json): string {
+function tells(way: Target): string {
   const kinds = array(way.kinds);
   const what = kinds.length === 0 ? t`everything` : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([, , name]) => name).join(', ');
   return `${kindName(way)} · ${what} · ${way.details ? t`with questions` : t`without questions`}`;
 }
 
-function Way({ way, change }: { way: Json; change: () => void }) {
+function Way({ way, change }: { way: Target; change: () => void }) {
   const work = useWork();
   const [sure, setSure] = useState(false);
   return (
@@ -146,17 +146,17 @@ function Way({ way, change }: { way: Json; change: () => void }) {
       <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">{t`paused`}</Badge>}</div>
       <p class="dim">{tells(way)}</p>
       <div class="row start wrap">
-        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>{t`Send a test`}</button>
+        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id!))}>{t`Send a test`}</button>
         <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
         {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>{t`Change`}</button>}
-        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
+        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id!)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
       </div>
       <Said of={work} />
     </li>
   );
 }
 
-function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: Json) => void }) {
+function WayForm({ way, mail, done }: { way: Target; mail: boolean; done: (made?: Target) => void }) {
   const [kind, setKind] = useState<string>(way.kind ?? 'ntfy');
   const [kinds, setKinds] = useState<string[]>(array(way.kinds).length ? array(way.kinds) : allKinds);
   const form = useRef<HTMLFormElement>(null);
@@ -201,11 +201,11 @@ function titleOf(host: string, session: string): string {
   return session ? title || t`A session that is not in the list` : t`Everything`;
 }
 
-function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number }) {
+function Times({ quiet, mutes, now }: { quiet: Quiet | null | undefined; mutes: MuteOf[]; now: number }) {
   const work = useWork();
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC';
   const hours = { from: text(quiet?.from) || '22:00', to: text(quiet?.to) || '07:00', zone: here };
-  const set = (change: Json) => work.act(() => told.setQuiet({ ...hours, ...change }));
+  const set = (change: Partial<Quiet>) => work.act(() => told.setQuiet({ ...hours, ...change }));
   const field = (name: 'from' | 'to', label: string) => (
     <label class="row start time-of"><span>{label}</span><input id={`quiet-${name}`} type="time" required value={hours[name]} disabled={!quiet || work.busy} onChange={(e) => { if (e.currentTarget.value) set({ [name]: e.currentTarget.value }); }} /></label>
   );
@@ -267,7 +267,7 @@ const outcomes: Record<string, [string, string]> = {
   ok: [t`told`, 'ok'], retry: [t`tried again`, 'wait'], refused: [t`refused`, 'bad'], gone: [t`gone`, 'bad'], expired: [t`given up`, 'bad'],
 };
 
-function Deliveries({ all, ways, now }: { all: Json[]; ways: Json[]; now: number }) {
+function Deliveries({ all, ways, now }: { all: Delivery[]; ways: Target[]; now: number }) {
   if (all.length === 0) return <section class="part" aria-labelledby="told-last"><h3 id="told-last">{t`Last told`}</h3><p class="dim">{t`Nothing in the last day.`}</p></section>;
   return (
     <section class="part" aria-labelledby="told-last">

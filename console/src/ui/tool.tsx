@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { ToolCall } from '../ahp';
 import { plain, toolTone, toolWord, unmarked } from '../words';
 import { Approval, ResultApproval } from './approval';
 import { Badge, Icon, ServerIcon } from './bits';
@@ -12,7 +12,7 @@ import { Inside, type Props } from './toolparts';
 import { rich, t } from '../language';
 
 /** Guesses a call's kind. */
-function kindOf(call: Json): string {
+function kindOf(call: ToolCall): string {
   const content = array(call.content);
   const name = `${call.toolName ?? ''} ${call.displayName ?? ''}`.toLowerCase();
   if (content.some((c) => c?.type === 'terminal') || /\b(bash|shell|terminal|powershell|run|exec)/.test(name)) return 'command';
@@ -24,7 +24,7 @@ function kindOf(call: Json): string {
   return call.contributor?.kind === 'mcp' ? 'app' : 'tool';
 }
 
-export function waits(call: Json): boolean {
+export function waits(call: ToolCall): boolean {
   return ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(call.status);
 }
 
@@ -67,11 +67,11 @@ export function Tool({ turnId, call, readOnly, connected, leaves, answer, by }: 
 }
 
 /** The last line that a running tool has printed. */
-function lastLine(call: Json): string {
+function lastLine(call: ToolCall): string {
   const printed = array(call.content).map((c) => (c?.type === 'text' ? text(c.text) : text(c?.result?.preview))).join('');
   return plain(printed.slice(-2000)).trimEnd().split('\n').at(-1)!.trim();
 }
 
-function sayOf(call: Json): string {
+function sayOf(call: ToolCall): string {
   return unmarked(text(call.pastTenseMessage) || text(call.invocationMessage) || text(call.intention));
 }

@@ -4,17 +4,17 @@ import { useLayoutEffect, useState } from 'preact/hooks';
 import { app } from '../app';
 import { contentId, textOfRead, type State } from '../approval';
 import { array, isObject, text } from '../store';
-import type { Json } from '../ahp';
+import type { FileEdit, ToolCall } from '../ahp';
 import { baseName, commandOf, plain } from '../words';
 import { Icon, Raw, isPicture } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { t } from '../language';
 
 /** The properties of a tool call's components. */
-export interface Props { turnId: string; call: Json; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string } // leaves: the host is away, and takes answers
+export interface Props { turnId: string; call: ToolCall; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string } // leaves: the host is away, and takes answers
 
 /** Input and output. */
-export function Inside({ call, kind, reading }: { call: Json; kind: string; reading?: Reading }) {
+export function Inside({ call, kind, reading }: { call: ToolCall; kind: string; reading?: Reading }) {
   const content = array(call.content).filter(isObject);
   const failure = text(call.error?.message);
   return (
@@ -27,7 +27,7 @@ export function Inside({ call, kind, reading }: { call: Json; kind: string; read
   );
 }
 
-function Content({ content, reading }: { content: Json; reading?: Reading }) {
+function Content({ content, reading }: { content: FileEdit; reading?: Reading }) {
   const open = (show: () => void) => {
     reading?.report(contentId(content), 'shown');
     show();
@@ -40,7 +40,7 @@ function Content({ content, reading }: { content: Json; reading?: Reading }) {
     case 'terminal':
       return (
         <div class="terminal-ref">
-          {text(content.result?.preview) && <Output value={text(content.result.preview)} />}
+          {text(content.result?.preview) && <Output value={text(content.result!.preview)} />}
           <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'terminal', channel: text(content.resource), title: text(content.title) }))}><Icon name="command" /><span>{text(content.title) || t`Terminal`}</span></button>
           {content.result?.exitCode !== undefined && <span class="dim">{t`exit ${content.result.exitCode}`}</span>}
         </div>
@@ -76,7 +76,7 @@ function Output({ value }: { value: string }) {
 }
 
 /** A tool's input, read from the host if it is a reference. */
-function Input({ value, kind }: { value: Json; kind: string }) {
+function Input({ value, kind }: { value: ToolCall['toolInput']; kind: string }) {
   const { text: whole, state } = useInput(value);
   if (state !== 'shown') return <p class="dim">{state === 'loading' ? t`Reading…` : state.why}</p>;
   if (!whole) return null;
@@ -85,7 +85,7 @@ function Input({ value, kind }: { value: Json; kind: string }) {
 }
 
 /** Returns the text of an input that may be a reference, and the state of the read. */
-export function useInput(value: Json, round = 0, connected = true): { text: string; state: State } {
+export function useInput(value: ToolCall['toolInput'], round = 0, connected = true): { text: string; state: State } {
   const [read, setRead] = useState<{ key: string; text: string; state: State }>({ key: '', text: '', state: 'loading' });
   const uri = isObject(value) ? text(value.uri) : '';
   const key = `${round} ${uri}`;

@@ -1,19 +1,19 @@
 // Arranges a session's chats as a tree.
 
 import { text } from '../store';
-import type { Json } from '../ahp';
+import type { ChatSummary } from '../ahp';
 
 /** Returns a chat's parent, '' if none. */
-function over(chat: Json): string {
-  return text(chat?.parentChat) || (['tool', 'fork', 'sideChat'].includes(chat?.origin?.kind) ? text(chat.origin.chat) : '');
+function over(chat: ChatSummary): string {
+  return text(chat?.parentChat) || (['tool', 'fork', 'sideChat'].includes(chat?.origin?.kind!) ? text(chat.origin!.chat) : '');
 }
 
 /** Chats in the order of a tree, with how deep each is in it. */
-export function treeOf(chats: Json[]): { chat: Json; depth: number }[] {
+export function treeOf(chats: ChatSummary[]): { chat: ChatSummary; depth: number }[] {
   const known = new Set(chats.map((c) => c.resource));
-  const all: { chat: Json; depth: number }[] = [];
-  const done = new Set<Json>();
-  const add = (c: Json, depth: number) => {
+  const all: { chat: ChatSummary; depth: number }[] = [];
+  const done = new Set<ChatSummary>();
+  const add = (c: ChatSummary, depth: number) => {
     if (done.has(c)) return; // breaks cycles sent by a host
     done.add(c);
     all.push({ chat: c, depth });

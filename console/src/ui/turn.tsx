@@ -4,7 +4,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
-import type { Json } from '../ahp';
+import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
 import { lasted, roughly, when } from '../words';
 import { Copy, Icon, Menu, Raw, isPicture } from './bits';
@@ -16,11 +16,11 @@ import { waitsForUser } from './waits';
 import { plural, t } from '../language';
 
 interface Props {
-  turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; leaves: boolean; last: boolean; readOnly: boolean;
+  turn: AnyTurn; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; leaves: boolean; last: boolean; readOnly: boolean;
   day: number; // when relative times change
   answers: number; // a count of changes, of the turn that may have questions
   givers?: ReadonlyMap<string, string>;
-  changesets?: Json; // of the session
+  changesets?: ChangesetRef[]; // of the session
 }
 
 export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, leaves, last, readOnly }: Props) => {
@@ -52,7 +52,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
   );
 });
 
-function modelOf(turn: Json): string {
+function modelOf(turn: AnyTurn): string {
   return text(turn.usage?.model) || text(turn.message?.model?.name) || text(turn.message?.model?.id);
 }
 
@@ -74,7 +74,7 @@ function Said({ text: said }: { text: string }) {
 const fewestSteps = 3;
 
 /** Whether a part is a tool call that needs no attention any more. An app stays in view. */
-function isStep(part: Json): boolean {
+function isStep(part: AnswerPart): boolean {
   const call = part?.toolCall;
   return part?.kind === 'toolCall' && call?.status === 'completed' && call.success !== false && call.contributor?.kind !== 'mcp';
 }
@@ -83,7 +83,7 @@ function isStep(part: Json): boolean {
  * The parts of an answer. Runs of finished tool calls fold into a line. Their nodes stay where they
  * are: an app in a call would start again.
  */
-function Parts({ parts, draw }: { parts: Json[]; draw: (part: Json, i: number) => VNode }) {
+function Parts({ parts, draw }: { parts: AnswerPart[]; draw: (part: AnswerPart, i: number) => VNode }) {
   const [open, setOpen] = useState<string[]>([]); // first keys of the runs that are open
   const all: VNode[] = [];
   for (let i = 0; i < parts.length;) {
@@ -93,7 +93,7 @@ function Parts({ parts, draw }: { parts: Json[]; draw: (part: Json, i: number) =
     const first = keyOf(parts[i], i);
     const shown = open.includes(first);
     if (folds) {
-      const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall.displayName) || text(p.toolCall.toolName)))].filter(Boolean);
+      const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall!.displayName) || text(p.toolCall!.toolName)))].filter(Boolean);
       all.push(<button key={`steps ${first}`} type="button" class="steps quiet small" aria-expanded={shown} onClick={() => setOpen(shown ? open.filter((k) => k !== first) : [...open, first])}>
         <Icon name="down" /><span class="name">{plural(end - i, '{0} step', '{0} steps')}</span><span class="dim says">{names.join(', ')}</span></button>);
     }
@@ -105,25 +105,25 @@ function Parts({ parts, draw }: { parts: Json[]; draw: (part: Json, i: number) =
   return <>{all}</>;
 }
 
-function keyOf(part: Json, i: number): string {
+function keyOf(part: AnswerPart, i: number): string {
   return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
 }
 
 /** Returns the user's answer until the host confirms it. Of an absent host, it is the one at the relay. */
-function answerOf(channel: string, part: Json, leaves: boolean): string | undefined {
+function answerOf(channel: string, part: AnswerPart, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
   if (leaves) return app.left?.waitsFor(text(id))?.content?.title;
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
 }
 
 /** Returns the person who gave a part's answer, or ''. */
-function giverOf(channel: string, part: Json): string {
+function giverOf(channel: string, part: AnswerPart): string {
   const call = part.toolCall;
   const type = call ? call.reason === 'result-denied' ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed' : 'chat/inputCompleted';
-  return app.link?.store.giverOf(channel, type, call?.toolCallId ?? part.request?.id) ?? '';
+  return app.link?.store.giverOf(channel, type, (call?.toolCallId ?? part.request?.id)!) ?? '';
 }
 
-interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string }
+interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string }
 
 const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }: PartProps) => {
   switch (part.kind) {
@@ -132,7 +132,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }
     case 'reasoning':
       return <details class="thinking"><summary>{t`Thinking`}</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {} as ToolCall} readOnly={readOnly || !app.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
     case 'inputRequest':
       return <Question part={part} readOnly={readOnly} connected={connected} leaves={leaves} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':
@@ -145,7 +145,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }
   return <Raw what={text(part.kind) || t`something`} value={part} />;
 });
 
-function Attachments({ of }: { of: Json }) {
+function Attachments({ of }: { of: ChatMessage | undefined }) {
   const all = array(of?.attachments);
   if (all.length === 0) return null;
   return (
@@ -157,7 +157,7 @@ function Attachments({ of }: { of: Json }) {
   );
 }
 
-function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
+function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
   if (pending && !pending.failed) return <p class="dim">{t`sending…`}</p>;
   if (pending) {
     return (
@@ -186,24 +186,24 @@ export function SignInAgain() {
   const agent = link?.store.agents.find((a) => a?.provider === provider);
   const resources = agent ? link!.unsigned(agent) : [];
   if (resources.length === 0) return null;
-  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
+  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link: link!, who: text(agent!.displayName) || provider!, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
 }
 
 /** The changesets of a turn, of session and chat. */
-function changesOf(turn: Json): { channel: string; title: string }[] {
+function changesOf(turn: AnyTurn): { channel: string; title: string }[] {
   const { link, session, chatUri } = app;
-  return ofTurn([...array(link?.store.get(session)?.changesets), ...array(link?.store.get(chatUri)?.changesets)], turn.id);
+  return ofTurn([...array(link?.store.get(session)?.changesets), ...array(link?.store.get<ChatState>(chatUri)?.changesets)], turn.id);
 }
 
-function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boolean; may: boolean }) {
+function Foot({ turn, parts, last, may }: { turn: AnyTurn; parts: AnswerPart[]; last: boolean; may: boolean }) {
   const { inputTokens, outputTokens, model } = turn.usage ?? {};
   const changes = changesOf(turn);
   const said = parts.filter((p) => p.kind === 'markdown').map((p) => text(p.content)).join('\n\n');
-  const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? t`${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
+  const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? t`${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration!)].filter(Boolean);
   return (
     <div class="foot dim">
       {said && <Copy text={() => said} label={t`Copy the answer`} />}
-      {facts.length > 0 && <details class="facts"><summary title={t`About this turn`}>{lasted(turn.duration) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
+      {facts.length > 0 && <details class="facts"><summary title={t`About this turn`}>{lasted(turn.duration!) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
       {may && (
         <Menu label={t`More about this turn`}>
           {last && <button type="button" onClick={() => app.conversation.again(turn)}>{t`Send again`}</button>}

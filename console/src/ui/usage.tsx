@@ -2,7 +2,7 @@
 
 import { app } from '../app';
 import { array, text } from '../store';
-import type { Json } from '../ahp';
+import type { ChatState, Turn, TurnUsage } from '../ahp';
 import { roughly } from '../words';
 import { Dialog } from './bits';
 import { locale, plural, t } from '../language';
@@ -16,17 +16,17 @@ const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
  * conversation so far, so a turn's own is the difference. Without the oldest turns, the first
  * turn's own cost is unknown.
  */
-export function used(turns: Json[], whole = true): Used[] {
+export function used(turns: Turn[], whole = true): Used[] {
   let before = whole ? 0 : NaN;
-  return turns.filter((t) => t?.usage).map(({ id, startedAt, usage }) => {
-    const n = (v: Json) => (typeof v === 'number' && v >= 0 ? v : 0);
+  return turns.filter((t): t is Turn & { usage: TurnUsage } => t?.usage as unknown as boolean).map(({ id, startedAt, usage }) => {
+    const n = (v: unknown) => (typeof v === 'number' && v >= 0 ? v : 0);
     const at = new Date(startedAt ?? NaN);
-    const more = usage._meta ?? {};
+    const more: NonNullable<TurnUsage['_meta']> = usage._meta ?? {};
     const cost = n(more.cost) > before ? n(more.cost) - before : 0;
     before = Math.max(n(more.cost), before || 0);
     return {
       turn: String(id), day: Number.isNaN(at.getTime()) ? '' : day.format(at), model: text(usage.model), input: n(usage.inputTokens), output: n(usage.outputTokens), cached: n(usage.cacheReadTokens),
-      cost, currency: /^[A-Z]{3}$/.test(more.currency) ? more.currency : '', context: n(more.contextUsed), size: n(more.contextSize),
+      cost, currency: /^[A-Z]{3}$/.test(more.currency as string) ? more.currency as string : '', context: n(more.contextUsed), size: n(more.contextSize),
     };
   });
 }
@@ -51,7 +51,7 @@ const mostBars = 60;
 export function Usage() {
   const { link, session, chatUri } = app;
   const state = link?.store.get(session);
-  const chat = link?.store.get(chatUri);
+  const chat = link?.store.get<ChatState>(chatUri);
   const all = used([...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])], !chat?.turnsNextCursor);
   const [total] = sums(all, () => t`All`);
   const last = all.at(-1);

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-25SSFLWX.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-QX55FFQJ.js";import"./chunk-QNC5KTBI.js";import"./chunk-YMLBF3PA.js";export{a as Conflict,c as Leaving,b as lives};

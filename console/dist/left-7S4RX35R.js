@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-DES2SCDT.js";import"./chunk-PEESUYKD.js";import"./chunk-25SSFLWX.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-AXZXBPCK.js";import"./chunk-KBNMB6UY.js";import"./chunk-L6ZL3XWJ.js";import"./chunk-QX55FFQJ.js";import"./chunk-QNC5KTBI.js";import"./chunk-YMLBF3PA.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-MWGB7WQH.js";import"./chunk-AXZXBPCK.js";import"./chunk-KBNMB6UY.js";import"./chunk-L6ZL3XWJ.js";import"./chunk-QX55FFQJ.js";import"./chunk-QNC5KTBI.js";import"./chunk-YMLBF3PA.js";export{b as Asks,c as CameraView,a as Lend};

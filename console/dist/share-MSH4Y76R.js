@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LO6MMCPD.js";import"./chunk-PEESUYKD.js";import"./chunk-AXZXBPCK.js";import"./chunk-KBNMB6UY.js";import"./chunk-L6ZL3XWJ.js";import"./chunk-QX55FFQJ.js";import"./chunk-QNC5KTBI.js";import"./chunk-YMLBF3PA.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3EHOTIT6.js";import"./chunk-VRMEAIDR.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-KBNMB6UY.js";import"./chunk-L6ZL3XWJ.js";import"./chunk-QX55FFQJ.js";import"./chunk-QNC5KTBI.js";import"./chunk-YMLBF3PA.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};

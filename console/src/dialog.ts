@@ -1,0 +1,23 @@
+// The dialogs that the page can show. Types only.
+
+import type { Account } from './accounts';
+import type { AuthRequired, Resource } from './ahp';
+import type { Link } from './link';
+
+/** A dialog that needs nothing but the page's state. */
+interface Plain { kind: 'new' | 'palette' | 'told' | 'settings' | 'previews' | 'share' | 'lend' | 'find' | 'usage' | 'status' | 'help' }
+
+/** A sign-in for an agent, or for an MCP server in its state. */
+interface SignIn { kind: 'sign-in'; link: Link; who: string; resources: Resource[]; more?: AuthRequired }
+
+/** A question before something that cannot be undone. */
+interface Confirm { kind: 'confirm'; title: string; says: string; yes: string; act: () => void }
+
+export type Dialog =
+  | Plain | SignIn | Confirm
+  | { kind: 'session'; link: Link; session: string }
+  | { kind: 'rename'; link: Link; session: string; title: string }
+  | { kind: 'mute'; host?: string; session?: string }
+  | { kind: 'pair'; link?: string; host?: string }
+  | { kind: 'sealed'; link: Link; request?: string }
+  | { kind: 'account'; first?: Account };
