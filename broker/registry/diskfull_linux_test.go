@@ -63,3 +63,19 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 }
+
+// TestStoreThatWritesNothingIsRestarted fills the disk of a relay that can't see why its
+// store no longer confirms a write.
+func TestStoreThatWritesNothingIsRestarted(t *testing.T) {
+	t.Parallel()
+	disk := natssite.NewDisk(t, "16m")
+	s := &natssite.Site{Keys: natssite.NewKeys(t), Store: disk.Dir}
+	s.Start(t, "127.0.0.1:0")
+	r := registryWith(t, s, registry.Config{Revive: s.Server.ReviveStore, LeaseTTL: 5 * time.Second})
+	disk.Fill(t)
+	for n := 0; r.Enrol("acme", fmt.Sprintf("h%d", n)) == nil; n++ { // an open block still has space
+	}
+	natssite.Eventually(t, "the store cannot be written", func() bool { return r.Degraded() != "" })
+	disk.Free(t)
+	natssite.Eventually(t, "the store can be written again", func() bool { return r.Degraded() == "" && r.Enrol("acme", "new") == nil })
+}

@@ -370,7 +370,7 @@ func (v *view) setStoreError(err error) {
 }
 
 // reviveAfter is the number of beats without a successful write after which this
-// relay's own server is told to restart its store.
+// relay's own server is told to restart a store that writes nothing.
 const reviveAfter = 5
 
 // Maintains reports whether this relay performs the maintenance of stores for its

@@ -317,6 +317,12 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrStoreAway, err)
 }
 
+// refuses reports whether an error is the store's refusal.
+func refuses(err error) bool {
+	var refused *jetstream.APIError
+	return errors.Is(err, ErrNoStore) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &refused)
+}
+
 // revokedKey returns a revocation's key.
 func revokedKey(rev auth.Revocation) string {
 	k := rev.Key()

@@ -118,7 +118,7 @@ func (u *upkeep) run(ctx context.Context) {
 				u.maintain(ctx)
 			}
 		}
-		if time.Since(written) > reviveAfter*u.r.beatEvery {
+		if time.Since(written) > reviveAfter*u.r.beatEvery && u.writesNothing(ctx) {
 			written = time.Now()
 			u.revive()
 		}
@@ -129,6 +129,18 @@ func (u *upkeep) run(ctx context.Context) {
 		case <-next:
 		}
 	}
+}
+
+// writesNothing reports whether the store is reachable and writes nothing: it refuses, or
+// answers a question after it has left this relay's writes unanswered. A store that
+// answers nothing may be slow or out of reach, and needs no restart.
+func (u *upkeep) writesNothing(ctx context.Context) bool {
+	err := u.r.storeAway()
+	if u.r.view.store.bucket() == nil || refuses(err) {
+		return refuses(err)
+	}
+	_, asked := u.r.view.store.status(ctx)
+	return asked == nil || refuses(asked)
 }
 
 // roomEvery is the interval of checks whether a full disk has space again.

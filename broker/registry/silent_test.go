@@ -1,0 +1,44 @@
+package registry_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/broker/registry"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
+)
+
+// TestSilentStoreIsNotRestarted lets the store's answers stay away for several times the
+// time after which a relay restarts a store that writes nothing.
+func TestSilentStoreIsNotRestarted(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	way, err := faultproxy.New("", s.Server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(way.Close)
+	var restarts atomic.Int64
+	r, err := registry.Start(t.Context(), registry.Config{
+		Conn:    natssite.DialRelay(t, broker.RelayDialConfig{Keys: s.Keys, Instance: "relay", URL: "nats://" + way.Addr()}),
+		Tenants: s.Tenants(t), LeaseTTL: time.Second,
+		Revive: func() error { restarts.Add(1); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	way.Freeze()
+	natssite.Eventually(t, "the store is away", func() bool { return r.Degraded() != "" })
+	time.Sleep(6 * time.Second)
+	if n := restarts.Load(); n > 0 {
+		t.Errorf("the store was restarted %d times", n)
+	}
+	if err := way.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the store is back", func() bool { return r.Degraded() == "" })
+}
