@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,19 @@ type FloodArgs struct {
 	For     time.Duration
 }
 
+// connectNATS connects to NATS. On a slow machine the server sends a PING before the
+// login has arrived, which the client refuses.
+func connectNATS(url string, opts ...nats.Option) (conn *nats.Conn, err error) {
+	opts = append(opts, nats.Timeout(dialTime))
+	for range 5 {
+		conn, err = nats.Connect(url, opts...)
+		if err == nil || !strings.Contains(err.Error(), "got 'PING'") {
+			break
+		}
+	}
+	return conn, err
+}
+
 // Flood publishes on many connections, and returns the number of messages.
 func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 	key, err := nkeys.FromSeed(args.Seed)
@@ -36,7 +50,7 @@ func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 		}
 	}()
 	for range args.Conns {
-		conn, err := nats.Connect(args.URL, login, nats.Timeout(dialTime))
+		conn, err := connectNATS(args.URL, login)
 		if err != nil {
 			return err
 		}

@@ -303,7 +303,7 @@ func (h *Host) natsConn(url string) (*nats.Conn, error) {
 	if c := h.nats[url]; c != nil {
 		return c, nil
 	}
-	c, err := nats.Connect(url, nats.Timeout(dialTime))
+	c, err := connectNATS(url)
 	if err == nil {
 		h.nats[url] = c
 	}
