@@ -132,7 +132,7 @@ func (r *release) scoop(program, name, about string, sums map[string]string) err
 	text, err := json.MarshalIndent(map[string]any{
 		"version": r.version, "description": about, "homepage": r.owner["SOURCE"], "license": "Apache-2.0",
 		"architecture": now, "bin": program + ".exe",
-		"checkver":   map[string]string{"url": r.owner["LATEST"] + "/SHA256SUMS", "regex": program + `_([\d.]+)_windows_amd64\.zip`},
+		"checkver":   map[string]string{"url": r.owner["LATEST"] + "/SHA256SUMS", "regex": program + `_(\d[\w.-]*)_windows_amd64\.zip`},
 		"autoupdate": map[string]any{"architecture": next, "hash": map[string]string{"url": "$baseurl/SHA256SUMS"}},
 	}, "", "    ")
 	if err != nil {

@@ -89,5 +89,7 @@ func (r *release) pack(format string, info *nfpm.Info) error {
 	if err := packager.Package(info, &b); err != nil {
 		return err
 	}
-	return r.write(strings.TrimSpace(packager.ConventionalFileName(info)), b.Bytes())
+	// Packages order 1.0.0~rc.1 before 1.0.0. In a file's name, GitHub's releases replace the tilde.
+	name := strings.ReplaceAll(strings.TrimSpace(packager.ConventionalFileName(info)), "~", "-")
+	return r.write(name, b.Bytes())
 }

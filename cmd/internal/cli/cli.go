@@ -19,7 +19,7 @@ import (
 )
 
 // Version is this program's version.
-const Version = "0.1.0"
+const Version = "1.0.0-rc.1"
 
 // commit is set by make release. The go command knows the commit in some working trees
 // only.
