@@ -147,8 +147,9 @@ func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	var mobile line
 	greet(t, s, stack.Host, "phone", &mobile, nil)
+	old := host.conn("phone", 0) // before the next one can overtake it
 	tab := greet(t, s, stack.Host, "phone", nil, nil)
-	old, twin := host.conn("phone", 0), host.conn("phone", 1)
+	twin := host.conn("phone", 1)
 	time.Sleep(4 * time.Second) // probed, and there
 	defer mobile.freeze()()
 	now := greet(t, s, stack.Host, "phone", nil, nil)
