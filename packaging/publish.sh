@@ -2,7 +2,8 @@
 # Publishes the release in a folder: packaging/publish.sh dist [PART…]
 #
 # Parts, in this order: files packages images chart npm taps. Without a part, all. Each can
-# be repeated. Addresses come from packaging/owner.env, unless the environment has the same
+# be repeated. A pre-release, such as 1.0.0-rc.1, becomes no installed program's update: it stays
+# out of the latest folder, and packages and taps are published only if they are named. Addresses come from packaging/owner.env, unless the environment has the same
 # name. These come from the environment only:
 #   FILES_TO      where rsync puts files of the release; default: gh release at SOURCE
 #   PACKAGES_TO   where rsync puts the apt and yum repositories
@@ -18,6 +19,8 @@ done <"$here/owner.env"
 version=$(find "$dist" -name 'ahp-relay-chart-*.tgz' | sed -n 's/.*ahp-relay-chart-\(.*\)\.tgz$/\1/p')
 [ -n "$version" ] || { echo "publish: $dist is not the folder of a release" >&2 && exit 1; }
 [ -f "$dist/SHA256SUMS.sig" ] || { echo "publish: $dist is not signed" >&2 && exit 1; }
+pre=
+case "$version" in *-*) pre=1 ;; esac
 (cd "$dist" && sha256sum --check --quiet --strict SHA256SUMS)
 
 # The signature comes last: without it, nothing installs.
@@ -26,12 +29,13 @@ files() {
 	if [ -n "${FILES_TO:-}" ]; then
 		# shellcheck disable=SC2086 # a list of files without spaces
 		rsync -a $list "$FILES_TO/v$version/" && rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/v$version/"
+		[ -z "$pre" ] || return 0
 		# The folder of the latest release.
 		# shellcheck disable=SC2086
 		rsync -a $list "$FILES_TO/latest/" && rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/latest/"
 	else
 		# shellcheck disable=SC2086
-		gh release create "v$version" --repo "$SOURCE" --draft --title "v$version" $list
+		gh release create "v$version" --repo "$SOURCE" --draft ${pre:+--prerelease} --title "v$version" $list
 		gh release upload "v$version" --repo "$SOURCE" "$dist/SHA256SUMS.sig"
 		gh release edit "v$version" --repo "$SOURCE" --draft=false
 	fi
@@ -60,10 +64,9 @@ chart() { helm push "$dist/ahp-relay-chart-$version.tgz" "oci://$IMAGES/charts";
 
 # A package comes after those that it names.
 npm_packages() {
-	tag=latest
-	case "$version" in *-*) tag=next ;; esac
+	tag=${pre:+next}
 	for package in "$dist"/npm/*-linux-*.tgz "$dist"/npm/*-darwin-*.tgz "$dist"/npm/*-win32-*.tgz "$dist/npm/ahp-host-agent-$version.tgz" "$dist/npm/ahp-connect-$version.tgz"; do
-		[ ! -f "$package" ] || npm publish --access public --tag "$tag" "$package"
+		[ ! -f "$package" ] || npm publish --access public --tag "${tag:-latest}" "$package"
 	done
 }
 
@@ -80,7 +83,10 @@ tap() {
 	rm -rf "$work"
 }
 
-[ $# -gt 0 ] || set -- files packages images chart npm taps
+all="files packages images chart npm taps"
+[ -z "$pre" ] || all="files images chart npm"
+# shellcheck disable=SC2086 # a list of parts
+[ $# -gt 0 ] || set -- $all
 for part; do
 	echo "publish: $part"
 	case "$part" in
