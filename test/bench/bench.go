@@ -26,6 +26,7 @@ var parts = []part{
 	{name: "phone", run: phone},
 	{name: "phone20", run: longPhone, asked: true},
 	{name: "windows", run: windows},
+	{name: "sealed", run: sealedCost},
 	{name: "latency", run: latency},
 	{name: "memory", run: memory},
 	{name: "rest", run: rest},

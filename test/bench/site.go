@@ -14,6 +14,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/hostagent"
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -36,6 +37,8 @@ type siteConfig struct {
 	agentFlags []string
 
 	tls bool // the relay's port has TLS
+
+	sealed bool // the host is sealed; one host only
 
 	// together has all host-agents in one process, so that there can be many.
 	together bool
@@ -60,8 +63,9 @@ type site struct {
 	keys    *auth.Keys
 	http    *http.Client // trusts the relay
 	relay   *procs.Process
-	agents  []*procs.Process // none if they are together
-	group   *loadgen.Process // the process of those that are together
+	agents  []*procs.Process  // none if they are together
+	group   *loadgen.Process  // the process of those that are together
+	control hostagent.Control // of the sealed host
 }
 
 // site starts a site, and returns when its hosts are online.
@@ -233,7 +237,11 @@ func (s *site) addAgent(i int) error {
 		}
 		flags[2] = "http://" + through
 	}
-	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.cfg.agentFlags, s.bed.o.AgentFlags)...)
+	more, err := s.sealedFlags()
+	if err != nil {
+		return err
+	}
+	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, more, s.cfg.agentFlags, s.bed.o.AgentFlags)...)
 	s.agents = append(s.agents, agent)
 	return agent.Start()
 }
@@ -307,9 +315,13 @@ func (s *site) end() {
 // system returns the way to clients of host i.
 func (s *site) system(i int) (*system, error) {
 	tokens, err := s.tokens(i)
-	return &system{
+	way := &system{
 		name: "relay", kind: loadgen.AHP, url: "ws" + s.secure() + "://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
-	}, err
+	}
+	if err == nil && s.cfg.sealed {
+		way.seal, err = s.pair()
+	}
+	return way, err
 }
 
 // Names of the systems that the relay is compared with.

@@ -123,9 +123,10 @@ type system struct {
 	kind       string   // of server, for readers
 	url        string   // for clients
 	tokens     []string // of clients, in turn
-	nats, feed string   // where the host speaks to; "", "": to its clients
-	stop       func()   // ends it, where nothing else does
-	pid        int      // the process whose processor time counts
+	seal       *loadgen.Seal
+	nats, feed string // where the host speaks to; "", "": to its clients
+	stop       func() // ends it, where nothing else does
+	pid        int    // the process whose processor time counts
 }
 
 // A crowd are readers, as many on each of some channels, through a system.
@@ -166,7 +167,7 @@ func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	channel := "ahp-chat:/" + name
 	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
-		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Quiet: quiet,
+		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Seal: s.seal, Quiet: quiet,
 	}, &took)
 	if err != nil {
 		return took, fmt.Errorf("%s: %w", s.name, err)

@@ -23,6 +23,7 @@ type DialArgs struct {
 	URL     string
 	Tokens  []string // used in turn; none: no token
 	Callers int
+	Seal    *Seal // of a sealed host; nil: it is not sealed
 }
 
 // Dial connects callers.
@@ -34,7 +35,7 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 			defer cancel()
-			ws, err := dialWS(ctx, args.URL, token(args.Tokens, i))
+			ws, err := dialSealed(ctx, args.URL, token(args.Tokens, i), args.Seal)
 			if err != nil {
 				return err
 			}
@@ -129,7 +130,7 @@ func (c *caller) call(args *CallArgs) error {
 		request = fmt.Appendf(request, `,"pad":"%s"`, corpus()[:room])
 	}
 	request = append(request, `}}`...)
-	if err := c.send(opText, request); err != nil {
+	if err := c.say(request); err != nil {
 		return err
 	}
 	answer, err := c.message()

@@ -61,8 +61,9 @@ type ConnectArgs struct {
 	Channel string
 	Size    int // bytes of an action
 	Readers int
-	Slot    int // the counter of received frames; several groups may share it
-	Quiet   int // the first so many are neither counted nor timed: a test may stall them
+	Slot    int   // the counter of received frames; several groups may share it
+	Seal    *Seal // of a sealed host; nil: it is not sealed
+	Quiet   int   // the first so many are neither counted nor timed: a test may stall them
 }
 
 // url returns the address where the readers connect; for a [Writer], it includes the
@@ -82,8 +83,12 @@ func token(tokens []string, i int) string {
 	return tokens[i%len(tokens)]
 }
 
-// connectors is how many readers connect at a time.
-const connectors = 128
+// Connectors are how many readers connect at a time. A host-agent performs 64 sealed
+// handshakes at once.
+const (
+	connectors       = 128
+	sealedConnectors = 32
+)
 
 // Connect connects readers, and returns when all can receive actions.
 func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
@@ -94,6 +99,9 @@ func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
 	began := time.Now()
 	var all errgroup.Group
 	all.SetLimit(connectors)
+	if args.Seal != nil {
+		all.SetLimit(sealedConnectors)
+	}
 	for _, r := range g.readers {
 		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTime)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ahprelay/internal/sealed"
 )
 
 // A wsConn is a WebSocket with a single reading goroutine and no avoidable copies.
@@ -26,6 +28,8 @@ type wsConn struct {
 	end    int
 	out    []byte // scratch of the client's writes
 	whole  []byte // of a message in several frames
+
+	sealing *sealing // nil: messages are not sealed
 }
 
 // dialTime is how long a connection and its handshake may take.
@@ -33,6 +37,11 @@ const dialTime = 30 * time.Second
 
 // dialWS opens a WebSocket as a client. A token may be "".
 func dialWS(ctx context.Context, address, token string) (*wsConn, error) {
+	return dialSealed(ctx, address, token, nil)
+}
+
+// dialSealed is dialWS to a sealed host, unless its seal is nil.
+func dialSealed(ctx context.Context, address, token string, seal *Seal) (*wsConn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -44,15 +53,25 @@ func dialWS(ctx context.Context, address, token string) (*wsConn, error) {
 	if u.Scheme == "wss" { // the relay's certificate is a test's own
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
-	ws, err := upgrade(c, u, token)
+	ws, err := upgrade(c, u, token, seal != nil)
 	if err != nil {
 		_ = c.Close()
+		return nil, err
+	}
+	if seal == nil {
+		return ws, nil
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = ws.SetDeadline(deadline)
+	}
+	if err := ws.seal(seal); err != nil {
+		_ = ws.Close()
 		return nil, err
 	}
 	return ws, nil
 }
 
-func upgrade(c net.Conn, u *url.URL, token string) (*wsConn, error) {
+func upgrade(c net.Conn, u *url.URL, token string, seal bool) (*wsConn, error) {
 	if err := c.SetDeadline(time.Now().Add(dialTime)); err != nil {
 		return nil, err
 	}
@@ -62,6 +81,9 @@ func upgrade(c net.Conn, u *url.URL, token string) (*wsConn, error) {
 	}}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if seal {
+		request.Header.Set("Sec-Websocket-Protocol", sealed.Subprotocol)
 	}
 	if err := request.Write(c); err != nil {
 		return nil, err
@@ -177,8 +199,24 @@ func (c *wsConn) echo() error {
 	}
 }
 
-// message returns the next message. It is good until the next is read.
+// message returns the next AHP message. It is good until the next is read.
 func (c *wsConn) message() ([]byte, error) {
+	if c.sealing != nil {
+		return c.sealing.next(c.frames)
+	}
+	return c.frames()
+}
+
+// say sends an AHP message.
+func (c *wsConn) say(message []byte) error {
+	if c.sealing != nil {
+		return c.sealed(sealed.Message, message)
+	}
+	return c.send(opText, message)
+}
+
+// frames returns the next WebSocket message. It is good until the next is read.
+func (c *wsConn) frames() ([]byte, error) {
 	f, err := c.next()
 	if err != nil || f.fin {
 		return f.payload, err

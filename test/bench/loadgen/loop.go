@@ -56,6 +56,7 @@ func (l *loop) add(r *reader, ws *wsConn) error {
 	if err := ws.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
+	r.sealing = ws.sealing
 	if c, ok := ws.Conn.(*tls.Conn); ok {
 		return l.addTLS(r, ws, c)
 	}

@@ -42,11 +42,13 @@ type reader struct {
 	stream []byte   // the beginning of a message that arrives in pieces
 	action int64    // the number of the last action
 	seq    int64    // its serverSeq, as AHP hosts count
+
+	sealing *sealing // nil: messages are not sealed
 }
 
 // join connects reader i.
 func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
-	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, i))
+	ws, err := dialSealed(ctx, g.args.url(), token(g.args.Tokens, i), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func greet(ws *wsConn, clientID, channel string) error {
 
 // ask sends a request, and returns the result.
 func ask(ws *wsConn, id, method, params string) (json.RawMessage, error) {
-	if err := ws.send(opText, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)); err != nil {
+	if err := ws.say(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)); err != nil {
 		return nil, err
 	}
 	message, err := ws.message()
@@ -119,7 +121,7 @@ func subscribe(ws *wsConn, subject string) error {
 // rejoin connects a reader again, and applies the actions that it missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
-	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index))
+	ws, err := dialSealed(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +213,10 @@ func (r *reader) takePayload(f frame, now int64) error {
 	if r.group.args.Kind == NATS {
 		return r.takeNATS(f.payload, now)
 	}
-	if (f.op == opText) != (len(r.stream) == 0) {
+	if r.sealing != nil && f.op == opText {
+		return errPlain
+	}
+	if (f.op != opContinuation) != (len(r.stream) == 0) {
 		return errors.New("a piece of an action is out of place")
 	}
 	action := f.payload
@@ -223,6 +228,9 @@ func (r *reader) takePayload(f frame, now int64) error {
 		return nil
 	}
 	r.stream = nil
+	if r.sealing != nil {
+		return r.sealing.open(action, func(message []byte) error { return r.takeAction(message, now) })
+	}
 	return r.takeAction(action, now)
 }
 
