@@ -258,7 +258,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
-	cfg := s.AgentConfig(t, "acme", "laptop", 2*time.Second)
+	cfg := s.AgentConfig(t, "acme", "laptop", 6*time.Second)
 	userJWT, err := cfg.Credentials(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -29,8 +29,13 @@ func newFront(t *testing.T, to *embedded.Server, place string, old bool) *front 
 	f := &front{}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.handshakes.Add(1)
-		if r.Header.Get(broker.StandbyHeader) != "" {
+		standby := r.Header.Get(broker.StandbyHeader) != ""
+		if standby {
 			f.idle.Add(1)
+		}
+		if old && !standby { // on a slow machine the agent would try this relay first
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
 		}
 		if old {
 			r.Header.Del(broker.StandbyHeader)
